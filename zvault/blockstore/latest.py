@@ -88,7 +88,7 @@ class Latest:
             reading.cancel()
             late = Unreachable("a read took too long", f"the store needs more than {READ_SECONDS:g} s", "")
             found = self._zeroes(len(out), late)
-        except Exception as error:
+        except Exception as error:  # any that got out would suspend the pool in its export
             found = self._zeroes(len(out), error)
         out[:] = found
 

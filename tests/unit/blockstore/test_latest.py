@@ -20,20 +20,24 @@ from zvault.blockstore.format import BLOCK
 from zvault.blockstore.latest import TRIES, Latest
 from zvault.blockstore.map.map_part import PART
 from zvault.core.errors import NotFound
-from zvault.object_store.interface import Denied, Unreachable
+from zvault.object_store.interface import Denied, StoreError, Unreachable
 
 
-class Outage(MemoryStore):
-    """A store that can be out of reach; ``asked`` counts reads."""
+class Troubled(MemoryStore):
+    """A store whose reads fail with ``error`` where there is one, once they may go on; ``asked`` counts them."""
 
     def __init__(self, objects: dict[str, bytes]) -> None:
         super().__init__()
-        self.objects, self.away, self.asked = objects, False, 0
+        self.objects, self.asked = objects, 0
+        self.error: StoreError | None = None
+        self.may = threading.Event()
+        self.may.set()
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         self.asked += 1
-        if self.away:
-            raise Unreachable(f"{key} cannot be read", "it does not answer", "wait")
+        assert self.may.wait(60)
+        if self.error is not None:
+            raise self.error
         return super().get(key, start, length)
 
 
@@ -105,39 +109,23 @@ def test_what_is_lost_is_zeroes_and_that_is_told_once(world: World):
 def test_a_store_that_does_not_answer_is_not_looked_at_anew(world: World):
     world.step("write", 0, 3)
     world.engine.flush()
-    store = Outage(world.store.objects)
+    store = Troubled(world.store.objects)
     device = latest(world, store=store)
-    store.away, before = True, store.asked
+    store.error, before = Unreachable("it cannot be read", "no answer", "wait"), store.asked
     assert device.read(0, BLOCK) == bytes(BLOCK)
     assert store.asked - before < TRIES, "each takes as long as the store is waited for"
     assert device.zeroes == 1
-    store.away = False
+    store.error = None
     assert device.read(0, BLOCK) == content(world.state[0])
     assert device.read(PART * BLOCK, BLOCK) == bytes(BLOCK)
     device.close()
-
-
-class Slow(MemoryStore):
-    """A store each of whose reads waits until it may go on, and is refused then if ``denied``."""
-
-    def __init__(self, objects: dict[str, bytes]) -> None:
-        super().__init__()
-        self.objects, self.may, self.denied, self.asked = objects, threading.Event(), False, 0
-        self.may.set()
-
-    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        self.asked += 1
-        assert self.may.wait(60)
-        if self.denied:
-            raise Denied(f"{key} cannot be read", "the key was revoked", "")
-        return super().get(key, start, length)
 
 
 def test_a_read_is_answered_in_time_whatever_the_store_needs(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(latest_module, "READ_SECONDS", 0.2)
     world.step("write", 0, 3)
     world.engine.flush()
-    store = Slow(world.store.objects)
+    store = Troubled(world.store.objects)
     device = latest(world, store=store)
     store.may.clear()
     try:
@@ -154,9 +142,9 @@ def test_a_read_is_answered_in_time_whatever_the_store_needs(world: World, monke
 def test_who_is_refused_does_not_look_again_and_again(world: World):
     world.step("write", 0, 3)
     world.engine.flush()
-    store = Slow(world.store.objects)
+    store = Troubled(world.store.objects)
     device = latest(world, store=store)
-    store.denied, before = True, store.asked
+    store.error, before = Denied("it cannot be read", "the key was revoked", ""), store.asked
     for _ in range(8):
         assert device.read(0, BLOCK) == bytes(BLOCK)
     assert store.asked - before <= 8

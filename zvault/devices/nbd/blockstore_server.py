@@ -51,9 +51,6 @@ LATEST = 1 << 40
 EMPTY = 4096
 """Bytes: a journal that holds less has no block in it."""
 
-COW_BLOCK = 4096
-"""Bytes: the smallest that nbdkit-cow-filter(1) takes."""
-
 NEEDS = ("boto3", "numpy", "xxhash")
 
 
@@ -88,7 +85,7 @@ def throw_away_command(server: Server, spec: BlockstoreServer) -> list[str]:
     read the rest of a block: so its blocks are as small as they can be.
     """
     argv = ["nbdkit", "-f", "--filter=cow", *program(server.socket, spec), "readonly=yes", "latest=yes"]
-    argv.append(f"cow-block-size={COW_BLOCK}")
+    argv.append(f"cow-block-size={nbdkit.COW_BLOCK}")
     return [*argv, f"status={status_file(server)}", f"user={spec.user}"]
 
 

@@ -22,6 +22,9 @@ from zvault.system.systemd_units import STOP_DEADLINE, Units
 START_DEADLINE = 30.0
 """Seconds for a server to come up; a plugin may have to reach its storage first."""
 FILE_DEADLINE = 30.0
+COW_BLOCK = 4096
+"""Bytes of a block of nbdkit-cow-filter(1), the smallest that it takes: a write waits for what is below only where the
+filter has to read the rest of a block."""
 POLL = 0.05
 
 _THERE = '[ -s "$1" ] || [ -b "$1" ]'

@@ -16,14 +16,11 @@ from zvault.config.device_specs.rbd import RbdImage
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot
+from zvault.devices.nbd import nbdkit
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.cluster import Cluster
 from zvault.system.system_bus import UnitState
-
-COW_BLOCK = 4096
-"""Bytes, the smallest that nbdkit-cow-filter(1) takes: a write waits for the cluster only where the filter has to read
-the rest of a block."""
 
 ANSWER_SECONDS, COPY_TIMEOUT = 120.0, "270s"
 """For a request to the cluster, and one to the copy, which waits for that. If one fails while the pool is exported,
@@ -54,7 +51,7 @@ async def up(
     if mapping is None:
         why = "rbd reported success, but the kernel does not have the mapping"
         raise DeviceGone(f"the RBD image {image} is not mapped", why, "see the kernel's log")
-    spec = f"nbdkit:file {mapping.path} filter=cow cow-block-size={COW_BLOCK}"
+    spec = f"nbdkit:file {mapping.path} filter=cow cow-block-size={nbdkit.COW_BLOCK}"
     copy = Device.model_validate({"nbd": spec, "timeout": COPY_TIMEOUT})
     await nbd.check(copy)
 
@@ -117,7 +114,7 @@ async def down(
         busy = await let_go(mapping, cluster, nbd, say)
         if busy is not None and (mapping.read_only or mapping.path == data["path"]):
             what = f"{mapping.path}, which the cluster refuses or a copy was made of, stays mapped"
-            stays = stays or DeviceGone(what, busy.why, "nothing: it is tried again")
+            stays = stays or DeviceGone(what, busy.why, f"it is tried again; {busy.next}")
     if stays is not None:
         raise stays
 
