@@ -115,6 +115,7 @@ class Conditions:
     def __init__(self, store: LeaseStore) -> None:
         self._store = store
         self._known: dict[str, Condition] = {}
+        self._given_up: dict[str, int] = {}
 
     def get(self, vault: str) -> Condition | None:
         """What was last seen of a vault, None where it was never up."""
@@ -136,9 +137,14 @@ class Conditions:
         """Another host has its pool now, and is told what ZFS lists there. What it listed here may be reads that had no
         answer: only blocks that were named stay.
         """
+        self._given_up[vault] = self.times_given_up(vault) + 1
         if (known := self.get(vault)) is not None:
             damages, errors = known.damages if known.wounds else (), len(known.wounds)
             self.put(vault, replace(known, errors=errors, named=errors, damages=damages, checksums=0))
+
+    def times_given_up(self, vault: str) -> int:
+        """How often its pool was: a look that began before says nothing of what the vault has."""
+        return self._given_up.get(vault, 0)
 
     def forget(self, vault: str) -> None:
         """Its pool is another from now on. Raises OSError."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from zvault.core.integrity.damage import Damage, HealTarget, LoggedBlock
 from zvault.core.policy.scrub import Scan
 from zvault.ops.state.pool_health import Condition, Conditions
+from zvault.ops.vaults import health
 from zvault.system.state_files import LeaseStore
 from zvault.zfs.pool.scrub import Health
 
@@ -81,3 +86,33 @@ def test_blocks_count_as_damaged_until_a_whole_scrub_has_ended(tmp_path: Path):
 def test_a_new_pool_counts_as_scrubbed():
     assert Condition(9.0, born=3.0).since == 3.0
     assert Condition(9.0, born=3.0, last=5.0).since == 5.0
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_a_look_that_began_before_the_pool_was_given_up_is_not_noted(
+    given_up: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    conditions = Conditions(store(tmp_path))
+    conditions.put("cold", Condition(1.0, born=1.0))
+
+    class Looking:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        async def health(self, *_: object) -> Health:
+            if given_up:
+                conditions.given_up("cold")
+            return Health(Scan("finished"), 44)
+
+    monkeypatch.setattr(health, "Scrubber", Looking)
+    context: Any = SimpleNamespace(
+        env=SimpleNamespace(
+            vault=lambda _: SimpleNamespace(pool="cold"), clock=SimpleNamespace(time=lambda: 9.0)
+        ),
+        clients=SimpleNamespace(zpool_of=lambda _: SimpleNamespace(runner=None)),
+        records=SimpleNamespace(conditions=conditions),
+    )
+    await health.look_at(context, "cold")
+    seen = conditions.get("cold")
+    assert seen is not None
+    assert seen.errors == (0 if given_up else 44)
