@@ -95,9 +95,13 @@ class MadeUp(HostRunner):
         """The answer of a ``zfs list`` or ``zfs get``."""
         began, cpu = time.perf_counter(), time.process_time()
         names = argv[argv.index("-o") + (3 if argv[1] == "get" else 2) :]
-        numbers = range(self.datasets) if "-r" in argv else [self._number(name) for name in names]
+        numbers = (
+            range(self.datasets) if "-r" in argv else [self._number(name.partition("@")[0]) for name in names]
+        )
         if argv[1] == "get":
             lines = self._own(numbers)
+        elif argv[argv.index("-t") + 1] == "snapshot":
+            lines = map(self._named, names)
         elif "snapshot,bookmark" in argv:
             lines = (line for number in numbers for line in self._points(number))
         else:
@@ -116,15 +120,32 @@ class MadeUp(HostRunner):
             return iter(())
         return (f"{self.name(number)}\t{SENT}\t{number + 1:x}:Lce" for number in numbers)
 
-    def _points(self, number: int) -> Iterator[str]:
-        name, guid = self.name(number), (number + 1) << 32
-        moments = [*_moments(number, self.snapshots), *range(HOURS, HOURS + self.came[number])]
+    def _named(self, snapshot: str) -> str:
+        """Of one that came later, for only those are asked for by name."""
+        name, _, snapname = snapshot.partition("@")
+        number = self._number(name)
+        return next(
+            self._line_of(number, moment) for moment in self._later(number) if _snapname(moment) == snapname
+        )
+
+    def _later(self, number: int) -> Sequence[int]:
+        return range(HOURS, HOURS + self.came[number])
+
+    def newest(self, number: int) -> str:
+        """The snapname of the one that came last."""
+        return _snapname(self._later(number)[-1])
+
+    def _line_of(self, number: int, moment: int) -> str:
         # A vault's pool has transaction groups of its own.
         first = 1000 if self.source else 5_000_000 + number * 1000
-        for moment in moments:
-            yield f"{name}@{_snapname(moment)}\t{guid + moment}\t{first + moment}"
+        return f"{self.name(number)}@{_snapname(moment)}\t{((number + 1) << 32) + moment}\t{first + moment}"
+
+    def _points(self, number: int) -> Iterator[str]:
+        moments = [*_moments(number, self.snapshots), *self._later(number)]
+        yield from (self._line_of(number, moment) for moment in moments)
         if self.source:
-            yield f"{name}#{mark_name(POOL, guid + HOURS - 1)}\t{guid + HOURS - 1}\t{first + HOURS - 1}"
+            guid = ((number + 1) << 32) + HOURS - 1
+            yield f"{self.name(number)}#{mark_name(POOL, guid)}\t{guid}\t{1000 + HOURS - 1}"
 
 
 @lru_cache(maxsize=1 << 12)
@@ -221,7 +242,8 @@ class World:
         """A new snapshot of each of some datasets; what was new ``before`` is on the vault by now."""
         for side, which in ((self.source, numbers), (self.vault, before)):
             side.came.update(which)
-            self.events.changed.datasets |= {side.name(number) for number in which}
+            named = {side.name(number): {f"@{side.newest(number)}"} for number in which}
+            self.events.changed.datasets |= named
 
 
 def memory(key: str) -> float:

@@ -8,11 +8,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from libzfs_core import lzc_create
 from world import World, ctl, ok, sh, shell, snapshots
 
 from zvault.core.errors import NotFound
@@ -139,6 +141,29 @@ async def test_what_was_lost_is_listed(tank, lose: str):
         assert bare(known) == bare(await Zfs(HostRunner()).tree("tank"))
         assert known.datasets["tank/big"].bookmarks
         assert "tank/new" in known.datasets
+
+
+ROOM = Path("/sys/module/zfs/parameters/zfs_zevent_len_max")
+
+
+async def test_of_many_datasets_that_are_snapshotted_at_once_no_event_is_lost(tank):
+    """The kernel keeps 512 events by itself: three recursive snapshots are more."""
+    with ThreadPoolExecutor(8) as some:
+        list(some.map(lambda number: lzc_create(b"tank/n%d" % number), range(200)))
+    async with followed() as (client, _):
+        for _ in range(3):
+            await client.tree("tank")
+        assert ROOM.read_text() == "1024\n"
+        lapses = client.lapses
+        shell(
+            "pkill -STOP -f change_chil[d]; for n in 1 2 3; do zfs snapshot -r tank@$n; done; "
+            "pkill -CONT -f change_chil[d]"
+        )
+        known = await client.tree("tank", sizes=False)
+        assert client.lapses == lapses
+        assert bare(known) == bare(await Zfs(HostRunner()).tree("tank"))
+        assert [snap.snapname for snap in known.datasets["tank/n7"].snapshots] == ["1", "2", "3"]
+    assert ROOM.read_text() == "512\n"
 
 
 async def test_a_pool_that_is_gone_is_not_known_any_more(tank):

@@ -63,6 +63,10 @@ class SnapshotList(Sequence[Snapshot]):
         snapnames, guids, createtxgs, creations = zip(*in_order, strict=True) if in_order else ((),) * 4
         return cls(dataset, NameColumn.of(snapnames, creations), array("Q", guids), array("Q", createtxgs))
 
+    def again(self) -> SnapshotList:
+        """The same as another object."""
+        return SnapshotList(self.dataset, self.column, self.guids, self.createtxgs)
+
     def __len__(self) -> int:
         """How many there are."""
         return len(self.guids)

@@ -30,6 +30,10 @@ SLEPT = 1.0
 class Follower(Protocol):
     """A cache that has to hear what changed."""
 
+    def followed(self) -> int:
+        """How many datasets it knows."""
+        ...
+
     def note(self, changed: Changed) -> None:
         """Take it in."""
         ...
@@ -85,7 +89,8 @@ class ChangeFeed:
         try:
             child = await self._ready_child()
             if child is not None:
-                changed = Changed.of(await child.ask({}, DEADLINE))
+                followed = sum(one.followed() for one in self._followers)
+                changed = Changed.of(await child.ask({"datasets": followed}, DEADLINE))
                 self._working = True
                 return changed
         except (ZvaultError, KeyError, TypeError, ValueError):

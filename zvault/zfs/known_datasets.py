@@ -13,8 +13,12 @@ from operator import attrgetter, is_not, ne
 
 from zvault.core.names import DatasetName
 from zvault.zfs import parse
+from zvault.zfs.listing_cache import DatasetPoints
 from zvault.zfs.parse import ListedDataset
-from zvault.zfs.pool.change_reader import MOST, Changed
+from zvault.zfs.partly_known import PartlyKnown
+from zvault.zfs.pool.change_reader import BOOKMARKS, MOST, Changed
+
+_NOTHING: set[str] = set()
 
 MOST_VIEWS = 32
 """Roots of which all that is known is remembered apart."""
@@ -58,8 +62,13 @@ class KnownDatasets:
         self._roots: set[DatasetName] = set()
         self._unfinished: set[str] = set()
         self._changed: dict[str, int] = {}
+        self._what: dict[str, set[str] | None] = {}  # of each of those, as Changed.datasets
         self._pools: dict[str, int] = {}
         self._lost = 0
+
+    def __len__(self) -> int:
+        """How many datasets are known."""
+        return len(self._datasets)
 
     def note(self, changed: Changed) -> None:
         """Take in what changed since this was last told."""
@@ -72,11 +81,15 @@ class KnownDatasets:
                 self._unfinished,
                 self._roots,
                 self._changed,
+                self._what,
                 self._pools,
             ):
                 known.clear()
             return
         self._changed |= dict.fromkeys(changed.datasets, self.moment)
+        for name, what in changed.datasets.items():
+            before = self._what.get(name, _NOTHING)
+            self._what[name] = None if before is None or what is None else before | what
         for pool in changed.pools:
             self._pools[pool] = self.moment
             self._roots = {root for root in self._roots if root.pool != pool}
@@ -111,6 +124,23 @@ class KnownDatasets:
         top = DatasetName(root)
         return {name for name in self._unfinished if DatasetName(name).is_within(top)}
 
+    def partly(self, lines: Mapping[str, str]) -> dict[str, PartlyKnown]:
+        """Those of some datasets, given with their lines of now, of which most is still as it is known."""
+        found = {}
+        for name, line in lines.items():
+            known, what = self._datasets.get(name), self._what.get(name, _NOTHING)
+            if known is None or what is None:
+                continue
+            ((who, stamp),) = parse.stamps([line]).values()
+            ((known_who, known_stamp),) = parse.stamps([known.line]).values()
+            snapshots = frozenset(short[1:] for short in what if short != BOOKMARKS)
+            # A stamp that moved tells of a change of which no event was read yet.
+            if who == known_who and (stamp == known_stamp or snapshots):
+                had = DatasetPoints(known.dataset.snapshots, known.dataset.bookmarks)
+                changed = had.again() if name in self._changed else had
+                found[name] = PartlyKnown(changed, snapshots, BOOKMARKS in what)
+        return found
+
     def keep(self, root: str, listed: Listed) -> None:
         """Keep the listing of a root and of all below it."""
         top = DatasetName(root)
@@ -144,6 +174,7 @@ class KnownDatasets:
         for name in names:
             if self._changed.get(name, 0) <= listed.moment:
                 self._changed.pop(name, None)
+                self._what.pop(name, None)
 
     def below(self, root: str) -> Mapping[str, ListedDataset]:
         """What is known of a root and of all below it, as long as nothing else is noted or kept."""

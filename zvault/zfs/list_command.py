@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from operator import ne
 
 from zvault.core.errors import NotFound, ToolFailed
-from zvault.core.names import parse_name
+from zvault.core.names import parse_name, split_point
 from zvault.system.process.runner import Result
 from zvault.zfs import parse
 from zvault.zfs.host import Host
-from zvault.zfs.listing_cache import DatasetPoints
+from zvault.zfs.listing_cache import NONE, DatasetPoints
+from zvault.zfs.partly_known import PartlyKnown, asked_of, snapshot_lines
 from zvault.zfs.pool.pool import suspended
 
 LIST_DEADLINE = 300.0
@@ -84,6 +85,41 @@ class ListCommand:
         lines = await self.lines(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS, gone)
         made, unknown = parse.dated(lines)
         return parse.points(lines, made | await self.created(unknown))
+
+    async def changed_points(
+        self, parts: Mapping[str, PartlyKnown], gone: set[str]
+    ) -> dict[str, DatasetPoints]:
+        """The snapshots and bookmarks of datasets of which most are known; a dataset that is gone is added to ``gone``.
+
+        That a snapshot does not exist is no error: it is looked at because it may be gone.
+        """
+        lines, missing = list[str](), set[str]()
+        asked = asked_of(parts)
+        for start in range(0, len(asked), NAMES_IN_ARGV):
+            some = asked[start : start + NAMES_IN_ARGV]
+            lines += await self.lines(some, "-d0", "snapshot", parse.POINT_COLUMNS, missing)
+        made, unknown = parse.dated(lines)
+        now = parse.points(lines, made | await self.created(unknown))
+        if missing:
+            gone |= await self.gone(sorted({split_point(name)[0] for name in missing}))
+        points = {name: part.with_snapshots(name, now.get(name, NONE)) for name, part in parts.items()}
+        marked = [name for name, part in parts.items() if part.marks_may_differ(now.get(name, NONE))]
+        return points | await self._bookmarks({name: points[name] for name in marked}, gone)
+
+    async def _bookmarks(
+        self, of_each: Mapping[str, DatasetPoints], gone: set[str]
+    ) -> dict[str, DatasetPoints]:
+        """These with the bookmarks that the datasets have now."""
+        lines, names = list[str](), list(of_each)
+        for start in range(0, len(names), NAMES_IN_ARGV):
+            some = names[start : start + NAMES_IN_ARGV]
+            lines += await self.lines(some, "-d1", "bookmark", parse.POINT_COLUMNS, gone)
+        made, unknown = parse.dated([*snapshot_lines(of_each), *lines])
+        marks = parse.points(lines, made | await self.created([name for name in unknown if "#" in name]))
+        return {
+            name: DatasetPoints(points.snapshots, marks.get(name, NONE).bookmarks)
+            for name, points in of_each.items()
+        }
 
     async def created(self, points: Sequence[str]) -> dict[str, int]:
         """When snapshots and bookmarks were made, by name; one that is gone by now is left out."""

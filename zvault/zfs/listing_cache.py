@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zvault.core.model import Bookmark, Snapshot
+from zvault.core.snapshot_list import SnapshotList
 
 CHANGED_SLACK = 2.0
 """Seconds: a change in the same second as the listing may not be in it."""
@@ -33,6 +34,11 @@ class DatasetPoints:
 
     snapshots: Sequence[Snapshot] = ()
     bookmarks: tuple[Bookmark, ...] = ()
+
+    def again(self) -> DatasetPoints:
+        """The same as other objects: by those whoever works something out knows that a hold may have changed."""
+        some = self.snapshots
+        return DatasetPoints(some.again() if isinstance(some, SnapshotList) else some, self.bookmarks)
 
 
 NONE = DatasetPoints()

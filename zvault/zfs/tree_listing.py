@@ -17,6 +17,7 @@ from zvault.zfs.known_datasets import Compared, KnownDatasets, Listed
 from zvault.zfs.list_command import ListCommand
 from zvault.zfs.listing_cache import FEW, Cache, DatasetPoints
 from zvault.zfs.parse import ListedDataset
+from zvault.zfs.partly_known import PartlyKnown
 from zvault.zfs.pool.change_reader import Changed
 
 LISTINGS = 3
@@ -47,6 +48,10 @@ class TreeListing:
         self._lapses = 0
         if feed is not None:
             feed.follow(self)
+
+    def followed(self) -> int:
+        """How many datasets are known."""
+        return len(self._known)
 
     def note(self, changed: Changed) -> None:
         """Take in what the feed tells."""
@@ -112,15 +117,32 @@ class TreeListing:
         """List some datasets by name: they changed, came, or went."""
         moment, began, gone = self._known.moment, self.cache.now(), set[str]()
         lines = await self._lister.lines(names, "-d0", "filesystem,volume", parse.DATASET_COLUMNS, gone)
-        if here := [line.partition("\t")[0] for line in lines]:
-            points = await self._lister.points(here, "-d1", gone)
-            own = await self._lister.own(here, "-d0", gone)
-            lines = [line for line in lines if line.partition("\t")[0] not in gone]
+        if here := {line.partition("\t")[0]: line for line in lines}:
+            parts = self._known.partly(here)
+            points = await self._changed_points(parts, gone)
+            if others := [name for name in here if name not in parts]:
+                points |= await self._lister.points(others, "-d1", gone)
+            own = await self._lister.own(list(here), "-d0", gone)
+            lines = [line for name, line in here.items() if name not in gone]
             stamps = parse.stamps(lines)
             self.cache.keep(list(stamps), stamps, points, began)
             self._known.keep_some(names, Listed(moment, parse.listed(lines, points, own, self.key_root)))
         else:
             self._known.keep_some(names, Listed(moment, {}))
+
+    async def _changed_points(
+        self, parts: Mapping[str, PartlyKnown], gone: set[str]
+    ) -> dict[str, DatasetPoints]:
+        """What datasets have of which most is known; what does not exist (any more) is added to ``gone``.
+
+        What the events tell of them since is noted at once: then the cache does not take what was seen at two moments
+        for what a stamp stands for.
+        """
+        if not any(part.snapshots or part.bookmarks for part in parts.values()):
+            return {name: part.had for name, part in parts.items()}
+        points = await self._lister.changed_points(parts, gone)
+        await self._collect()
+        return points
 
     async def _tree(self, root: str) -> Tree:
         """As ``tree``. Two listings make one: what is renamed or destroyed between them has both made again, for a
@@ -162,16 +184,15 @@ class TreeListing:
         )
         compared = self._known.compared(root, listing)
         stamps = parse.stamps(compared.lines.values())
-        stale = self.cache.stale(stamps)
-        kept = self.cache.points(stamps.keys() - set(stale))
-        if not stale:
-            return compared, kept, set()
+        parts = self._known.partly(compared.lines)
+        stale = [name for name in self.cache.stale(stamps) if name not in parts]
+        kept = self.cache.points(stamps.keys() - parts.keys() - set(stale))
         moved: set[str] = set()
         whole = len(stale) > FEW or len(stale) == len(compared.datasets)
         if whole and len(compared.datasets) <= MOST_AT_ONCE:
             listed = await self._lister.points([root], "-r", None)
             stamps = parse.stamps(listing)
-            stale, kept, compared = list(stamps), {}, Compared.anew(listing)
+            stale, kept, parts, compared = list(stamps), {}, {}, Compared.anew(listing)
             moved |= listed.keys() - stamps.keys()
             moved |= await self._lister.gone(
                 [name for name in stale if name not in listed and stamps[name][1] != "-"]
@@ -180,9 +201,11 @@ class TreeListing:
             listed = {}
             for some in batched(stale, AT_ONCE):
                 listed |= await self._lister.points(some, "-d1", moved)
+            listed |= await self._changed_points(parts, moved)
         # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
         if self._lister.host.address is None:
-            self.cache.keep([name for name in stale if name not in moved], stamps, listed, began)
+            seen = [name for name in (*stale, *parts) if name not in moved]
+            self.cache.keep(seen, stamps, listed, began)
         return compared, kept | listed, moved
 
 

@@ -100,6 +100,20 @@ class FakePool:
             if sign == "@":
                 dataset.changed, dataset.written = new, 0
 
+    def bookmark_of(self, one: int, other: int) -> None:
+        """A bookmark of one of its snapshots: it has that one's GUID, and its date as long as that one is there."""
+        name = self._pick(one)
+        dataset = self.datasets[name]
+        snaps = sorted(short for short in dataset.points if short[0] == "@")
+        if snaps and f"#of{other % 2}" not in dataset.points:
+            self.post(name, "bookmark")
+            dataset.points[f"#of{other % 2}"] = dataset.points[snaps[other % len(snaps)]]
+
+    def hold(self, one: int, other: int) -> None:
+        name = self._pick(one)
+        if snaps := sorted(short for short in self.datasets[name].points if short[0] == "@"):
+            self.post(name + snaps[other % len(snaps)], "hold")
+
     def remove(self, one: int, other: int) -> None:
         name = self._pick(one)
         dataset = self.datasets[name]
@@ -184,6 +198,7 @@ class FakePool:
 
     CHANGES = (
         *(create, destroy, rename, snapshot, snapshot, bookmark, remove, remove, clone, promote, set_short),
+        *(bookmark_of, hold),
         *(set_long, write, receive, receive_more, receive_end, another_pool, scrub, odd, forget_events),
     )
 
@@ -193,6 +208,8 @@ class FakePool:
         names = argv[argv.index("-o") + (2 if argv[1] == "list" else 3) :]
         if argv[argv.index("-o") + 1] == "name,creation":
             return self._created(names)
+        if argv[argv.index("-t") + 1] == "snapshot":
+            return self._named(names)
         recursive = "-r" in argv
         chosen, complaints = [], []
         for name in names:
@@ -205,13 +222,19 @@ class FakePool:
             if argv[1] == "get":
                 sent = self.datasets[name].sent
                 lines += [f"{name}\t{SENT}\t{sent}"] if sent else []
-            elif "snapshot,bookmark" in argv:
-                lines += [
-                    f"{name}{short}\t{g}\t{txg}" for short, (g, txg) in self.datasets[name].points.items()
-                ]
+            elif "snapshot,bookmark" in argv or "bookmark" in argv:
+                points = self.datasets[name].points.items()
+                signs = "@#" if "snapshot,bookmark" in argv else "#"
+                lines += [f"{name}{short}\t{g}\t{txg}" for short, (g, txg) in points if short[0] in signs]
             else:
                 lines.append(self._line(name))
         return int(bool(complaints)), "".join(f"{line}\n" for line in lines), "".join(complaints)
+
+    def _named(self, names: Sequence[str]) -> tuple[int, str, str]:
+        there = {name + short: at for name, one in self.datasets.items() for short, at in one.points.items()}
+        lines = [f"{name}\t{there[name][0]}\t{there[name][1]}\n" for name in names if name in there]
+        gone = [f"cannot open '{name}': dataset does not exist\n" for name in names if name not in there]
+        return int(bool(gone)), "".join(lines), "".join(gone)
 
     def _created(self, names: Sequence[str]) -> tuple[int, str, str]:
         there = {

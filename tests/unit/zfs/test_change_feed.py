@@ -17,13 +17,16 @@ for number, line in enumerate(sys.stdin):
     {answer}
 """
 
-TELLS = """print('{"lost": %s, "pools": [], "datasets": ["tank/%d"], "missed": %s}'
+TELLS = """print('{"lost": %s, "pools": [], "datasets": {"tank/%d": null}, "missed": %s}'
         % (("false", "true")[not number], number, ("false", "true")[not number]), flush=True)"""
 
 
 class Heard:
     def __init__(self) -> None:
         self.all: list[Changed] = []
+
+    def followed(self) -> int:
+        return 5
 
     def note(self, changed: Changed) -> None:
         self.all.append(changed)
@@ -46,7 +49,7 @@ async def test_all_followers_hear_all(monkeypatch: pytest.MonkeyPatch, tmp_path:
     await feed.collect()
     feed.follow(late)
     await asyncio.gather(feed.collect(), feed.collect())
-    assert [one.datasets for one in heard.all] == [{"tank/0"}, {"tank/1"}, {"tank/2"}]
+    assert [one.datasets for one in heard.all] == [{f"tank/{number}": None} for number in range(3)]
     assert [(one.lost, one.missed) for one in heard.all] == [(True, True), (False, False), (False, False)]
     assert late.all == heard.all[1:]
     await feed.close()
@@ -59,12 +62,14 @@ async def test_many_who_ask_at_once_are_served_by_two_questions(
     feed, heard = child(monkeypatch, tmp_path, TELLS)
     await feed.collect()
     await asyncio.gather(*(feed.collect() for _ in range(10)))
-    assert [one.datasets for one in heard.all] == [{"tank/0"}, {"tank/1"}, {"tank/2"}]
+    assert [one.datasets for one in heard.all] == [{f"tank/{number}": None} for number in range(3)]
     first = asyncio.ensure_future(feed.collect())
     while feed._asked == 3:
         await asyncio.sleep(0)
     await feed.collect()
-    assert heard.all[-1].datasets == {"tank/4"}, "the question that was under way is no answer to a later one"
+    assert heard.all[-1].datasets == {"tank/4": None}, (
+        "the question that was under way is no answer to a later one"
+    )
     await first
     await feed.close()
 
@@ -79,7 +84,7 @@ async def test_a_child_that_fails_is_missed_once_and_started_again_later(
     assert [(one.lost, one.missed) for one in heard.all[1:]] == [(True, True), (True, False), (True, False)]
     feed._try_again = 0.0
     await feed.collect()
-    assert heard.all[-1].datasets == {"tank/0"}
+    assert heard.all[-1].datasets == {"tank/0": None}
     await feed.close()
 
 

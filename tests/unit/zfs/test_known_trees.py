@@ -163,11 +163,79 @@ async def test_of_what_was_written_only_the_datasets_themselves_are_listed(looks
     assert [argv[1:5] for argv in looks.tools[0].started] == [["list", "-Hp", "-r", "-t"]]
 
 
-async def test_what_changed_is_listed_by_name(looks: Looks) -> None:
+def asked(looks: Looks) -> list[Sequence[str]]:
+    """What was listed, of which, since this was last asked: each command's types and names."""
+    argvs, looks.tools[0].started = looks.tools[0].started, []
+    return [
+        [argv[argv.index("-t") + 1], *argv[argv.index("-o") + 2 :]] for argv in argvs if argv[1] == "list"
+    ]
+
+
+THE_DATASET = ["filesystem,volume", "tank/a"]
+
+
+async def test_of_a_dataset_that_changed_only_the_snapshots_are_listed_that_events_name(looks: Looks) -> None:
+    client = looks.clients[0]
+    for number in range(3):
+        looks.pool.snapshot(1, number)
+    await client.tree("tank", sizes=False)
+    asked(looks)
+    looks.pool.snapshot(1, 3)
+    looks.pool.remove(1, 0)
+    found = await client.tree("tank", sizes=False)
+    names = [f"s{number}_1970-01-01T00:01:0{number}Z" for number in range(4)]
+    assert [snap.snapname for snap in found.datasets["tank/a"].snapshots] == names[1:]
+    assert asked(looks) == [
+        THE_DATASET,
+        ["snapshot", f"tank/a@{names[0]}", f"tank/a@{names[3]}"],
+        THE_DATASET,
+    ]
+
+
+async def test_of_a_dataset_that_is_held_no_snapshot_is_listed_and_it_is_another_object(looks: Looks) -> None:
+    """By that whoever asked for holds knows that it has to ask again."""
+    client = looks.clients[0]
     looks.pool.snapshot(1, 0)
+    before = await client.tree("tank", sizes=False)
+    asked(looks)
+    looks.pool.hold(1, 0)
+    found = await client.tree("tank", sizes=False)
+    assert asked(looks) == [THE_DATASET]
+    assert found.datasets["tank/a"] == before.datasets["tank/a"]
+    assert found.datasets["tank/a"] is not before.datasets["tank/a"]
+    assert found.datasets["tank/a"].snapshots is not before.datasets["tank/a"].snapshots
+    assert found.datasets["tank/c"] is before.datasets["tank/c"]
+
+
+async def test_bookmarks_are_listed_where_one_came_or_its_snapshot_went(looks: Looks) -> None:
+    client = looks.clients[0]
+    looks.pool.snapshot(1, 0)
+    await client.tree("tank", sizes=False)
+    asked(looks)
+    looks.pool.bookmark_of(1, 0)
+    await client.tree("tank", sizes=False)
+    assert ["bookmark", "tank/a"] in asked(looks)
+    looks.pool.remove(1, 1)
+    found = await client.tree("tank", sizes=False)
+    assert len(found.datasets["tank/a"].snapshots) == 0
+    assert len(found.datasets["tank/a"].bookmarks) == 1
+    assert ["bookmark", "tank/a"] in asked(looks)
+
+
+async def test_so_many_changed_that_all_datasets_are_listed_and_yet_no_snapshot_that_is_known(
+    looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zvault.zfs.tree_listing.FEW", 1)
+    for number in range(4):
+        looks.pool.snapshot(number, 0)
+    looks.pool.another_pool(0, 1)
+    await looks.clients[0].tree("tank", sizes=False)
+    asked(looks)
+    for number in range(4):
+        looks.pool.snapshot(number, 1)
     found = await looks.clients[0].tree("tank", sizes=False)
-    assert len(found.datasets["tank/a"].snapshots) == 1
-    assert [argv[-1] for argv in looks.tools[0].started] == ["tank/a"] * 3
+    assert [len(one.snapshots) for one in found.datasets.values()] == [2] * 4
+    assert [one[0] for one in asked(looks)] == ["filesystem,volume", "snapshot"]
 
 
 @pytest.mark.parametrize("lose", ["events", "between", "long", "clear"])

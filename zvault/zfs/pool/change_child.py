@@ -1,5 +1,7 @@
 """The child process that reads OpenZFS's events through libzfs: a line in asks, one JSON answer a line out.
 
+A question tells how many datasets are followed: by that the kernel is told how many events to keep.
+
 ``zpool events`` cannot seek, and without that nothing proves that no event was missed (change_reader.py). Between
 questions it reads what comes, so that a burst is not dropped; a thread waits for that in the kernel, so that nothing is
 done while nothing happens. It keeps /dev/zfs open: event numbers begin anew when the module is loaded, and it cannot be
@@ -23,13 +25,16 @@ if __name__ == "__main__":
     # Started without site-packages, which it does not need: zvault is found by where this file is.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/zfs/pool"))  # noqa: PTH100, PTH120
 
-from zvault.zfs.pool.change_reader import ChangeReader, KernelEvent
+from zvault.zfs.pool.change_reader import ChangeReader, KernelEvent, room_for
 
 LIBRARIES = [f"libzfs.so.{number}" for number in range(9, 3, -1)]
 """OpenZFS 2.0 has 4, 2.3 has 6; that of the newest is taken."""
 
-GATHERED = 1.0
-"""Seconds from an event until it is read, with all that came in between."""
+GATHERED = 0.1
+"""Seconds from an event until it is read, with all that came in between. A small stream has some fifteen, and the kernel
+keeps 512 if it is told nothing else."""
+
+ROOM = "/sys/module/zfs/parameters/zfs_zevent_len_max"
 
 NONBLOCK = 1
 """ZEVENT_NONBLOCK (sys/fm/util.h)."""
@@ -125,6 +130,42 @@ def _library() -> ctypes.CDLL:
     raise OSError(0, "there is no libzfs")
 
 
+class Room:
+    """How many events the kernel keeps: more while this process is there, if many datasets are followed."""
+
+    def __init__(self, path: str = ROOM, memory: int | None = None) -> None:
+        self._path = path
+        self._memory = memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._before: int | None = None
+        self._ours = 0
+
+    def fit(self, datasets: int) -> None:
+        """Have it keep enough for so many. Where that may not be said, some may be dropped, which is noticed."""
+        wanted = room_for(datasets, self._memory)
+        if wanted <= self._ours:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            now = self._now()
+            if now < wanted:
+                self._write(wanted)
+                self._before = now if self._before is None else self._before
+        self._ours = wanted
+
+    def put_back(self) -> None:
+        """As it was, unless somebody else changed it meanwhile."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._before is not None and self._now() == self._ours:
+                self._write(self._before)
+
+    def _now(self) -> int:
+        with open(self._path, encoding="ascii") as file:  # noqa: PTH123 - as above
+            return int(file.read())
+
+    def _write(self, number: int) -> None:
+        with open(self._path, "w", encoding="ascii") as file:  # noqa: PTH123 - as above
+            file.write(str(number))
+
+
 class WaitingReader(Protocol):
     """One reader's place among the kernel's events, who waits for the next one. Both raise OSError."""
 
@@ -158,6 +199,7 @@ def main() -> None:
     """Answer until the parent closes the pipe. A failure ends it: what it knew is then lost."""
     # A handle and a descriptor of its own for the thread: each descriptor has its place, and libzfs knows no threads.
     reader, waiting = ChangeReader(LibzfsRing()), LibzfsRing()
+    room = Room()
     told, tells = os.pipe()
     waiting.seek(END)
     _thread.start_new_thread(tell, (waiting, lambda: os.write(tells, b"!")))
@@ -170,8 +212,11 @@ def main() -> None:
         if sys.stdin.fileno() not in ready:
             continue
         # One question at a time, of a few bytes: whoever asks waits for the answer.
-        if not os.read(sys.stdin.fileno(), 4096):
+        question = os.read(sys.stdin.fileno(), 4096)
+        if not question:
+            room.put_back()
             return
+        room.fit(int(json.loads(question)["datasets"]))
         print(json.dumps(reader.take().document()), flush=True)  # noqa: T201
 
 

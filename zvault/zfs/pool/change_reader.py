@@ -7,7 +7,8 @@ seen, and who reads all events and lists afterwards knows at least what the even
 
 Two ways in which an event gets lost, and what tells:
 
-- The kernel keeps 512 (zfs_zevent_len_max) and drops the oldest, or all (``zpool events -c``). A reader is told of it
+- The kernel keeps 512 (zfs_zevent_len_max; more where zvaultd follows many datasets) and drops the oldest, or all
+  (``zpool events -c``). A reader is told of it
   only with the next event, so the one that was read last is sought before each proof: while it is still there, so are
   all after it.
 - An event beyond 6 KiB, as of a long property, is not posted at all; the kernel counts it (``erpt-dropped``).
@@ -18,7 +19,7 @@ receive can be resumed shows from its first event on (seen with 2.3.9: the token
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -53,11 +54,38 @@ OF_ONE = frozenset(
 """What changes one dataset's lines of a listing and no other's. A rename changes names below and origins elsewhere,
 ``promote`` moves snapshots: after those, and after what is not known here, the whole pool is listed."""
 
+OF_A_SNAPSHOT = frozenset({"defer_destroy", "destroy", "snapshot"})
+"""What, logged of a snapshot, may change that one, and none beside it."""
+
+OF_BOOKMARKS = frozenset({"bookmark", "remove bookmark"})
+"""What changes bookmarks of a dataset. It is logged of the dataset."""
+
+OF_NO_SNAPSHOT = frozenset({"hold", "inherit", "release", "set"})
+"""What changes properties or holds, and no dataset's snapshots or bookmarks."""
+
+BOOKMARKS = "#"
+"""Stands for all bookmarks of a dataset among what may have changed of it."""
+
 OF_NONE = frozenset({"create", "import", "open", "scan done", "scan setup", "set"})
 """What is logged of a whole pool and changes no dataset. Its creation and import have classes of their own."""
 
+KEPT = 512
+"""Events that the kernel keeps unless told otherwise (zfs_zevent_len_max in zfs(4))."""
+
+MOST_KEPT = 32_768
+"""Events that it is told to keep at most."""
+
+EVENT_BYTES = 2048
+"""Of the kernel's memory for one, about."""
+
+OF_MEMORY = 256
+"""All of them together take at most so great a part of the host's memory: one in so many."""
+
 MOST = 20_000
 """Datasets noted until somebody asks; beyond that all are taken to have changed."""
+
+MOST_OF_ONE = 100
+"""Snapshots of one dataset that are noted; beyond that all of its snapshots are taken to have changed."""
 
 
 class KernelEvent(NamedTuple):
@@ -89,13 +117,16 @@ class EventRing(Protocol):
 class Changed(SimpleNamespace):
     """What changed since it was asked for last. ``lost``: that is not known, anything may have.
 
+    ``datasets``: of each that changed what of it may be another: snapshots ("@snapname") and BOOKMARKS, or None for
+    all. Its line of a listing, and its holds, may be in any case.
+
     ``missed``: events are read here and some were not, so nothing older may be kept. Without it this is a host without
     events: stamps tell what they can. No dataclass: importing those is half of what the child's start would cost.
     """
 
     lost: bool
     pools: set[str]
-    datasets: set[str]
+    datasets: dict[str, set[str] | None]
     missed: bool
 
     def __init__(
@@ -103,18 +134,18 @@ class Changed(SimpleNamespace):
         *,
         lost: bool = False,
         pools: Iterable[str] = (),
-        datasets: Iterable[str] = (),
+        datasets: Mapping[str, Collection[str] | None] | None = None,
         missed: bool = False,
     ) -> None:
-        super().__init__(lost=lost, pools=set(pools), datasets=set(datasets), missed=missed)
+        of_each = {name: None if of is None else set(of) for name, of in (datasets or {}).items()}
+        super().__init__(lost=lost, pools=set(pools), datasets=of_each, missed=missed)
 
     def note(self, event: KernelEvent) -> None:
         """Add what one event tells."""
         if event.kind.startswith(POOL) or event.kind == SUSPENDED:
             self.pools.add(event.pool)
         elif event.kind == HISTORY and event.dataset:
-            # The children of a receive and a rollback, which nobody sees: "tank/home/%recv", "tank/home/%rollback".
-            self.datasets.add(split_snapshot(event.dataset.partition("/%")[0])[0])
+            self._add(*_what(event))
             if event.logged not in OF_ONE:
                 self.pools.add(event.pool)
         elif event.kind == HISTORY and event.logged not in OF_NONE:
@@ -123,12 +154,17 @@ class Changed(SimpleNamespace):
             self.lost = True
             self.datasets.clear()
 
+    def _add(self, dataset: str, points: set[str] | None) -> None:
+        before = self.datasets.get(dataset, _NOTHING)
+        both = None if before is None or points is None else before | points
+        self.datasets[dataset] = None if both is None or len(both) > MOST_OF_ONE else both
+
     def document(self) -> dict[str, Any]:
         """As it is sent to the daemon."""
         return {
             "lost": self.lost,
             "pools": sorted(self.pools),
-            "datasets": sorted(self.datasets),
+            "datasets": {name: of if of is None else sorted(of) for name, of in self.datasets.items()},
             "missed": self.missed,
         }
 
@@ -138,9 +174,39 @@ class Changed(SimpleNamespace):
         return cls(
             lost=bool(document["lost"]),
             pools=document["pools"],
-            datasets=document["datasets"],
+            datasets=dict(document["datasets"]),
             missed=bool(document["missed"]),
         )
+
+
+_NOTHING: set[str] = set()
+
+
+def _what(event: KernelEvent) -> tuple[str, set[str] | None]:
+    """The dataset of which an event tells, and what of that may have changed, as in Changed."""
+    # The children of a receive and a rollback, which nobody sees: "tank/home/%recv", "tank/home/%rollback". The
+    # snapshot that a receive makes has an event of its own.
+    name, _, unseen = event.dataset.partition("/%")
+    dataset, snapname = split_snapshot(name)
+    if event.logged in OF_NO_SNAPSHOT:
+        return dataset, set()
+    if event.logged in OF_BOOKMARKS and not snapname:
+        return dataset, {BOOKMARKS}
+    if snapname and event.logged in OF_A_SNAPSHOT:
+        return dataset, {f"@{snapname}"}
+    return dataset, set() if unseen.startswith("recv") and event.logged in OF_ONE else None
+
+
+def room_for(datasets: int, memory: int) -> int:
+    """How many events the kernel should keep on a host of so many bytes of memory, where so many datasets are followed.
+
+    ``zfs snapshot -r`` posts one for each dataset below at the same moment, and so do the holds, releases and bookmarks
+    of a run: four for each dataset may come before anybody reads.
+    """
+    wanted = KEPT
+    while wanted < min(4 * datasets, MOST_KEPT) and 2 * wanted * EVENT_BYTES * OF_MEMORY <= memory:
+        wanted *= 2
+    return wanted
 
 
 class ChangeReader:

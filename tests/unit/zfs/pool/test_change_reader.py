@@ -1,10 +1,21 @@
 """What changed, by the kernel's events, as 2.3.9 posts them (seen in the lab)."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.unit.zfs.event_world import FakePool, FakeRing
-from zvault.zfs.pool.change_child import END, tell
-from zvault.zfs.pool.change_reader import HISTORY, MOST, Changed, ChangeReader, KernelEvent
+from zvault.zfs.pool.change_child import END, Room, tell
+from zvault.zfs.pool.change_reader import (
+    HISTORY,
+    MOST,
+    MOST_OF_ONE,
+    Changed,
+    ChangeReader,
+    KernelEvent,
+    room_for,
+)
 
 
 def logged(dataset: str, name: str) -> KernelEvent:
@@ -14,31 +25,53 @@ def logged(dataset: str, name: str) -> KernelEvent:
 @pytest.mark.parametrize(
     ("event", "datasets", "pools"),
     [
-        (logged("tank/a", "create"), {"tank/a"}, set()),
-        (logged("tank/a@1", "snapshot"), {"tank/a"}, set()),
-        (logged("tank/a@1", "hold"), {"tank/a"}, set()),
-        (logged("tank/a", "bookmark"), {"tank/a"}, set()),
-        (logged("tank/a b@1", "destroy"), {"tank/a b"}, set()),
-        (logged("tank/a/%recv", "receive"), {"tank/a"}, set()),
-        (logged("tank/a/%rollback", "clone swap"), {"tank/a"}, set()),
-        (logged("tank/a", "rename"), {"tank/a"}, {"tank"}),
-        (logged("tank/a@1", "rename"), {"tank/a"}, {"tank"}),
-        (logged("tank/a", "promote"), {"tank/a"}, {"tank"}),
-        (logged("tank/a", "what no OpenZFS does yet"), {"tank/a"}, {"tank"}),
-        (logged("", "scan setup"), set(), set()),
-        (logged("", "reguid"), set(), {"tank"}),
-        (KernelEvent(1, "sysevent.fs.zfs.pool_import", "tank"), set(), {"tank"}),
-        (KernelEvent(1, "sysevent.fs.zfs.pool_export", "tank"), set(), {"tank"}),
-        (KernelEvent(1, "sysevent.fs.zfs.config_sync", "tank"), set(), set()),
-        (KernelEvent(1, "ereport.fs.zfs.io_failure", "tank"), set(), {"tank"}),
-        (KernelEvent(1, "ereport.fs.zfs.checksum", "tank"), set(), set()),
+        (logged("tank/a", "create"), {"tank/a": None}, set()),
+        (logged("tank/a", "destroy"), {"tank/a": None}, set()),
+        (logged("tank/a", "receive"), {"tank/a": None}, set()),
+        (logged("tank/a", "set"), {"tank/a": set()}, set()),
+        (logged("tank/a@1", "snapshot"), {"tank/a": {"@1"}}, set()),
+        (logged("tank/a@1", "hold"), {"tank/a": set()}, set()),
+        (logged("tank/a@1", "set"), {"tank/a": set()}, set()),
+        (logged("tank/a", "bookmark"), {"tank/a": {"#"}}, set()),
+        (logged("tank/a", "remove bookmark"), {"tank/a": {"#"}}, set()),
+        (logged("tank/a b@1", "destroy"), {"tank/a b": {"@1"}}, set()),
+        (logged("tank/a/%recv", "receive"), {"tank/a": set()}, set()),
+        (logged("tank/a/%recv", "clone swap"), {"tank/a": set()}, set()),
+        (logged("tank/a/%rollback", "clone swap"), {"tank/a": None}, set()),
+        (logged("tank/a/%recv", "what no OpenZFS does yet"), {"tank/a": None}, {"tank"}),
+        (logged("tank/a", "rename"), {"tank/a": None}, {"tank"}),
+        (logged("tank/a@1", "rename"), {"tank/a": None}, {"tank"}),
+        (logged("tank/a", "promote"), {"tank/a": None}, {"tank"}),
+        (logged("tank/a", "what no OpenZFS does yet"), {"tank/a": None}, {"tank"}),
+        (logged("", "scan setup"), {}, set()),
+        (logged("", "reguid"), {}, {"tank"}),
+        (KernelEvent(1, "sysevent.fs.zfs.pool_import", "tank"), {}, {"tank"}),
+        (KernelEvent(1, "sysevent.fs.zfs.pool_export", "tank"), {}, {"tank"}),
+        (KernelEvent(1, "sysevent.fs.zfs.config_sync", "tank"), {}, set()),
+        (KernelEvent(1, "ereport.fs.zfs.io_failure", "tank"), {}, {"tank"}),
+        (KernelEvent(1, "ereport.fs.zfs.checksum", "tank"), {}, set()),
     ],
 )
-def test_what_an_event_tells(event: KernelEvent, datasets: set[str], pools: set[str]) -> None:
+def test_what_an_event_tells(
+    event: KernelEvent, datasets: dict[str, set[str] | None], pools: set[str]
+) -> None:
     found = Changed()
     found.note(event)
     assert (found.lost, found.datasets, found.pools) == (False, datasets, pools)
-    assert Changed.of(found.document()) == found
+    assert Changed.of(json.loads(json.dumps(found.document()))) == found
+
+
+def test_what_several_events_tell_of_one_dataset() -> None:
+    found = Changed()
+    for event in (logged("tank/a@1", "snapshot"), logged("tank/a@2", "hold"), logged("tank/a", "bookmark")):
+        found.note(event)
+    assert found.datasets == {"tank/a": {"@1", "#"}}
+    for name in ("create", "set"):
+        found.note(logged("tank/a", name))
+    assert found.datasets == {"tank/a": None}
+    for number in range(MOST_OF_ONE + 1):
+        found.note(logged(f"tank/b@{number}", "destroy"))
+    assert found.datasets["tank/b"] is None
 
 
 def test_what_was_before_the_reader_began_is_not_known_and_what_comes_then_is() -> None:
@@ -47,7 +80,9 @@ def test_what_was_before_the_reader_began_is_not_known_and_what_comes_then_is() 
     reader = ChangeReader(FakeRing(pool))
     assert reader.take() == Changed(lost=True, missed=True)
     pool.snapshot(1, 0)
-    assert reader.take() == Changed(datasets={"tank/a"})
+    assert reader.take() == Changed(
+        datasets={"tank/a": {f"@{next(iter(pool.datasets['tank/a'].points))[1:]}"}}
+    )
     assert reader.take() == Changed()
 
 
@@ -95,5 +130,57 @@ def test_whoever_waits_for_events_is_behind_them_before_they_are_read() -> None:
     it = Waiting()
     with pytest.raises(StopAsyncIteration):
         tell(it, lambda: it.done.append("read"), lambda seconds: it.done.append(f"pauses {seconds:g}"))
-    once = ["waits", "pauses 1", "behind the newest", "read"]
+    once = ["waits", "pauses 0.1", "behind the newest", "read"]
     assert it.done == [*once, *once, "waits"]
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("datasets", "memory", "kept"),
+    [
+        (0, GIB, 512),
+        (100, 16 * GIB, 512),
+        (129, 16 * GIB, 1024),
+        (3000, 16 * GIB, 16384),
+        (3000, 2 * GIB, 4096),
+        (100_000, 64 * GIB, 32768),
+        (100_000, 128 << 20, 512),
+    ],
+)
+def test_how_many_events_the_kernel_should_keep(datasets: int, memory: int, kept: int) -> None:
+    assert room_for(datasets, memory) == kept
+
+
+def test_the_kernel_keeps_more_events_as_long_as_many_datasets_are_followed(tmp_path: Path) -> None:
+    parameter = tmp_path / "zfs_zevent_len_max"
+    parameter.write_text("512\n")
+    room = Room(str(parameter), 16 * GIB)
+    for datasets, kept in ((10, "512\n"), (1000, "4096"), (10, "4096"), (3000, "16384")):
+        room.fit(datasets)
+        assert parameter.read_text() == kept
+    room.put_back()
+    assert parameter.read_text() == "512"
+
+
+@pytest.mark.parametrize("others", ["40000", "600", "nonsense"])
+def test_what_somebody_else_has_set_stays(others: str, tmp_path: Path) -> None:
+    parameter = tmp_path / "zfs_zevent_len_max"
+    parameter.write_text("512\n")
+    room = Room(str(parameter), 16 * GIB)
+    room.fit(1000)
+    parameter.write_text(others)
+    room.put_back()
+    assert parameter.read_text() == others
+    parameter.write_text("40000")
+    another = Room(str(parameter), 16 * GIB)
+    another.fit(1000)
+    another.put_back()
+    assert parameter.read_text() == "40000"
+
+
+def test_events_are_read_where_nobody_may_say_how_many_are_kept(tmp_path: Path) -> None:
+    room = Room(str(tmp_path / "nothing"), 16 * GIB)
+    room.fit(1000)
+    room.put_back()
