@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import sys
 import time
@@ -110,8 +111,11 @@ class ChangeFeed:
             await child.close()
 
     async def close(self) -> None:
-        """End the child."""
+        """End the child, which first puts back what it changed of the host."""
         async with self._turn:
+            if self._child is not None:
+                with contextlib.suppress(ZvaultError):
+                    await self._child.ask({"end": True}, DEADLINE)
             await self._drop()
 
 

@@ -118,3 +118,11 @@ async def test_on_a_host_without_openzfs_nothing_is_known_and_nothing_fails() ->
     await feed.collect()
     assert heard.all == [Changed(lost=True), Changed(lost=True)]
     await feed.close()
+
+
+async def test_its_child_is_told_that_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    feed, _ = child(monkeypatch, tmp_path, f"open({str(told)!r}, 'a').write(line)\n    {TELLS}")
+    await feed.collect()
+    await feed.close()
+    assert told.read_text().splitlines() == ['{"datasets": 5}', '{"end": true}']

@@ -31,8 +31,8 @@ LIBRARIES = [f"libzfs.so.{number}" for number in range(9, 3, -1)]
 """OpenZFS 2.0 has 4, 2.3 has 6; that of the newest is taken."""
 
 GATHERED = 0.1
-"""Seconds from an event until it is read, with all that came in between. A small stream has some fifteen, and the kernel
-keeps 512 if it is told nothing else."""
+"""Seconds from an event until it is read, with all that came in between. A small stream has some fifteen events, and
+the kernel keeps 512 if it is told nothing else."""
 
 ROOM = "/sys/module/zfs/parameters/zfs_zevent_len_max"
 
@@ -212,11 +212,14 @@ def main() -> None:
         if sys.stdin.fileno() not in ready:
             continue
         # One question at a time, of a few bytes: whoever asks waits for the answer.
-        question = os.read(sys.stdin.fileno(), 4096)
-        if not question:
+        line = os.read(sys.stdin.fileno(), 4096)
+        question = json.loads(line) if line else None
+        if question is None or "end" in question:
             room.put_back()
+            if question is not None:
+                print(json.dumps({"ended": True}), flush=True)  # noqa: T201
             return
-        room.fit(int(json.loads(question)["datasets"]))
+        room.fit(int(question["datasets"]))
         print(json.dumps(reader.take().document()), flush=True)  # noqa: T201
 
 
