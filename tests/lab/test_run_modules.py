@@ -63,7 +63,7 @@ def suite(tmp_path: Path) -> Path:
     lab.mkdir(parents=True)
     (tmp_path / "seen").mkdir()
     (tmp_path / "pytest.ini").touch()
-    for name in ("cache.py", "conftest.py", "run_modules.py", "report_to_host.py", "replay_reports.py"):
+    for name in ("cache.py", "conftest.py", "collect_modules.py", "run_modules.py", "report_to_host.py", "replay_reports.py"):
         shutil.copy(HERE / name, lab)
     (lab / "run").write_text(RUN)
     (lab / "run").chmod(0o755)
