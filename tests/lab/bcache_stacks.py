@@ -7,15 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from device_stacks import (
-    LEASES,
-    PATHS,
-    connected,
-    file_spec,
-    leftovers,
-    sh,
-)
+from device_stacks import LEASES, PATHS, connected, file_spec, leftovers
 from world import eventually
+from world import shell as sh
 
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device

@@ -56,9 +56,6 @@ def configure(text: str) -> None:
     sh("systemctl", "restart", "zvaultd")
 
 
-# Other tools
-
-
 def python(script: str, *words: str) -> None:
     sh("env", "PYTHONPATH=/share/peers", "python3", "-c", f"import sys; {script}", *words)
 

@@ -93,9 +93,6 @@ def pruned(rows: list[dict[str, Any]]) -> set[str]:
     return {row["snapshot"] for row in rows if not row["keep"]}
 
 
-# Only what changed
-
-
 @pytest.fixture(name="skipping")
 def skipping_for_test(tank: Small) -> Small:
     if tank.backup_extra != SKIP:

@@ -35,9 +35,9 @@ from device_stacks import (
     only_state,
     quiet,
     running_units,
-    sh,
 )
 from world import World, eventually, ok, snapshots
+from world import shell as sh
 
 from zvault.config.profile import QueueSettings
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused

@@ -21,6 +21,7 @@ from zvault.zfs.changes import NamesGone
 
 HOUR = 3600
 START = 1_795_000_000
+TANK = DatasetName("tank")
 
 
 class StoppedClock(Clock):
@@ -97,6 +98,14 @@ def dataset(name: str, *points: Snapshot | Bookmark, **fields: Any) -> Dataset:
         bookmarks=tuple(point for point in points if isinstance(point, Bookmark)),
         **fields,
     )
+
+
+def vaulted(name: str, *numbers: int, **fields: Any) -> Dataset:
+    return dataset(name, *(snap(number, name) for number in numbers), **fields)
+
+
+def names(snapshots: Iterable[Snapshot]) -> list[str]:
+    return [snap.snapname for snap in snapshots]
 
 
 def tree(*datasets: Dataset) -> Tree:
