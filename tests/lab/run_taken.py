@@ -85,7 +85,7 @@ def taken(*argv: str) -> set[str]:
 
 def foreseen(code: int = 0) -> Any:
     done = ctl("run", "-n", "tank", "-j")
-    assert done.code == code, done.err
+    assert done.code == code, f"{done.out}{done.err}"
     return done.json()
 
 
