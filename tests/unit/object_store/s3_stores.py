@@ -13,7 +13,7 @@ from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
 pytest.importorskip("boto3")
 
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import S3Settings
+from zvault.object_store.s3_settings import S3Settings
 
 
 @pytest.fixture(name="_no_other_keys", autouse=True)

@@ -37,8 +37,8 @@ from tests.unit.object_store.s3_stores import (
     store_for_test,  # noqa: F401
 )
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import S3Settings
 from zvault.object_store.s3_errors import Expired, told
+from zvault.object_store.s3_settings import S3Settings
 
 DATA = bytes(range(256)) * 40
 

@@ -22,7 +22,7 @@ from zvault.ops.stream import stream as stream_module
 from zvault.ops.stream.stream import Progress, Streamed, stream
 from zvault.system import tasks
 from zvault.system.process.runner import HostRunner
-from zvault.zfs.stream import mbuffer_argv
+from zvault.zfs.stream_stages import mbuffer_argv
 
 # What the stages say of their progress
 
