@@ -20,7 +20,8 @@ from world import shell as sh
 from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
-from zvault.devices.stack import DeviceState, Stack
+from zvault.devices.device_state import DeviceState
+from zvault.devices.stack import Stack
 from zvault.system.process.runner import HostRunner, Result
 from zvault.system.state_files import LeaseStore
 
