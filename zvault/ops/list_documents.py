@@ -19,7 +19,7 @@ from zvault.core.replication.lineage import find_base
 from zvault.ops.context import Context
 from zvault.ops.plan_documents import gone_rows
 from zvault.ops.replication.lag import lags
-from zvault.ops.replication.sides_and_plan import Sizes, look
+from zvault.ops.replication.sides import Sizes, look
 from zvault.ops.vaults.vault import Vaults
 
 Placed = tuple[Dataset, DatasetName]

@@ -14,7 +14,8 @@ from zvault.config.schema import Backup
 from zvault.core.model import Dataset
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides, look, plan_all
+from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.sides import Sides, look
 from zvault.ops.retention.prune_report import prune_part, vault_is_down
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.stream import Flags

@@ -14,7 +14,7 @@ from zvault.core.errors import Busy
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, make_snapname
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.ops.state.environment import Clock, Environment
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.changes import NamesGone

@@ -18,7 +18,8 @@ from zvault.core.model import Snapshot, Tree
 from zvault.core.replication.base_names import KEEP_HOLD, hold_tag
 from zvault.core.replication.plan_model import sent_by
 from zvault.core.replication.sent_reason import blocker
-from zvault.ops.replication.sides_and_plan import look, plan_all
+from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.sides import look
 from zvault.ops.retention.prune import without_stuck
 from zvault.ops.retention.prune_plan import plan_prune
 

@@ -28,7 +28,7 @@ from zvault.core.replication.planner import plan_tree
 from zvault.core.replication.progress import RunMeter
 from zvault.ops.replication.bases import Bases
 from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
-from zvault.ops.replication.sides_and_plan import ours_of
+from zvault.ops.replication.sides import ours_of
 from zvault.ops.replication.transfer import Transfers
 
 COLD, CLOUD = 0x1F, 0x2E

@@ -20,7 +20,7 @@ from tests.unit.ops.ops_world import (
     vaulted,
 )
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.ops.retention.prune_plan import plan_prune
 
 PRUNE_HARD = {"keep": {"source": {"last": 1}, "vault": {"last": 1}}}

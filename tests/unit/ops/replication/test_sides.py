@@ -25,7 +25,8 @@ from zvault.core.model import Snapshot, Tree
 from zvault.core.name_rules import Choice
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import Action, Interrupted, TransferPlan
-from zvault.ops.replication.sides_and_plan import look, moves, ours_of, plan_all, selected, wanted_of
+from zvault.ops.replication.plan import moves, plan_all
+from zvault.ops.replication.sides import look, ours_of, selected, wanted_of
 
 # Looking
 
