@@ -17,6 +17,7 @@ from test_rbd import mappings
 from vanishing_storage import (
     PROMPT,
     Stage,
+    cluster_with_s3,  # noqa: F401 - asked for by name
     rbd,
     receive,
     scrub,

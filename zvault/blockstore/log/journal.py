@@ -1,6 +1,6 @@
 """The journal: what has been written but is not in the object store yet, on this host's disk or in its memory.
 
-It is a folder of files (frames.py says how they look), of one writer at a time. After a power cut what was not flushed
+It is a folder of files (see journal_format.py), of one writer at a time. After a power cut what was not flushed
 may be there in any parts. So where a frame is missing, what comes after it is not used; and if the mark of a later
 frame says that the missing one had been flushed, it is not a crash's doing but damage.
 """
