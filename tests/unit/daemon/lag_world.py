@@ -30,7 +30,7 @@ from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
-from zvault.ops.replication import plan as planning
+from zvault.ops.replication import sides as sides_module
 from zvault.ops.replication import transfer
 from zvault.ops.replication.bases import Bases
 from zvault.ops.replication.lag import lags
@@ -354,7 +354,7 @@ def install(monkeypatch: Any) -> None:
     monkeypatch.setattr(runs_module, "Run", run)
     monkeypatch.setattr(lag_readings, "DOWN_EVERY", 0.0)
     monkeypatch.setattr(lag_readings, "read_proofs", lambda *_: asyncio.sleep(0, {}))
-    monkeypatch.setattr(planning.rename_clone_rollback, "beside", beside)
+    monkeypatch.setattr(sides_module.rename_clone_rollback, "beside", beside)
     monkeypatch.setattr(transfer, "arrange", arrange)
 
 
