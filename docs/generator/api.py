@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from generator.marked_part import with_part
 from zvault.api.routes import ROUTES, Route
 
 PAGE = Path(__file__).resolve().parents[1] / "reference" / "api.md"
@@ -17,11 +18,7 @@ HEAD = "| request | may | what it does | answer |\n|---|---|---|---|\n"
 
 def api() -> str:
     """The page, with the list of routes made anew."""
-    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE} has lost the marks between which its routes stand")
-    return before + BEGIN + HEAD + "".join(map(row, ROUTES)) + END + after
+    return with_part(PAGE, BEGIN, HEAD + "".join(map(row, ROUTES)), END)
 
 
 def row(route: Route[Any]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from generator.marked_part import with_part
+from generator.state_tables import states, transitions
 from zvault.core.sharing.turn import TRANSITIONS, Turn
 
 PAGE = Path(__file__).resolve().parent.parent / "explanation" / "several-hosts.md"
@@ -15,20 +17,5 @@ END = "<!-- The end of what docs/generate.py makes. -->\n"
 
 def several_hosts() -> str:
     """The page, with its part between the two marks made again."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{_states()}\n{_transitions()}\n{END}{after}"
-
-
-def _states() -> str:
-    rows = [f"| {turn.label} | {turn.meaning} |" for turn in Turn]
-    return "\n".join(["| state | what it means |", "|---|---|", *rows, ""])
-
-
-def _transitions() -> str:
-    rows = [
-        f"| {row.event.value} | {', '.join(turn.label for turn in row.sources)} | {row.target.label}"
-        f" | {row.meaning} |"
-        for row in TRANSITIONS
-    ]
-    return "\n".join(["| event | from | to | when |", "|---|---|---|---|", *rows, ""])
+    part = f"\n{states(Turn)}\n{transitions(TRANSITIONS)}\n"
+    return with_part(PAGE, BEGIN, part, END)

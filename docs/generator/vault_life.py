@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from zvault.core.policy.vault_life import ANEW, BEEN_UP, TRANSITIONS, Life, Transition
+from generator.marked_part import with_part
+from generator.state_tables import states, transitions
+from zvault.core.policy.vault_life import ANEW, BEEN_UP, TRANSITIONS, Event, Life
+from zvault.core.transitions import Transition
 
 PAGE = Path(__file__).resolve().parent.parent / "explanation" / "vaults.md"
 BEGIN = "<!-- Made by docs/generate.py from zvault/core/policy/vault_life.py. Do not edit up to the end mark. -->\n"
@@ -16,9 +19,8 @@ GROUPS = {"anew": ("comes up anew", ANEW), "been_up": ("has been up", BEEN_UP)}
 
 def vaults() -> str:
     """The page, with its part between the two marks made again."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{_drawing()}\n{_states()}\n{_transitions()}\n{END}{after}"
+    part = f"\n{_drawing()}\n{states(Life)}\n{transitions(TRANSITIONS)}\n"
+    return with_part(PAGE, BEGIN, part, END)
 
 
 def _drawing() -> str:
@@ -38,7 +40,7 @@ def _node(life: Life) -> str:
     return f'{life.name.lower()}("{life.label}")'
 
 
-def _sources(row: Transition) -> Iterator[str]:
+def _sources(row: Transition[Life, Event]) -> Iterator[str]:
     """The states an event starts from: a group where it starts from all of its states, else each by itself."""
     left = list(row.sources)
     for name, (_, members) in GROUPS.items():
@@ -47,17 +49,3 @@ def _sources(row: Transition) -> Iterator[str]:
             left = [life for life in left if life not in members]
     for life in left:
         yield life.name.lower()
-
-
-def _states() -> str:
-    rows = [f"| {life.label} | {life.meaning} |" for life in Life]
-    return "\n".join(["| state | what it means |", "|---|---|", *rows, ""])
-
-
-def _transitions() -> str:
-    rows = [
-        f"| {row.event.value} | {', '.join(life.label for life in row.sources)} | {row.target.label}"
-        f" | {row.meaning} |"
-        for row in TRANSITIONS
-    ]
-    return "\n".join(["| event | from | to | when |", "|---|---|---|---|", *rows, ""])

@@ -43,7 +43,7 @@ from report import say
 from world import sh
 
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import S3Settings
+from zvault.object_store.s3_settings import S3Settings
 
 SECONDS = float(os.environ.get("SECONDS", "8"))
 FILES = int(os.environ.get("FILES", "100000"))

@@ -26,7 +26,7 @@ from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create
 from zvault.object_store.interface import ObjectStore
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import S3Settings
+from zvault.object_store.s3_settings import S3Settings
 
 RECORD = 32
 """Blocks of a record."""

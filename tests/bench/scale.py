@@ -32,9 +32,10 @@ from zvault.config.schema import Config
 from zvault.core.names import make_snapname
 from zvault.core.replication.base_names import mark_name
 from zvault.daemon.app import Daemon
+from zvault.ops.list_documents import Page, list_document
 from zvault.ops.replication.lag import lags
-from zvault.ops.replication.sides_and_plan import look, plan_all
-from zvault.ops.report import Page, list_document
+from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.sides import look
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import note_held, plan_holds
 from zvault.system.process.runner import HostRunner, Result

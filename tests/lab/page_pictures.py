@@ -18,7 +18,7 @@ from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.policy.retention import decide
 from zvault.daemon.app import Daemon
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 
 DAY, GIB, TIB = 86400.0, 1 << 30, 1 << 40
 HOUR = 3600.0

@@ -8,8 +8,6 @@ the source, and replays the reports that come from the guest. At its top level a
 /share/peers, or `LAB = {"where": "host"}` to be an ordinary module.
 """
 
-import ast
-import functools
 import json
 import os
 import queue
@@ -19,16 +17,15 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import cache
 import pytest
+from collect_modules import LAB, LabItem, LabModule, settings
 from replay_reports import Doubts, Location, Replay, stop_if_asked
 
-LAB = Path(__file__).resolve().parent
 TEST_TIMEOUT_S = 900
 MODULE_TIMEOUT_S = 900
 OUTPUT_TAIL = 80
@@ -46,66 +43,6 @@ TABLE = LAB.parents[1] / "docs" / "reference" / "lab-times.md"
 PARAMETRISED: pytest.StashKey[dict[str, list[str]]] = pytest.StashKey()
 GUESTS: pytest.StashKey[list["Guest"]] = pytest.StashKey()
 DOUBTS: pytest.StashKey[Doubts] = pytest.StashKey()
-
-
-@functools.cache
-def parsed(path: Path) -> ast.Module:
-    """A module's source."""
-    return ast.parse(path.read_bytes(), str(path))
-
-
-def settings(path: Path) -> dict[str, Any]:
-    """A module's own LAB, if it has one."""
-    for node in parsed(path).body:
-        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and ast.unparse(targets[0]) == "LAB":
-            return dict(ast.literal_eval(node.value))
-    return {}
-
-
-class LabItem(pytest.Item):
-    """A test function in a guest: perhaps several tests, by parameters."""
-
-    def __init__(self, *, line: int, **more: Any) -> None:
-        super().__init__(**more)
-        self.line = line
-
-    def runtest(self) -> None:
-        """Never called: the guest runs it."""
-        raise NotImplementedError
-
-    def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it stands."""
-        return self.path, self.line, self.name
-
-
-def tests_in(parent: pytest.Collector, body: list[ast.stmt]) -> Iterator[pytest.Item | pytest.Collector]:
-    """The tests and test classes among statements, as pytest names them by default."""
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-            yield LabItem.from_parent(parent, name=node.name, line=node.lineno - 1)
-        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
-            yield LabClass.from_parent(parent, name=node.name, body=node.body)
-
-
-class LabClass(pytest.Collector):
-    """A test class in a guest."""
-
-    def __init__(self, *, body: list[ast.stmt], **more: Any) -> None:
-        super().__init__(**more)
-        self.body = body
-
-    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """Its methods."""
-        return tests_in(self, self.body)
-
-
-class LabModule(pytest.File):
-    """A test module that runs in a guest."""
-
-    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """Its functions and classes."""
-        return tests_in(self, parsed(self.path).body)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -29,7 +29,7 @@ from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create
 from zvault.object_store.metered import MeteredStore
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import S3Settings
+from zvault.object_store.s3_settings import S3Settings
 
 LAB = {"mem": "4G", "timeout": 1500}
 

@@ -7,16 +7,25 @@ tells of, and send as they do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from other_tools import (
+    SOURCE,
+    TREE,
+    Autobackup,
+    Bzfs,
+    Tool,
+    Znapzend,
+    Zrepl,
+    configure,
+    data_for_test,  # noqa: F401
+    holds,
+    pools_for_test,  # noqa: F401
+)
 from world import (
     DISK,
-    World,
     ctl,
-    destroy_held,
     get,
     noise,
     ok,
@@ -28,46 +37,9 @@ from world import (
 )
 
 LAB = {"mem": "3G", "timeout": 900, "peers": True}
-
-CONF = Path("/etc/zvault/zvault.toml")
 MIB = 1 << 20
-SOURCE = "tank/data"
-TREE = ("", "/home", "/home/my mail")
 SMALL = 6 * MIB
 """Bytes: less than what one of the three datasets has at first."""
-
-
-@pytest.fixture(scope="module")
-def pools() -> Iterator[None]:
-    """Three pools and the daemon, for all tests."""
-    it = World()
-    it.clean()
-    DISK.mkdir(exist_ok=True)
-    for pool in ("tank", "cold", "attic"):
-        sh("truncate", "-s", "512M", str(DISK / f"{pool}.img"))
-        sh("zpool", "create", "-O", f"mountpoint=/{pool}", pool, str(DISK / f"{pool}.img"))
-    CONF.parent.mkdir(mode=0o755, exist_ok=True)
-    configure("")
-    yield
-    it.clean()
-
-
-@pytest.fixture
-def data(pools: None) -> Iterator[None]:
-    """A source of three datasets; pools for what becomes of it."""
-    for path in TREE:
-        sh("zfs", "create", SOURCE + path)
-        noise(Path(f"/{SOURCE}{path}/noise"), 8)
-    yield
-    configure("")
-    for pool in ("tank", "cold", "attic"):
-        for name in sh("zfs", "list", "-Ho", "name", "-d1", pool).splitlines()[1:]:
-            destroy_held(name)
-
-
-def configure(text: str) -> None:
-    CONF.write_text('[daemon]\nhost = "lab"\n' + text)
-    sh("systemctl", "restart", "zvaultd")
 
 
 def sent(backup: str, *words: str) -> int:
@@ -86,150 +58,6 @@ def same(copy: str, source: str = SOURCE) -> None:
         newest = snapshots(copy + path)[-1]
         assert get(f"{copy}{path}@{newest}", "guid") == get(f"{source}{path}@{newest}", "guid")
         assert snapshot_hashes(f"{copy}{path}@{newest}") == snapshot_hashes(f"{source}{path}@{newest}")
-
-
-# Other tools
-
-
-def python(script: str, *words: str) -> None:
-    sh("env", "PYTHONPATH=/share/peers", "python3", "-c", f"import sys; {script}", *words)
-
-
-@dataclass
-class Tool:
-    """Another tool: what it is set up by, a run of it, where its replica is, and how its snapshots' names begin."""
-
-    replica: str
-    prefix: str
-    runs: int = 0
-
-    def set_up(self) -> None:
-        """Once."""
-
-    def run(self) -> None:
-        """Snapshot and replicate."""
-        raise NotImplementedError
-
-
-@dataclass
-class Bzfs(Tool):
-    """As its documentation has it, but for the names, which are given to it."""
-
-    replica: str = "cold/mirror/data"
-    prefix: str = "daily_"
-
-    def set_up(self) -> None:
-        sh("zfs", "create", "cold/mirror")
-
-    def run(self) -> None:
-        self.runs += 1
-        sh("zfs", "snapshot", "-r", f"{SOURCE}@daily_2026-11-{self.runs:02}")
-        words = ("--recursive", "--quiet", "--pv-program=-", "--ps-program=-")
-        python("from bzfs_main.bzfs import main; sys.exit(main())", *words, SOURCE, self.replica)
-
-
-@dataclass
-class Autobackup(Tool):
-    """zfs-autobackup, by its property, with its holds."""
-
-    replica: str = "cold/mirror/tank/data"
-    prefix: str = "lab-"
-
-    def set_up(self) -> None:
-        sh("zfs", "create", "-p", "-o", "mountpoint=none", "cold/mirror/tank")
-        sh("zfs", "set", "autobackup:lab=true", SOURCE)
-
-    def run(self) -> None:
-        self.runs += 1
-        # It refuses two snapshots of one name, which has whole seconds.
-        words = ("--snapshot-format", f"{{}}-202611{self.runs:02}000000", "--set-properties=readonly=on")
-        python("from zfs_autobackup.ZfsAutobackup import cli; sys.exit(cli())", *words, "lab", "cold/mirror")
-
-
-def newest_common(source: str, target: str, prefix: str = "") -> str:
-    """By GUID, as a snapname of the source; of those whose names begin so."""
-    there = {get(f"{target}@{one}", "guid") for one in snapshots(target)}
-    ours = [one for one in snapshots(source) if one.startswith(prefix)]
-    return [one for one in ours if get(f"{source}@{one}", "guid") in there][-1]
-
-
-@dataclass
-class Zrepl(Tool):
-    """A stand-in for a push job "lab" with a sink: zrepl.github.io, "Replication" and "Overview & Terminology".
-
-    Its sender keeps the last common snapshot by a bookmark, the replication cursor, and what is on its way by a step
-    hold; the receiver holds what it received last. Datasets between the sink's root and a replica are placeholders. The
-    base is the newest common snapshot by GUID, whoever made it.
-    """
-
-    replica: str = "cold/sink/lab/tank/data"
-    prefix: str = "zrepl_"
-    last: dict[str, str] = field(default_factory=dict)
-
-    def set_up(self) -> None:
-        sh("zfs", "create", "-o", "mountpoint=none", "cold/sink")
-        for name in ("cold/sink/lab", "cold/sink/lab/tank"):
-            sh("zfs", "create", "-o", "mountpoint=none", "-o", "zrepl:placeholder=on", name)
-
-    def run(self) -> None:
-        self.runs += 1
-        new = f"zrepl_202611{self.runs:02}_000000_000"
-        sh("zfs", "snapshot", "-r", f"{SOURCE}@{new}")
-        for path in TREE:
-            source, target = SOURCE + path, self.replica + path
-            self._send(source, target, new)
-
-    def _send(self, source: str, target: str, new: str) -> None:
-        sh("zfs", "hold", "zrepl_STEP_J_lab", f"{source}@{new}")
-        base = newest_common(source, target) if self.runs > 1 else None
-        words = f"-i '@{base}'" if base is not None else ""
-        shell(f"zfs send {words} '{source}@{new}' | zfs receive -s -u '{target}'")
-        guid = int(get(f"{source}@{new}", "guid"))
-        sh("zfs", "bookmark", f"{source}@{new}", f"{source}#zrepl_CURSOR_G_{guid:016x}_J_lab")
-        sh("zfs", "hold", "zrepl_last_received_J_lab", f"{target}@{new}")
-        if source in self.last:
-            old, mark = self.last[source].split()
-            sh("zfs", "destroy", f"{source}#{mark}")
-            sh("zfs", "release", "zrepl_last_received_J_lab", f"{target}@{old}")
-        self.last[source] = f"{new} zrepl_CURSOR_G_{guid:016x}_J_lab"
-        sh("zfs", "release", "zrepl_STEP_J_lab", f"{source}@{new}")
-
-
-@dataclass
-class Znapzend(Tool):
-    """A stand-in for a plan as znapzendzetup(1) writes it: into properties of the source, which come with the stream.
-
-    It makes no hold and no bookmark, goes by snapshots with names of its own form only (lastAndCommonSnapshots in
-    lib/ZnapZend/ZFS.pm), sends with ``-I`` from there, others' snapshots with it, and receives with ``-F``.
-    """
-
-    replica: str = "cold/mirror/data"
-    prefix: str = "2026-"
-
-    def set_up(self) -> None:
-        sh("zfs", "create", "cold/mirror")
-        for name, value in {
-            "src_plan": "1hour=>1day",
-            "dst_0": self.replica,
-            "dst_0_plan": "1week=>1day",
-            "tsformat": "%Y-%m-%d-%H%M%S",
-            "recursive": "on",
-            "enabled": "on",
-            "mbuffer": "off",
-            "pre_znap_cmd": "off",
-            "post_znap_cmd": "off",
-        }.items():
-            sh("zfs", "set", f"org.znapzend:{name}={value}", SOURCE)
-
-    def run(self) -> None:
-        self.runs += 1
-        new = f"2026-11-{self.runs:02}-000000"
-        sh("zfs", "snapshot", "-r", f"{SOURCE}@{new}")
-        for path in TREE:
-            source, target = SOURCE + path, self.replica + path
-            words = f"-I '@{newest_common(source, target, self.prefix)}'" if self.runs > 1 else ""
-            shell(f"zfs send {words} '{source}@{new}' | zfs receive -u -F '{target}'")
-            sh("zfs", "set", "org.znapzend:dst_0_synced=1", f"{source}@{new}")
 
 
 TOOLS = {"bzfs": Bzfs, "zfs-autobackup": Autobackup, "zrepl-stand-in": Zrepl, "znapzend-stand-in": Znapzend}
@@ -358,7 +186,6 @@ vault = "source"
 into = "data/{path}"
 snapshot = { make = false }
 """
-
 AFTERWARDS = """
 tag=zvault:$(printf %x "$(zpool get -Hpo value guid tank)")
 zfs list -Hrt snapshot -o name tank/data | while read -r snap; do zfs release zvault:keep "$snap" 2>/dev/null; done
@@ -369,15 +196,6 @@ zfs list -Hrt filesystem -o name tank/data | while read -r name; do
 done
 """
 """Also in docs/how-to/fail-back.md."""
-
-
-def holds(*datasets: str) -> set[str]:
-    """The tags of all holds."""
-    found = set()
-    for dataset in datasets:
-        names = sh("zfs", "list", "-Hrt", "snapshot", "-o", "name", dataset).splitlines()
-        found |= {line.split("\t")[1] for line in sh("zfs", "holds", "-H", *names).splitlines()}
-    return found
 
 
 def test_what_is_newer_on_the_vault_comes_back_to_a_source_that_fell_behind(data: None) -> None:

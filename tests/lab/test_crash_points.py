@@ -362,7 +362,7 @@ DEVICE_CHANGES = {
 
 @pytest.mark.timeout(900)
 def test_a_vault_on_a_device():
-    """A few boundaries about the device; those of all of its own calls are in test_devices.py."""
+    """A few boundaries about the device; those of all of its own calls are in test_device_faults.py."""
     tank = OnDevice()
     tank.clean()
     try:

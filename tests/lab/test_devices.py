@@ -1,161 +1,46 @@
-"""The device stack on a real kernel: servers in units, NBD connections, queue settings, crashes at any moment."""
+"""The device stack on a real kernel: servers in units, NBD connections, queue settings, several stacks at once."""
 
 import asyncio
 import contextlib
-import itertools
-import os
 import re
-import shlex
 import shutil
-import signal
-import socket
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+from device_stacks import (
+    DEVICES,
+    QUEUE,
+    becomes,
+    clean_before_and_after,  # noqa: F401
+    cleared,
+    connected,
+    file_spec,
+    image,
+    leftovers,
+    nbd_module,  # noqa: F401
+    only_state,
+    quiet,
+    running_units,
+    server,
+    stack_of,
+)
 from world import eventually
 from world import shell as sh
 
-from zvault.config.paths import Paths
-from zvault.config.profile import QueueSettings
-from zvault.config.schema import Device
-from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ToolMissing
+from zvault.core.errors import Busy, NotFound, Refused, ToolFailed
 from zvault.devices import queue
-from zvault.devices.nbd import sockets, target
-from zvault.devices.stack import DeviceState, Stack
-from zvault.system.process.runner import HostRunner, Result
-from zvault.system.state_files import LeaseStore
+from zvault.system.process.runner import HostRunner
 from zvault.system.system_bus import unit_states
 from zvault.system.systemd_units import Units
 
 GIB = 1 << 30
-PATHS = Paths()
-DEVICES = PATHS.run / "device"
-LEASES = PATHS.run / "lease"
-QUEUE = QueueSettings(max_sectors_kb=1 << 20, scheduler="none", nr_requests=100_000, read_ahead_kb=64)
-
-MakeStack = Callable[..., Stack]
-
-
-def connected() -> dict[int, int]:
-    """Connected NBD devices and the processes that connected them."""
-    found = {}
-    for path in Path("/sys/block").glob("nbd*/pid"):
-        # The kernel may release one at any time.
-        with contextlib.suppress(OSError):
-            found[int(path.parent.name[3:])] = int(path.read_text())
-    return found
 
 
 def connect(server: str, index: int) -> None:
     """As somebody else does. udev may still look at a device that the kernel released, and keeps it busy."""
     argv = f"nbd-client {server} /dev/nbd{index} -timeout 5"
     eventually(f"{server} on nbd{index}", lambda: sh(f"{argv} && echo done", check=False).endswith("done"))
-
-
-def running_units() -> list[str]:
-    listing = sh("systemctl list-units --plain --no-legend --all 'zvault-device@*'")
-    return [line for line in listing.splitlines() if " inactive " not in line]
-
-
-def leftovers() -> dict[str, object]:
-    """Whatever a stack could have left on the host."""
-    files = [path.name for path in DEVICES.glob("*")] if DEVICES.exists() else []
-    found = {
-        "connected": connected(),
-        "units": running_units(),
-        "leases": LeaseStore(LEASES).names(),
-        "files": files,
-        "servers": sh("pgrep -a nbdkit", check=False).splitlines(),
-    }
-    return {kind: things for kind, things in found.items() if things}
-
-
-def cleared(what: object = "nothing is left") -> None:
-    """Nothing is left. What was killed with its parent may take a moment to end."""
-    eventually(lambda: f"{what}: {leftovers()}", lambda: not leftovers(), seconds=20)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _nbd_module() -> None:
-    sh("modprobe nbd && udevadm settle")
-
-
-@pytest.fixture(autouse=True)
-def _clean_before_and_after() -> Iterator[None]:
-    cleared()
-    # While udev looks at a device it is busy, and the next one is taken.
-    sh("udevadm settle", check=False)
-    yield
-    with contextlib.suppress(AssertionError):
-        cleared()
-    found = leftovers()
-    # One test's failure must not become the next one's.
-    sh("systemctl stop 'zvault-device@*'; systemctl reset-failed; pkill -KILL nbdkit; true", check=False)
-    for index in connected():
-        sh(f"nbd-client -d /dev/nbd{index}", check=False)
-    shutil.rmtree(LEASES, ignore_errors=True)
-    shutil.rmtree(DEVICES, ignore_errors=True)
-    assert not found
-
-
-def stack_of(
-    *specs: str, vault: str = "cold", settings: QueueSettings | None = None, **device: object
-) -> Stack:
-    devices = [Device.model_validate({"nbd": spec, "timeout": "5s", **device}) for spec in specs]
-    settings = settings or QueueSettings()
-    return Stack(vault, devices, settings, HostRunner(), PATHS, LeaseStore(LEASES), create=True)
-
-
-def file_spec(path: Path, extra: str = "") -> str:
-    return f"nbdkit:file {shlex.quote(str(path))} {extra}".strip()
-
-
-def quiet(_: str) -> None:
-    pass
-
-
-async def only_state(stack: Stack) -> DeviceState:
-    (state,) = await stack.probe()
-    return state
-
-
-async def becomes(stack: Stack, state: str, detail: str = "") -> DeviceState:
-    """The only device's state, once it is that: systemd and the kernel notice a death a little later."""
-    for _ in range(600):
-        seen = await only_state(stack)
-        if seen.state == state and detail in seen.detail:
-            return seen
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"never {state} ({detail}): {seen}")
-
-
-def listens(arguments: Sequence[str]) -> bool:
-    """Whether a server takes connections, as its arguments say where."""
-    words = dict(itertools.pairwise(arguments))
-    with socket.socket(socket.AF_UNIX if "-U" in words else socket.AF_INET) as asked:
-        return asked.connect_ex(words["-U"] if "-U" in words else (words["-i"], int(words["-p"]))) == 0
-
-
-@contextlib.contextmanager
-def server(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """An NBD server that somebody else runs."""
-    process = subprocess.Popen(["nbdkit", "-f", *arguments])
-    try:
-        eventually("the server", lambda: listens(arguments), every=0.05)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def image(path: Path, size: int = 64 << 20) -> Path:
-    with path.open("wb") as file:
-        file.truncate(size)
-    return path
 
 
 async def test_up_gives_a_device_that_works_and_down_leaves_nothing(tmp_path: Path):
@@ -339,117 +224,6 @@ async def test_a_server_over_tls(tmp_path: Path):
         no_tls_process()
 
 
-@pytest.mark.parametrize(
-    ("spec", "what"),
-    [
-        ("nbdkit:nosuch x=1", 'nbdkit has no plugin "nosuch"'),
-        ("nbdkit:file {file} filter=delay filter=nosuch", 'nbdkit has no filter "nosuch"'),
-    ],
-)
-async def test_what_nbdkit_lacks_is_told_before_anything_starts(tmp_path: Path, spec: str, what: str):
-    file = tmp_path / "never.img"
-    stack = stack_of(file_spec(file), spec.format(file=file))
-    with pytest.raises(ToolMissing) as caught:
-        await stack.up(quiet)
-    assert caught.value.what == what
-    assert "install" in caught.value.next
-    cleared()
-    assert not file.exists()
-
-
-@pytest.mark.parametrize("tool", ["nbdkit", "nbd-client"])
-async def test_a_missing_tool(tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch):
-    names = {"nbdkit", "nbd-client", "systemctl", "sh", "modprobe"} - {tool}
-    for name in names:
-        (tmp_path / name).symlink_to(shutil.which(name) or "")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ToolMissing, match=f"{tool} is not installed"):
-        await stack_of(file_spec(tmp_path / "never.img"), size="64M").up(quiet)
-    monkeypatch.undo()
-    assert not (tmp_path / "never.img").exists()
-
-
-async def test_a_server_that_does_not_come_up_is_explained_and_cleared(tmp_path: Path):
-    with pytest.raises(ToolFailed) as caught:
-        await stack_of(file_spec(image(tmp_path / "a"), "filter=delay rdelay=soon")).up(quiet)
-    assert 'could not parse delay or sleep: "soon"' in caught.value.why
-    with pytest.raises(ToolFailed, match="No such file") as caught:
-        await stack_of(file_spec(tmp_path / "no" / "such")).up(quiet)
-    with pytest.raises(ToolFailed, match="cannot be made"):
-        await stack_of(file_spec(tmp_path / "no" / "such"), size="1G").up(quiet)
-    cleared()
-
-
-async def test_what_came_up_first_is_taken_down_when_the_second_fails(tmp_path: Path):
-    with pytest.raises(DeviceGone) as caught:
-        await stack_of(file_spec(image(tmp_path / "a")), f"unix:{tmp_path}/nobody").up(quiet)
-    assert "cannot be reached" in caught.value.what
-    assert "No such file" in caught.value.why
-    with pytest.raises(DeviceGone, match="Connect call failed"):
-        await stack_of(file_spec(image(tmp_path / "a")), "tcp:127.0.0.1:10999").up(quiet)
-    cleared()
-
-
-async def test_a_dead_server_is_seen_and_cleared(tmp_path: Path):
-    stack = stack_of(file_spec(tmp_path / "a"), size="64M")
-    await stack.up(quiet)
-    sh("systemctl kill -s KILL zvault-device@cold-0")
-    state = await becomes(stack, "gone", "zvault-device@cold-0.service is failed (signal)")
-    assert state.path == "/dev/nbd0"
-    await stack.down(quiet)
-    cleared()
-
-    await stack.up(quiet)
-    sh("systemctl kill -s KILL zvault-device@cold-0")
-    await becomes(stack, "gone", "is failed")
-    said: list[str] = []
-    (device,) = await stack.up(said.append)
-    assert any("clearing away" in line and "died" in line for line in said)
-    sh(f"dd if={device.path} of=/dev/null bs=4096 count=1 iflag=direct")
-    await stack.down(quiet)
-
-
-async def test_a_server_that_hangs_hangs_nobody_else(tmp_path: Path):
-    stack = stack_of(file_spec(tmp_path / "a"), size="64M")
-    (device,) = await stack.up(quiet)
-    sh("systemctl kill -s STOP zvault-device@cold-0")
-    reader = subprocess.Popen(
-        ["dd", f"if={device.path}", "of=/dev/null", "bs=4096", "count=1", "skip=99", "iflag=direct"]
-    )
-    waiting = Path(f"/sys/block/{Path(device.path).name}/inflight")
-    eventually("a read that waits", lambda: any(map(int, waiting.read_text().split())), every=0.05)
-    began = time.monotonic()
-    await stack.probe()
-    # The device itself would not answer before its timeout.
-    assert time.monotonic() - began < 4
-    # nbd-client's -timeout: the request fails, where without one it would stay for ever.
-    assert reader.wait(60) != 0
-    assert time.monotonic() - began < 40
-    began = time.monotonic()
-    await stack.down(quiet)
-    print(f"down of a hung server in {time.monotonic() - began:.1f} s")
-    assert time.monotonic() - began < 120
-
-
-async def test_a_server_that_accepts_and_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(target, "REACH_DEADLINE", 1.0)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "mute"))
-        listener.listen()
-        with pytest.raises(DeviceGone, match="did not answer within 1 s"):
-            await stack_of(f"unix:{tmp_path}/mute").up(quiet)
-
-
-async def test_a_server_that_speaks_something_else(tmp_path: Path):
-    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"SSH-2.0-lab\r\n")
-
-    listener = await asyncio.start_server(greet, "127.0.0.1", 10902)
-    async with listener:
-        with pytest.raises(DeviceGone, match="is no NBD server"):
-            await stack_of("tcp:127.0.0.1:10902").up(quiet)
-
-
 async def test_vaults_at_the_same_time_take_different_devices(tmp_path: Path):
     stacks = [stack_of(file_spec(tmp_path / f"{i}"), vault=f"v{i}", size="64M") for i in range(4)]
     devices = await asyncio.gather(*(stack.up(quiet) for stack in stacks))
@@ -553,161 +327,6 @@ async def test_a_device_in_use_is_not_taken_down(tmp_path: Path):
     assert first.path != second.path
 
 
-async def test_a_lease_of_another_boot_means_nothing(tmp_path: Path):
-    stack = stack_of(file_spec(tmp_path / "a"), size="64M")
-    LeaseStore(LEASES, boot_id="another").put(
-        "device/cold/0", {"spec": "x", "connections": 1, "serves": True, "number": 0, "pid": 1}
-    )
-    assert (await only_state(stack)).state == "down"
-    await stack.down(quiet)
-    cleared()
-
-
-async def test_a_server_without_a_record(tmp_path: Path):
-    """As when the leases were deleted: what nobody uses is cleared, what somebody uses is refused."""
-    stack = stack_of(file_spec(tmp_path / "a"), size="64M")
-    await stack.up(quiet)
-    LeaseStore(LEASES).drop("device/cold/0")
-    state = await only_state(stack)
-    assert state.state == "partial"
-    assert "no record" in state.detail
-    for call in (stack.up, stack.down):
-        with pytest.raises(Busy, match="serves somebody"):
-            await call(quiet)
-    sh("nbd-client -d /dev/nbd0")
-    its = str(DEVICES / "cold-0.sock")
-    eventually("its server serves nobody", lambda: not sockets.unix_links(its))
-    await stack.up(quiet)
-    await stack.down(quiet)
-
-
-class Moment:
-    """The ``nth`` thing that a process does; it is killed before that, or while it is being done."""
-
-    def __init__(self, nth: int, *, before: bool) -> None:
-        self.left, self.before = nth, before
-
-    def comes(self) -> bool:
-        self.left -= 1
-        return self.left == 0
-
-    @staticmethod
-    def die() -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class MortalRunner(HostRunner):
-    """Dies with a tool on its way; the tool goes on, as it does when only the daemon is killed."""
-
-    def __init__(self, moment: Moment) -> None:
-        self.moment = moment
-
-    async def run(self, argv: Sequence[str], **options: Any) -> Result:
-        if self.moment.comes():
-            if not self.moment.before:
-                asyncio.get_running_loop().call_later(0.01, self.moment.die)
-                await super().run(argv, **options)
-            self.moment.die()
-        return await super().run(argv, **options)
-
-
-class MortalLeases(LeaseStore):
-    """Dies before or after a lease is written or dropped."""
-
-    moment: Moment
-
-    def put(self, name: str, data: Mapping[str, object]) -> None:
-        self._at(lambda: super(MortalLeases, self).put(name, data))
-
-    def drop(self, name: str) -> None:
-        self._at(lambda: super(MortalLeases, self).drop(name))
-
-    def _at(self, act: Callable[[], None]) -> None:
-        comes = self.moment.comes()
-        if comes and self.moment.before:
-            self.moment.die()
-        act()
-        if comes:
-            self.moment.die()
-
-
-def killed(stack: Stack, verb: str, moment: Moment) -> bool:
-    """Let another process do something with a vault; whether it was killed on the way."""
-    child = os.fork()
-    if child == 0:
-        leases = MortalLeases(LEASES)
-        leases.moment = moment
-        mortal = Stack("cold", stack.devices, stack.queue, MortalRunner(moment), PATHS, leases, create=True)
-        asyncio.run(getattr(mortal, verb)(quiet))
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-
-
-@pytest.mark.parametrize("before", [True, False], ids=["between", "during"])
-@pytest.mark.parametrize("verb", ["up", "down"])
-def test_killed_at_any_moment(tmp_path: Path, verb: str, before: bool):
-    """After every step, and with every tool on its way, the next start adopts or clears what is there."""
-    settings = QueueSettings(scheduler="none", read_ahead_kb=64)
-    stack = stack_of(file_spec(tmp_path / "a"), size="64M", settings=settings)
-    queues = {index: {name: queue.read(f"nbd{index}", name) for name in queue.ORDER} for index in range(4)}
-    seen = []
-    for nth in range(1, 100):
-        if verb == "down":
-            asyncio.run(stack.up(quiet))
-        if not killed(stack, verb, Moment(nth, before=before)):
-            break
-        state = asyncio.run(only_state(stack))
-        seen.append(state.state)
-        if nth % 2:
-            (device,) = asyncio.run(stack.up(quiet))
-            sh(f"dd if={device.path} of=/dev/null bs=4096 count=1 iflag=direct")
-            assert len(connected()) == 1
-        asyncio.run(stack.down(quiet))
-        cleared(f"nothing is left after a kill at step {nth}, where it was {state}")
-    asyncio.run(stack.down(quiet))
-    print(f"killed in {verb} at {len(seen)} moments, found", seen)
-    assert len(seen) > 5
-    assert queues == {
-        index: {name: queue.read(f"nbd{index}", name) for name in queue.ORDER} for index in range(4)
-    }
-
-
-async def test_a_suspended_pool_resumes_on_a_new_server(tmp_path: Path):
-    stack = stack_of(file_spec(tmp_path / "a"), size="256M")
-    (device,) = await stack.up(quiet)
-    sh(f"zpool create -o ashift=12 -o cachefile=none -O mountpoint={tmp_path}/pool zvt {device.path}")
-    sh("systemctl kill -s KILL zvault-device@cold-0")
-    writer = subprocess.Popen(
-        ["dd", "if=/dev/urandom", f"of={tmp_path}/pool/file", "bs=1M", "count=20", "conv=fsync"]
-    )
-    eventually("suspension", lambda: "SUSPENDED" in sh("zpool list -Ho health zvt"))
-    for call in (stack.up, stack.down):
-        with pytest.raises(Busy, match="zpool clear"):
-            await call(quiet)
-    await becomes(stack, "gone")
-
-    sh("zpool clear zvt", check=False)  # fails, but releases the dead device
-    assert (await stack.up(quiet))[0] == device
-    sh("zpool clear zvt")
-    assert writer.wait(120) == 0
-    sh("zpool scrub -w zvt")
-    assert "errors: No known data errors" in sh("zpool status zvt")
-    sh("zpool destroy zvt")
-    await stack.down(quiet)
-
-
-async def test_cancelled_at_any_moment(tmp_path: Path):
-    stack = stack_of(file_spec(tmp_path / "a"), size="64M", settings=QUEUE)
-    for step in range(10):
-        task = asyncio.ensure_future(stack.up(quiet))
-        await asyncio.sleep(step * 0.07)
-        task.cancel()
-        done = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(done[0], asyncio.CancelledError):
-            cleared()
-        await stack.down(quiet)
-
-
 async def test_blank(tmp_path: Path):
     stack = stack_of(file_spec(tmp_path / "a"), size="128M")
     (device,) = await stack.up(quiet)
@@ -738,19 +357,6 @@ async def test_blank(tmp_path: Path):
         await stack.blank(path)
     with pytest.raises(ToolFailed):
         await stack.blank("/dev/nosuch")
-
-
-async def test_servers_outlive_a_shutdown_and_are_hard_to_kill():
-    shown = sh(
-        "systemctl show zvault-device@x -p Conflicts,Restart,SurviveFinalKillSignal,OOMScoreAdjust,Slice"
-    )
-    assert "Conflicts=\n" in shown + "\n"
-    assert "Restart=no" in shown
-    assert "SurviveFinalKillSignal=yes" in shown
-    assert "OOMScoreAdjust=-900" in shown
-    assert "Slice=zvault.slice" in shown
-    assert not re.search("shutdown", sh("systemctl show zvault.slice -p Conflicts"))
-    assert os.path.exists("/lib/systemd/system/zvault-device@.service")  # noqa: PTH110
 
 
 def test_the_bus_tells_of_units_what_systemctl_shows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from blockstore_lab import (  # fixtures among them
     bucket_for_test,  # noqa: F401
     cluster_of_module,  # noqa: F401
 )
+from device_stacks import LEASES, PATHS
 from s3_proxy import Proxy
-from test_devices import LEASES, PATHS
 from world import eventually, sh, shell
 
 from zvault.blockstore.attach import attach

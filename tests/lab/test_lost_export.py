@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import world
-from test_vanishing import PORT, PROMPT, Server, Vault, cut, nbd
+from vanishing_storage import PORT, PROMPT, Server, Vault, cut, nbd
 from watcher import Watcher
 from world import DISK, ctl, eventually, main_pid, ok
 

@@ -9,79 +9,22 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 import world
+from prune_world import (
+    HOME,
+    USB,
+    VAULTED,
+    held_on_vault,
+    history,
+    kept,
+    pool_guid,
+    pool_guids,
+    rows,
+    tank_for_test,  # noqa: F401
+)
 from world import World, ctl, eventually, get, ok, sh, snapshots, tamper
 
 LAB = {"mem": "3G", "timeout": 2500}
-
-HOME = "tank/home"
-VAULTED = "cold/lab/tank/home"
-
-
-class Small(World):
-    """One filesystem, and vaults that this host has anyway: pruning is the same on any device."""
-
-    min_age = "0s"
-
-    def source(self) -> None:
-        world.DISK.mkdir(exist_ok=True)
-        for pool in ("tank", "cold", "usb"):
-            sh("truncate", "-s", "256M", str(world.DISK / f"{pool}.img"))
-            sh("zpool", "create", "-O", f"mountpoint=/{pool}", pool, str(world.DISK / f"{pool}.img"))
-        sh("zfs", "create", "-o", "compression=off", HOME)
-
-    def config_text(self) -> str:
-        return f"""
-[daemon]
-metrics = "{world.METRICS}"
-host = "lab"
-timezone = "UTC"
-
-[vault.cold]
-pool = "cold"
-up = "always"
-min_age = "{self.min_age}"
-
-[backup.tank]
-source = "tank"
-exclude = {self.exclude}
-vault = "cold"
-keep = {self.keep}
-{self.backup_extra}
-{self.extra}
-"""
-
-    def reload(self) -> None:
-        self.configure()
-        sh("systemctl", "reload", "zvaultd")
-
-
-@pytest.fixture
-def tank():
-    it = Small(keep="{ }", exclude="[]")
-    it.clean()
-    it.source()
-    yield it
-    for snapshot in sh("zfs", "list", "-Ht", "snapshot", "-o", "name", check=False).splitlines():
-        for line in sh("zfs", "holds", "-H", snapshot, check=False).splitlines():
-            sh("zfs", "release", line.split("\t")[1], snapshot, check=False)
-    it.clean()
-
-
-def history(count: int, *, kib: int = 512) -> list[str]:
-    """That many runs, each with a file written before and deleted after: so each snapshot holds something alone."""
-    for _ in range(count):
-        Path(f"/{HOME}/file").write_bytes(os.urandom(kib * 1024))
-        ok("run", "-q", "tank")
-    Path(f"/{HOME}/file").unlink()
-    return snapshots(HOME)
-
-
-def rows(*argv: str, code: int = 0) -> dict[tuple[str, str], dict]:
-    done = ctl("prune", "tank", "-n", "-v", "-j", *argv)
-    assert done.code == code, done.err
-    return {(row["side"], row["snapshot"]): row for row in done.json()["prune"]}
 
 
 def test_held_cloned_mounted_and_matching_stay_and_the_limit(tank):  # noqa: PLR0915 - a story
@@ -228,18 +171,6 @@ def test_nothing_younger_than_min_age_goes_whoever_asks(tank):
     assert len(snapshots(VAULTED)) <= 2
 
 
-def held_on_vault() -> dict[str, str]:
-    """The snapnames that zvault holds on the vault, each with what ``holds`` says it is for."""
-    names = [f"{VAULTED}@{one}" for one in snapshots(VAULTED)]
-    tags = [line.split("\t")[:2] for line in sh("zfs", "holds", "-H", *names).splitlines()]
-    found = {name.partition("@")[2] for name, tag in tags if tag == "zvault:keep"}
-    rows = [one for one in ok("holds", "-j").json()["holds"] if one["dataset"] == VAULTED]
-    told = {one["name"].partition("@")[2]: one for one in rows}
-    assert set(told) == found
-    assert {told[one]["state"] for one in found} == {"in use"}
-    return {one: told[one]["reason"] for one in sorted(found)}
-
-
 def test_what_is_held_on_the_vault_survives_zfs_destroy_and_pruning_goes_on_as_the_rules_say(tank):
     """Six weeks of snapshots, of which two weeks are kept, and the last two."""
     tank.backup_extra = 'prune_limit = "100%"'
@@ -339,33 +270,6 @@ def test_names_that_a_source_made_up_leave_the_history(tank):
         assert set(genuine) <= set(snapshots(HOME))
     found = rows()
     assert found["vault", f"{VAULTED}@{genuine[0]}"]["reason"] == f"daily {days[0]:%Y-%m-%d}"
-
-
-USB = """
-[vault.usb]
-pool = "usb"
-up = "always"
-
-[backup.usb]
-source = "tank"
-vault = "usb"
-keep = { source = { last = 1 } }
-"""
-
-
-def kept() -> dict[tuple[str, str, str], str]:
-    """The state of each hold and bookmark, by kind, snapshot or bookmark, and its pool's GUID."""
-    found = [one for one in ok("holds", "-j").json()["holds"] if one["name"].startswith("tank")]
-    return {(one["kind"], one["name"], one["vault_guid"]): one["state"] for one in found}
-
-
-def pool_guids() -> list[str]:
-    """The pools that zvault has seen."""
-    return [path.name for path in Path("/var/lib/zvault/pools").iterdir()]
-
-
-def pool_guid(pool: str) -> str:
-    return f"{int(sh('zpool', 'get', '-Ho', 'value', 'guid', pool)):x}"
 
 
 def test_holds_are_listed_and_only_orphans_reaped_and_a_base_outlives_its_vaults_absence(tank):  # noqa: PLR0915 - a story

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import ceph
 import pytest
-from test_devices import LEASES, PATHS, Moment, killed, quiet
+from device_stacks import LEASES, PATHS, Moment, killed, quiet
 from test_rbd import IMAGE, left, watchers
 from world import eventually, sh
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from world import DISK, World, ctl, get, left, mounted, ok, sh, shell, snapshots
+from snapshot_mounts import mounted
+from world import DISK, World, ctl, get, left, ok, sh, shell, snapshots
 
 LAB = {"mem": "4G", "timeout": 2000}
 

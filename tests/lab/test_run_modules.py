@@ -63,8 +63,8 @@ def suite(tmp_path: Path) -> Path:
     lab.mkdir(parents=True)
     (tmp_path / "seen").mkdir()
     (tmp_path / "pytest.ini").touch()
-    for name in ("cache.py", "conftest.py", "run_modules.py", "report_to_host.py", "replay_reports.py"):
-        shutil.copy(HERE / name, lab)
+    for name in ("cache", "conftest", "collect_modules", "run_modules", "report_to_host", "replay_reports"):
+        shutil.copy(HERE / f"{name}.py", lab)
     (lab / "run").write_text(RUN)
     (lab / "run").chmod(0o755)
     return tmp_path

@@ -14,7 +14,7 @@ from typing import Any
 
 import ceph
 import pytest
-from test_blockstore_vault import KEYS, Vault
+from blockstore_vaults import KEYS, Vault
 from test_s3_nbd import bucket
 from world import (
     ctl,

@@ -6,7 +6,6 @@ Everything is the real thing in the guest; these are only short words for it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import started_ctl
+from snapshot_mounts import mounted
 
 CONFIG = Path("/etc/zvault/zvault.toml")
 METRICS = "127.0.0.1:9712"
@@ -125,29 +125,6 @@ def tree_hashes(root: Path) -> dict[str, str]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and not path.is_symlink()
     }
-
-
-MS_RDONLY = 1
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def _mount(call: str, *arguments: object) -> None:
-    """A call to the kernel, as mount(8) and umount(8) make: three programs for each snapshot that is looked into."""
-    if getattr(LIBC, call)(*arguments):
-        number = ctypes.get_errno()
-        raise OSError(number, f"{call} {arguments}: {os.strerror(number)}")
-
-
-@contextlib.contextmanager
-def mounted(snapshot: str) -> Iterator[Path]:
-    """A snapshot's files, wherever it lies."""
-    point = Path("/mnt/check")
-    point.mkdir(parents=True, exist_ok=True)
-    _mount("mount", snapshot.encode(), bytes(point), b"zfs", ctypes.c_ulong(MS_RDONLY), None)
-    try:
-        yield point
-    finally:
-        _mount("umount2", bytes(point), 0)
 
 
 def snapshot_hashes(snapshot: str) -> dict[str, str]:

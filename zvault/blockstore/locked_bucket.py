@@ -10,7 +10,7 @@ from zvault.core.errors import Refused
 from zvault.object_store.apart import ApartStore
 from zvault.object_store.interface import ObjectStore
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import S3Settings
+from zvault.object_store.s3_settings import S3Settings
 
 
 def bare_store(settings: S3Settings, spec: BlockstoreServer) -> ObjectStore:

@@ -21,7 +21,7 @@ from pathlib import Path
 from zvault.blockstore.reach import settings_of
 from zvault.blockstore.serve_options import ServeOptions
 from zvault.config.device_specs.blockstore import USERS
-from zvault.object_store.s3_client import S3Settings
+from zvault.object_store.s3_settings import S3Settings
 from zvault.system import opener
 
 NEEDS = {"CAP_CHOWN": 0, "CAP_SETGID": 6, "CAP_SETUID": 7}

@@ -16,7 +16,7 @@ from zvault.object_store.interface import ObjectStore
 from zvault.object_store.metered import MeteredStore
 from zvault.object_store.rate_limited import Budget, RateLimitedStore
 from zvault.object_store.retrying import RetryingStore
-from zvault.object_store.s3_client import S3Settings
+from zvault.object_store.s3_settings import S3Settings
 from zvault.system.credentials import keys_file
 from zvault.system.opener import Opener
 

@@ -51,7 +51,7 @@ from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.core.units import format_size
 from zvault.object_store.interface import ObjectStore
 from zvault.object_store.metered import BOUNDS
-from zvault.object_store.s3_client import S3Settings
+from zvault.object_store.s3_settings import S3Settings
 from zvault.system.opener import Opener
 
 if TYPE_CHECKING:

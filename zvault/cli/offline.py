@@ -25,11 +25,13 @@ from zvault.ops.explain.document import explain_document
 from zvault.ops.explain.knowledge import NoDaemon
 from zvault.ops.forecast import forecast_document
 from zvault.ops.health import judged, vault_facts
-from zvault.ops.report import list_document, plan_document, vault_document
+from zvault.ops.list_documents import list_document
+from zvault.ops.plan_documents import plan_document
 from zvault.ops.retention.holds import find_keepsakes
 from zvault.ops.retention.prune_report import prune_document
 from zvault.ops.state.environment import Environment
 from zvault.ops.tuning.report import tuning_document
+from zvault.ops.vault_documents import vault_document
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.process.runner import HostRunner
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from zvault.config import cross_checks, sharing_checks
+from zvault.config import cross_checks, overlap_checks, sharing_checks
 from zvault.config.fields import Table, nearest, quote
 from zvault.config.paths import Paths
 from zvault.config.problems import Finding, Problem, findings
@@ -166,7 +166,7 @@ def _cross_check(data: Mapping[str, Any], config: Config | None) -> Iterator[Fin
     yield from sharing_checks.strangers(right_vaults, platform.node())
     yield from sharing_checks.own_sources(right_vaults, right_backups)
     host = config.daemon.host if config else None
-    yield from cross_checks.overlaps(right_backups, right_vaults, host or platform.node() or "localhost")
+    yield from overlap_checks.overlaps(right_backups, right_vaults, host or platform.node() or "localhost")
 
 
 def _tables(data: Mapping[str, Any], key: str) -> dict[str, dict[str, Any]]:

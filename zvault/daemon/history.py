@@ -13,68 +13,19 @@ from zvault.api.events import Event
 from zvault.api.runs import Result, RunDocument
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.days import PastRun
+from zvault.daemon.history_file import DAMAGED, PASSING, UNWRITABLE, code_of, merge, opened
 from zvault.ops.explain.knowledge import Pruned
-
-SCHEMA = """
-create table if not exists run (
-    id text primary key,
-    backup text not null,
-    trigger text not null,
-    started real not null,
-    ended real,
-    result text,
-    bytes integer not null default 0,
-    datasets integer not null default 0,
-    sent integer not null default 0,
-    pruned integer not null default 0,
-    error text,
-    warning text,
-    way text,
-    held_back text,
-    made_by text
-);
-create index if not exists run_in_order on run (backup);
-create table if not exists pruned (
-    run text not null,
-    backup text not null,
-    side text not null,
-    at real not null,
-    snapshot text not null,
-    unique (run, side, snapshot)
-);
-create index if not exists pruned_by_name on pruned (snapshot);
-"""
 
 ASIDE = ("restore", "prune", "scrub", "heal", "verify")
 """Triggers of runs that back nothing up: they tell nothing of how a backup fares."""
-
 FEW_PRUNED = 10
 """Records of one name that are told: a name comes again only where somebody makes it by hand."""
-
 MOST = 2**63 - 1
 """The largest number that SQLite keeps."""
-
 KEPT = 10_000
 """Runs remembered; a year of hourly runs of one backup."""
-
 KEPT_PRUNED = 200_000
 """Pruned snapshots remembered, some 30 MB: three months of 100 datasets that are snapshotted every hour."""
-
-DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
-"""Result codes (sqlite.org/rescode.html) of a file that will not get better; SQLITE_ERROR: it holds something else."""
-
-PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-"""Result codes of a trouble that passes by itself: a record is lost, the file is not."""
-
-UNWRITABLE = {
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PERM,
-}
-"""Result codes of a file that may be read, but not be written now."""
-
 log = logging.getLogger(__name__)
 
 
@@ -99,16 +50,16 @@ class History:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             try:
-                return _opened(self.file)
+                return opened(self.file)
             except sqlite3.DatabaseError as error:
-                if _code(error) not in DAMAGED:
+                if code_of(error) not in DAMAGED:
                     raise
                 self._set_aside(error)
-                return _opened(self.file)
+                return opened(self.file)
         except (sqlite3.Error, OSError) as error:
             log.warning("the history cannot be kept in %s, only in memory: %s", self.file, error)
             self._in_memory, self.trouble = True, str(error)
-            return _opened(":memory:")
+            return opened(":memory:")
 
     def _set_aside(self, error: sqlite3.Error) -> None:
         aside = self.file.with_suffix(".damaged")
@@ -125,9 +76,9 @@ class History:
                 return self._connection.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:
             log.warning("the history %s fails: %s", self.file, error)
-            if _code(error) in PASSING:
+            if code_of(error) in PASSING:
                 return []
-            if _code(error) in DAMAGED:
+            if code_of(error) in DAMAGED:
                 with contextlib.suppress(OSError):
                     self._set_aside(error)
         self._connection.close()
@@ -136,15 +87,15 @@ class History:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:
             log.error("the history %s fails: %s", self.file, error)
-            if _code(error) in UNWRITABLE and not self._in_memory:
+            if code_of(error) in UNWRITABLE and not self._in_memory:
                 return self._do_in_memory(error, sql, values)
             return []
 
     def _do_in_memory(self, error: sqlite3.Error, sql: str, values: Sequence[object]) -> list[sqlite3.Row]:
         """Go on with a copy in memory, as far as the file can be read."""
-        memory = _opened(":memory:")
+        memory = opened(":memory:")
         with contextlib.suppress(sqlite3.Error):
-            _merge(self._connection, memory)
+            merge(self._connection, memory)
         self._connection.close()
         self._connection = memory
         self._in_memory, self.trouble = True, str(error)
@@ -156,12 +107,12 @@ class History:
             return
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            connection = _opened(self.file)
+            connection = opened(self.file)
         except (sqlite3.Error, OSError) as error:
             self.trouble = str(error)
             return
         try:
-            _merge(self._connection, connection)
+            merge(self._connection, connection)
         except sqlite3.Error as error:
             self.trouble = str(error)
             connection.close()
@@ -327,53 +278,6 @@ class History:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-
-
-def _opened(file: Path | str) -> sqlite3.Connection:
-    connection = sqlite3.connect(file, isolation_level=None, timeout=1.0)
-    connection.row_factory = sqlite3.Row
-    try:
-        connection.executescript(SCHEMA)
-        _add_what_came_later(connection)
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
-
-
-def _merge(source: sqlite3.Connection, into: sqlite3.Connection) -> None:
-    """Have every run of one history in another, as it is there, in the order in which they began; all or none."""
-    rows = source.execute("select * from run order by rowid").fetchall()
-    into.execute("begin")
-    try:
-        for row in rows:
-            columns = row.keys()
-            news = ", ".join(f"{name}=excluded.{name}" for name in columns)
-            into.execute(
-                f"insert into run ({', '.join(columns)}) values ({', '.join('?' for _ in columns)})"  # noqa: S608
-                f" on conflict (id) do update set {news}",
-                tuple(row),
-            )
-        rows = source.execute("select run, backup, side, at, snapshot from pruned order by rowid").fetchall()
-        into.executemany("insert or ignore into pruned values (?, ?, ?, ?, ?)", [tuple(row) for row in rows])
-        into.execute("commit")
-    except sqlite3.Error:
-        with contextlib.suppress(sqlite3.Error):
-            into.execute("rollback")
-        raise
-
-
-def _add_what_came_later(connection: sqlite3.Connection) -> None:
-    """A file that an older version made lacks columns."""
-    columns = {row["name"] for row in connection.execute("pragma table_info(run)")}
-    for later in ("warning", "way", "held_back", "made_by"):
-        if later not in columns:
-            connection.execute(f"alter table run add column {later} text")
-
-
-def _code(error: sqlite3.Error) -> int:
-    """The primary result code; 0 where the error is not SQLite's own."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _document(row: sqlite3.Row) -> RunDocument:

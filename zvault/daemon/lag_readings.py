@@ -12,7 +12,7 @@ from zvault.daemon.learned import Learned
 from zvault.daemon.listings import Listings
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import lags, newest_made
-from zvault.ops.replication.sides_and_plan import look
+from zvault.ops.replication.sides import look
 from zvault.ops.verification.proofs import read_proofs
 
 DOWN_EVERY = 60.0

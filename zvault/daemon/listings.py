@@ -8,7 +8,7 @@ from zvault.api.events import Event
 from zvault.core.model import Dataset, Tree
 from zvault.core.names import SnapshotName
 from zvault.daemon.learned import Learned
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.ops.state.environment import Environment
 
 

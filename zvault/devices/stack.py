@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from zvault.config.paths import Paths
@@ -20,12 +20,13 @@ from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, Refused, Zvau
 from zvault.devices import queue as request_queue
 from zvault.devices.bcache.layer import Bcache
 from zvault.devices.blank import blank
+from zvault.devices.device_state import BlockDevice, DeviceState
 from zvault.devices.inventory import Inventory
-from zvault.devices.layer import Absence, Data, Layer, LayerJob, Say, Slot, State, Step
+from zvault.devices.layer import Absence, Data, Layer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd.connection import held
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
-from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, is_throw_away, throw_away_spec
+from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, throw_away_spec
 from zvault.system.mount import is_mount_point
 from zvault.system.process.runner import HostRunner, Runner
 from zvault.system.state_files import LeaseStore
@@ -33,40 +34,12 @@ from zvault.system.system_bus import unit_states
 from zvault.system.systemd_units import Units
 from zvault.system.tasks import to_its_end
 
-__all__ = ["BlockDevice", "DeviceState", "Say", "Stack"]
+__all__ = ["Say", "Stack"]
 
 MOVING = 0.3
 """Seconds in which a layer is there that is being registered."""
-
 LOCK_DEADLINE = 120.0
 """Seconds to wait for another zvault that has this vault's devices in hand."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockDevice:
-    """A device that is up: where it is, its size in bytes, and what it is as the configuration says."""
-
-    path: str
-    size: int
-    spec: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceState:
-    """A device as ``probe`` finds it. ``partial`` is neither up nor down: half of it is there. ``told`` as in Found."""
-
-    name: str
-    spec: str
-    path: str | None
-    state: State
-    detail: str
-    size: int | None
-    told: Data | None = None
-
-    @property
-    def throw_away(self) -> bool:
-        """Whether it is a copy that is thrown away, or what is left of one: see Stack.throw_away."""
-        return is_throw_away(self.spec)
 
 
 class Stack:

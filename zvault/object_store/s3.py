@@ -34,8 +34,9 @@ from zvault.object_store.interface import (
     key_and_version,
 )
 from zvault.object_store.metered import PAGE
-from zvault.object_store.s3_client import S3Clients, S3Settings, md5, put_object
+from zvault.object_store.s3_client import S3Clients, md5, put_object
 from zvault.object_store.s3_errors import Kind, RangeBeyondEnd, of_answer, told, unreachable
+from zvault.object_store.s3_settings import S3Settings
 
 EMPTY_PAGES = 100
 """So many pages of a listing in a row may have nothing in them."""

@@ -12,8 +12,9 @@ from zvault.core.address import Source
 from zvault.core.errors import ZvaultError
 from zvault.core.replication.adoption import Adoption, adopt, called, first, tables
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import look, plan_all
-from zvault.ops.report import planned_documents
+from zvault.ops.plan_documents import planned_documents
+from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.sides import look
 from zvault.ops.state.environment import Environment
 from zvault.system.process.runner import Runner
 from zvault.zfs.pool.pool import Zpool

@@ -13,9 +13,10 @@ from zvault.core.replication.forecast import estimate, foreseen, part_to_ask, wi
 from zvault.core.replication.plan_model import Step, TransferPlan
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides, look, plan_all, snapshot_choices
+from zvault.ops.plan_documents import gone_rows, not_sent_documents, planned_document
+from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.sides import Sides, look, snapshot_choices
 from zvault.ops.replication.unchanged import unchanged_among
-from zvault.ops.report import gone_rows, not_sent_documents, planned_document
 from zvault.ops.retention.arrivals import arrivals
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.prune_report import plans_document

@@ -12,7 +12,7 @@ from zvault.core.names import SnapshotName
 from zvault.core.replication.name_clash import clashes, left_behind, still_own, waiting
 from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.ops.retention.other_backups import OtherBackups
 from zvault.ops.retention.prune import destroy_in_batches
 from zvault.ops.state.source_tree import source_tree

@@ -21,7 +21,7 @@ from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
-from zvault.ops.replication.sides_and_plan import (
+from zvault.ops.replication.sides import (
     Sides,
     name_conflicts,
     ours_of,

@@ -30,7 +30,7 @@ from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides_and_plan import Sides, Sizes, look, selected
+from zvault.ops.replication.sides import Sides, Sizes, look, selected
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource

@@ -15,7 +15,7 @@ from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
 from zvault.ops.name_clash import give_up, names_on_vault, to_give_up, to_replace
-from zvault.ops.replication.sides_and_plan import Sides, selected, snapshot_choices
+from zvault.ops.replication.sides import Sides, selected, snapshot_choices
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.unchanged import find_unchanged
 from zvault.ops.state.source_tree import source_tree

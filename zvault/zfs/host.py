@@ -23,7 +23,7 @@ from zvault.core.errors import (
 )
 from zvault.system import ssh
 from zvault.system.process.runner import Result, Runner, ToolRunner
-from zvault.zfs.stream import HELPERS, StreamEnd
+from zvault.zfs.stream_stages import HELPERS, StreamEnd
 
 TOOLS_LAST = 3600.0
 """Seconds after which a host is asked again what it has."""

@@ -26,7 +26,7 @@ PLACEHOLDER = "org.zvault:placeholder"
 below inherits the property, and must not be taken for a placeholder."""
 
 SENT = "org.zvault:sent"
-"""User property of a vault's dataset: the flags it was sent with (core/ledger.py)."""
+"""User property of a vault's dataset: the flags it was sent with (core/replication/send_record.py)."""
 
 DATASET_COLUMNS = (
     "name",

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.blockstore.test_engine_model import World, faults, listed, others, writes, zeroes
+from tests.unit.blockstore.engine_world import World, faults, listed, others, writes, zeroes
 from tests.unit.examples import cases
 from tests.unit.object_store.faulty_store import Fault
 from tests.unit.object_store.memory_store import MemoryStore

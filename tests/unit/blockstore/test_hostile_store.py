@@ -26,7 +26,8 @@ from zvault.object_store.interface import NEW, StoreError, TooLarge, Unreachable
 pytest.importorskip("boto3")
 
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import MAX_ANSWER, S3Settings
+from zvault.object_store.s3_client import MAX_ANSWER
+from zvault.object_store.s3_settings import S3Settings
 
 FLUSHES = 8
 MIB = 1 << 20

@@ -3,109 +3,30 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
-import json
-import subprocess
-import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from tests.unit.api.conforms import wrong
-from tests.unit.object_store.memory_store import MemoryStore
+from tests.unit.blockstore.plugin_device import (
+    NBDKIT,
+    SIZE,
+    Device,
+    device_for_test,  # noqa: F401
+)
 from zvault.api.blockstore import EngineStatus, StoreDocument
-from zvault.blockstore import reach, serve_options, server
+from zvault.blockstore import server
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.options import Options
-from zvault.blockstore.position import WentBack
-from zvault.blockstore.reach import ReachedStore
 from zvault.blockstore.readonly import Superseded
-from zvault.blockstore.recovery import create
-from zvault.blockstore.serve_options import ServeOptions, file_system, options_of
-from zvault.blockstore.server import ServedDevice
+from zvault.blockstore.serve_options import options_of
 from zvault.config.device_specs.blockstore import BlockstoreServer, parse_blockstore
-from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
+from zvault.core.errors import Refused, ZvaultError
 from zvault.devices.nbd import blockstore_server
-from zvault.object_store.interface import Buffer, Unreachable
-from zvault.object_store.metered import MeteredStore
-from zvault.object_store.retrying import RetryingStore
-
-PLUGIN = Path(server.__file__).with_name("nbdkit_plugin.py")
-ROOT = PLUGIN.parents[2]
-SIZE = 64 << 20
-
-NBDKIT = {"THREAD_MODEL_PARALLEL": 3, "FUA_NONE": 0, "FUA_NATIVE": 2, "FLAG_FUA": 2}
-
-
-class Outage(MemoryStore):
-    """A store that can be out of reach."""
-
-    away = False
-
-    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        if self.away:
-            raise Unreachable(f"{key} was not put", "it answers 503", "wait")
-        return super().put(key, data, condition)
-
-
-class Device:
-    """A device as nbdkit has it: the plugin, with a store in memory behind it."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.store = Outage()
-        self.said: list[str] = []
-        self.errors: list[int] = []
-        self.encrypted = False
-        stub = SimpleNamespace(set_error=self.errors.append, **NBDKIT)
-        monkeypatch.setitem(sys.modules, "nbdkit", stub)
-        self.plugin: Any = None
-
-    def words(self, *more: str, size: int | None = SIZE) -> list[str]:
-        sized = [f"size={size}"] if size is not None else []
-        named = {word.partition("=")[0] for word in more}
-        journal = [] if named & {"journal", "readonly"} else [f"journal={self.folder / 'journal'}"]
-        return ["bucket=zv", "key=cold", *sized, *journal, f"status={self.folder / 'status'}", *more]
-
-    def load(self, *more: str, size: int | None = SIZE) -> ServedDevice:
-        """Begin anew with these words, up to where nbdkit attaches."""
-        found = importlib.util.spec_from_file_location("plugin_of_nbdkit", PLUGIN)
-        assert found is not None
-        assert found.loader is not None
-        self.plugin = importlib.util.module_from_spec(found)
-        found.loader.exec_module(self.plugin)
-        for word in self.words(*more, size=size):
-            self.plugin.config(*word.split("=", 1))
-        self.plugin.config_complete()
-        (serving,) = self.plugin._serving
-        counted = MeteredStore(self.store)
-        patient = RetryingStore(counted, stopping=serving._stopping, say=self.said.append)
-        serving._reached, serving._say = ReachedStore(patient, counted, counted), self.said.append
-        if key := reach.encryption_key(serving.words.spec) if self.encrypted else None:
-            objects = reach.encrypted_store(patient, "cold", key, self.said.append)
-            serving._reached = ReachedStore(patient, counted, objects.over(counted), objects)
-        return serving  # type: ignore[no-any-return]
-
-    def serve(self, *more: str, size: int | None = SIZE) -> ServedDevice:
-        """The same, attached and with a connection."""
-        serving = self.load(*more, size=size)
-        serving.begin()
-        return self.plugin.open(False)  # type: ignore[no-any-return]
-
-    def read(self, handle: ServedDevice, offset: int, length: int) -> bytes:
-        buffer = bytearray(length)
-        self.plugin.pread(handle, buffer, offset, 0)
-        return bytes(buffer)
-
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / "status").read_text())
-        return found
 
 
 def within(seconds: float, look: Callable[[], bool]) -> None:
@@ -114,17 +35,6 @@ def within(seconds: float, look: Callable[[], bool]) -> None:
     while not look():
         assert time.monotonic() < end
         time.sleep(0.05)
-
-
-@pytest.fixture
-def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
-    it = Device(tmp_path, monkeypatch)
-    yield it
-    for serving in it.plugin._serving if it.plugin is not None else []:
-        it.store.away = False
-        serving._stopping.clear()
-        if not serving._closed:
-            serving.close()
 
 
 def test_what_it_says_it_can(device: Device):
@@ -293,114 +203,6 @@ def test_one_for_a_copy_that_is_thrown_away_goes_on_with_the_writer(device: Devi
     writer.close()
 
 
-def test_a_cache_that_the_writer_has_is_refused(device: Device, tmp_path: Path):
-    cache = (f"cache={tmp_path / 'cache'}", "cache-size=64M")
-    writer = device.serve("create=yes", *cache)
-    with pytest.raises(Busy, match=f"the cache in {tmp_path / 'cache'} is in use") as caught:
-        device.load("readonly=yes", *cache).begin()
-    assert "a folder of its own" in caught.value.next
-    assert device.status()["error"]["kind"] == "Busy"
-    device.plugin.pwrite(writer, b"c" * 8192, 0, NBDKIT["FLAG_FUA"])
-    writer.close()
-    for hits in (0, 1):
-        seen = device.serve("readonly=yes", *cache)
-        assert device.read(seen, 0, 8192) == b"c" * 8192
-        seen.write_status()
-        assert device.status()["engine"]["cache_hits"] == hits
-        device.plugin.cleanup()
-
-
-def test_there_is_none_to_look_at(device: Device):
-    with pytest.raises(NotFound, match="there is no block store in s3://zv/cold"):
-        device.load("readonly=yes").begin()
-    assert device.store.objects == {}
-
-
-def test_there_is_none_and_nobody_said_that_one_is_to_be_made(device: Device):
-    serving = device.load()
-    with pytest.raises(NotFound, match="there is no block store in s3://zv/cold") as caught:
-        serving.begin()
-    assert "zvaultctl vault create" in caught.value.next
-    assert device.store.objects == {}
-    told = device.status()
-    assert not told["ready"]
-    assert told["error"]["kind"] == "NotFound"
-    assert told["error"]["next"] == caught.value.next
-
-
-def test_an_encrypted_one_is_used_and_never_made(device: Device, tmp_path: Path):
-    file = tmp_path / "key"
-    word = f"encryption-key={file}"
-    serving = device.load("create=yes", word)
-    with pytest.raises(NotFound, match="cannot be read"):
-        serving.take_key()
-    assert device.status()["error"]["kind"] == "NotFound"
-    file.write_text("ab" * 32)
-    device.encrypted = True
-    serving = device.load("create=yes", word)
-    with pytest.raises(Refused, match="no encrypted block store is made") as caught:
-        serving.begin()
-    assert "zvaultctl blockstore create" in caught.value.next
-    assert device.store.objects == {}
-    key = reach.encryption_key(serving.words.spec)
-    assert key is not None
-    create(reach.encrypted_store(device.store, "cold", key, device.said.append), "cold", SIZE)
-    handle = device.serve(word)
-    device.plugin.pwrite(handle, b"what nobody reads" * 4096, 0, 0)
-    device.plugin.flush(handle, 0)
-    assert b"what nobody reads" not in b"".join(device.store.objects.values())
-    assert device.read(handle, 0, 34) == b"what nobody reads" * 2
-    assert "ab" * 32 not in json.dumps(device.status())
-    device.plugin.cleanup()
-    file.write_text("cd" * 32)
-    with pytest.raises(Refused, match="cannot be opened with key"):
-        device.serve(word)
-    device.encrypted = False
-    with pytest.raises(Refused, match="the block store is encrypted"):
-        device.serve()
-
-
-def test_one_that_is_there_is_used(device: Device):
-    handle = device.serve("create=yes")
-    device.plugin.pwrite(handle, b"d" * 4096, 0, 0)
-    device.plugin.cleanup()
-    handle = device.serve("create=yes", size=None)
-    assert device.read(handle, 0, 4096) == b"d" * 4096
-
-
-def test_one_that_went_back_is_refused_also_where_its_journal_is_gone(device: Device, tmp_path: Path):
-    """As after a boot: the journal was in memory."""
-    seen = f"seen={tmp_path / 'seen'}"
-    handle = device.serve("create=yes", seen)
-    device.plugin.pwrite(handle, b"d" * 4096, 0, 0)
-    device.plugin.flush(handle, 0)
-    older = dict(device.store.objects)
-    device.plugin.pwrite(handle, b"e" * 4096, 0, 0)
-    device.plugin.cleanup()
-    device.store.objects = older
-    serving = device.load(seen, f"journal={tmp_path / 'another'}")
-    with pytest.raises(WentBack, match="older than this host knows it"):
-        serving.begin()
-    assert device.status()["error"]["kind"] == "WentBack"
-    assert "--accept-rollback" in device.status()["error"]["next"]
-    device.plugin = None
-
-
-def test_one_that_is_to_be_made_needs_a_size(device: Device):
-    serving = device.load("create=yes", size=None)
-    with pytest.raises(Refused, match="its size is not known"):
-        serving.begin()
-
-
-def test_one_of_another_size_is_refused(device: Device):
-    device.serve("create=yes")
-    device.plugin.cleanup()
-    serving = device.load(size=2 * SIZE)
-    with pytest.raises(Refused, match="has 64M") as caught:
-        serving.begin()
-    assert caught.value.next == "write size=64M"
-
-
 def test_a_second_server_takes_it_and_the_first_fails_loudly(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -448,80 +250,6 @@ def test_an_outage_is_told_and_what_could_not_be_put_away_is_an_error(
     handle._closed = True
     again = device.serve("mode=writeback", f"journal={tmp_path / 'disk'}")
     assert device.read(again, 0, 8192) == b"g" * 8192
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (["size=lots"], "size must be a size"),
-        (["sizes=1T"], "did you mean size="),
-        (["mode=writeback"], "needs journal=/path"),
-        (["readonly=1"], "must be yes or no"),
-        (["readonly=yes"], "create=yes: what is made is written to"),
-        (["latest=yes"], "needs readonly=yes"),
-        (["latest=1"], "must be yes or no"),
-    ],
-)
-def test_wrong_words_are_refused(words: list[str], why: str):
-    with pytest.raises(ConfigError) as caught:
-        ServeOptions.of(["bucket=zv", "key=cold", "status=/run/s", "create=yes", *words])
-    assert why in caught.value.why
-
-
-def test_a_server_that_cannot_begin_says_why_on_one_line_and_ends(tmp_path: Path):
-    script = (
-        "import importlib.util, sys, types\n"
-        f"sys.modules['nbdkit'] = types.SimpleNamespace(**{NBDKIT!r})\n"
-        f"found = importlib.util.spec_from_file_location('plugin', {str(PLUGIN)!r})\n"
-        "plugin = importlib.util.module_from_spec(found)\n"
-        "found.loader.exec_module(plugin)\n"
-        "for word in sys.argv[1:]: plugin.config(*word.split('=', 1))\n"
-        "plugin.config_complete()\n"
-        "plugin.after_fork()\n"
-    )
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        # From elsewhere, as nbdkit does: it finds zvault by itself.
-        argv = [sys.executable, "-c", script, "bucket=zv", "key=cold", *words]
-        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, env={})
-
-    wrong = run("size=lots")
-    assert wrong.returncode == 1
-    assert wrong.stderr.startswith("nbdkit: error: the block store cannot be served so: size must be a size")
-    assert wrong.stderr.count("\n") == 1
-    nothing = run("credential=zvault.none", f"journal={tmp_path / 'j'}", f"status={tmp_path / 'status'}")
-    assert nothing.returncode == 1
-    assert "there is no credential zvault.none" in nothing.stderr
-    assert nothing.stderr.count("\n") == 1
-    assert json.loads((tmp_path / "status").read_text())["error"]["kind"] == "NotFound"
-
-
-def test_a_journal_that_holds_what_is_nowhere_else_is_not_in_memory(tmp_path: Path):
-    mounts = tmp_path / "mounts"
-    mounts.write_text(
-        "/dev/sda1 / ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n"
-        "tank/a /srv/with\\040space zfs rw 0 0\ntmpfs /srv tmpfs rw 0 0\n"
-    )
-    assert file_system(Path("/run/zvault/j"), mounts) == "tmpfs"
-    assert file_system(Path("/runner"), mounts) == "ext4"
-    assert file_system(Path("/srv/with space/j"), mounts) == "zfs"
-    assert file_system(Path("/srv/j"), mounts) == "tmpfs"
-    shm = parse_blockstore("zv/cold mode=writeback journal=/dev/shm/zvault-test")
-    if file_system(Path("/dev/shm")) == "tmpfs":
-        with pytest.raises(Refused, match="no place for a journal"):
-            options_of(shm)
-
-
-def test_a_journal_in_memory_leaves_memory_for_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    spec = parse_blockstore(f"zv/cold journal={tmp_path / 'not' / 'yet'} journal-size=1G")
-    monkeypatch.setattr(serve_options, "file_system", lambda path: "tmpfs")
-    for room, size in ((300 << 20, 150 << 20), (10 << 20, 64 << 20), (100 << 30, 1 << 30)):
-        monkeypatch.setattr(serve_options, "free", lambda path, room=room: room)
-        assert options_of(spec).journal_size == size
-    monkeypatch.undo()
-    assert serve_options.free(tmp_path / "not" / "yet") == pytest.approx(
-        serve_options.free(tmp_path), rel=0.1
-    )
 
 
 def test_the_status_goes_on_by_itself(device: Device, monkeypatch: pytest.MonkeyPatch):

@@ -25,10 +25,10 @@ from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
+from zvault.devices.device_state import DeviceState
 from zvault.devices.nbd import blockstore_server
-from zvault.devices.stack import DeviceState
 from zvault.object_store.metered import BOUNDS
-from zvault.ops import report
+from zvault.ops import vault_documents
 from zvault.ops.context import Context
 from zvault.ops.health import health_document, judged, vault_facts
 from zvault.ops.state.environment import Clock, Environment
@@ -124,7 +124,7 @@ def backup_facts(found):
 
 def device(**changes):
     found = DeviceState("cold-0", "nbdkit:file /srv/cold.img", "/dev/nbd0", "up", "", 1 << 40)
-    return report.device_document(found, NOW) | changes
+    return vault_documents.device_document(found, NOW) | changes
 
 
 def vault(name="cold", **changes):
@@ -151,7 +151,7 @@ def vault(name="cold", **changes):
         devices=devices,
         imported=imported,
     )
-    found = asyncio.run(report.vault_document(keeper)) | {"name": name} | changes
+    found = asyncio.run(vault_documents.vault_document(keeper)) | {"name": name} | changes
     return judged(daemon().context, found, judge_vault(vault_facts(daemon().context, found)))
 
 

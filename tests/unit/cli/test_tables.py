@@ -13,7 +13,8 @@ from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.plan_model import Action, Step, TransferPlan
 from zvault.core.replication.vault_changes import Rename
 from zvault.daemon.history import History
-from zvault.ops.report import dataset_document, gone_document, planned_document, snapshot_documents
+from zvault.ops.list_documents import dataset_document, snapshot_documents
+from zvault.ops.plan_documents import gone_document, planned_document
 from zvault.ops.retention.prune_report import verdict_document
 
 TAG = "zvault_2026-11-21T09:00:00Z"

@@ -30,11 +30,13 @@ from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
-from zvault.ops.replication import sides_and_plan, transfer
+from zvault.ops.replication import sides as sides_module
+from zvault.ops.replication import transfer
 from zvault.ops.replication.bases import Bases
 from zvault.ops.replication.lag import lags
+from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
-from zvault.ops.replication.sides_and_plan import look, plan_all
+from zvault.ops.replication.sides import look
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.pools import Seen
@@ -352,7 +354,7 @@ def install(monkeypatch: Any) -> None:
     monkeypatch.setattr(runs_module, "Run", run)
     monkeypatch.setattr(lag_readings, "DOWN_EVERY", 0.0)
     monkeypatch.setattr(lag_readings, "read_proofs", lambda *_: asyncio.sleep(0, {}))
-    monkeypatch.setattr(sides_and_plan.rename_clone_rollback, "beside", beside)
+    monkeypatch.setattr(sides_module.rename_clone_rollback, "beside", beside)
     monkeypatch.setattr(transfer, "arrange", arrange)
 
 

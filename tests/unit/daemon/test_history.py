@@ -269,7 +269,7 @@ def test_a_file_somebody_locked_is_neither_set_aside_nor_waited_for_long(
 
 def limited(monkeypatch: pytest.MonkeyPatch, history: History, pragma: str) -> None:
     """From now on every file is opened under a limit, as of a filesystem that is full or became read-only."""
-    opened = module._opened
+    opened = module.opened
 
     def open_limited(file: Path | str) -> sqlite3.Connection:
         connection = opened(file)
@@ -277,7 +277,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, history: History, pragma: str) -> N
             connection.execute(pragma)
         return connection
 
-    monkeypatch.setattr(module, "_opened", open_limited)
+    monkeypatch.setattr(module, "opened", open_limited)
     history._connection.execute(pragma)
 
 

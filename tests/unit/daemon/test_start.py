@@ -14,7 +14,7 @@ from zvault.core.errors import Refused, ToolMissing
 from zvault.daemon.app import Daemon
 from zvault.daemon.journald import log
 from zvault.daemon.runs import Runs
-from zvault.ops.report import vault_document
+from zvault.ops.vault_documents import vault_document
 from zvault.ops.vaults.assembly import Assembly
 from zvault.ops.vaults.past_record import Past
 from zvault.system.process.runner import HostRunner

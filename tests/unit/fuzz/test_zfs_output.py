@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.fuzz.mutation import mutated, seed
 from tests.unit.fuzz.target import MIB, target
-from tests.unit.zfs.test_client import zfs
+from tests.unit.zfs.zfs_tools import zfs
 from zvault.core.errors import ZvaultError
 from zvault.core.names import DatasetName
 from zvault.core.replication.plan_model import Interrupted

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
+from tests.unit.object_store.s3_server import BUCKET, S3Server
 from zvault.object_store.interface import (
     NEW,
     Denied,
@@ -33,43 +30,17 @@ pytest.importorskip("boto3")
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
+from tests.unit.object_store.s3_stores import (
+    make,
+    no_other_keys,  # noqa: F401
+    server_for_test,  # noqa: F401
+    store_for_test,  # noqa: F401
+)
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import S3Settings
 from zvault.object_store.s3_errors import Expired, told
+from zvault.object_store.s3_settings import S3Settings
 
 DATA = bytes(range(256)) * 40
-
-
-@pytest.fixture(autouse=True)
-def _no_other_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("NO_PROXY", "*")
-
-
-@pytest.fixture
-def server() -> Iterator[S3Server]:
-    with serving() as it:
-        yield it
-
-
-@pytest.fixture
-def store(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Store:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEY")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
-    return make(server)
-
-
-def make(server: S3Server, **settings: object) -> S3Store:
-    given = {"bucket": BUCKET, "endpoint": server.endpoint, "style": "path"} | settings
-    return S3Store(S3Settings(**given))  # type: ignore[arg-type]
-
-
-def keys_file(path: Path, access: str, section: str = "default") -> None:
-    path.write_text(f"[{section}]\naws_access_key_id = {access}\naws_secret_access_key = S%EC/RET\n")
 
 
 def test_it_is_an_object_store(store: S3Store) -> None:
@@ -246,30 +217,6 @@ def test_a_store_that_is_silent_or_gone_is_unreachable(server: S3Server, store: 
         make(server, endpoint=f"http://127.0.0.1:{port}").get("one")
 
 
-def test_what_wants_a_person_is_denied(server: S3Server, store: S3Store) -> None:
-    for fault in ("AccessDenied", "NotImplemented"):
-        server.faults = [fault] * 2
-        calls: list[Callable[[], object]] = [lambda: store.get("one"), lambda: store.put("one", b"", NEW)]
-        for call in calls:
-            with pytest.raises(Denied) as seen:
-                call()
-            assert not seen.value.retryable
-            assert seen.value.next
-    other = make(server, bucket="another")
-    calls = [lambda: other.get("one"), lambda: other.put("one", b"", NEW), lambda: list(other.list(""))]
-    for call in calls:
-        with pytest.raises(Denied, match="NoSuchBucket"):
-            call()
-
-
-def test_keys_that_ran_out_may_be_renewed(server: S3Server, store: S3Store) -> None:
-    for fault in ("ExpiredToken", "RequestTimeTooSkewed"):
-        server.faults = [fault]
-        with pytest.raises(Expired) as seen:
-            store.get("one")
-        assert seen.value.retryable
-
-
 def test_a_put_that_another_one_crossed_is_not_decided(server: S3Server, store: S3Store) -> None:
     for condition in (NEW, "0" * 32):
         server.faults = ["ConditionalRequestConflict"]
@@ -304,62 +251,6 @@ def test_errors_of_boto3_itself(error: Exception, kind: type[StoreError]) -> Non
     assert seen.value.next
 
 
-def test_no_keys_are_denied_and_looked_for_again(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = make(server)
-    with pytest.raises(Denied, match="redentials"):
-        store.put("one", b"1")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEY")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
-    store.put("one", b"1")
-
-
-def test_keys_of_a_profile(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys_file(tmp_path / "none", "KEY", "cold")
-    make(server, profile="cold").put("one", b"1")
-    with pytest.raises(Denied, match="warm"):
-        make(server, profile="warm").put("one", b"1")
-
-
-def test_keys_of_a_file_are_read_again_when_it_changed(server: S3Server, tmp_path: Path) -> None:
-    path = tmp_path / "keys"
-    keys_file(path, "KEY")
-    store = make(server, keys=str(path))
-    store.put("one", b"1")
-    client = store._clients.get()
-    assert store._clients.get() is client
-    server.keys = {"OTHER"}
-    with pytest.raises(Denied):
-        store.put("one", b"2")
-    keys_file(path, "OTHER")
-    store.put("one", b"2")
-    keys_file(path, "KEY")  # before the old ones are refused
-    server.keys = {"KEY"}
-    store.put("one", b"3")
-    assert store.get("one") == b"3"
-
-
-def test_keys_of_a_file_that_is_not_there_yet(server: S3Server, tmp_path: Path) -> None:
-    store = make(server, keys=str(tmp_path / "s3"), profile="cold")
-    with pytest.raises(Denied, match="No such file"):
-        store.put("one", b"1")
-    keys_file(tmp_path / "s3", "KEY", "cold")
-    store.put("one", b"1")
-
-
-def test_keys_that_are_told_come_before_all_others(
-    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "OTHER")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "OTHER")
-    secret = tmp_path / "secret"
-    store = make(server, access_key="KEY", secret_key=f"+{secret}")
-    with pytest.raises(Denied, match=f"{secret} cannot be read: No such file"):
-        store.put("one", b"1")
-    secret.write_text("SECRET\nand a note\n")
-    store.put("one", b"1")
-    assert "SECRET" not in repr(make(server, access_key="KEY", secret_key="SECRET").settings)
-
-
 def test_settings_of_a_servers_words() -> None:
     words = {"bucket": "b", "endpoint": "http://h:9/", "style": "virtual", "region": "", "mode": "strict"}
     assert S3Settings.of_words(words, "/keys") == S3Settings("b", "http://h:9", style="virtual", keys="/keys")
@@ -376,26 +267,6 @@ def test_the_age_of_an_object_is_by_the_stores_clock(server: S3Server, store: S3
     assert 89 <= age <= 95
     with pytest.raises(ObjectMissing):
         store.read_aged("none")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "SECRET",
-        "[other]\naws_secret_access_key=SECRET",
-        "[default]\naws_secret_access_key = SECRET",
-        "[default\nSECRET",
-    ],
-)
-def test_a_file_without_keys_is_told_of_and_its_text_is_not(
-    server: S3Server, tmp_path: Path, text: str
-) -> None:
-    path = tmp_path / "keys"
-    path.write_text(text)
-    with pytest.raises(Denied) as seen:
-        make(server, keys=str(path)).get("one")
-    assert "SECRET" not in str(seen.value)
-    assert str(path) in str(seen.value)
 
 
 def test_a_new_object_is_stored_as_it_is_told(server: S3Server, store: S3Store) -> None:

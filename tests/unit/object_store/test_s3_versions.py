@@ -18,8 +18,9 @@ from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
 from zvault.core.policy.object_lock import SPAN, Lock
 from zvault.object_store.interface import Damaged, Denied, ListedVersion, Unreachable
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import S3Settings, md5
+from zvault.object_store.s3_client import md5
 from zvault.object_store.s3_errors import Kind, told
+from zvault.object_store.s3_settings import S3Settings
 from zvault.object_store.s3_versions import BucketLock, bucket_lock, delete, listed
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

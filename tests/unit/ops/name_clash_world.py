@@ -30,7 +30,7 @@ from zvault.ops import run as run_module
 from zvault.ops.hooks import RunHooks
 from zvault.ops.outcome import Outcome
 from zvault.ops.replication import source_snapshot
-from zvault.ops.replication.sides_and_plan import plan_all
+from zvault.ops.replication.plan import plan_all
 from zvault.ops.run import Run
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.changes import LzcFailure

@@ -14,13 +14,14 @@ from zvault.core.errors import Busy
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, make_snapname
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.ops.state.environment import Clock, Environment
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.changes import NamesGone
 
 HOUR = 3600
 START = 1_795_000_000
+TANK = DatasetName("tank")
 
 
 class StoppedClock(Clock):
@@ -97,6 +98,14 @@ def dataset(name: str, *points: Snapshot | Bookmark, **fields: Any) -> Dataset:
         bookmarks=tuple(point for point in points if isinstance(point, Bookmark)),
         **fields,
     )
+
+
+def vaulted(name: str, *numbers: int, **fields: Any) -> Dataset:
+    return dataset(name, *(snap(number, name) for number in numbers), **fields)
+
+
+def names(snapshots: Iterable[Snapshot]) -> list[str]:
+    return [snap.snapname for snap in snapshots]
 
 
 def tree(*datasets: Dataset) -> Tree:

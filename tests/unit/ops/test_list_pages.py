@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.ops.ops_world import context, dataset, snap, tree, with_source
 from zvault.core.model import Tree
-from zvault.ops.report import Page, list_document
+from zvault.ops.list_documents import Page, list_document
 from zvault.ops.vaults.vault import Vaults
 
 NAMES = ["tank", "tank/a", "tank/a/x", "tank/a b", "tank/b", "tank/c"]

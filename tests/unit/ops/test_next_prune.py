@@ -8,7 +8,7 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.forecast import with_sent, with_snapshot
 from zvault.core.replication.planner import plan_tree
 from zvault.ops.next_prune import NextPrune, next_prune
-from zvault.ops.replication.sides_and_plan import Sides, wanted_of
+from zvault.ops.replication.sides import Sides, wanted_of
 from zvault.ops.retention.arrivals import arrivals
 from zvault.ops.retention.prune_plan import plan_prune
 

@@ -25,9 +25,10 @@ from zvault.core.model import Snapshot, Tree
 from zvault.ops.context import Context
 from zvault.ops.forecast import forecast_document
 from zvault.ops.hooks import RunHooks
+from zvault.ops.list_documents import list_document
 from zvault.ops.outcome import Outcome
-from zvault.ops.replication.sides_and_plan import look
-from zvault.ops.report import list_document, plan_document
+from zvault.ops.plan_documents import plan_document
+from zvault.ops.replication.sides import look
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.run import Run
 from zvault.ops.vaults.vault import Vaults

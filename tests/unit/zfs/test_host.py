@@ -11,7 +11,7 @@ from zvault.core.errors import DeadlineExceeded, HostUnreachable, Refused, ToolF
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import LARGE, SESSIONS, SshHost
-from zvault.zfs.stream import HELPERS
+from zvault.zfs.stream_stages import HELPERS
 
 SSH = """#!/bin/sh
 case "$*" in *"-O stop"*) echo stop >>{folder}/log; exit 0;; esac

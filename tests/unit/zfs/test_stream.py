@@ -13,16 +13,13 @@ from zvault.core.replication.plan_model import Action, Step
 from zvault.core.replication.receive_properties import ReceiveProperties
 from zvault.zfs.stream import (
     Flags,
-    bytes_passed,
-    bytes_sent,
-    is_progress,
-    mbuffer_argv,
     receive_argv,
     restore_receive_argv,
     restore_resume_argv,
     restore_send_argv,
     send_argv,
 )
+from zvault.zfs.stream_stages import bytes_passed, bytes_sent, is_progress, mbuffer_argv
 
 FIRST = Snapshot(DatasetName("tank/my data"), "s1", 1, 10, 100)
 SECOND = Snapshot(DatasetName("tank/my data"), "s2", 2, 11, 200)

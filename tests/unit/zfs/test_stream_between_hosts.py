@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from zvault.zfs.stream import (
+from zvault.zfs.stream import Flags
+from zvault.zfs.stream_stages import (
     HELPERS,
     Compression,
-    Flags,
     MbufferSettings,
     StreamEnd,
     choose_codec,

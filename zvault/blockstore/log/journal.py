@@ -1,6 +1,6 @@
 """The journal: what has been written but is not in the object store yet, on this host's disk or in its memory.
 
-It is a folder of files (frames.py says how they look), of one writer at a time. After a power cut what was not flushed
+It is a folder of files (see journal_format.py), of one writer at a time. After a power cut what was not flushed
 may be there in any parts. So where a frame is missing, what comes after it is not used; and if the mark of a later
 frame says that the missing one had been flushed, it is not a crash's doing but damage.
 """
@@ -8,13 +8,13 @@ frame says that the missing one had been flushed, it is not a crash's doing but 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from zvault.blockstore.folder_lock import locked_folder
 from zvault.blockstore.format import BLOCK, Damaged
 from zvault.blockstore.log.journal_file import (
     SPARE,
@@ -39,7 +39,7 @@ from zvault.blockstore.log.journal_format import (
     seed_of,
     whole_frames,
 )
-from zvault.core.errors import Busy, Refused
+from zvault.core.errors import Refused
 from zvault.object_store.interface import Buffer, StoreError
 
 __all__ = ["Frame", "Full", "Journal", "JournalFailed", "NoRoom"]
@@ -73,25 +73,11 @@ class Journal:
         self._seed = self._total = self._last = self._released = self._flushed = 0
         self._folder_dirty = False
         self._failed: JournalFailed | None = None
-        with told(f"the journal in {folder} cannot be opened"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                self._take()
-                # A journal on a disk keeps none: after a power cut a file might have its new name and its old header.
-                self._spares = Spares(folder, 0 if durable else SPARES)
-                self._load()
-            except BaseException:
-                os.close(self._folder)
-                raise
-
-    def _take(self) -> None:
-        try:
-            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            why = "another process has it"
-            raise Busy(f"the journal in {self.folder} is in use", why, "stop the other server") from None
-        os.fchmod(self._folder, 0o700)
+        opening = told(f"the journal in {folder} cannot be opened")
+        with opening, locked_folder(folder, "the journal", "stop the other server") as self._folder:
+            # A journal on a disk keeps none: after a power cut a file might have its new name and its old header.
+            self._spares = Spares(folder, 0 if durable else SPARES)
+            self._load()
 
     def _load(self) -> None:
         """Find the files of the last epoch; remove what a begin() left behind."""

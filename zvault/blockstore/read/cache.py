@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import struct
 import threading
@@ -21,9 +20,9 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
+from zvault.blockstore.folder_lock import locked_folder
 from zvault.blockstore.format import CHUNK, SLOT, SLOTS
 from zvault.blockstore.read.s3fifo import S3Fifo, State
-from zvault.core.errors import Busy
 from zvault.object_store.interface import Buffer, StoreError
 
 CHUNK_BYTES = CHUNK * SLOT
@@ -77,26 +76,12 @@ class Cache:
         self._records: list[tuple[int, int, int, int]] = []
         self._recorded = 0
         self._closed = False
-        with _told(folder):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                self._take()
-                flags = os.O_RDWR | os.O_CREAT
-                self._data = os.open(folder / "frames", flags, 0o600)
-                self._index = os.open(folder / "index", flags | os.O_APPEND, 0o600)
-                self._load()
-            except BaseException:
-                os.close(self._folder)
-                raise
-
-    def _take(self) -> None:
-        try:
-            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            why, what = "another process has it", f"the cache in {self.folder} is in use"
-            raise Busy(what, why, "stop the other server, or give this one a folder of its own") from None
-        os.fchmod(self._folder, 0o700)
+        remedy = "stop the other server, or give this one a folder of its own"
+        with _told(folder), locked_folder(folder, "the cache", remedy) as self._folder:
+            flags = os.O_RDWR | os.O_CREAT
+            self._data = os.open(folder / "frames", flags, 0o600)
+            self._index = os.open(folder / "index", flags | os.O_APPEND, 0o600)
+            self._load()
 
     def _load(self) -> None:
         """Read the index; begin anew where it is another store's, or no index."""

@@ -6,10 +6,8 @@ process in any case.
 
 from __future__ import annotations
 
-import queue
 import secrets
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from zvault.api import routes
@@ -17,9 +15,8 @@ from zvault.api.browse import DiffBody, LookBody, SessionBody
 from zvault.cli.browser.frame import difference_lines
 from zvault.cli.browser.state import Compare, Look, Walk, plain
 from zvault.cli.client import Client
+from zvault.cli.news import News
 from zvault.core.errors import ZvaultError
-
-News = Callable[[Walk], None]
 
 
 @dataclass
@@ -31,7 +28,7 @@ class Feed:
     error: ZvaultError | None = None
     """Why nothing could be looked into at all."""
     session: str = field(default_factory=lambda: secrets.token_hex(16))
-    _news: queue.SimpleQueue[News] = field(default_factory=queue.SimpleQueue)
+    news: News[Walk] = field(default_factory=News)
     _begun: threading.Event = field(default_factory=threading.Event)
     _dataset: str | None = None
 
@@ -39,14 +36,6 @@ class Feed:
         """Open the session, and look at the path it was begun with."""
         for work in (self._keep, self._look_first):
             threading.Thread(target=work, daemon=True).start()
-
-    def take(self, walk: Walk) -> bool:
-        """Have the walk take in what came; whether anything did."""
-        took = False
-        while not self._news.empty():
-            self._news.get()(walk)
-            took = True
-        return took
 
     def look(self, wanted: Look) -> None:
         """Ask for the past of a path."""
@@ -95,7 +84,7 @@ class Feed:
         except StopIteration as end:
             past = end.value
             self._dataset = past["dataset"]
-            self._news.put(lambda walk: walk.arrive(past))
+            self.news.put(lambda walk: walk.arrive(past))
         except ZvaultError as error:
             self._fail(error)
 
@@ -106,7 +95,7 @@ class Feed:
                 self._busy(next(asked))
         except StopIteration as end:
             found = end.value
-            self._news.put(lambda walk: walk.compared(found, difference_lines(found)))
+            self.news.put(lambda walk: walk.compared(found, difference_lines(found)))
         except ZvaultError as error:
             self._fail(error)
 
@@ -114,10 +103,10 @@ class Feed:
         def say(walk: Walk) -> None:
             walk.busy = text if walk.busy else ""
 
-        self._news.put(say)
+        self.news.put(say)
 
     def _fail(self, error: ZvaultError) -> None:
         if self._dataset is None:
             self.error = self.error or error
         text = ": ".join(filter(None, (error.what, error.why)))
-        self._news.put(lambda walk: walk.fail(text))
+        self.news.put(lambda walk: walk.fail(text))

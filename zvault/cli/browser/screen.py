@@ -45,7 +45,7 @@ def _walked(feed: Feed, walk: Walk) -> Restore | None:
                 if signals[0] == signal.SIGINT:
                     return None
                 sys.exit(128 + signals[0])
-            feed.take(walk)
+            feed.news.take(walk)
             if walk.view is None and feed.error is not None:
                 raise feed.error
             columns, rows = shutil.get_terminal_size()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -14,6 +12,7 @@ from zvault.api.diagnosis import DoctorDocument
 from zvault.api.events import Event
 from zvault.api.status import StatusDocument
 from zvault.cli.client import Daemon
+from zvault.cli.news import News
 from zvault.cli.top.state import TopState
 from zvault.core.errors import ZvaultError
 
@@ -32,7 +31,7 @@ class Feed:
     """Asks the daemon in threads of its own, and hands on what they hear. They end with the process."""
 
     client: Daemon
-    _news: queue.SimpleQueue[Callable[[TopState], None]] = field(default_factory=queue.SimpleQueue)
+    news: News[TopState] = field(default_factory=News)
     _vaults: set[str] = field(default_factory=set)
     _up: set[str] = field(default_factory=set)
 
@@ -42,17 +41,9 @@ class Feed:
         for work in (self._follow, self._look):
             threading.Thread(target=work, daemon=True).start()
 
-    def take(self, state: TopState) -> bool:
-        """Have the state take in what came; whether anything did."""
-        took = False
-        while not self._news.empty():
-            self._news.get()(state)
-            took = True
-        return took
-
     def _see(self, status: StatusDocument) -> None:
         now = time.time()
-        self._news.put(lambda state: state.look(status, now))
+        self.news.put(lambda state: state.look(status, now))
         self._up = {vault["name"] for vault in status["vaults"] if vault["state"] == "up"}
         for name in self._up - self._vaults:
             self._vaults.add(name)
@@ -74,7 +65,7 @@ class Feed:
             state.trouble = text
             state.streams.clear()
 
-        self._news.put(lose)
+        self.news.put(lose)
 
     def _follow(self) -> None:
         while True:
@@ -87,7 +78,7 @@ class Feed:
             time.sleep(AGAIN)
 
     def _hear(self, event: Event) -> None:
-        self._news.put(lambda state: state.hear(event))
+        self.news.put(lambda state: state.hear(event))
 
     def _watch(self, vault: str) -> None:
         """A vault's devices, again and again, as long as it is up."""
@@ -109,4 +100,4 @@ class Feed:
             else:
                 state.doctors.pop(vault, None)
 
-        self._news.put(take)
+        self.news.put(take)

@@ -46,7 +46,7 @@ def run(feed: Feed, state: TopState) -> None:
                 if signals[0] == signal.SIGINT:
                     return
                 sys.exit(128 + signals[0])
-            if feed.take(state) or time.monotonic() - at >= AT_LEAST:
+            if feed.news.take(state) or time.monotonic() - at >= AT_LEAST:
                 live.update(_rendered(state, sort, drawn), refresh=True)
                 at = time.monotonic()
             key = pressed(WAIT)

@@ -43,7 +43,7 @@ def top() -> None:
         run(feed, state)
     else:
         time.sleep(ONE_FRAME)
-        feed.take(state)
+        feed.news.take(state)
         columns = width(sys.stdout)
         lines = lines_once(state, columns if columns is not None else 132)
         say_all(paint(line.text, line.colour, sys.stdout) for line in lines)

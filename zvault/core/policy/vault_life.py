@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from zvault.core.transitions import IllegalTransition, State, Table, Transition
 
-class Life(Enum):
-    """The state of a vault. A member has a ``label`` and a ``meaning``."""
+
+class Life(State):
+    """The state of a vault."""
 
     UNKNOWN = "unknown", "zvaultd has started and has not yet adopted or cleared what an earlier zvaultd left"
     DOWN = "down", "its pool is exported and its devices are disconnected"
@@ -32,10 +34,6 @@ class Life(Enum):
         "somebody else exported its pool while its devices were well: only a request or a run brings it up",
     )
 
-    def __init__(self, label: str, meaning: str) -> None:
-        self.label = label
-        self.meaning = meaning
-
 
 class Event(Enum):
     """An event that moves a vault from one state to another. The value is its name in the drawing."""
@@ -51,16 +49,6 @@ class Event(Enum):
     EXPORT = "export"
     FIND_EXPORTED = "found exported"
     FIND_IMPORTED = "found imported"
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """One row of the table: an event takes a vault from any of the ``sources`` to the ``target``."""
-
-    event: Event
-    sources: tuple[Life, ...]
-    target: Life
-    meaning: str
 
 
 ANEW = (Life.UNKNOWN, Life.DOWN, Life.HELD_DOWN, Life.FAILED, Life.EXPORTED)
@@ -145,16 +133,11 @@ TRANSITIONS = (
     ),
 )
 
-TABLE: dict[tuple[Life, Event], Life] = {
-    (source, row.event): row.target for row in TRANSITIONS for source in row.sources
-}
+TABLE = Table("a vault", TRANSITIONS)
+may = TABLE.may
 
 WITHHELD = frozenset({Life.HELD_DOWN, Life.EXPORTED_BY_HAND})
 """States that a person chose: only a request or a run brings the vault up again."""
-
-
-class IllegalTransition(Exception):
-    """An event that the table does not allow in this state: a bug in zvault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +164,12 @@ class VaultFacts:
         return not (self.users or self.asleep)
 
 
-def may(life: Life, event: Event) -> bool:
-    """Whether the table allows this event in this state."""
-    return (life, event) in TABLE
-
-
 def after(life: Life, event: Event, facts: VaultFacts) -> Life:
     """The state that an event leads to. Raises IllegalTransition."""
-    if not may(life, event):
-        raise IllegalTransition(f"{event.value!r} happened to a vault that is {life.label}")
+    found = TABLE.after(life, event)
     if event is Event.TAKE_DOWN and facts.users:
         raise IllegalTransition("a vault was to be taken down while something uses it")
-    return TABLE[life, event]
+    return found
 
 
 def withheld(life: Life, facts: VaultFacts) -> bool:

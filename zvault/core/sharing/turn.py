@@ -6,12 +6,13 @@ test compares the two. It says nothing of the vault's pool and devices on this h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from zvault.core.transitions import State, Table, Transition
 
-class Turn(Enum):
-    """The state of this host. A member has a ``label`` and a ``meaning``."""
+
+class Turn(State):
+    """The state of this host."""
 
     STANDING_BY = "standing by", "it has neither lease nor device, and looks at the note when a backup is due"
     ASKING = "asking", "it tries to get the lease: of nobody, or of a host that has stopped"
@@ -22,10 +23,6 @@ class Turn(Enum):
         "shut out",
         "another host has the lease or the epoch; what it had not put into the storage is lost",
     )
-
-    def __init__(self, label: str, meaning: str) -> None:
-        self.label = label
-        self.meaning = meaning
 
 
 class Event(Enum):
@@ -39,16 +36,6 @@ class Event(Enum):
     STOPPED = "stopped"
     LOST = "lost"
     CLEANED = "cleaned"
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """One row of the table: an event takes a host from any of the ``sources`` to the ``target``."""
-
-    event: Event
-    sources: tuple[Turn, ...]
-    target: Turn
-    meaning: str
 
 
 TRANSITIONS = (
@@ -97,28 +84,11 @@ TRANSITIONS = (
     ),
 )
 
-TABLE: dict[tuple[Turn, Event], Turn] = {
-    (source, row.event): row.target for row in TRANSITIONS for source in row.sources
-}
+TABLE = Table("a host", TRANSITIONS)
+may, after = TABLE.may, TABLE.after
 
 WRITING = frozenset({Turn.HOLDING, Turn.RELEASING})
 """States in which this host's server may run, and its note be written."""
-
-
-class IllegalTransition(Exception):
-    """An event that the table does not allow in this state: a bug in zvault."""
-
-
-def may(turn: Turn, event: Event) -> bool:
-    """Whether the table allows this event in this state."""
-    return (turn, event) in TABLE
-
-
-def after(turn: Turn, event: Event) -> Turn:
-    """The state that an event leads to. Raises IllegalTransition."""
-    if not may(turn, event):
-        raise IllegalTransition(f"{event.value!r} happened to a host that is {turn.label}")
-    return TABLE[turn, event]
 
 
 def found(*, lease_ours: bool, was_writing: bool) -> Turn:

@@ -39,7 +39,8 @@ from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
-from zvault.ops.report import Page, list_document, plan_document
+from zvault.ops.list_documents import Page, list_document
+from zvault.ops.plan_documents import plan_document
 from zvault.ops.vaults.vault import Vaults
 
 GROUP = "zvault"

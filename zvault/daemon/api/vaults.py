@@ -30,7 +30,7 @@ from zvault.daemon.api.streaming import Say, followed
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.health import judged
-from zvault.ops.report import vault_document
+from zvault.ops.vault_documents import vault_document
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 
 A = TypeVar("A", bound=Mapping[str, object])

@@ -16,8 +16,8 @@ from zvault.core.errors import DeviceGone, ZvaultError
 from zvault.core.policy.backoff import delays
 from zvault.daemon import journald
 from zvault.daemon.journald import log
-from zvault.ops.report import own_document, unknown_document, vault_document
 from zvault.ops.state.environment import Clock
+from zvault.ops.vault_documents import own_document, unknown_document, vault_document
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.tasks import cancel
 from zvault.zfs.pool.module_parameters import imported_pools

@@ -15,9 +15,7 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import sys
-import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,11 +23,12 @@ from zvault.core.errors import Busy, ToolFailed, ZvaultError
 from zvault.core.units import is_number
 from zvault.devices.rbd.objects import RadosObjects
 from zvault.devices.rbd.place import ImagePlace
-from zvault.devices.s3_lease.answers import answer, answer_failed, say, show, tell
-from zvault.devices.s3_lease.guard import LeaseGuard
-from zvault.devices.s3_lease.lease import Lease, LeaseLost, Store, ours
+from zvault.devices.s3_lease.answers import say, tell
+from zvault.devices.s3_lease.held_lease import HeldLease
+from zvault.devices.s3_lease.lease import Lease, LeaseLost, Store
+from zvault.devices.s3_lease.lease_process import arguments, with_lease
 from zvault.devices.s3_lease.note import NoteStore, answered
-from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
+from zvault.devices.s3_lease.takeover import Clock, acknowledge
 from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed
 
 TRIES = 5
@@ -39,6 +38,17 @@ AGAIN = 1.0
 
 class ImageLeases(Store):
     """The lease of one image. Ceph is known to keep to the conditions of a put."""
+
+    def __init__(self, image: ImagePlace, objects: RadosObjects) -> None:
+        super().__init__(image, objects)
+        self.image = image
+        self.objects = objects
+
+    @classmethod
+    def of(cls, params: list[str]) -> ImageLeases:
+        """By the words of an argv. Raises ZvaultError."""
+        image = ImagePlace.of(params)
+        return cls(image, RadosObjects(image))
 
     def refuse_without_conditions(self, lease: Lease) -> None:
         """Nothing to see."""
@@ -64,13 +74,12 @@ def next_epoch(place: ImagePlace, objects: RadosObjects) -> int:
     raise Busy(f"the epoch of {place.image} cannot be raised", "others raise it all the time", "try again")
 
 
-class LeaseKeeper(LeaseGuard):
+class LeaseKeeper(HeldLease):
     """Renews one image's lease until it is told to stop."""
 
     async def keep(self, epoch: int, held: Path) -> None:
         """Renew the lease, then give it back; ``held`` tells the epoch once it is sure. Raises Busy when it is lost."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop.set)
+        self._heed_signals()
         # The epoch was raised with the lease in hand: so whoever takes it later has a greater one.
         await asyncio.to_thread(self._renew_once)
         _write(held, epoch)
@@ -96,40 +105,25 @@ class LeaseKeeper(LeaseGuard):
 
 def main() -> int:
     """See above."""
-    parser = argparse.ArgumentParser(prog="zvault.devices.rbd.keeper")
-    parser.add_argument("verb", choices=["show", "take", "keep", "note", "lease", "put"])
+    parser = arguments("zvault.devices.rbd.keeper", "show", "take", "keep", "note", "lease", "put")
     parser.add_argument("--bound", type=float, default=0.0)
-    parser.add_argument("--of", default="")
     parser.add_argument("--etag", default="")
-    parser.add_argument("--report", type=Path)
     parser.add_argument("--held", type=Path)
-    parser.add_argument("--resume", action="store_true")
     parser.add_argument("place", nargs="+")
     given = parser.parse_args()
     if given.verb in ("note", "lease", "put"):
         return answered(lambda: _notes(given.place), given.verb, given.etag)
-    try:
-        place = ImagePlace.of(given.place)
-        objects = RadosObjects(place)
-        store = ImageLeases(place, objects)
-        if given.verb == "show":
-            return show(store)
-        mine, clock = ours(place, given.bound, time.time()), Clock()
-        if given.verb == "take":
-            return answer({"etag": take_over(store, mine, given.of, say, clock)})
-        etag = take(store, mine, resume=given.resume, say=say, clock=clock)
+
+    def hold(store: ImageLeases, mine: Lease, etag: str, clock: Clock) -> None:
         keeper = LeaseKeeper(store, mine, etag, clock)
-        asyncio.run(_kept(keeper, next_epoch(place, objects), given))
-    except LeaseLost:
-        return _failed(Busy("the lease could not be taken", "another host is at it too", "try again"), given)
-    except ZvaultError as error:
-        return _failed(error, given)
+        asyncio.run(_kept(keeper, next_epoch(store.image, store.objects), given))
+
+    return with_lease(given, lambda: ImageLeases.of(given.place), hold)
 
 
 def _notes(params: list[str]) -> NoteStore:
-    place = ImagePlace.of(params)
-    objects = RadosObjects(place)
-    return NoteStore(ImageLeases(place, objects), objects, place.note)
+    leases = ImageLeases.of(params)
+    return NoteStore(leases, leases.objects, leases.image.note)
 
 
 async def _kept(keeper: LeaseKeeper, epoch: int, given: argparse.Namespace) -> NoReturn:
@@ -149,10 +143,6 @@ def _write(held: Path, epoch: int) -> None:
     new = held.with_name(f".{held.name}.new")
     new.write_text(json.dumps({"epoch": epoch}), encoding="utf-8")
     new.replace(held)
-
-
-def _failed(error: ZvaultError, given: argparse.Namespace) -> int:
-    return tell(error, given.report) if given.verb == "keep" else answer_failed(error)
 
 
 if __name__ == "__main__":

@@ -14,64 +14,47 @@ document; ``take`` takes the lease from the host whose boot is BOOT, and from no
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import dataclasses
 import os
-import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from zvault.core.errors import Busy, DeviceGone, ToolFailed, ZvaultError
 from zvault.core.units import format_duration
-from zvault.devices.s3_lease.answers import answer, answer_failed, say, show, tell
+from zvault.devices.s3_lease.answers import say, tell
 from zvault.devices.s3_lease.guard_command import STOP_SECONDS
-from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, LeaseObject, Store, ours
-from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
+from zvault.devices.s3_lease.held_lease import WATCHDOG_AFTER, HeldLease
+from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, Store
+from zvault.devices.s3_lease.lease_process import arguments, with_lease
+from zvault.devices.s3_lease.takeover import Clock, acknowledge
 from zvault.system import sd_notify
 from zvault.system.process.spawn import describe_exit, put_down, spawn
 
-RENEWALS = 10
-"""Within the bound. One that takes long is tried anew in time; an answer that comes later counts as well."""
-STOP_AFTER, WATCHDOG_AFTER = 0.5, 0.7
-"""Parts of the bound without a renewal after which the guard kills the server, or else systemd both."""
+STOP_AFTER = 0.5
+"""The part of the bound without a renewal after which the guard kills the server; systemd both after WATCHDOG_AFTER."""
 AT_ONCE = 0.001
 """Seconds. With none at all systemd would not watch any more."""
-GIVE_BACK_SECONDS = 10.0
-"""For giving the lease back, at most. The TimeoutStopSec of its unit is longer than this and the server's patience."""
 SETTLE_SECONDS = 2.0
 """Seconds for the store to be done with what a killed server had sent it as a whole."""
 
 
-class LeaseGuard:
+class LeaseGuard(HeldLease):
     """Runs one server for as long as this host has the lease."""
 
     def __init__(
         self, store: Store, mine: Lease, etag: str, clock: Clock, patience: float = STOP_SECONDS
     ) -> None:
         """``patience``: how many seconds the server may take to stop, with the lease renewed meanwhile."""
+        super().__init__(store, mine, etag, clock)
         self.patience = patience
-        self.store = store
-        self.mine = mine
-        self.etag = etag
-        self.clock = clock
-        self.renewed = clock.now()
         self.dead = False
-        self.stop = asyncio.Event()
-
-    @property
-    def pause(self) -> float:
-        """Seconds between two renewals."""
-        return self.mine.bound / RENEWALS
 
     async def run(self, argv: Sequence[str]) -> None:
         """Run the server until it is to stop. Raises ToolFailed when it ends by itself, Busy when the lease is lost."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop.set)
+        self._heed_signals()
         await asyncio.wait_for(asyncio.to_thread(self._renew_once), self.mine.bound * STOP_AFTER)
         server = await spawn(
             argv, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stdout.fileno(), stderr=sys.stderr.fileno()
@@ -129,26 +112,6 @@ class LeaseGuard:
             await asyncio.sleep(min(1.0, end - now))
         return self.renewed + self.mine.bound * STOP_AFTER - self.clock.now()
 
-    def _renew_once(self) -> None:
-        """Put the lease anew. One that came too late to be waited for counts too, from when it was begun."""
-        began = self.clock.now()
-        try:
-            self.etag = self.store.put(self.mine, self.etag)
-        except LeaseLost:
-            # It may be our own: of a put whose answer did not come.
-            seen = self.store.read()
-            if seen is None or not seen.lease.held or seen.lease.boot != self.mine.boot:
-                raise self._lost(seen) from None
-            self.etag = self.store.put(self.mine, seen.etag)
-        self.renewed = max(self.renewed, began)
-
-    def _lost(self, seen: LeaseObject | None) -> Busy:
-        return Busy(
-            f"this host may not write to {self.store.place} any more",
-            f"it was taken over: {seen.lease.owner()}" if seen is not None else "its lease was removed",
-            "its suspended pool can only be given up: with 'hosts' zvaultd does so, else reboot this host",
-        )
-
     def _silent(self, seconds: float, why: str) -> ZvaultError:
         return DeviceGone(
             f"this host stopped writing to {self.store.place}",
@@ -176,50 +139,20 @@ class LeaseGuard:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.to_thread(acknowledge, self.store, self.mine), self.pause)
 
-    async def _give_back(self) -> None:
-        """Give the lease back, in the time that the watchdog leaves: nothing is renewed any more."""
-        left = self.renewed + self.mine.bound * WATCHDOG_AFTER - self.clock.now()
-        if (seconds := min(GIVE_BACK_SECONDS, left)) <= 0:
-            return
-        with contextlib.suppress(ZvaultError, LeaseLost, TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self._free), seconds)
-
-    def _free(self) -> None:
-        free = dataclasses.replace(self.mine, held=False)
-        try:
-            self.store.put(free, self.etag)
-        except LeaseLost:
-            # A renewal that was under way when the server ended may have been carried out since.
-            seen = self.store.read()
-            if seen is not None and seen.lease.held and seen.lease.boot == self.mine.boot:
-                self.store.put(free, seen.etag)
-
 
 def main() -> int:
     """See above."""
-    parser = argparse.ArgumentParser(prog="zvault.devices.s3_lease.guard")
-    parser.add_argument("verb", choices=["show", "take", "guard"])
+    parser = arguments("zvault.devices.s3_lease.guard", "show", "take", "guard")
     parser.add_argument("--bound", type=float, required=True)
-    parser.add_argument("--of", default="")
-    parser.add_argument("--report", type=Path)
     parser.add_argument("--patience", type=float, default=STOP_SECONDS)
-    parser.add_argument("--resume", action="store_true")
     parser.add_argument("server", nargs="+")
     given = parser.parse_args()
-    try:
-        store = Store(BucketPlace.of(given.server))
-        if given.verb == "show":
-            return show(store)
-        mine, clock = ours(store.place, given.bound, time.time()), Clock()
-        if given.verb == "take":
-            return answer({"etag": take_over(store, mine, given.of, say, clock)})
-        etag = take(store, mine, resume=given.resume, say=say, clock=clock)
+
+    def hold(store: Store, mine: Lease, etag: str, clock: Clock) -> None:
         guard = LeaseGuard(store, mine, etag, clock, given.patience)
         asyncio.run(_guarded(guard, given.server, given.report))
-    except (LeaseLost, TimeoutError):
-        return _failed(Busy("the lease could not be taken", "another host is at it too", "try again"), given)
-    except ZvaultError as error:
-        return _failed(error, given)
+
+    return with_lease(given, lambda: Store(BucketPlace.of(given.server)), hold)
 
 
 async def _guarded(guard: LeaseGuard, server: Sequence[str], report: Path | None) -> NoReturn:
@@ -231,10 +164,6 @@ async def _guarded(guard: LeaseGuard, server: Sequence[str], report: Path | None
         await guard.settled()
         code = 1
     os._exit(code)  # not held up by a thread that waits for the store
-
-
-def _failed(error: ZvaultError, given: argparse.Namespace) -> int:
-    return tell(error, given.report) if given.verb == "guard" else answer_failed(error)
 
 
 if __name__ == "__main__":

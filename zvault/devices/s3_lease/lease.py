@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from zvault.core.errors import DeviceGone, Refused
 from zvault.object_store.interface import NEW, Damaged, Denied, ObjectMissing, PreconditionFailed, Unreachable
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import S3Settings
+from zvault.object_store.s3_settings import S3Settings
 from zvault.system.credentials import keys_file
 from zvault.system.state_files import current_boot_id
 

@@ -29,9 +29,9 @@ from zvault.core.tuning.alignment import (
 from zvault.core.tuning.tuning import AGGREGATION
 from zvault.core.units import parse_size
 from zvault.devices import queue
+from zvault.devices.device_state import DeviceState
 from zvault.devices.rbd.cluster import pool_facts
 from zvault.devices.rbd.image_lease import cluster_of
-from zvault.devices.stack import DeviceState
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.source_tree import chosen_by_property

@@ -17,7 +17,7 @@ from zvault.ops.explain.knowledge import Knowledge
 from zvault.ops.explain.of_dataset import Case, about_dataset
 from zvault.ops.explain.of_snapshot import about_snapshot
 from zvault.ops.explain.place import Place, concerns, located
-from zvault.ops.replication.sides_and_plan import Sides, look
+from zvault.ops.replication.sides import Sides, look
 
 
 async def explain_document(context: Context, knowledge: Knowledge, name: str) -> ExplainDocument:

@@ -30,7 +30,8 @@ from zvault.ops.context import Context
 from zvault.ops.explain.knowledge import Knowledge
 from zvault.ops.explain.place import Place
 from zvault.ops.replication.lag import lags
-from zvault.ops.replication.sides_and_plan import Sides, plan_all, snapshot_choices
+from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.sides import Sides, snapshot_choices
 from zvault.ops.replication.unchanged import unchanged_among
 from zvault.ops.retention.prune import without_stuck
 from zvault.ops.retention.prune_plan import plan_prune

@@ -11,7 +11,7 @@ from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.base_names import KEEP_HOLD, vault_of_tag
 from zvault.core.replication.sent_reason import snapshot_fate
 from zvault.ops.explain.of_dataset import PRUNED_ELSEWHERE, Case, damages, nothing_sent, selection
-from zvault.ops.replication.sides_and_plan import ours_of, wanted_of
+from zvault.ops.replication.sides import ours_of, wanted_of
 from zvault.ops.replication.snapshot_holders import held_by, needed_by
 from zvault.ops.retention.vault_holds import why_held
 

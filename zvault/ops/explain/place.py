@@ -9,7 +9,7 @@ from zvault.core.model import Dataset
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import ASIDE, DatasetPair
-from zvault.ops.replication.sides_and_plan import Sides, choice_of
+from zvault.ops.replication.sides import Sides, choice_of
 from zvault.ops.state.environment import Environment
 
 

@@ -13,7 +13,7 @@ from zvault.core.integrity.healing import Copy, next_cures
 from zvault.core.model import Dataset, Tree
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
-from zvault.ops.replication.sides_and_plan import look
+from zvault.ops.replication.sides import look
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.zfs.client import Zfs
 from zvault.zfs.stream import Flags

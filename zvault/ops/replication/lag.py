@@ -16,7 +16,7 @@ from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import Ours
 from zvault.core.snapshot_list import guids_of
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides, ours_of
+from zvault.ops.replication.sides import Sides, ours_of
 
 KnownLags = KnownResults[DatasetPair, DatasetLag]
 

@@ -19,7 +19,7 @@ from zvault.core.replication.receive_properties import (
     on_record,
     record,
 )
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
 

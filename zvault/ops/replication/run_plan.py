@@ -17,7 +17,8 @@ from zvault.ops.context import Context
 from zvault.ops.outcome import NAMED
 from zvault.ops.replication import send_record
 from zvault.ops.replication.bases import Bases
-from zvault.ops.replication.sides_and_plan import Sides, moves, plan_all
+from zvault.ops.replication.plan import moves, plan_all
+from zvault.ops.replication.sides import Sides
 from zvault.ops.replication.source_record import read_source
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs.client import Zfs

@@ -1,4 +1,4 @@
-"""What the ledger says of a backup's datasets, given its ``send`` table. The decisions are in core/ledger.py."""
+"""What the record says of a backup's datasets, given its ``send`` table; core/replication/send_record.py decides."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.source_properties import PROPERTY, RECORDED, observed
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.ops.state.known_backups import KnownRecords
 from zvault.zfs import properties, settings
 from zvault.zfs.client import Zfs

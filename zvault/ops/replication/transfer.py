@@ -20,8 +20,9 @@ from zvault.core.replication.vault_changes import Abort
 from zvault.ops.replication import send_record
 from zvault.ops.replication.apply_changes import arrange
 from zvault.ops.replication.base_guard import BaseGuard
+from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
-from zvault.ops.replication.sides_and_plan import look, plan_all
+from zvault.ops.replication.sides import look
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.stream.route import Route
 from zvault.ops.stream.stream import ActiveStream, Progress, Streamed, stream, stream_in_helper

@@ -9,7 +9,7 @@ from zvault.core.model import Snapshot
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged, changed, same_properties
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides, look, ours_of
+from zvault.ops.replication.sides import Sides, look, ours_of
 from zvault.zfs import settings
 from zvault.zfs.client import Zfs
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from zvault.core.model import Tree
 from zvault.core.snapshot_list import after as newer
 from zvault.core.snapshot_list import guids_of
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from zvault.core.policy.min_age import too_young
 from zvault.core.policy.retention import KeepRules
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.snapshot_list import after, guids_of
-from zvault.ops.replication.sides_and_plan import ours_of
+from zvault.ops.replication.sides import ours_of
 from zvault.ops.retention.other_backups import OtherBackups
 from zvault.ops.state.known_backups import NO_CLONES, Besides, ByDataset, Clones, KnownRetention, PairVerdicts
 

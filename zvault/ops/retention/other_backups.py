@@ -10,7 +10,7 @@ from zvault.core.replication.base_names import marks_by_vault
 from zvault.core.replication.plan_model import Ours
 from zvault.core.snapshot_list import after
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import wanted_of
+from zvault.ops.replication.sides import wanted_of
 
 
 @dataclass(frozen=True, slots=True)

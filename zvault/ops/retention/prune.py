@@ -14,7 +14,7 @@ from zvault.core.policy.known_verdicts import all_kept
 from zvault.core.policy.retention import KeepDecision, keep_witnesses
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import look
+from zvault.ops.replication.sides import look
 from zvault.ops.replication.snapshot_holders import held_by, needed_by
 from zvault.ops.retention.prune_plan import Judged, PrunePlan, plan_prune
 from zvault.ops.retention.vault_holds import move_holds

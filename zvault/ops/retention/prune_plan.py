@@ -19,7 +19,7 @@ from zvault.core.policy.retention import KeepDecision, in_order
 from zvault.core.replication.lineage import Pairing
 from zvault.core.replication.plan_model import Ours
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides, ours_of
+from zvault.ops.replication.sides import Sides, ours_of
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
 from zvault.ops.retention.known_retention import Ages, look_at
 from zvault.ops.retention.other_backups import OtherBackups

@@ -12,7 +12,7 @@ from zvault.core.model import Snapshot
 from zvault.core.policy.prune_limit import Excess
 from zvault.core.policy.retention import KeepDecision
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides, look
+from zvault.ops.replication.sides import Sides, look
 from zvault.ops.retention.prune import without_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.vaults.vault import Vaults

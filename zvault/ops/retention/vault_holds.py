@@ -22,7 +22,7 @@ from zvault.core.policy.vault_holds import perhaps_held, to_hold
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
 from zvault.ops.replication.batched_changes import BatchedChanges
-from zvault.ops.replication.sides_and_plan import ours_of, wanted_of
+from zvault.ops.replication.sides import ours_of, wanted_of
 from zvault.ops.retention.prune_plan import PrunePlan
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import HeldAsWanted

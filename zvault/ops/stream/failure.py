@@ -21,7 +21,7 @@ from zvault.system.process.pipeline import StageEnd
 from zvault.system.process.spawn import describe_exit
 from zvault.system.process.throttle import bytes_let_pass
 from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, is_gate
-from zvault.zfs.stream import is_progress
+from zvault.zfs.stream_stages import is_progress
 
 _ANEW = "'zfs rename' the vault's dataset, and the next run sends in full"
 

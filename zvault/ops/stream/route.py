@@ -11,7 +11,8 @@ from zvault.system.process.pipeline import PIPE_SIZE
 from zvault.zfs.gate.check import Order
 from zvault.zfs.gate.process import gate_argv
 from zvault.zfs.host import Host
-from zvault.zfs.stream import Compression, Flags, MbufferSettings, StreamEnd, choose_codec, stages, unbuffered
+from zvault.zfs.stream import Flags
+from zvault.zfs.stream_stages import Compression, MbufferSettings, StreamEnd, choose_codec, stages, unbuffered
 
 
 @dataclass(frozen=True)

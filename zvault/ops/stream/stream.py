@@ -24,7 +24,7 @@ from zvault.system.process.runner import Runner
 from zvault.system.process.throttle import bytes_let_pass
 from zvault.system.tasks import Look, to_its_end
 from zvault.zfs.lzc_stream import SmallStream, StreamHelpers
-from zvault.zfs.stream import HELPERS, bytes_passed, bytes_sent
+from zvault.zfs.stream_stages import HELPERS, bytes_passed, bytes_sent
 
 PROGRESS_EVERY = 0.5
 """Seconds between progress events."""

@@ -17,7 +17,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from zvault.core.errors import DeviceGone, TakenOver, ZvaultError
-from zvault.devices.stack import DeviceState, Stack
+from zvault.devices.device_state import DeviceState
+from zvault.devices.stack import Stack
 from zvault.ops.vaults.revive import close_lost
 from zvault.system.tasks import to_its_end
 from zvault.zfs.pool.pool import Zpool

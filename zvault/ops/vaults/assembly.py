@@ -27,7 +27,8 @@ from zvault.core.errors import (
     TakenOver,
     ZvaultError,
 )
-from zvault.devices.stack import BlockDevice, DeviceState, Stack
+from zvault.devices.device_state import BlockDevice, DeviceState
+from zvault.devices.stack import Stack
 from zvault.ops.context import Context
 from zvault.ops.vaults.abandon import abandon, had_before, not_given_up, on_copies
 from zvault.ops.vaults.device_timeouts import in_order

@@ -11,7 +11,7 @@ from contextlib import suppress
 from zvault.config.schema import Vault
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.policy.vault_life import Event, Life, VaultFacts, after, may, withheld
-from zvault.devices.stack import DeviceState
+from zvault.devices.device_state import DeviceState
 from zvault.ops.context import Context
 from zvault.ops.state.pools import Seen
 from zvault.ops.tuning.parameters import tuned, untuned

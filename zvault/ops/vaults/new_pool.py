@@ -11,8 +11,9 @@ from zvault.api.vaults import CreationDocument, CreationStep
 from zvault.config.profile import Profile
 from zvault.config.schema import Vault
 from zvault.core.errors import NotFound, Refused
+from zvault.devices.device_state import BlockDevice
 from zvault.devices.layer import Absence
-from zvault.devices.stack import BlockDevice, Stack
+from zvault.devices.stack import Stack
 from zvault.ops.vaults.earlier_pools import PoolHistory
 from zvault.zfs.pool.pool import NewPool, Vdev
 

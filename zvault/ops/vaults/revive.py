@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, PoolSuspended, ToolFailed, ZvaultError
+from zvault.devices.device_state import DeviceState
 from zvault.devices.responds import answer
-from zvault.devices.stack import DeviceState, Say, Stack
+from zvault.devices.stack import Say, Stack
 from zvault.system.process.runner import Runner
 from zvault.system.tasks import Look, watched
 from zvault.zfs.pool.hostid import refuse_if_had_since

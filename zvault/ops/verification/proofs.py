@@ -14,7 +14,7 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import sent_marks
 from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides, look
+from zvault.ops.replication.sides import Sides, look
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties, settings
 from zvault.zfs.client import Zfs

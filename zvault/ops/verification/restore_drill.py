@@ -16,7 +16,7 @@ from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.restore_order import Restoration, Stream
 from zvault.core.units import format_duration, format_rate, format_size, is_number
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.ops.restore.compare import Comparison, GiveWay
 from zvault.ops.restore.datasets import Streams
 from zvault.ops.restore.plan import DatasetWork

@@ -11,7 +11,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import KEY_SPACE, Findings, Level, Proof, mismatch
 from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides, look
+from zvault.ops.replication.sides import Sides, look
 from zvault.ops.restore.compare import Comparison, GiveWay, no_matter
 from zvault.ops.restore.snapshot_reader import reading, sweep
 from zvault.ops.vaults.vault import OpenVault, Vaults

@@ -56,13 +56,7 @@ def become_nobody(files: int) -> None:
         os.setgroups([])
         os.setresgid(group, group, group)
         os.setresuid(NOBODY, NOBODY, NOBODY)
-    for limit, most in (
-        (resource.RLIMIT_NOFILE, files),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_AS, MEMORY),
-    ):
-        resource.setrlimit(limit, (most, most))
+    _bound(files, resource.RLIMIT_FSIZE)
 
 
 def give_up_rights(files: int = 3) -> None:
@@ -77,9 +71,14 @@ def give_up_rights(files: int = 3) -> None:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
+    _bound(files, resource.RLIMIT_NPROC)
+
+
+def _bound(files: int, nothing_of: int) -> None:
+    """So many open files, little memory, no core dump, and nothing of what one more of the kernel's limits is for."""
     for limit, most in (
         (resource.RLIMIT_NOFILE, files),
-        (resource.RLIMIT_NPROC, 0),
+        (nothing_of, 0),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_AS, MEMORY),
     ):

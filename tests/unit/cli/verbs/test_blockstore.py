@@ -3,138 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
-import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.unit.cli.verbs.blockstore_places import (
+    OTHER,
+    PLACE,
+    configured,
+    full_store,  # noqa: F401
+    key_file,  # noqa: F401
+    store_in_memory,  # noqa: F401
+)
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
 from zvault.blockstore.format import BLOCK
 from zvault.blockstore.maintenance.repair import quiet
 from zvault.blockstore.options import Options
-from zvault.blockstore.serve_options import ServeOptions
 from zvault.cli.verbs import blockstore_place
-from zvault.config import paths
-from zvault.devices.nbd.blockstore_server import PLUGIN
 from zvault.object_store.interface import StoreError
-
-PLACE = "zvault:zv/cold endpoint=http://127.0.0.1:1"
-OTHER = "zvault:zv/warm endpoint=http://127.0.0.1:1"
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
-    it = MemoryStore()
-    monkeypatch.setattr(blockstore_place, "positions", lambda: tmp_path / "seen")
-    monkeypatch.setattr(blockstore_place, "reach_bare", lambda _place: it)
-    monkeypatch.setattr(blockstore_place, "holder", lambda _place: None)
-    return it
-
-
-@pytest.fixture
-def full(store: MemoryStore, ctl, tmp_path) -> MemoryStore:
-    """With garbage, and a log after its checkpoint."""
-    assert ctl("blockstore", "create", PLACE, "--size", "1G", "-q").code == 0
-    engine = attach(store, "cold", quiet(Options(tmp_path / "journal", uploads=0)), "filer1, process 7")
-    for tag in range(5):
-        engine.write(0, bytes([tag + 1]) * 300 * BLOCK)
-        engine.write((1000 + 50 * tag) * BLOCK, b"x" * 50 * BLOCK)
-        engine.flush()
-        engine.checkpoint()
-    engine.write(0, b"y" * BLOCK)
-    engine.flush()
-    engine.fail(StoreError("it is gone"))
-    engine.abandon()
-    return store
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    """A file with a key to an encrypted store."""
-    file = tmp_path / "key"
-    file.write_text("12" * 32 + "\n")
-    return file
-
-
-def test_an_encrypted_store_from_its_making_to_another_key(
-    store: MemoryStore, ctl, key: Path, tmp_path: Path
-):
-    place = f"{PLACE} encryption-key={key}"
-    made = ctl("blockstore", "create", place, "--size", "1G")
-    assert made.code == 0
-    (recovery,) = re.findall(r"recovery key: (zvault-recovery-[a-z0-9-]+)", made.out.lower())
-    assert ctl("blockstore", "create", place, "--size", "1G").code == 2
-    assert "recovery" not in ctl("blockstore", "info", place).out
-    told = ctl("blockstore", "info", PLACE)
-    assert told.code != 0
-    assert "the block store is encrypted" in told.err
-    assert "encryption-key=" in told.err
-
-    other = tmp_path / "other"
-    other.write_text("34" * 32)
-    wrong = ctl("blockstore", "info", f"{PLACE} encryption-key={other}")
-    assert wrong.code == 2
-    assert "cannot be opened with key" in wrong.err
-    assert "34" * 32 not in wrong.err
-
-    before = dict(store.objects)
-    assert ctl("blockstore", "rotate-key", place, "-n").code == 0
-    assert store.objects == before
-    found = json.loads(ctl("blockstore", "rotate-key", place, "-j").out)
-    assert (found["data_keys"], found["recovery_key"]) == (2, None)
-    said = ctl("blockstore", "rotate-key", place, "--to", str(other))
-    assert said.code == 0
-    assert ctl("blockstore", "info", place).code == 2
-    assert ctl("blockstore", "info", f"{PLACE} encryption-key={other}").code == 0
-
-    key.write_text(recovery)
-    assert ctl("blockstore", "info", place).code == 0
-    assert ctl("blockstore", "rotate-key", place).code == 2, "an owner's key is needed"
-    third = tmp_path / "third"
-    third.write_text("56" * 32)
-    again = ctl("blockstore", "rotate-key", place, "--to", str(third), "--new-recovery-key")
-    assert "recovery key: zvault-recovery-" in again.out.lower()
-    assert ctl("blockstore", "info", place).code == 2, "the old recovery key"
-    assert ctl("blockstore", "info", f"{PLACE} encryption-key={third}").code == 0
-
-
-def test_keys_that_are_not_there(store: MemoryStore, ctl, tmp_path: Path):
-    place = f"{PLACE} encryption-key={tmp_path / 'none'}"
-    said = ctl("blockstore", "create", place, "--size", "1G")
-    assert said.code == 2
-    assert "cannot be read" in said.err
-    assert store.objects == {}
-    assert ctl("blockstore", "rotate-key", PLACE).code == 2
-    both = ctl("blockstore", "info", f"{place} encryption-credential=x")
-    assert "leave one" in both.err
-
-
-def test_a_key_that_a_program_prints(store: MemoryStore, ctl, tmp_path: Path):
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\necho " + "ab" * 32 + "\n")
-    program.chmod(0o700)
-    place = f"{PLACE} encryption-command={program}"
-    assert ctl("blockstore", "create", place, "--size", "1G").code == 0
-    assert ctl("blockstore", "info", place).code == 0
-    program.write_text("#!/bin/sh\necho it is locked >&2\nexit 3\n")
-    said = ctl("blockstore", "info", place)
-    assert said.code != 0
-    assert "it is locked" in said.err
-
-
-def test_a_copy_is_encrypted_where_its_place_says_so(full: MemoryStore, ctl, key: Path):
-    there = f"{OTHER} encryption-key={key}"
-    said = ctl("blockstore", "copy", PLACE, there)
-    assert said.code == 0, said.err
-    assert "recovery key: zvault-recovery-" in said.out.lower()
-    assert ctl("blockstore", "check", there, "--all").code == 0
-    assert ctl("blockstore", "check", OTHER, "--all").code != 0
-    assert b"x" * 64 not in b"".join(data for name, data in full.objects.items() if name.startswith("warm/"))
 
 
 def break_slot(store: MemoryStore) -> str:
@@ -320,107 +207,6 @@ def test_a_journal_that_was_overtaken_is_given_up_only_with_yes(full: MemoryStor
     engine = attach(full, "cold", here, "here")
     assert engine.read(0, 1) == b"y"
     engine.close()
-
-
-@pytest.fixture
-def nbdkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
-    """An nbdkit that has all plugins. Where this process would become another, that one's words are kept."""
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "nbdkit"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-
-    became: list[list[str]] = []
-    monkeypatch.setattr(os, "execvp", lambda _file, argv: became.append(argv))
-    umask = os.umask(0o022)
-    os.umask(umask)
-    yield became
-    os.umask(umask)
-
-
-def test_serve_becomes_a_server_that_only_reads(full: MemoryStore, ctl, nbdkit, tmp_path: Path):
-    before = dict(full.objects)
-    at = tmp_path / "cold.sock"
-    said = ctl("blockstore", "serve", PLACE, "--socket", str(at)).out
-    (argv,) = nbdkit
-    assert argv[:3] == ["nbdkit", "-f", "-r"]
-    assert argv[argv.index("-U") + 1] == str(at)
-    words = ServeOptions.of(argv[argv.index(str(PLUGIN)) + 1 :])
-    assert (words.readonly, words.create, words.status) == (True, False, None)
-    assert str(words.spec) == PLACE
-    assert os.umask(0o077) == 0o077, "its socket is for root alone"
-    assert "serving s3://zv/cold at http://127.0.0.1:1 read-only" in said
-    assert f"  nbd-client -unix {at} /dev/nbd" in said
-    assert "  zpool import -f -o readonly=on -N -d /dev/nbd" in said
-    assert "-t POOL POOL-view" in said
-    assert ctl("blockstore", "serve", PLACE, "--socket", str(at), "-q").out == ""
-    assert nbdkit == [argv, argv]
-    dry = ctl("blockstore", "serve", PLACE, "--socket", str(at), "-n")
-    assert (dry.code, dry.out) == (0, f"would run {shlex.join(argv)}\n")
-    assert nbdkit == [argv, argv]
-    assert full.objects == before
-
-
-def test_serve_takes_no_place_that_is_taken(full: MemoryStore, ctl, nbdkit, tmp_path: Path):
-    at = tmp_path / "cold.sock"
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(at))
-        server.listen()
-        said = ctl("blockstore", "serve", PLACE, "--socket", str(at))
-        assert (said.code, "is in use" in said.err) == (2, True)
-    assert nbdkit == []
-    assert ctl("blockstore", "serve", PLACE, "--socket", str(at)).code == 0
-    assert len(nbdkit) == 1
-    assert not at.exists(), "nobody listened there any more"
-    at.write_text("mine")
-    said = ctl("blockstore", "serve", PLACE, "--socket", str(at))
-    assert (said.code, "is no socket" in said.err, at.read_text()) == (2, True, "mine")
-
-
-def test_serve_of_none_and_of_what_cannot_be_read(store: MemoryStore, ctl, nbdkit, tmp_path: Path):
-    said = ctl("blockstore", "serve", PLACE, "--socket", str(tmp_path / "s"))
-    assert (said.code, "there is no block store at cold" in said.err) == (2, True)
-    ctl("blockstore", "create", PLACE, "--size", "1G", "-q")
-    attach(store, "cold", quiet(Options(tmp_path / "journal", uploads=0)), "x").close()
-    for key in [key for key in store.objects if "/checkpoints/" in key]:
-        store.objects[key] = b"?"
-    said = ctl("blockstore", "serve", PLACE, "--socket", str(tmp_path / "s"))
-    assert (said.code, "is damaged" in said.err) == (1, True)
-    assert nbdkit == []
-    assert "--socket" in ctl("blockstore", "serve", PLACE).err
-
-
-def test_serve_needs_nbdkit(full: MemoryStore, ctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    said = ctl("blockstore", "serve", PLACE, "--socket", str(tmp_path / "s"))
-    assert said.code == 1
-    assert "nbdkit" in said.err
-
-
-def configured(folder: Path, monkeypatch: pytest.MonkeyPatch, words: str = "") -> None:
-    """A vault 'cold' with a block store, and another device."""
-    text = '[vault.cold]\npool = "ice"\n'
-    text += (
-        f'[[vault.cold.device]]\nnbd = "{PLACE} size=1G{words}"\nprices = {{ put = 0.005, get = 0.0004 }}\n'
-    )
-    text += '[[vault.cold.device]]\nnbd = "unix:/run/other.sock"\n'
-    (folder / "zvault.toml").write_text(text)
-    profiles = Path(__file__).parents[4] / "config" / "profiles"
-    monkeypatch.setattr(paths.Paths.__init__, "__defaults__", (folder, folder, folder, profiles))
-
-
-def test_serve_of_a_vault_leaves_its_servers_folders_alone(
-    full: MemoryStore, ctl, nbdkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    own = f" mode=writeback journal={tmp_path}/j journal-size=1G cache={tmp_path}/c cache-size=1G uploads=2"
-    configured(tmp_path, monkeypatch, own)
-    said = ctl("blockstore", "serve", "cold", "--socket", "s").out
-    (argv,) = nbdkit
-    spec = ServeOptions.of(argv[argv.index(str(PLUGIN)) + 1 :]).spec
-    assert (spec.mode, spec.folders, spec.uploads, spec.size) == ("strict", {}, 2, 1 << 30)
-    assert "-t ice ice-view" in said
-    assert f"-unix {Path.cwd() / 's'} " in said
 
 
 def test_a_vault_of_the_configuration(store: MemoryStore, ctl, tmp_path, monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.ops.ops_world import snap
 from zvault.config.schema import Config
-from zvault.ops.replication.sides_and_plan import ours_of
+from zvault.ops.replication.sides import ours_of
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
-from typing import get_args
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
+from tests.unit.core.diagnosis.doctor_facts import (
+    KIB,
+    LEAST,
+    MERGE,
+    MIB,
+    MOST,
+    TUNED,
+    disk,
+    flow,
+    stages,
+    vault,
+)
 from zvault.core.diagnosis.doctor import diagnose, holding_up
-from zvault.core.diagnosis.doctor_text import Bound
 from zvault.core.diagnosis.observations import (
     Disk,
     Group,
     LastRun,
-    Observations,
     Queue,
     Stage,
     StreamFlow,
     TcpPath,
 )
-
-KIB, MIB = 1 << 10, 1 << 20
-MERGE = "zfs_vdev_aggregation_limit_non_rotating"
-LEAST, MOST = "zfs_vdev_async_write_min_active", "zfs_vdev_async_write_max_active"
-DEFAULTS = {MERGE: 128 * KIB, LEAST: 2, MOST: 10, "zio_dva_throttle_enabled": 1, "zfs_txg_timeout": 5}
-TUNED = {MERGE: 4 * MIB, LEAST: 4, MOST: 4, "zio_dva_throttle_enabled": 0, "zfs_txg_timeout": 5}
-
-
-def stages(*full: float, cpu: float = 0.1, first: str = "source") -> tuple[Stage, ...]:
-    kinds = {1: ["receive"], 2: ["buffer", "receive"], 3: ["limit", "buffer", "receive"]}[len(full)]
-    rest = [Stage(kind, kind, cpu, share) for kind, share in zip(kinds, full, strict=True)]  # type: ignore[arg-type]
-    return (Stage(first, first, cpu), *rest)  # type: ignore[arg-type]
 
 
 def pull(cpu: float = 0.1, way: TcpPath | None = None) -> StreamFlow:
@@ -47,35 +38,6 @@ def push(way: TcpPath | None = None) -> StreamFlow:
     """A stream that ssh takes to another host, and would take more."""
     ends = (Stage("source", "zfs send", 0.1), Stage("ssh", "ssh", 0.1, 1.0, "attic", way))
     return StreamFlow("tank", "tank/data", ends, 5e6)
-
-
-def flow(*full: float, **changes: object) -> StreamFlow:
-    return replace(StreamFlow("tank", "tank/data", stages(*full), 11e6), **changes)  # type: ignore[arg-type]
-
-
-def disk(
-    flying: float, latency: float, size: int, *, seconds: float = 5.0, busy: float = 1.0, rounds: float = 0.0
-) -> Disk:
-    writes = round(flying * seconds / latency)
-    return Disk("nbd0", seconds, writes, writes * size, flying * seconds, busy=busy, rounds=rounds)
-
-
-def vault(**changes: object) -> Observations:
-    """A stream that waits for the vault, which takes two requests of 128 KiB at a time."""
-    seen = Observations(
-        "cold",
-        "cold",
-        "nbd-lan",
-        5.0,
-        "ONLINE",
-        flows=(flow(1.0, 1.0),),
-        disks=(disk(2, 0.022, 128 * KIB),),
-        queue=Queue(30, 2, 0.4, 0.022),
-        request=128.0 * KIB,
-        largest=32 * MIB,
-        parameters=DEFAULTS,
-    )
-    return replace(seen, **changes)  # type: ignore[arg-type]
 
 
 def test_a_stage_with_a_full_input_before_empty_ones_holds_all_up():
@@ -310,113 +272,3 @@ def test_nothing_and_a_pool_that_hangs():
 
 def test_a_receive_that_is_not_zvaults_is_told_too():
     assert diagnose(vault(flows=())).bound == "request-size"
-
-
-# What holds for all
-
-shares = st.one_of(st.none(), st.floats(0, 1))
-counts = st.integers(0, 1 << 40)
-times = st.integers(0, 10**9).map(lambda ms: ms / 1000)
-windows = st.integers(0, 60_000).map(lambda ms: ms / 1000)
-disks = st.builds(
-    Disk,
-    name=st.just("nbd0"),
-    seconds=windows,
-    writes=counts,
-    written=counts,
-    write_time=times,
-    reads=counts,
-    read=counts,
-    read_time=times,
-    busy=st.floats(0, 1),
-    rounds=st.floats(0, 1),
-)
-a_stage = st.builds(
-    Stage,
-    st.sampled_from(["source", "limit", "ssh", "codec", "buffer", "receive"]),
-    st.just("one"),
-    shares,
-    shares,
-    st.just("filer"),
-    st.one_of(st.none(), st.builds(TcpPath, st.floats(0, 1), counts, counts, times, st.floats(0, 1))),
-)
-flows = st.builds(
-    StreamFlow,
-    st.just("b"),
-    st.just("d"),
-    st.lists(a_stage, min_size=1, max_size=5).map(tuple),
-    st.floats(0, 1e10),
-    st.one_of(st.none(), st.integers(1, 1 << 40)),
-    st.one_of(st.none(), st.tuples(st.integers(0, 100), st.integers(0, 100))),
-)
-anything = st.builds(
-    Observations,
-    vault=st.just("cold"),
-    pool=st.just("cold"),
-    profile=st.sampled_from(["auto", "s3"]),
-    seconds=windows,
-    health=st.sampled_from([None, "ONLINE", "SUSPENDED"]),
-    flows=st.lists(flows, max_size=2).map(tuple),
-    disks=st.lists(disks, max_size=2).map(tuple),
-    source_disks=st.lists(disks, max_size=1).map(tuple),
-    queue=st.one_of(st.none(), st.builds(Queue, st.floats(0, 1e4), st.floats(0, 1e4))),
-    request=st.one_of(st.none(), st.floats(1, 1e8)),
-    largest=st.one_of(st.none(), st.integers(1 << 12, 1 << 26)),
-    rotational=st.booleans(),
-    store=st.booleans(),
-    measured=st.one_of(st.none(), st.floats(0, 1e10)),
-    groups=st.lists(st.builds(Group, counts, times, times), max_size=3).map(tuple),
-    threads=st.dictionaries(st.sampled_from(["receive_writer", "z_wr_iss"]), st.floats(0, 1)),
-    idle=shares,
-    waits=st.dictionaries(st.just("dmu_tx_quota"), counts),
-    memory=st.one_of(st.none(), counts),
-    parameters=st.dictionaries(st.sampled_from(sorted(DEFAULTS)), counts),
-    wanted=st.dictionaries(st.sampled_from(sorted(DEFAULTS)), counts),
-    last=st.one_of(st.none(), st.builds(LastRun, st.just("b"), counts, times)),
-)
-
-
-@given(anything)
-def test_there_is_always_one_verdict_in_one_sentence(seen: Observations):
-    verdict = diagnose(seen)
-    assert verdict.bound in get_args(Bound)
-    assert "vault cold" in verdict.sentence
-    assert not re.search(r"[.!] |\n", verdict.sentence), "one sentence"
-
-
-def longer(disk: Disk, times: int) -> Disk:
-    """The same device, watched for longer."""
-    return replace(
-        disk,
-        seconds=disk.seconds * times,
-        writes=disk.writes * times,
-        written=disk.written * times,
-        write_time=disk.write_time * times,
-        reads=disk.reads * times,
-        read=disk.read * times,
-        read_time=disk.read_time * times,
-    )
-
-
-@given(anything, st.sampled_from([2, 4, 16]))
-def test_to_watch_for_longer_changes_nothing(seen: Observations, times: int):
-    more = replace(
-        seen,
-        seconds=seen.seconds * times,
-        disks=tuple(longer(one, times) for one in seen.disks),
-        source_disks=tuple(longer(one, times) for one in seen.source_disks),
-    )
-    assert diagnose(more).bound == diagnose(seen).bound
-    assert diagnose(more).knob == diagnose(seen).knob
-
-
-@given(disks.filter(lambda one: one.seconds > 0 and one.writes > 0))
-def test_littles_law_holds(one: Disk):
-    if one.write_time > 0:
-        assert one.latency
-        assert one.in_flight / one.latency * (one.size or 0) == pytest.approx(one.rate, rel=1e-6)
-
-
-def test_every_verdict_has_its_place_in_the_documentation():
-    page = (Path(__file__).parents[4] / "docs/how-to/why-is-my-backup-slow.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## `(.+?)`", page, re.M) == list(get_args(Bound))

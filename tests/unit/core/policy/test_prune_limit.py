@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.core.policy.test_retention import Case, cases, judge, kept, ours, run, snap
+from tests.unit.core.policy.retention_rules import Case, cases, judge, kept, ours, run, snap
 from zvault.core.model import Snapshot
 from zvault.core.policy.prune_limit import FEW, excess, within_limit
 from zvault.core.policy.retention import KeepDecision, KeepRules, in_order

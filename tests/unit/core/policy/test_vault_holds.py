@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.core.policy.test_retention import (
+from tests.unit.core.policy.retention_rules import (
     ZONES,
     Case,
     cases,

@@ -15,7 +15,6 @@ from zvault.core.policy.vault_life import (
     Adoption,
     Event,
     IdleNeed,
-    IllegalTransition,
     LeftBehind,
     Life,
     VaultFacts,
@@ -25,6 +24,7 @@ from zvault.core.policy.vault_life import (
     may,
     withheld,
 )
+from zvault.core.transitions import IllegalTransition
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "explanation" / "vaults.md"
 MOVING = [Life.COMING_UP, Life.COMING_BACK, Life.GOING_DOWN]

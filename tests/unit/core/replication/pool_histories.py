@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from tests.unit.core.replication.pools_model import Clock, Data, Illegal, Pool, Pools, Stop
+from tests.unit.core.replication.pool_model import Clock, Data, Illegal, Pool
+from tests.unit.core.replication.pools_model import Pools, Stop
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import ASIDE, Pairing

@@ -235,7 +235,7 @@ def test_every_dataset_of_the_vault_is_one_thing(history: bytes, all_in: bool) -
 
 
 def test_the_numbers_of_cases_are_what_they_are_said_to_be() -> None:
-    from tests.unit.core.replication.test_dataset_plan import CASES as SINGLE
+    from tests.unit.core.replication.dataset_plans import CASES as SINGLE
 
     numbers = [*CASES.values(), *SINGLE.values()]
     assert sum(numbers) >= 10_000

@@ -13,12 +13,12 @@ from zvault.core.sharing.turn import (
     TRANSITIONS,
     WRITING,
     Event,
-    IllegalTransition,
     Turn,
     after,
     found,
     may,
 )
+from zvault.core.transitions import IllegalTransition
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "explanation" / "several-hosts.md"
 BY_LABEL = {turn.label: turn for turn in Turn}

@@ -21,8 +21,8 @@ from zvault.daemon.app import Daemon
 from zvault.daemon.page.document import LINES, ROWS, RUNS
 from zvault.daemon.page.render import Renderer
 from zvault.daemon.page.runbooks import Runbooks
-from zvault.ops.replication.sides_and_plan import Sides
-from zvault.ops.report import unknown_document
+from zvault.ops.replication.sides import Sides
+from zvault.ops.vault_documents import unknown_document
 from zvault.system.process.runner import HostRunner
 
 BACKUPS = {"a": {"every": "1h", "max_lag": "3h"}, "b": {"schedule": "daily"}, "c": {}}

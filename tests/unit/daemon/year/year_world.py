@@ -36,7 +36,8 @@ from zvault.daemon.journald import log
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import StallMonitor
 from zvault.ops import run as run_module
-from zvault.ops.replication import run_plan, sides_and_plan
+from zvault.ops.replication import run_plan
+from zvault.ops.replication import sides as sides_module
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.vaults import inhibitor, lifecycle, vault
@@ -191,7 +192,7 @@ class World:
             monkeypatch.setattr(run_module, name, nothing)
         monkeypatch.setattr(run_module, "drift_watched", lambda *_: contextlib.nullcontext())
         monkeypatch.setattr(run_plan, "read_source", none)
-        monkeypatch.setattr(sides_and_plan.rename_clone_rollback, "beside", lambda *_: asyncio.sleep(0, []))
+        monkeypatch.setattr(sides_module.rename_clone_rollback, "beside", lambda *_: asyncio.sleep(0, []))
         monkeypatch.setattr(SmallStreams, "learn", nothing)
         monkeypatch.setattr(Transfers, "lacking", lambda _: asyncio.sleep(0, []))
         monkeypatch.setattr(Transfers, "_carry", carry)

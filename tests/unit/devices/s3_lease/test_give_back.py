@@ -17,9 +17,10 @@ from zvault import data
 from zvault.core.errors import DeviceGone
 from zvault.core.units import parse_duration
 from zvault.devices.nbd import blockstore_server
-from zvault.devices.s3_lease import guard
-from zvault.devices.s3_lease.guard import GIVE_BACK_SECONDS, SETTLE_SECONDS, WATCHDOG_AFTER, LeaseGuard
+from zvault.devices.s3_lease import guard, held_lease
+from zvault.devices.s3_lease.guard import SETTLE_SECONDS, LeaseGuard
 from zvault.devices.s3_lease.guard_command import STOP_SECONDS
+from zvault.devices.s3_lease.held_lease import GIVE_BACK_SECONDS, WATCHDOG_AFTER
 from zvault.devices.s3_lease.lease import Lease
 from zvault.devices.s3_lease.takeover import Clock
 from zvault.system.process import spawn
@@ -98,7 +99,7 @@ async def give_back_to_a_silent_store() -> None:
         memory.silent = True
 
     it._renew_once = renew_and_fall_silent  # type: ignore[method-assign]
-    guard.GIVE_BACK_SECONDS = 0.5
+    held_lease.GIVE_BACK_SECONDS = 0.5
     # It is told to stop by its server, which ends when it is told to in turn: an end before that might be seen first.
     server = "trap 'exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.05; done"
     await guard._guarded(it, ["sh", "-c", server], None)

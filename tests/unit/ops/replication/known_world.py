@@ -22,9 +22,10 @@ from zvault.core.replication.base_names import mark_name
 from zvault.core.replication.plan_model import Interrupted
 from zvault.core.snapshot_list import SnapshotList
 from zvault.ops.context import Context
-from zvault.ops.replication import sides_and_plan
+from zvault.ops.replication import plan as planning
 from zvault.ops.replication.lag import lags
-from zvault.ops.replication.sides_and_plan import Sides, look, plan_all
+from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.sides import Sides, look
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import note_held, plan_holds
 from zvault.ops.state.environment import Environment
@@ -79,7 +80,7 @@ def no_short_cuts() -> Iterator[None]:
     """Every pair is planned as a part of the whole, and asked for what the pools may say of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planner, "_simple_plan", lambda *_: None)
-        patch.setattr(sides_and_plan, "_to_be_asked", lambda _, sides: sides.pairing.pairs)
+        patch.setattr(planning, "_to_be_asked", lambda _, sides: sides.pairing.pairs)
         yield
 
 

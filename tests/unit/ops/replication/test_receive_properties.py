@@ -13,7 +13,7 @@ from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.ops.replication.receive_properties import update_properties
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.zfs.client import Zfs
 
 

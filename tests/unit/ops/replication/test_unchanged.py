@@ -29,7 +29,7 @@ from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
 from zvault.ops.outcome import Outcome
 from zvault.ops.replication.lag import lags
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.ops.run import Run
 from zvault.ops.state.unchanged import UnchangedBook
 from zvault.ops.vaults.vault import Vaults

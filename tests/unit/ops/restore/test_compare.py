@@ -12,7 +12,7 @@ from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.replication.base_guard import mark_name, unsent_mark_name
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.ops.restore.compare import Comparison
 from zvault.ops.restore.snapshot_reader import OpenSnapshot
 from zvault.ops.verification.proofs import common, compare_guids

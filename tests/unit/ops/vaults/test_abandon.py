@@ -14,9 +14,10 @@ from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Vault
 from zvault.core.errors import Busy, DeviceGone, Refused, TakenOver, ZvaultError
+from zvault.devices.device_state import DeviceState
 from zvault.devices.layer import FoundLayer
 from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, Level, throw_away_spec
-from zvault.devices.stack import DeviceState, Stack
+from zvault.devices.stack import Stack
 from zvault.ops.state.pool_health import Condition
 from zvault.ops.vaults import revive
 from zvault.ops.vaults.abandon import abandon

@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.examples import cases
 from tests.unit.ops.vaults.vault_world import MOVING, Killed, World, played
 from zvault.core.errors import ZvaultError
-from zvault.core.policy.vault_life import WITHHELD, Event, IllegalTransition, Life, may
+from zvault.core.policy.vault_life import WITHHELD, Event, Life, may
+from zvault.core.transitions import IllegalTransition
 from zvault.ops.vaults.sleep import PausedScrub, get_up, lie_down
 
 VERBS = ("up", "down", "use", "below", "create", "take over", "repair")

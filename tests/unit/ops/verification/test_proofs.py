@@ -10,7 +10,7 @@ from tests.unit.ops.ops_world import dataset, snap, tree
 from zvault.core.errors import ToolMissing
 from zvault.core.integrity.verification import Difference
 from zvault.core.names import DatasetName
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides import Sides
 from zvault.ops.verification.proofs import compare_properties
 from zvault.system.process.runner import Result
 from zvault.zfs.lzc import Lzc

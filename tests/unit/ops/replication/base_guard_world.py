@@ -1,0 +1,182 @@
+"""A source and two vaults in memory, on which a run protects its base and may break off at any change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+from tests.unit.ops.ops_world import (
+    Crash,
+    Host,
+    context,
+    snap,
+    tree,
+    with_source,
+    with_vault,
+)
+from zvault.core.model import Tree
+from zvault.core.names import DatasetName
+from zvault.core.replication.base_names import (
+    hold_tag,
+    mark_name,
+    sent_marks,
+    unsent_mark_name,
+)
+from zvault.core.replication.plan_model import Step, TransferPlan
+from zvault.core.replication.planner import plan_tree
+from zvault.core.replication.progress import RunMeter
+from zvault.ops.replication.bases import Bases
+from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
+from zvault.ops.replication.sides import ours_of
+from zvault.ops.replication.transfer import Transfers
+
+COLD, CLOUD = 0x1F, 0x2E
+
+
+class NoAsides:
+    async def run(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(stdout="", stderr="", returncode=0)
+
+
+async def unwritten(_: str, *names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "0")
+
+
+@dataclass
+class Faked(Transfers):
+    """The real order of a transfer; only the stream is made of thin air."""
+
+    host: Host = field(default_factory=Host)
+    said: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, host: Host) -> Faked:
+        async def nothing(_: str) -> None:
+            pass
+
+        where = context()
+
+        forgotten: list[str] = []
+
+        async def exists(_: str) -> bool:
+            return not host.gone
+
+        async def source(_: str, *, sizes: bool = True) -> Tree:
+            found = replace(host.source(), name=DatasetName(host.renamed))
+            return tree(found) if host.renamed else tree()
+
+        async def there(_: str, *, sizes: bool = True) -> Tree:
+            return host.sides().vault
+
+        with_source(
+            where,
+            SimpleNamespace(lzc=host, held=host.held, forget=forgotten.append, exists=exists, tree=source),
+        )
+        zfs = SimpleNamespace(
+            make_parents=nothing, abort_receive=nothing, tree_or_none=there, host=NoAsides(), get=unwritten
+        )
+        with_vault(where, SimpleNamespace(holds=host.no_holds, get=unwritten))
+        vault: Any = SimpleNamespace(guid=COLD, zfs=zfs)
+        said: list[str] = []
+
+        def note(_: str, **fields: Any) -> None:
+            said.append(str(fields.get("text", "")))
+
+        opened = OpenBackup(where, where.env.backup("b"), vault, note)
+        sides = host.sides()
+        plans = plan_tree(sides.pairing, sides.vault, wanted=ours_of(opened.backup))
+        plan = RunPlan(sides, plans, Bases(opened.source, COLD), Estimates(opened), {}, {})
+        return cls(opened, plan, RunMeter(), host=host, said=said, forgotten=forgotten)
+
+    async def _stream(self, step: Step, plan: TransferPlan, *_: Any) -> None:
+        """The snapshots arrive one by one: each is a change after which the power may fail."""
+        start = step.base.createtxg if step.base else 0
+        between = step.intermediates
+        for arriving in self.host.snapshots:
+            if (start < arriving.createtxg < step.to.createtxg and between) or arriving.guid == step.to.guid:
+                self.host.change(f"receive {arriving.snapname}")
+                self.host.vault = [*(self.host.vault or ()), arriving]
+
+
+async def run(host: Host) -> None:
+    """One run's transfer, planned on what a listing shows."""
+    await carried_out(await planned(host))
+
+
+async def planned(host: Host) -> Faked:
+    faked = Faked.of(host)
+    await faked.plan.bases.learn(
+        [faked.plan.sides.source.datasets[plan.dataset] for plan in faked.plan.plans]
+    )
+    return faked
+
+
+async def carried_out(faked: Faked) -> None:
+    (plan,), bases = faked.plan.plans, faked.plan.bases
+    await faked.cover()
+    await faked.carry_out(plan)
+    for error in (await bases.wait_advanced()).values():
+        raise error
+
+
+def is_safe(host: Host) -> bool:
+    """Whether the next incremental's base is kept for this vault; another vault's hold may go at any moment."""
+    if not host.vault:
+        return True
+    base = host.vault[-1]
+    marks = {f"tank#{name(COLD, base.guid)}" for name in (mark_name, unsent_mark_name)}
+    return hold_tag(COLD) in host.holds[base.name] or not marks.isdisjoint(host.marks)
+
+
+def fresh() -> Host:
+    return Host(snapshots=[snap(1), snap(2), snap(3)])
+
+
+async def advanced() -> Host:
+    """The vault has the first snapshot; three more came since, and one by hand."""
+    host = Host(snapshots=[snap(1)])
+    await run(host)
+    host.snapshots += [snap(2), snap(3), snap(4, name="by-hand"), snap(5)]
+    host.holds[snap(1).name].add("somebody")
+    host.holds[snap(2).name].add(hold_tag(CLOUD))
+    host.marks[f"tank#{mark_name(CLOUD, 102)}"] = snap(2)
+    host.marks["tank#mine"] = snap(1)
+    host.changes, host.log = 0, []
+    return host
+
+
+def assert_nothing_leaked(host: Host) -> None:
+    """Only the base is held and bookmarked for this vault; what others hold is as it was."""
+    assert host.vault
+    newest = host.vault[-1]
+    assert [name for name, tags in host.holds.items() if hold_tag(COLD) in tags] == [newest.name]
+    ours = [mark for mark in host.marks if mark.startswith((f"tank#zvault_{COLD:x}_", "tank#zvault-"))]
+    assert ours == [f"tank#{mark_name(COLD, newest.guid)}"]
+
+
+def assert_others_are_untouched(host: Host) -> None:
+    assert host.holds[snap(1).name] == {"somebody"}
+    assert hold_tag(CLOUD) in host.holds[snap(2).name]
+    assert {"tank#mine", f"tank#{mark_name(CLOUD, 102)}"} <= set(host.marks)
+
+
+async def crashed(host: Host, at: int) -> bool:
+    host.crash_at, host.changes = at, 0
+    try:
+        await run(host)
+    except Crash:
+        return True
+    finally:
+        host.crash_at = None
+    return False
+
+
+def marked_as_sent(host: Host) -> set[int]:
+    """The GUIDs of which the bookmarks tell that the vault has them."""
+    return {mark.guid for mark in sent_marks(host.source(), COLD)}
+
+
+def had(host: Host) -> set[int]:
+    return {one.guid for one in host.vault or ()}

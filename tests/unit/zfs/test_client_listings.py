@@ -1,0 +1,261 @@
+"""Listings by the zfs command: what is asked, what is asked once, and what is missing, broken or moved meanwhile."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.unit.zfs.zfs_tools import Answer, zfs
+from zvault.core.address import Address
+from zvault.core.errors import NotFound, PoolSuspended, ToolFailed
+from zvault.core.model import Snapshot
+from zvault.core.names import DatasetName
+from zvault.system.process.runner import Result
+
+
+@pytest.mark.parametrize(("address", "listings"), [(None, 3), (Address("filer1"), 4)])
+async def test_only_stamps_by_this_hosts_clock_prove_that_nothing_changed(
+    address: Address | None, listings: int
+) -> None:
+    def answer(argv: list[str]) -> Answer:
+        if "snapshot,bookmark" in argv:
+            return 0, "tank@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t1000\n", ""
+
+    client, tools = zfs(answer)
+    client.host.address = address  # type: ignore[misc]
+    first, second = await client.tree("tank"), await client.tree("tank")
+    assert first == second
+    assert len(tools.asked) == listings
+
+
+async def test_a_tree_is_two_listings() -> None:
+    def answer(argv: list[str]) -> Answer:
+        if "snapshot,bookmark" in argv:
+            return 0, "tank/a b@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
+        return (
+            0,
+            "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\ntank/a b\tfilesystem\t2\t0\t0\t-\toff\t-\t-\n",
+            "",
+        )
+
+    client, tools = zfs(answer)
+    found = await client.tree("tank")
+    assert found.datasets["tank/a b"].snapshots == (
+        Snapshot(DatasetName("tank/a b"), "zvault_1970-01-01T00:01:40Z", 7, 3, 100),
+    )
+    assert len(tools.asked) == 2
+    assert all(argv[:4] == ["zfs", "list", "-Hp", "-r"] and argv[-1] == "tank" for argv in tools.asked)
+
+
+async def test_a_change_of_the_root_alone_leaves_what_is_below_it_as_it_was() -> None:
+    changed = {"tank": 100, "tank/a": 100}
+
+    def answer(argv: list[str]) -> Answer:
+        if "snapshot,bookmark" not in argv:
+            return (
+                0,
+                "".join(f"{d}\tfilesystem\t1\t0\t0\t-\toff\t-\t{at}\n" for d, at in changed.items()),
+                "",
+            )
+        roots = changed if "-r" in argv else argv[argv.index("-o") + 2 :]
+        return 0, "".join(f"{root}@s_1970-01-01T00:0{changed[root] // 100}:00Z\t7\t3\n" for root in roots), ""
+
+    client, tools = zfs(answer)
+    await client.tree("tank")
+    changed["tank"] = 200
+    for _ in range(2):
+        found = await client.tree("tank")
+        assert {d.name: [s.creation for s in d.snapshots] for d in found} == {"tank": [120], "tank/a": [60]}
+    assert [argv[3] for argv in tools.asked if "snapshot,bookmark" in argv] == ["-r", "-d1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("cannot open 'tank/a': dataset does not exist\n", NotFound),
+        ("cannot open 'tank/a': no such pool 'tank'\n", NotFound),
+        ("cannot open 'tank/\xe4': invalid dataset name\n", NotFound),
+        ("cannot iterate filesystems: I/O error\n", ToolFailed),
+    ],
+)
+async def test_a_listing_that_fails_says_whether_it_is_missing_or_broken(words: str, kind: type) -> None:
+    client, _ = zfs(lambda _: (1, "", words))
+    with pytest.raises(kind) as failure:
+        await client.tree("tank/a")
+    assert words.strip() in str(failure.value)
+
+
+async def test_what_is_not_there_is_an_empty_tree_only_where_that_is_meant() -> None:
+    client, _ = zfs(lambda _: (1, "", "cannot open 'cold/a': dataset does not exist\n"))
+    assert len(await client.tree_or_none("cold/a")) == 0
+    broken, _ = zfs(lambda _: (1, "", "cannot iterate filesystems: I/O error\n"))
+    with pytest.raises(ToolFailed):
+        await broken.tree_or_none("cold/a")
+    stuck, _ = zfs(lambda _: (1, "", "cannot open 'cold/a': pool I/O is currently suspended\n"))
+    with pytest.raises(PoolSuspended, match="'cold'"):
+        await stuck.tree_or_none("cold/a")
+
+
+async def test_a_tree_of_which_a_part_goes_while_it_is_listed_is_not_taken_for_an_empty_one() -> None:
+    lists = 0
+
+    def answer(argv: list[str]) -> Answer:
+        nonlocal lists
+        if "-r" not in argv:
+            return 0, "cold/a\n", ""
+        lists += 1
+        return 1, "", "cannot open 'cold/a/b': dataset does not exist\n"
+
+    client, _ = zfs(answer)
+    with pytest.raises(NotFound, match="cold/a"):
+        await client.tree_or_none("cold/a")
+    assert lists == 2
+
+
+class Busy:
+    """Three datasets; between the two listings of each look somebody does the next of these."""
+
+    def __init__(self, *moves: Callable[[dict[str, int]], object]) -> None:
+        self.there = {"tank": 1, "tank/a": 2, "tank/b": 3}
+        self.moves = list(moves)
+        self.changed = 5
+
+    def __call__(self, argv: list[str]) -> Answer:
+        if "get" in argv:
+            return 0, "", ""
+        if "filesystem,volume" in argv and "-d0" not in argv:
+            rows = "".join(
+                f"{name}\tfilesystem\t{guid}\t0\t0\t-\toff\t-\t{self.changed}\n"
+                for name, guid in self.there.items()
+            )
+            if self.moves:
+                self.moves.pop(0)(self.there)
+            return 0, rows, ""
+        asked = argv[argv.index("-o") + 2 :]
+        gone = "".join(
+            f"cannot open '{one}': dataset does not exist\n" for one in asked if one not in self.there
+        )
+        names = self.there if "-r" in argv else [one for one in asked if one in self.there]
+        if "-d0" in argv:
+            return int(bool(gone)), "".join(f"{name}\n" for name in names), gone
+        rows = "".join(
+            f"{name}@zvault_1970-01-01T00:00:01Z\t{100 + self.there[name]}\t1\n"
+            for name in names
+            if name != "tank"
+        )
+        return int(bool(gone)), rows, gone
+
+
+def destroyed(there: dict[str, int]) -> None:
+    there.pop("tank/b", None)
+
+
+def renamed(there: dict[str, int]) -> None:
+    old, new = ("tank/b", "tank/c") if "tank/b" in there else ("tank/c", "tank/b")
+    there[new] = there.pop(old)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("moves", "names"),
+    [
+        ([destroyed], {"tank/a": 2}),
+        ([renamed], {"tank/a": 2, "tank/c": 3}),
+        ([renamed, renamed], {"tank/a": 2, "tank/b": 3}),
+        ([renamed] * 3, {"tank/a": 2}),
+    ],
+)
+async def test_a_dataset_is_never_seen_without_its_snapshots_because_it_moved(
+    moves: list[Callable[[dict[str, int]], object]], names: dict[str, int], known: bool
+) -> None:
+    busy = Busy()
+    client, _ = zfs(busy)
+    if known:
+        await client.tree("tank")
+        busy.changed = 9
+    busy.moves = list(moves)
+    seen = await client.tree("tank")
+    assert {
+        name: one.snapshots[0].guid - 100 for name, one in seen.datasets.items() if name != "tank"
+    } == names
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [("pool I/O is currently suspended", PoolSuspended), ("permission denied", ToolFailed)],
+)
+async def test_what_cannot_be_known_is_not_taken_for_absent(words: str, kind: type) -> None:
+    client, _ = zfs(lambda _: (1, "", f"cannot open 'cold/a': {words}\n"))
+    with pytest.raises(kind):
+        await client.exists("cold/a")
+    absent, _ = zfs(lambda _: (1, "", "cannot open 'cold/a': dataset does not exist\n"))
+    assert not await absent.exists("cold/a")
+
+
+async def test_when_was_made_what_has_no_time_in_its_name_is_asked_by_name() -> None:
+    lines = {
+        "tank@zvault_1970-01-01T00:01:40Z": "100",
+        "tank@by-hand": "150",
+        "tank#zvault_1f_7": "100",
+        "tank#old": "50",
+        "tank@just-gone": None,
+    }
+
+    def answer(argv: list[str]) -> Answer:
+        if "name,creation" in argv:
+            names = argv[argv.index("name,creation") + 1 :]
+            assert names == ["tank@by-hand", "tank@just-gone", "tank#old"]
+            told = "".join(f"{name}\t{lines[name]}\n" for name in names if lines[name])
+            return 1, told, "cannot open 'tank@just-gone': dataset does not exist\n"
+        if "snapshot,bookmark" in argv:
+            guids = (7, 8, 7, 6, 9)
+            return (
+                0,
+                "".join(f"{name}\t{guid}\t{guid}\n" for name, guid in zip(lines, guids, strict=True)),
+                "",
+            )
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\n", ""
+
+    client, tools = zfs(answer)
+    tank = (await client.tree("tank")).datasets["tank"]
+    assert {point.name: point.creation for point in (*tank.snapshots, *tank.bookmarks)} == {
+        name: int(when) for name, when in lines.items() if when
+    }
+    assert len(tools.asked) == 3
+
+
+async def test_a_listing_that_cannot_be_completed_fails() -> None:
+    """It must not pass for one of a dataset that has fewer snapshots."""
+
+    def answer(argv: list[str]) -> Answer:
+        if "name,creation" in argv:
+            return 1, "", "cannot open 'tank@by-hand': pool I/O is currently suspended\n"
+        if "snapshot,bookmark" in argv:
+            return 0, "tank@by-hand\t7\t3\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\n", ""
+
+    client, _ = zfs(answer)
+    with pytest.raises(PoolSuspended):
+        await client.tree("tank")
+
+
+async def test_two_who_look_at_the_same_time_list_the_snapshots_once() -> None:
+    def answer(argv: list[str]) -> Answer:
+        if "snapshot,bookmark" in argv:
+            return 0, "tank@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t100\n", ""
+
+    client, tools = zfs(answer)
+    run = tools.run
+
+    async def slowly(argv: Sequence[str], **options: Any) -> Result:
+        await asyncio.sleep(0.001)
+        return await run(argv, **options)
+
+    client.host.run = slowly  # type: ignore[method-assign]
+    first, second = await asyncio.gather(client.tree("tank"), client.tree("tank"))
+    assert first == second
+    assert sum("snapshot,bookmark" in argv for argv in tools.asked) == 1
+    assert len(tools.asked) == 3

@@ -1,0 +1,141 @@
+"""What `zvaultctl list` shows as documents: datasets and their snapshots on both sides. Changes nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zvault.api.backups import (
+    DatasetDocument,
+    ListAnswer,
+    SnapshotDocument,
+)
+from zvault.core.errors import HostUnreachable, NotFound
+from zvault.core.model import Dataset
+from zvault.core.names import DatasetName
+from zvault.core.replication.lag import DatasetLag
+from zvault.core.replication.lineage import find_base
+from zvault.ops.context import Context
+from zvault.ops.plan_documents import gone_rows
+from zvault.ops.replication.lag import lags
+from zvault.ops.replication.sides import Sizes, look
+from zvault.ops.vaults.vault import Vaults
+
+Placed = tuple[Dataset, DatasetName]
+"""A dataset of a source, and the name that its counterpart on the vault should have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of the datasets of one backup: so many, those that follow one by name; from the first if that is empty."""
+
+    limit: int
+    after: str = ""
+
+    def of(self, pairs: Sequence[Placed]) -> tuple[Sequence[Placed], str | None]:
+        """The pairs on it, and after which the next one begins; None where it is the last.
+
+        Where the dataset that it follows is gone, it begins with what would come after that.
+        """
+        parts = DatasetName(self.after).parts
+        start = bisect_right(pairs, parts, key=lambda pair: pair[0].name.parts) if self.after else 0
+        end = start + self.limit
+        return pairs[start:end], pairs[end - 1][0].name if end < len(pairs) else None
+
+
+async def list_document(
+    context: Context, vaults: Vaults, only: str | None, *, snapshots: bool = False, page: Page | None = None
+) -> ListAnswer:
+    """Every dataset of every backup (or of one), and their snapshots where asked for.
+
+    A vault that is down is not brought up for this: its columns are null then. With a ``page``, some of those of one
+    backup; on all but the first, ``used`` may be of when the first was asked for, and what is gone is not told again.
+    """
+    backups = [context.env.backup(only)] if only else list(context.env.config.backup.values())
+    document: ListAnswer = {"datasets": [], "gone": []}
+    both_sides: list[SnapshotDocument] = []
+    for backup in backups:
+        up = backup.vault is not None and await context.clients.pool_is_up(context.env.vault(backup.vault))
+        try:
+            sizes: Sizes = "none" if page is not None and page.after else "both"
+            sides = await look(context, backup, context.clients.vault_of(backup) if up else None, sizes=sizes)
+        except (NotFound, HostUnreachable):
+            if only:
+                raise
+            continue
+        found, none = lags(context, backup, sides), DatasetLag("", None, None)
+        pairs: Sequence[Placed] = sides.pairs
+        if page is None or not page.after:
+            document["gone"] += gone_rows(backup.name, sides)
+        if page is not None:
+            pairs, document["next"] = page.of(pairs)
+        for dataset, target in pairs:
+            there = sides.counterparts.get(dataset.name)
+            document["datasets"].append(
+                dataset_document(
+                    backup.name,
+                    dataset,
+                    target if backup.vault is not None else "",
+                    there,
+                    found.get(dataset.name, none),
+                    context.env.clock.time(),
+                    up=up,
+                )
+            )
+            if snapshots:
+                both_sides += snapshot_documents(backup.name, dataset, there, up)
+    if snapshots:
+        document["snapshots"] = both_sides
+    return document
+
+
+def dataset_document(
+    backup: str,
+    dataset: Dataset,
+    target: str,
+    there: Dataset | None,
+    lag: DatasetLag,
+    now: float,
+    *,
+    up: bool,
+) -> DatasetDocument:
+    """A dataset of a backup; ``there`` is what the vault has of it, ``up`` whether that could be seen."""
+
+    base = find_base(dataset, there) if there is not None else None
+    return {
+        "backup": backup,
+        "dataset": dataset.name,
+        "type": dataset.type,
+        "vault_dataset": target,
+        "used": dataset.used,
+        "snapshots_source": len(dataset.snapshots),
+        "snapshots_vault": len(there.snapshots if there else ()) if up else None,
+        "base": base[1].snapname if base else None,
+        "lag_seconds": lag.age(now),
+        "pending": lag.pending,
+        "resumable": bool(there and there.resume_token),
+    }
+
+
+def snapshot_documents(
+    backup: str, dataset: Dataset, there: Dataset | None, up: bool
+) -> list[SnapshotDocument]:
+    """The snapshots of a dataset on both sides, oldest first; see ``dataset_document``."""
+    on_source = {snap.guid: snap for snap in dataset.snapshots}
+    on_vault = {snap.guid: snap for snap in (there.snapshots if there else ())}
+    base = find_base(dataset, there) if there is not None else None
+    both = sorted({**on_vault, **on_source}.values(), key=lambda snap: (snap.creation, snap.createtxg))
+    return [
+        {
+            "backup": backup,
+            "dataset": dataset.name,
+            "snapname": snap.snapname,
+            "guid": str(snap.guid),
+            "creation": snap.creation,
+            "on_source": snap.guid in on_source,
+            "on_vault": snap.guid in on_vault if up else None,
+            "base": base is not None and base[1].guid == snap.guid,
+        }
+        for snap in both
+    ]

@@ -1,0 +1,123 @@
+"""A plan as documents: what would be sent and renamed, what is not sent and why, and what is gone. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from zvault.api.backups import (
+    GoneDocument,
+    PlanDocument,
+    PlannedDocument,
+)
+from zvault.config.schema import Backup
+from zvault.core.model import Dataset
+from zvault.core.replication.plan_model import TransferPlan
+from zvault.ops.context import Context
+from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.sides import Sides, look
+from zvault.ops.retention.prune_report import prune_part, vault_is_down
+from zvault.ops.vaults.vault import Vaults
+from zvault.zfs.stream import Flags
+
+
+async def plan_document(context: Context, vaults: Vaults, backup: Backup, *, bring_up: bool) -> PlanDocument:
+    """What a run would do now. ``bring_up`` lets an on-demand vault be brought up to look at it."""
+    if backup.vault is None:
+        return await _planned(context, backup, await look(context, backup, None))
+    if bring_up:
+        async with vaults[backup.vault].use(f"plan {backup.name}", lambda _: None) as vault:
+            sides = await look(context, backup, vault.zfs)
+            return await _planned(context, backup, sides)
+    if not await context.clients.pool_is_up(context.env.vault(backup.vault)):
+        raise vault_is_down(backup.vault)
+    return await _planned(context, backup, await look(context, backup, context.clients.vault_of(backup)))
+
+
+async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocument:
+    plans = await plan_all(context, backup, sides) if backup.vault is not None else []
+    return {
+        **await prune_part(context, backup, sides),
+        "makes_snapshot": backup.snapshot.make,
+        "datasets": await planned_documents(context, backup, plans, sides)
+        if backup.vault is not None
+        else not_sent_documents(sides),
+        "excluded": [dataset.name for dataset, _ in sides.left_out],
+        "gone": gone_rows(backup.name, sides),
+    }
+
+
+async def planned_documents(
+    context: Context, backup: Backup, plans: Sequence[TransferPlan], sides: Sides
+) -> list[PlannedDocument]:
+    """What is planned for each dataset, with the sizes of its streams."""
+    return [await _plan_row(context, backup, plan, sides) for plan in plans]
+
+
+def not_sent_documents(sides: Sides) -> list[PlannedDocument]:
+    """The same where a backup has no vault."""
+    return [
+        {
+            "dataset": dataset.name,
+            "vault_dataset": "",
+            "action": "nothing",
+            "written": dataset.written,
+            "steps": [],
+            "changes": [],
+            "reason": "this backup makes snapshots only",
+            "next": "",
+        }
+        for dataset, _ in sides.pairs
+    ]
+
+
+def gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:
+    """What the vault keeps of datasets that are no longer on the source, and what was set aside there."""
+    pairing = sides.pairing
+    return [
+        *(gone_document(backup, one, "gone") for one in pairing.gone),
+        *(gone_document(backup, one, "set aside") for one in pairing.aside),
+    ]
+
+
+def gone_document(backup: str, there: Dataset, state: Literal["gone", "set aside"]) -> GoneDocument:
+    """What a vault has of a dataset that the source does not have."""
+    newest = there.newest()
+    return {
+        "backup": backup,
+        "vault_dataset": there.name,
+        "state": state,
+        "used": there.used,
+        "snapshots_vault": len(there.snapshots),
+        "newest": newest.creation if newest is not None else None,
+    }
+
+
+async def _plan_row(context: Context, backup: Backup, plan: TransferPlan, sides: Sides) -> PlannedDocument:
+    dataset = sides.source.datasets[plan.dataset]
+    flags = Flags.of(backup.send, dataset)
+    sizes = [await context.clients.source_of(backup).estimate(step, flags) for step in plan.steps]
+    return planned_document(plan, dataset.written, sizes)
+
+
+def planned_document(plan: TransferPlan, written: int, sizes: Sequence[int | None]) -> PlannedDocument:
+    """What a run would do with one dataset; ``sizes`` are those of the plan's steps."""
+    return {
+        "dataset": plan.dataset,
+        "vault_dataset": plan.target,
+        "action": str(plan.action),
+        "written": written,
+        "steps": [
+            {
+                "kind": str(step.kind),
+                "from": step.base.shortname if step.base else None,
+                "to": step.to.snapname,
+                "bytes": size,
+                "reason": step.reason,
+            }
+            for step, size in zip(plan.steps, sizes, strict=True)
+        ],
+        "changes": [str(change) for change in plan.changes],
+        "reason": plan.reason,
+        "next": plan.next,
+    }

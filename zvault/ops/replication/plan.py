@@ -1,0 +1,162 @@
+"""The plan of a run, from a look at both sides: what to send, and what is asked of the pools for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
+
+from zvault.config.schema import Backup
+from zvault.core.known_results import KnownResults, others
+from zvault.core.model import Dataset
+from zvault.core.names import time_in_snapname
+from zvault.core.policy.min_age import too_young
+from zvault.core.policy.retention import decide
+from zvault.core.replication.base_names import KEEP_HOLD
+from zvault.core.replication.lineage import DatasetPair
+from zvault.core.replication.name_length import NameConflict, name_conflict
+from zvault.core.replication.plan_model import Action, Interrupted, Policy, TransferPlan
+from zvault.core.replication.planner import PoolAnswers, plan_tree
+from zvault.core.replication.send_record import FlagConflict
+from zvault.core.snapshot_list import after
+from zvault.ops.context import Context
+from zvault.ops.replication import send_record
+from zvault.ops.replication.sides import Sides, ours_of, wanted_of
+from zvault.ops.state.environment import Environment
+from zvault.ops.state.known_backups import KnownAsked
+
+FEW = 1000
+"""Datasets of the vault that are looked at one by one for what is on record of how they were sent."""
+
+
+def _conflicts(backup: Backup, sides: Sides) -> dict[str, NameConflict]:
+    """The same of the datasets that are planned."""
+    length = backup.snapshot.names.length
+    pairs = sides.pairing.pairs
+    known: KnownResults[DatasetPair, NameConflict | None] = (
+        sides.known.conflicts if sides.known is not None else KnownResults()
+    )
+    found = known.again(pairs, lambda pair: name_conflict(pair.source.name, pair.target, length))
+    return {
+        pair.source.name: one
+        for pair, one in compress(zip(pairs, found, strict=True), found)
+        if one is not None
+    }
+
+
+async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[TransferPlan]:
+    """Plan every selected dataset, parents first."""
+    stamp = context.env.clock.now().strftime("%Y%m%dT%H%M%SZ")
+    return plan_tree(
+        sides.pairing,
+        sides.vault,
+        wanted=wanted_of(backup),
+        policy=Policy(backup.backlog == "newest", backup.on_conflict, stamp, backup.prunes_vault),
+        answers=await _ask(context, backup, sides),
+        conflicts=_conflicts(backup, sides),
+        known=sides.known.plans if sides.known is not None else None,
+    )
+
+
+async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
+    """What a plan needs besides the listings, asked only of datasets where something is unusual."""
+    source, vault = context.clients.source_of(backup), context.clients.vault_of(backup)
+    interrupted: dict[str, Interrupted] = {}
+    unchanged: set[str] = set()
+    held: set[str] = set()
+    kept: dict[str, str] = {}
+    misfits: dict[str, FlagConflict] = {}
+    for pair in _to_be_asked(backup, sides):
+        there = pair.vault
+        if there is None:
+            continue
+        base = pair.base
+        if there.resume_token:
+            token = await source.interrupted(there.resume_token)
+            interrupted[there.name] = send_record.judged(backup, sides.vault, pair, token)
+        if (odd := send_record.misfit(backup, sides.vault, pair)) is not None:
+            misfits[there.name] = odd
+        newer = [snap.name for snap in after(there.snapshots, base[1].createtxg)] if base else []
+        if base is not None and newer:
+            since = f"written@{base[1].snapname}"
+            if not there.written and (await vault.get(there.name, since)).get(since) == "0":
+                unchanged.add(there.name)
+            # A listing may be older than a hold: that moves nothing by which one could tell.
+            # What zvault holds there itself is told by what retention keeps.
+            held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
+            kept |= _not_to_be_lost(context.env, backup, there)
+    return PoolAnswers(interrupted, unchanged, held, kept, misfits)
+
+
+def _to_be_asked(backup: Backup, sides: Sides) -> Iterator[DatasetPair]:
+    """The pairs of which the pools have to be asked something for a plan.
+
+    That depends on the pair, and on what the dataset above on the vault has on record of how it was sent: such a record
+    may be inherited (send_record.recorded).
+    """
+    pairs, known = sides.pairing.pairs, sides.known.asked if sides.known is not None else KnownAsked()
+
+    def odd(pair: DatasetPair) -> bool:
+        there, base = pair.vault, pair.base
+        if there is None:
+            return False
+        newer = base is not None and not pair.at_base
+        return bool(newer or there.resume_token or send_record.misfit(backup, sides.vault, pair) is not None)
+
+    def expired(_: object) -> Iterator[int]:
+        if above := _sent_otherwise(known.vault, sides.vault.datasets):
+            for place, pair in enumerate(pairs):
+                if pair.vault is not None and pair.vault.name.parent in above:
+                    yield place
+
+    asked = known.pairs.again(pairs, odd, expired)
+    known.vault = sides.vault.datasets
+    return compress(pairs, asked)
+
+
+def _sent_otherwise(before: Mapping[str, Dataset], now: Mapping[str, Dataset]) -> set[str]:
+    """The datasets of the vault that have another record than before of how they were sent, that came, or went."""
+    places = others(tuple(before.values()), tuple(now.values()))
+    if places is None or len(places) > FEW:
+        names = before.keys() | now.keys()
+    else:
+        names = {one.name for side in (before, now) for one in map(tuple(side.values()).__getitem__, places)}
+    return {name for name in names if _sent(before.get(name)) != _sent(now.get(name))}
+
+
+def _sent(dataset: Dataset | None) -> str:
+    return dataset.sent if dataset is not None else ""
+
+
+def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[str, str]:
+    """The snapshots of a vault's dataset that a rollback must not give up, with the reason: what was backed up and
+    retention would not prune. A source that lost them must not make the vault lose them, too.
+    """
+    ours, wanted = ours_of(backup), wanted_of(backup)
+    verdicts = decide(
+        there.snapshots,
+        backup.keep.vault,
+        now=env.clock.time(),
+        zone=env.zone,
+        protected={},
+        ours=ours,
+        lasting=backup.snapshot.skip_unchanged,
+    )
+    min_age = env.vault(backup.its_vault).min_age
+    young = too_young(there.snapshots, min_age, env.clock.time())
+    recent: dict[str, str] = {snap.name: young[snap.guid] for snap in there.snapshots if snap.guid in young}
+    return recent | {
+        verdict.snapshot.name: verdict.reason
+        for verdict in verdicts
+        # One of another prefix was made by another backup, or by this one before its prefix was changed.
+        if verdict.keep
+        and (
+            wanted(verdict.snapshot)
+            or time_in_snapname(verdict.snapshot.snapname) is not None
+            or any(one.snapshot.names.known(verdict.snapshot.snapname) for one in env.config.backup.values())
+        )
+    }
+
+
+def moves(plan: TransferPlan) -> bool:
+    """Whether a plan moves any byte."""
+    return plan.action in {Action.FULL, Action.INCREMENTAL, Action.RESUME}
