@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zvault.core.believed import TOLERANCE
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.policy.dates import AHEAD_OF_TIME, DEEPEST, TOLERANCE
+from zvault.core.policy.dates import AHEAD_OF_TIME, DEEPEST
 from zvault.core.policy.retention import KeepDecision, KeepRules, decide, in_order
 
 BERLIN = ZoneInfo("Europe/Berlin")
