@@ -137,10 +137,20 @@ def clock_set(change: str) -> Iterator[None]:
         yield
 
 
+LAG = 'zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}'
+
+
 def lag() -> float:
-    """As it is told; below zero when what the vault has is from the future."""
-    name = 'zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}'
-    return eventually("the lag", lambda: [x for x in [world.metrics().get(name)] if x is not None])[0]
+    """As it is told."""
+    return eventually("the lag", lambda: [x for x in [world.metrics().get(LAG)] if x is not None])[0]
+
+
+def lag_is_unknown() -> None:
+    """What the vault has is dated later than now: no figure is told, and the backup is not said to be well."""
+    eventually("no lag", lambda: LAG not in world.metrics())
+    backup = world.status()["backups"][0]
+    assert (backup["lag_seconds"], backup["verdict"]["level"]) == (None, "unknown")
+    assert "is dated later than now" in str(backup["verdict"]["findings"])
 
 
 class NamesGivenAgain:

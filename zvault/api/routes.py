@@ -47,6 +47,7 @@ from zvault.api.vaults import (
     VaultAnswer,
     VaultsAnswer,
 )
+from zvault.core.errors import Refused
 
 A = TypeVar("A")
 
@@ -78,18 +79,27 @@ class Route(Generic[A]):
     form: Form = "document"
 
     def target(self, arguments: Mapping[str, object]) -> str:
-        """Path and query with these arguments; those that are None are left out of the query. Raises TypeError."""
+        """Path and query with these arguments; those that are None are left out of the query.
+
+        Raises TypeError, and Refused for an empty name, which would be another route or none.
+        """
         path, query = self.path, {}
         for name, value in arguments.items():
             if f"{{{name}}}" in path:
-                path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
+                if value == "":
+                    raise Refused(
+                        f"the name of the {name} is empty",
+                        "nothing has an empty name",
+                        "give a name; if it came out of a variable, see that that is set",
+                    )
+                path = path.replace(f"{{{name}}}", quote(str(value), safe="", errors="surrogateescape"))
             elif name not in self.query:
                 raise TypeError(f"{self.method} {self.path} has no argument '{name}'")
             elif value is not None:
                 query[name] = str(value)
         if "{" in path:
             raise TypeError(f"{self.method} {self.path} lacks arguments: {path}")
-        return f"{path}?{urlencode(query)}" if query else path
+        return f"{path}?{urlencode(query, errors='surrogateescape')}" if query else path
 
 
 def _read(path: str, answer: type[A], does: str, query: Mapping[str, str] | None = None) -> Route[A]:

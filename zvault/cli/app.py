@@ -136,6 +136,7 @@ def command(only: str = "") -> Callable[..., object]:
 
 def main() -> None:
     """Run zvaultctl and exit. Prints no traceback unless ZVAULT_DEBUG is set."""
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A name with characters that the terminal cannot show must not end a listing.
@@ -169,6 +170,20 @@ def main() -> None:
     except Exception as error:
         _complain_of_defect(error)
         sys.exit(USAGE)
+
+
+def _open_what_is_closed() -> None:
+    """Stand in for the standard streams that the caller closed (``>&-``), which Python leaves None.
+
+    Writing results to what is closed fails, as it does for every program; what would go to standard error is lost.
+    It comes before any other file is opened, which would get their numbers.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115 - it stays open until the end
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
 
 
 def _report(error: ZvaultError) -> None:

@@ -7,10 +7,11 @@ configuration is read and not in the middle of a run. Checks raise ValueError.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import takewhile
 from string import Formatter
 
 from zvault.core.names import DatasetName
@@ -184,6 +185,20 @@ def choice(
     if pattern is None:
         return Choice(False, f"nothing in {included_by} matches it")
     return Choice(True, f"'{pattern}' in {included_by} matches it, and nothing in exclude")
+
+
+def missing_of(include: Iterable[str], there: Container[str]) -> list[str]:
+    """The datasets that patterns name without wildcards, as a whole or up to the first one, and that are not there.
+
+    ``tank/vm/*`` names ``tank/vm``: with nothing below it there is nothing to take, but without it something is wrong.
+    """
+    leads = []
+    for pattern in include:
+        parts = takewhile(lambda part: not any(sign in part for sign in "*?"), pattern.split("/"))
+        lead = "/".join(parts)
+        if lead and lead not in there and lead not in leads:
+            leads.append(lead)
+    return leads
 
 
 def reaches(pattern: str, source: DatasetName) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from zvault.api.emit import Emit
 from zvault.api.events import Event
 from zvault.config.schema import Backup
+from zvault.core.believed import believed
 from zvault.core.diagnosis.observations import LastRun
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.daemon.active_run import ActiveRun
@@ -341,8 +342,8 @@ class Runs:
         """When a backup last began to run; never a time to come. None where it never did, or nobody knows.
 
         Its own record tells that, and what its vault has: the newest snapshot on the source may be another backup's. It
-        counts only where a backup makes nothing else. A time from the future is from before the clock was set back; to
-        wait until the clock is there again could be to wait for years, so it counts as now.
+        counts only where a backup makes nothing else. A time from the future is of a clock that was wrong, then or now;
+        to wait until it has come could be to wait for years, so it counts for nothing.
         """
         known = [self.history.last_begun(backup.name, self.lags.way(backup.name))]
         if (running := self.running(backup.name)) is not None:
@@ -354,9 +355,9 @@ class Runs:
         found = self.lags.get(backup.name, {}).values()
         known += [lag.covered for lag in found if lag.covered is not None]
         known += [made for made in self.made.get(backup.name, {}).values() if made is not None]
-        newest = max((one for one in known if one is not None), default=None)
-        now = self.context.env.clock.now()
-        return None if newest is None else min(datetime.fromtimestamp(newest, UTC), now)
+        now = self.context.env.clock.time()
+        newest = max((at for one in known if (at := believed(one, now)) is not None), default=None)
+        return None if newest is None else datetime.fromtimestamp(newest, UTC)
 
     def _at_work(self, backup: str) -> bool:
         running = self.running(backup)

@@ -41,6 +41,7 @@ from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.run_snapshot import RunSnapshot
+from zvault.ops.state.source_tree import missing_included
 from zvault.ops.vaults.run_turn import RunTurn
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
@@ -101,6 +102,7 @@ class Run:
         self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
         self._source = RecentSource(self.context.clients, self.context.env.clock)
+        self._missing: ZvaultError | None = None  # what include names and the source does not have
         self._first: Sides | None = None  # both sides as they were before anything was sent
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault or "")
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
@@ -158,6 +160,8 @@ class Run:
         if failed := self.results.failed:
             self.outcome.blame(datasets_failed(failed, self.outcome.datasets))
             self.outcome.result = "partial" if len(failed) < self.outcome.datasets else "failed"
+        if self.outcome.result == "ok":
+            self.outcome.fall_short(self._missing)
 
     def _to_try_again(self, lost: Exception | None) -> ZvaultError | None:
         """Why to try again, if this was not the last try; None where another would not go better.
@@ -181,7 +185,9 @@ class Run:
     async def _try(self) -> None:
         self._source.forget()
         # A source that is not there is told before anything is brought up.
-        selected(self.backup, await self._source.tree(self.backup))
+        tree = await self._source.tree(self.backup)
+        selected(self.backup, tree)
+        self._missing = missing_included(self.backup, tree.datasets)
         if self.backup.vault is None:
             await self._only_snapshot()
             return

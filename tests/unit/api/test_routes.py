@@ -13,6 +13,7 @@ import pytest
 
 from zvault.api import routes
 from zvault.api.routes import ROUTES, Route
+from zvault.core.errors import Refused
 from zvault.daemon.api import access
 from zvault.daemon.api.server import Api
 from zvault.daemon.connections import peer_groups
@@ -55,6 +56,16 @@ def test_arguments_go_into_path_and_query():
     assert routes.STATUS.target({}) == "/v1/status"
     assert routes.DOCTOR.target({"vault": "a/b c", "seconds": 2.5}) == "/v1/doctor/a%2Fb%20c?seconds=2.5"
     assert routes.LIST.target({"backup": None, "snapshots": 1}) == "/v1/list?snapshots=1"
+
+
+def test_a_name_of_any_bytes_can_be_asked_for():
+    assert routes.PLAN.target({"backup": os.fsdecode(b"caf\xe9")}) == "/v1/plan/caf%E9"
+    assert routes.LIST.target({"backup": os.fsdecode(b"caf\xe9")}) == "/v1/list?backup=caf%E9"
+
+
+def test_an_empty_name_is_refused_and_asks_for_nothing_else():
+    with pytest.raises(Refused, match="the name of the backup is empty"):
+        routes.PLAN.target({"backup": ""})
 
 
 @pytest.mark.parametrize("arguments", [{}, {"backup": "x"}, {"vault": "x", "second": 1}])

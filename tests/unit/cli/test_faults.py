@@ -306,3 +306,34 @@ def test_no_verb_waits_for_what_it_does_not_need(daemon, verb):
 def test_where_the_socket_is_is_known_without_reading_the_configuration():
     code = "from zvault.cli.client import socket_path\nprint(socket_path())"
     assert imported(code, ZVAULT_SOCKET=None) == ["/run/zvault/zvaultd.sock", "[]"]
+
+
+@pytest.mark.parametrize(
+    "verb", [["run", os.fsdecode(b"caf\xe9")], ["explain", os.fsdecode(b"tank/caf\xe9")]]
+)
+def test_a_name_of_any_bytes_is_asked_for(daemon, ctl, verb):
+    said = ctl(*verb)
+    assert "unexpected error" not in said.err
+    assert daemon.asked
+
+
+@pytest.mark.parametrize("verb", [["run"], ["plan"], ["explain"], ["doctor"], ["vault", "up"]], ids=" ".join)
+def test_an_empty_name_is_wrong_usage(daemon, ctl, verb):
+    said = ctl(*verb, "")
+    assert (said.code, said.out) == (2, "")
+    assert "is empty" in said.err
+    assert daemon.asked == []
+
+
+@pytest.mark.parametrize(
+    ("closed", "code"), [("<&-", 0), ("2>&-", 0), (">&-", 1), ("<&- >&- 2>&-", 1), (">/dev/full", 1)]
+)
+def test_standard_streams_that_are_closed(tmp_path, closed, code):
+    """Results that cannot be written are a failure, and nothing is a defect of zvaultctl."""
+    shell = f"{sys.executable} -c 'from zvault.cli.app import main; main()' --version {closed}"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == code
+    assert "unexpected error" not in done.stderr
+    assert "Traceback" not in done.stderr
+    if code and "2>&-" not in closed:
+        assert "could not continue" in done.stderr

@@ -1,5 +1,6 @@
 import string
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import product
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,6 +13,7 @@ from zvault.core.name_rules import (
     check_pattern,
     check_word,
     excluded,
+    missing_of,
     vault_dataset,
 )
 from zvault.core.names import DatasetName, make_snapname, parse_snapname, time_in_snapname
@@ -325,3 +327,17 @@ def brute_part(text: str, pattern: str) -> bool:
 def test_patterns_agree_with_a_brute_force(name: list[str], pattern: list[str]) -> None:
     check_pattern("/".join(pattern))
     assert (excluded("/".join(name), ["/".join(pattern)]) is not None) == brute_match(name, pattern)
+
+
+def test_what_patterns_name_and_is_not_there():
+    there = {"tank", "tank/home", "tank/home/me"}
+    assert missing_of(["tank/home", "tank/home/**", "tank/home/m*", "tank/*/x", "**/mail", "*"], there) == []
+    missing = missing_of(["tank/hom", "tank/hom/**", "tank/vm/*/disk", "tank/home/me/a?"], there)
+    assert missing == ["tank/hom", "tank/vm"]
+
+
+@given(st.lists(st.sampled_from(["tank", "a", "b*", "**", "?"]), min_size=1, max_size=4).map("/".join))
+def test_what_a_pattern_matches_is_never_missing(pattern):
+    names = {"/".join(parts) for n in (1, 2, 3, 4) for parts in product(("tank", "a", "bc"), repeat=n)}
+    if any(excluded(name, [pattern]) for name in names):
+        assert missing_of([pattern], names) == []

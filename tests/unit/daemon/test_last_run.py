@@ -9,6 +9,10 @@ import pytest
 from tests.unit.daemon.lag_world import World, install
 from tests.unit.ops.ops_world import HOUR, START
 from zvault.core.errors import NotFound
+from zvault.core.health.backup import judge_backup
+from zvault.daemon.health.facts import backup_facts
+
+YEAR = 365 * 24 * HOUR
 
 
 @pytest.fixture
@@ -79,10 +83,43 @@ async def test_a_run_under_way_has_begun(world: World) -> None:
         break
 
 
-async def test_a_time_to_come_counts_as_now(world: World) -> None:
+async def test_a_time_to_come_counts_for_nothing_so_that_the_backup_is_due(world: World) -> None:
+    world.clock.at += 10 * YEAR
     await world.run("b")
-    world.clock.at -= HOUR
-    assert await last(world, "b") == -HOUR
+    world.clock.at -= 10 * YEAR
+    assert await last(world, "b") is None
+    await world.restart()
+    assert await last(world, "b") is None, "however often the host is switched on"
+    world.clock.at += HOUR
+    await world.run("b")
+    assert await last(world, "b") == HOUR
+
+
+async def test_clocks_that_differ_by_little_are_no_time_to_come(world: World) -> None:
+    await world.run("b")
+    world.clock.at -= 60
+    assert await last(world, "b") == -60
+
+
+async def test_of_what_was_backed_up_while_the_clock_was_ahead_the_lag_is_not_known(world: World) -> None:
+    world.clock.at += 10 * YEAR
+    await world.run("b")
+    world.clock.at -= 10 * YEAR
+    await world.restart()
+    await last(world, "b")
+    facts = backup_facts(
+        world.context,
+        world.runs,
+        world.history,
+        world.context.env.backup("b"),
+        started=world.clock.at,
+        next_run=None,
+        not_read="",
+    )
+    assert (facts.lag, facts.success_age) == (None, None)
+    assert facts.ahead
+    told = {one.condition.key: one.why for one in judge_backup(facts).findings}
+    assert "is dated later than now" in told["lag-unknown"]
 
 
 async def test_a_source_that_cannot_be_listed_leaves_the_record(

@@ -13,6 +13,7 @@ from zvault.core.errors import (
     Conflict,
     DeviceGone,
     HostUnreachable,
+    NotFound,
     PoolSuspended,
     Refused,
     Stalled,
@@ -272,3 +273,19 @@ def test_many_failures_are_told_in_one_line() -> None:
     one = datasets_failed({"tank": Conflict("tank cannot follow", "it has gone its own way")}, 1)
     assert (one.what, one.why) == ("1 of 1 dataset failed", "tank (cannot follow: it has gone its own way)")
     assert type(error).reason == "failed"
+
+
+async def test_a_run_that_misses_what_include_names_is_not_ok():
+    def one(run: Run) -> None:
+        run._missing = NotFound("there is no dataset 'tank/mail'")
+
+    run = await play(one)
+    assert (run.outcome.result, str(run.outcome.error)) == ("partial", "there is no dataset 'tank/mail'")
+
+    def also_failed(run: Run) -> None:
+        one(run)
+        datasets(a=Conflict("a cannot follow"))(run)
+
+    run = await play(also_failed)
+    assert (run.outcome.result, run.waits) == ("partial", [])
+    assert "1 of 3 datasets failed" in str(run.outcome.error)

@@ -13,7 +13,7 @@ from zvault.cli.event_text import plural
 from zvault.cli.options import AsJson, Chosen, DryRun, Exact, Quiet, Store, TableForm, Tabs, Yes
 from zvault.cli.output import document, labelled, say, say_all, width
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
-from zvault.cli.times import moment
+from zvault.cli.times import until
 from zvault.cli.verbs import blockstore_keys, blockstore_place
 from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
 from zvault.cli.verbs.blockstore_copy import copy_
@@ -261,7 +261,7 @@ def serve(
     With --at it is served as it was: 'blockstore history' lists the moments that are kept. What one needs stays until
     the rules drop it.
     """
-    when = None if at is None else moment(at)
+    when = None if at is None else until(at)
     serve_store(blockstore_place.find(place), socket, when, dry_run=dry_run, quiet=quiet)
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from zvault.cli import times
 from zvault.cli.event_text import plural
 from zvault.cli.options import AsJson, DryRun, Quiet, Store
 from zvault.cli.output import document, say, tell
 from zvault.cli.progress import Steps
 from zvault.cli.tables import written
-from zvault.cli.times import moment
 from zvault.cli.verbs import blockstore_place
 from zvault.cli.verbs.blockstore_serve import become_server, see_that_it_can
 from zvault.core.errors import Refused
@@ -62,7 +62,7 @@ def recover(
 
     if not before:
         raise typer.BadParameter("say as of when, as in --before '2026-11-21 12:00'", param_hint="'--before'")
-    when, found = moment(before), blockstore_place.find(place)
+    when, found = times.before(before, "--before"), blockstore_place.find(place)
     there = None if target is None else blockstore_place.find(target)
     if there is not None and (socket is not None or there.spec.identity == found.spec.identity):
         why = "it is copied or served, not both" if socket is not None else "both places are the same"

@@ -9,7 +9,7 @@ import typer
 from zvault.cli.options import AsJson, Quiet, Store, Yes
 from zvault.cli.output import document, say, tell
 from zvault.cli.tables import written
-from zvault.cli.times import moment
+from zvault.cli.times import until
 from zvault.cli.verbs import blockstore_place
 
 
@@ -35,7 +35,7 @@ def rewind(
     from zvault.blockstore.maintenance.rewind import rewind as take_back
     from zvault.blockstore.recovery import Epoch, newest_root, superblock
 
-    found, when = blockstore_place.find(place), moment(to)
+    found, when = blockstore_place.find(place), until(to, "--to")
     store, key = blockstore_place.reach(found), found.spec.key
     chosen = up_to(newest_root(store, key, superblock(store, key)).past, when, str(found))
     was = written(chosen.taken, "time", exact=False)

@@ -12,7 +12,7 @@ from zvault.cli.client import act
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say_all, tell
 from zvault.cli.tables import Column, chosen, table
-from zvault.cli.times import moment
+from zvault.cli.times import until
 
 COLUMNS = [
     Column("dataset"),
@@ -59,7 +59,7 @@ def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
         "backup": backup,
         "pattern": pattern,
         "dataset": dataset,
-        "at": moment(at) if at else None,
+        "at": None if at is None else until(at),
     }
     found = act(routes.FIND, request)
     if json:

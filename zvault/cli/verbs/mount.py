@@ -14,7 +14,7 @@ from zvault.cli import completion
 from zvault.cli.client import connect
 from zvault.cli.options import AsJson, BackupName, Quiet, VaultAt
 from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, tell
-from zvault.cli.times import moment
+from zvault.cli.times import until
 from zvault.core.units import parse_duration
 from zvault.system.mount import is_mount_point
 
@@ -65,9 +65,9 @@ def mount(
         "backup": backup,
         "dataset": dataset[0] if dataset else None,
         "folder": os.path.abspath(folder),  # noqa: PTH100 - links are not followed: the daemon refuses them
-        "at": moment(at) if at else None,
-        "seconds": _seconds(timeout) if timeout else None,
-        "vault_at": moment(vault_at, "--vault-at") if vault_at else None,
+        "at": None if at is None else until(at),
+        "seconds": None if timeout is None else _seconds(timeout),
+        "vault_at": None if vault_at is None else until(vault_at, "--vault-at"),
     }
     telling = connect().followed(routes.MOUNT, request)
     try:

@@ -16,7 +16,7 @@ from zvault.cli.follow import Follower, follow
 from zvault.cli.options import AsJson, BackupName, NoWait, Quiet, TableForm, VaultAt, Yes
 from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, say_all, tell
 from zvault.cli.tables import Column, table
-from zvault.cli.times import moment
+from zvault.cli.times import until
 from zvault.core.names import split_snapshot
 from zvault.core.units import format_size
 
@@ -85,14 +85,14 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
     snapshot.
     """
     name, snapshot = split_snapshot(dataset)
-    if snapshot and at:
+    if snapshot is not None and at is not None:
         raise typer.BadParameter("a snapshot is named already", param_hint="--at")
     folder = to.startswith("/")
     if (file or overwrite) and not folder:
         raise typer.BadParameter(
             f"'{to}' is a dataset: files go into a folder, as in /tmp/rescue", param_hint="TO"
         )
-    request: RestoreBody = {"backup": backup, "dataset": name, "snapshot": snapshot or None, "to": to}
+    request: RestoreBody = {"backup": backup, "dataset": name, "snapshot": snapshot, "to": to}
     request |= _times(at, vault_at)
     if recursive:
         request["recursive"] = True
@@ -123,10 +123,10 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 def _times(at: str | None, vault_at: str | None) -> RestoreBody:
     body: RestoreBody = {}
-    if at:
-        body["at"] = moment(at)
-    if vault_at:
-        body["vault_at"] = moment(vault_at, "--vault-at")
+    if at is not None:
+        body["at"] = until(at)
+    if vault_at is not None:
+        body["vault_at"] = until(vault_at, "--vault-at")
     return body
 
 

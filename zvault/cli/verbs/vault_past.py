@@ -11,7 +11,7 @@ from zvault.cli.client import connect
 from zvault.cli.options import AsJson, Quiet, VaultName
 from zvault.cli.output import clean, document, say, tell
 from zvault.cli.tables import written
-from zvault.cli.times import moment
+from zvault.cli.times import until
 from zvault.cli.verbs.measure import follow
 
 
@@ -33,7 +33,7 @@ def open_past(
     shown, with nothing of it mounted. It is open until 'vault close', or the end of zvaultd. TIME is for example
     '2026-11-21 09:30' or '2d ago'.
     """
-    telling = connect().followed(routes.OPEN_PAST, {"at": moment(at)}, vault=vault, follow=1)
+    telling = connect().followed(routes.OPEN_PAST, {"at": until(at)}, vault=vault, follow=1)
     past = follow(telling, quiet=quiet or json)["past"]
     if json:
         document("vault open", {"vault": vault, "past": past})
@@ -61,7 +61,7 @@ def close_past(
 
     The vault itself stays as it is. Refused while a restore or a mount uses it.
     """
-    body = {"at": moment(at)} if at else {}
+    body = {} if at is None else {"at": until(at)}
     telling = connect().followed(routes.CLOSE_PAST, body, vault=vault, follow=1)
     closed = follow(telling, quiet=quiet or json)["closed"]
     if json:

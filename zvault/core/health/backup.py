@@ -70,6 +70,7 @@ class BackupFacts:
     that it has made one since, in this one's place: then that run counts no more. ``success_age``: seconds since the
     last run without fault began. ``lag``, ``max_lag``: seconds; ``max_lag`` None where the user sets no limit.
     ``absent``, ``marked``: datasets of which the vault has nothing, and of which only a bookmark is left as the base.
+    ``ahead``: those whose newest snapshot is dated later than now, so that its age is not known.
     ``missed``: whether two times of the schedule passed without a backup. ``due_for``: seconds since a run was due that
     has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``proofs``: by level.
     ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
@@ -95,13 +96,15 @@ class BackupFacts:
     sends: bool = True
     snapshot_age: float | None = None
     bare: tuple[str, ...] = ()
+    ahead: tuple[str, ...] = ()
     made_by: str | None = None
 
     @property
     def never_ran(self) -> bool:
         """Whether no run of it is known, and nothing of it on the vault, or on the source where that is all."""
         ran = self.result is not None or self.made_by is not None
-        return not ran and self.lag is None and self.snapshot_age is None and not self.bare
+        seen = self.lag is not None or self.snapshot_age is not None or self.bare or self.ahead
+        return not ran and not seen
 
     @property
     def patience(self) -> float:
@@ -164,10 +167,10 @@ def _lag(facts: BackupFacts) -> Iterator[Finding]:
         on_vault = "nothing of it is known to be on the vault"
         yield finding(NEW, facts.name, on_vault if facts.sends else "no snapshot of it is known")
     elif not facts.sends:
-        without = f"there is none of {_named(facts.bare)}" if facts.bare else ""
+        without = f"there is none of {_named(facts.bare)}" if facts.bare else _ahead(facts)
         yield finding(SNAPSHOTS_UNKNOWN, facts.name, without or facts.not_read or "none of it is known")
     else:
-        absent = f"the vault has nothing of {_named(facts.absent)}" if facts.absent else ""
+        absent = f"the vault has nothing of {_named(facts.absent)}" if facts.absent else _ahead(facts)
         why = absent or facts.not_read or "nobody has seen yet what the vault has"
         yield finding(LAG_UNKNOWN, facts.name, why)
 
@@ -205,6 +208,13 @@ def _proofs(facts: BackupFacts) -> Iterator[Finding]:
             )
     if facts.proofs is None and facts.proofs_wanted and not facts.never_ran:
         yield finding(PROOF_UNKNOWN, facts.name, "nobody has seen yet what the vault has of proofs")
+
+
+def _ahead(facts: BackupFacts) -> str:
+    if not facts.ahead:
+        return ""
+    named = _named(facts.ahead)
+    return f"the newest snapshot of {named} is dated later than now: a clock was wrong when it was made, or is now"
 
 
 def _named(datasets: tuple[str, ...]) -> str:

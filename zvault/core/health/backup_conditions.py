@@ -183,7 +183,8 @@ LAG_UNKNOWN = Condition(
     "unknown",
     "unknown",
     "has an unknown lag",
-    "The lag of a dataset is not known: the vault has nothing of it, or nobody could see what it has.",
+    "The lag of a dataset is not known: the vault has nothing of it, nobody could see what it has, or what it "
+    "has is dated later than now.",
     "That dataset may have no backup.",
     "start it with 'zvaultctl run {name}', which sees what the vault has",
 )
@@ -193,7 +194,7 @@ SNAPSHOTS_UNKNOWN = Condition(
     "unknown",
     "unknown",
     "has snapshots of unknown age",
-    "It makes snapshots only, and a dataset has none, or nobody could see them.",
+    "It makes snapshots only, and a dataset has none, nobody could see them, or the newest is dated later than now.",
     "What was lost on that dataset may not be there in a snapshot either.",
     "start it with 'zvaultctl run {name}', which sees what there is",
 )

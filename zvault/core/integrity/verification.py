@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from zvault.core.believed import believed
 from zvault.core.errors import ZvaultError
 from zvault.core.units import format_duration, is_number
 
@@ -261,9 +262,9 @@ def due(proof: Proof, every: float | None, since: float, now: float) -> float | 
     """
     if every is None:
         return None
-    last = proof.tried if proof.tried is not None else since
-    # The clock may have been set back: a try in the future says nothing.
-    return now - min(last, now) - every
+    # A clock may have been wrong: a date later than now says nothing. Where there is no other, it is due.
+    last = believed(proof.tried if proof.tried is not None else since, now)
+    return 0.0 if last is None else now - last - every
 
 
 @dataclass
@@ -309,4 +310,11 @@ def mismatch(backup: str, vault: str, level: Level, found: Findings) -> ZvaultEr
 
 def aged(proven: float | None, now: float) -> str:
     """``last proven 3d 2h ago``, or that it never was."""
-    return "never proven" if proven is None else f"last proven {format_duration(max(0.0, now - proven))} ago"
+    if proven is None:
+        return "never proven"
+    at = believed(proven, now)
+    return (
+        "last proven at a time later than now"
+        if at is None
+        else f"last proven {format_duration(now - at)} ago"
+    )

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zvault.core.believed import TOLERANCE
 from zvault.core.model import Snapshot
 
 DEEPEST = 3
@@ -24,14 +25,6 @@ DEEPEST = 3
 
 AHEAD_OF_TIME = DEEPEST + 1
 """The rank of a snapshot dated later than now."""
-
-TOLERANCE = 300.0
-"""Seconds that a date may be later than now: clocks of two hosts differ, and are set."""
-
-
-def believed(date: float | None, now: float) -> float | None:
-    """A date, in seconds since the epoch, of what is over; None where it is later than ``now``: then it is none."""
-    return min(date, now) if date is not None and date <= now + TOLERANCE else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from itertools import repeat
 from typing import overload
 from weakref import WeakValueDictionary
 
+from zvault.core.believed import TOLERANCE
 from zvault.core.model import Snapshot
-from zvault.core.policy.dates import TOLERANCE
 from zvault.core.policy.retention import KeepDecision, KeepRules, decide
 from zvault.core.snapshot_list import SnapshotList
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
-from zvault.core.policy.dates import believed
+from zvault.core.believed import believed
 from zvault.core.policy.schedule import Cron, next_time
 from zvault.core.replication.bandwidth import RateWindow
 from zvault.core.units import format_duration

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
+from zvault.core.believed import believed
 from zvault.core.model import Snapshot
 
 
@@ -31,7 +32,7 @@ class DatasetLag:
 
     @property
     def covered(self) -> float | None:
-        """The last moment that the vault is known to have, in seconds since the epoch."""
+        """The last moment that the vault is known to have, in seconds since the epoch, as the snapshot is dated."""
         if self.newest_on_vault is None:
             return None
         return max(self.newest_on_vault.creation, self.unchanged or 0.0)
@@ -39,19 +40,24 @@ class DatasetLag:
     def age(self, now: float) -> float | None:
         """The lag in seconds at a time, in seconds since the epoch; None where it is not known, or there is none.
 
-        It grows with the clock until the vault is read again. Below zero it says that the clocks of those who made and
-        who judge the snapshot differ.
+        It grows with the clock until the vault is read again. A snapshot dated later than now was made when a clock was
+        wrong, and says nothing of how old it is; what a run saw since does.
         """
-        covered = self.covered
+        if self.newest_on_vault is None:
+            return None
+        dates = (believed(date, now) for date in (self.newest_on_vault.creation, self.unchanged))
+        covered = max((date for date in dates if date is not None), default=None)
         return None if covered is None else now - covered
 
 
-def basis(lag: DatasetLag, zone: tzinfo) -> str:
+def basis(lag: DatasetLag, zone: tzinfo, now: float) -> str:
     """What a dataset's lag rests on, in words; times are told in a ``zone``."""
     if lag.newest_on_vault is None:
         known = "the vault has no snapshot of it that zvault made for this backup"
         return known if lag.pending is not None else "nobody has seen yet what the vault has of it"
     told = f"the vault has @{lag.newest_on_vault.snapname}, made {_when(lag.newest_on_vault.creation, zone)}"
+    if believed(lag.newest_on_vault.creation, now) is None:
+        told += ", which is later than now: a clock was wrong, so how old it is is not known"
     if lag.covered is not None and lag.covered > lag.newest_on_vault.creation:
         told += f", and nothing was written to the source until {_when(lag.covered, zone)}"
     if lag.pending is None:

@@ -283,20 +283,23 @@ def _claim_renamed(
 ) -> None:
     """Give datasets without a backup the one that ends with a snapshot of theirs, the newest if there are several.
 
-    One that goes on after what both share, or was written to, is no mere renamed backup: it stays where it is.
+    One that goes on after what both share, or was written to, is no mere renamed backup: it stays where it is. Of
+    several datasets that have its newest snapshot it is that one's which had it first: a restored copy got it later.
     """
     by_name: dict[str, Dataset] = {dataset.name: dataset for dataset, _ in wanted}
-    offers: list[tuple[int, str, Dataset]] = []
+    offers: list[tuple[int, int, str, Dataset]] = []
     for there in vault:
         newest = there.newest()
         if newest is None or there.written or is_aside(there.name):
             continue
+        heirs: list[tuple[int, str]] = []
         for name in owners.get(newest.guid, ()):
             heir = by_name.get(name)
             if heir is not None and heir.type == there.type and claims.free(name, there):
                 points: tuple[Base, ...] = (*heir.snapshots, *heir.bookmarks)
                 txg = next(point.createtxg for point in points if point.guid == newest.guid)
-                offers.append((txg, name, there))
-    for _, name, there in sorted(offers, key=lambda offer: (-offer[0], offer[1], offer[2].name)):
+                heirs.append((txg, name))
+        offers += [(-min(heirs)[0], txg, name, there) for txg, name in heirs]
+    for *_, name, there in sorted(offers, key=lambda offer: (*offer[:3], offer[3].name)):
         if claims.free(name, there):
             claims.claim(name, there)

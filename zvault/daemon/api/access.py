@@ -115,11 +115,20 @@ def _refuse_unfit(value: object) -> None:
 
 
 def text_of(body: Mapping[str, object], key: str) -> str | None:
-    """A text in the request, None where it has none or an empty one. Raises Refused for anything else."""
+    """A text in the request, None where it has none. Raises Refused for anything else.
+
+    An empty one is refused, too: taken for none it would mean the newest snapshot, or all datasets.
+    """
     value = body.get(key)
     if value is not None and not isinstance(value, str):
         raise Malformed(f"'{key}' must be a text", f"it is {type(value).__name__}", "see the API's reference")
-    return value or None
+    if value == "":
+        raise Malformed(
+            f"'{key}' is empty",
+            "an empty text names nothing",
+            "give a name, or leave it out; if it came out of a variable, see that that is set",
+        )
+    return value
 
 
 def needed_text(body: Mapping[str, object], key: str) -> str:

@@ -52,7 +52,7 @@ class BrowseApi:
         """What differs between two snapshots."""
         body = await json_object(request)
         backup, old, new = (needed_text(body, key) for key in ("backup", "old", "new"))
-        path, session = text_of(body, "path") or "", text_of(body, "session")
+        path, session = _path_of(body), text_of(body, "session")
         dataset = dataset_of(self.verify_scheduler.context, backup, old, new)
         wanted = LookRequest(backup, path, None if path.startswith("/") else dataset)
 
@@ -86,9 +86,15 @@ class BrowseApi:
 
 def look_request(body: Mapping[str, object]) -> LookRequest:
     """A look as the API is asked for it; an empty path is a dataset's root. Raises Refused."""
-    side, path = text_of(body, "side"), body.get("path")
+    side = text_of(body, "side")
     if side is not None and side not in SIDES:
         raise Malformed(f"'{side}' is no side", f"it is one of {', '.join(SIDES)}", "")
-    if not isinstance(path, str):
+    if "path" not in body:
         raise Malformed("'path' is missing in the request", "it is needed", "see the API's reference")
-    return LookRequest(needed_text(body, "backup"), path, text_of(body, "dataset"), side)
+    return LookRequest(needed_text(body, "backup"), _path_of(body), text_of(body, "dataset"), side)
+
+
+def _path_of(body: Mapping[str, object]) -> str:
+    """A path, which may be empty: then it is the root of a dataset, as where there is none. Raises Refused."""
+    path = body.get("path", "")
+    return (text_of(body, "path") or "") if path else ""

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from zvault.api.runs import RunDocument
 from zvault.config.schema import Backup
+from zvault.core.believed import believed
 from zvault.core.health.backup import BackupFacts, ProofFacts
 from zvault.core.integrity.verification import LEVELS, Level, Proof, aged
 from zvault.core.policy.missed import missed_times, overdue
@@ -27,8 +28,11 @@ def worst_lag(lags: Mapping[str, DatasetLag], now: float) -> float | None:
 
 
 def worst_age(made: Mapping[str, int | None], now: float) -> float | None:
-    """How old the newest snapshot is of the dataset where it is the oldest, in seconds; None while any has none."""
-    known = [at for at in made.values() if at is not None]
+    """How old the newest snapshot is of the dataset where it is the oldest, in seconds; None while any has none.
+
+    One that is dated later than now tells nothing of its age.
+    """
+    known = [at for one in made.values() if (at := believed(one, now)) is not None]
     return now - min(known) if known and len(known) == len(made) else None
 
 
@@ -47,6 +51,7 @@ def backup_facts(
     now, way = env.clock.time(), env.way(backup)
     lags = runs.lags.get(name, {})
     last, success = history.last(name, way=way), history.last(name, "ok", way=way)
+    began = believed(success["started"], now) if success is not None else None
     made_by = history.made_since(name, way=way)
     lag = runs.turns.lag(name, worst_lag(lags, now))
     running = runs.running(name)
@@ -58,14 +63,15 @@ def backup_facts(
         result=last["result"] if last is not None else None,
         error=last["error"] if last is not None else None,
         made_by=made_by,
-        success_age=now - success["started"] if success is not None else None,
+        success_age=now - began if began is not None else None,
         lag=lag,
         max_lag=backup.max_lag,
         absent=tuple(
             one for one, it in lags.items() if it.newest_on_vault is None and it.pending is not None
         ),
         marked=tuple(one for one, it in lags.items() if it.newest_on_vault is None and it.base is not None),
-        missed=_missed(context, runs, backup, snapshot_age if lag is None else lag, success, started),
+        ahead=tuple(_ahead(lags, made, now)),
+        missed=_missed(context, runs, backup, snapshot_age if lag is None else lag, began, started),
         sends=backup.vault is not None,
         snapshot_age=snapshot_age,
         bare=tuple(one for one, at in made.items() if at is None) if any(made.values()) else (),
@@ -78,15 +84,22 @@ def backup_facts(
     )
 
 
+def _ahead(lags: Mapping[str, DatasetLag], made: Mapping[str, int | None], now: float) -> Iterator[str]:
+    """The datasets whose newest snapshot is dated later than now."""
+    yield from (one for one, it in lags.items() if it.newest_on_vault is not None and it.age(now) is None)
+    yield from (one for one, at in made.items() if at is not None and believed(at, now) is None)
+
+
 def _missed(
     context: Context,
     runs: Runs,
     backup: Backup,
     lag: float | None,
-    success: RunDocument | None,
+    success: float | None,
     started: float,
 ) -> bool:
-    """Whether two of its times went by, by its ``lag``, or the age of its snapshots where it makes nothing else.
+    """Whether two of its times went by, by its ``lag``, or the age of its snapshots where it makes nothing else; else
+    since its last run without fault began.
 
     Where lag has a limit that says more, but for what never ran.
     """
@@ -94,7 +107,7 @@ def _missed(
     never = lag is None and success is None
     if schedule is None or (backup.max_lag is not None and not never):
         return False
-    last = env.clock.time() - lag if lag is not None else success["started"] if success else None
+    last = env.clock.time() - lag if lag is not None else success
     since = datetime.fromtimestamp(started if last is None else last, UTC)
     run = runs.running(backup.name)
     missed = missed_times(schedule, since, env.clock.now(), env.zone)
@@ -111,13 +124,14 @@ def _conflicts(runs: Runs, name: str, last: RunDocument | None) -> tuple[str, ..
 
 
 def _proofs(backup: Backup, proofs: Mapping[Level, Proof], now: float) -> Iterator[tuple[str, ProofFacts]]:
-    since = proofs.get("guids", Proof()).since
+    since = believed(proofs.get("guids", Proof()).since, now)
     for level in LEVELS:
         proof = proofs.get(level, Proof())
+        proven = believed(proof.proven, now)
         yield (
             level,
             ProofFacts(
-                age=max(0.0, now - proof.proven) if proof.proven is not None else None,
+                age=now - proven if proven is not None else None,
                 max_age=_interval(backup, level),
                 differs=proof.result == "differs",
                 told=aged(proof.proven, now),

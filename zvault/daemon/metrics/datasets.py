@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from zvault.core.believed import believed
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.health.facts import worst_age, worst_lag
 from zvault.ops.replication.lag import pending
@@ -39,8 +40,7 @@ def of_lags(
         return
     if len(lags) <= limit:
         for dataset, lag in lags.items():
-            base = now - lag.base if lag.base is not None else None
-            yield LagSample((backup, dataset), lag.age(now), lag.pending, base)
+            yield LagSample((backup, dataset), lag.age(now), lag.pending, _age(lag.base, now))
         return
     bases = {dataset: lag.base for dataset, lag in lags.items()}
     yield LagSample((backup, ALL), worst_lag(lags, now), pending(lags.values()), worst_age(bases, now))
@@ -52,6 +52,12 @@ def of_ages(
     """The age of each dataset's newest snapshot; beyond ``limit`` of them that of the oldest, unless any has none."""
     if len(made) <= limit:
         for dataset, at in made.items():
-            yield (backup, dataset), now - at if at is not None else None
+            yield (backup, dataset), _age(at, now)
     else:
         yield (backup, ALL), worst_age(made, now)
+
+
+def _age(made: float | None, now: float) -> float | None:
+    """Seconds since then; None where it is not known, or later than now."""
+    at = believed(made, now)
+    return None if at is None else now - at

@@ -11,7 +11,7 @@ from zvault.core.replication.name_length import name_conflict
 from zvault.devices.presence import missing, unreachable
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.secret_files import secret_warnings
-from zvault.ops.state.source_tree import chosen_by_property, missing_source
+from zvault.ops.state.source_tree import chosen_by_property, missing_included, missing_source
 from zvault.ops.vaults.earlier_pools import noted_pools
 
 TOLD = 3
@@ -61,9 +61,13 @@ async def _source(context: Context, backup: Backup) -> Sequence[str]:
         )
     ]
     told = [f"{key}: {one.problem}: {one.advice}" for one in conflicts[:TOLD]]
-    return (
-        told if len(conflicts) <= TOLD else [*told, f"{key}: {len(conflicts) - TOLD} more names are too long"]
-    )
+    if len(conflicts) > TOLD:
+        told.append(f"{key}: {len(conflicts) - TOLD} more names are too long")
+    if (gone := missing_included(backup, names)) is not None:
+        told.append(
+            f"backup.{backup.name}.include: {gone.what}, so every run is partial until there is; {gone.next}"
+        )
+    return told
 
 
 async def _devices(context: Context, vault: Vault) -> Sequence[str]:

@@ -191,7 +191,7 @@ def _lag(case: Case, planned: Planned) -> Iterator[Reason]:
         cause = lag_cause(planned.plan, planned.blocked_by, running=running, error=error, scheduled=scheduled)
     elif case.backup.max_lag is not None and seconds > case.backup.max_lag:
         cause = f"no newer snapshot was made: {_last_run(case)}"
-    told_by = basis(lag, case.context.env.zone)
+    told_by = basis(lag, case.context.env.zone, case.context.env.clock.time())
     if not case.sides.vault_seen:
         told_by = f"{case.down}; as far as was seen {told_by}"
     yield lag_of(seconds, case.backup.max_lag, told_by, cause)

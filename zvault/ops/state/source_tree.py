@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound
 from zvault.core.model import Tree
-from zvault.core.name_rules import Choice
+from zvault.core.name_rules import Choice, missing_of
 from zvault.core.names import DatasetName
 from zvault.core.property_selection import choices
 from zvault.ops.state.clients import Clients
 from zvault.zfs import properties
+
+NAMED = 3
+"""Datasets named in one sentence."""
 
 
 async def source_tree(clients: Clients, backup: Backup, *, sizes: bool = True) -> Tree:
@@ -47,4 +50,22 @@ def missing_source(backup: Backup, part: DatasetName) -> NotFound:
         f"there is no dataset '{part}'",
         f"it is one of the sources of backup {backup.name}, and a run takes all of them or none",
         "create it, or take it out of 'source' in zvault.toml",
+    )
+
+
+def missing_included(backup: Backup, there: Container[str]) -> NotFound | None:
+    """That datasets which ``include`` names are not ``there``, among those of the source; None where all are.
+
+    Others that it names may still be taken. Without this a dataset that was renamed would be backed up no more, and
+    everything be well.
+    """
+    named = missing_of(backup.include, there)
+    missing = [name for name in named if DatasetName(name).is_within(backup.source.dataset)]
+    if not missing:
+        return None
+    shown, more = ", ".join(f"'{name}'" for name in missing[:NAMED]), len(missing) - NAMED
+    return NotFound(
+        f"there is no dataset {shown}" + (f", and {more} more are missing" if more > 0 else ""),
+        f"'include' of backup {backup.name} names it, so it was renamed, destroyed, or is misspelt",
+        "name in 'include' of zvault.toml what it is called now, or take it out there",
     )

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from zvault.core.believed import believed
 from zvault.core.errors import NotFound, ToolFailed, understood
-from zvault.core.policy.dates import believed
 from zvault.core.policy.scrub import Scan, ScanState
 from zvault.core.units import is_number
 from zvault.system.process.runner import Result, ToolRunner

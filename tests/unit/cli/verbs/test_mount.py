@@ -14,7 +14,7 @@ def mounting(daemon):
 
 
 def test_what_it_asks_for_and_says(mounting, ctl):
-    times = ("--at", "1970-01-01T00:00:09Z", "--vault-at", "1970-01-01T00:00:19Z")
+    times = ("--at", "1970-01-01T00:00:09.0Z", "--vault-at", "1970-01-01T00:00:19.0Z")
     said = ctl("mount", "home", "tank/my files", "/mnt/x", "--timeout", "30m", *times)
     assert said.code == 0
     assert said.lines == ["cold/a@s is mounted", "/mnt/x is unmounted: its time is over"]

@@ -1,15 +1,11 @@
 """verify, find and restore as a person calls them: what is asked of the daemon, and what is shown."""
 
-import time
-from datetime import UTC, datetime
 from functools import partial
 
 import pytest
-import typer
 
 from tests.unit.cli.api_documents import backup, event, finished
 from zvault.cli.health_text import proven, state_of, well
-from zvault.cli.times import moment
 from zvault.core.address import Source
 from zvault.core.integrity.file_versions import Version
 from zvault.core.integrity.verification import Entry
@@ -35,25 +31,16 @@ PLAN = RestorePlan(
 ).document()
 
 
-def test_moments():
-    assert moment("2026-11-21T09:30Z") == datetime(2026, 11, 21, 9, 30, tzinfo=UTC).timestamp()
-    assert moment("2026-11-21 09:30") == datetime(2026, 11, 21, 9, 30).astimezone().timestamp()
-    assert abs(moment("2d ago") - (time.time() - 2 * 86400)) < 5
-    for text in ("yesterday", "9", "2x ago", ""):
-        with pytest.raises(typer.BadParameter):
-            moment(text)
-
-
 def test_find(daemon, ctl):
     daemon.documents["POST /v1/find"] = {"versions": [VERSION], "unread": {}}
-    said = ctl("find", "home", "thesis*", "--at", "2026-11-21T09:30Z")
+    said = ctl("find", "home", "thesis*", "--at", "2026-11-21T09:30:00.5Z")
     assert said.code == 0
     assert said.lines[1].split()[:3] == ["tank/home", "docs/thesis.pdf", "9M"]
     assert daemon.asked[0][2] == {
         "backup": "home",
         "pattern": "thesis*",
         "dataset": None,
-        "at": 1_795_253_400.0,
+        "at": 1_795_253_400.5,
     }
     assert ctl("find", "home", "x", "-Hpo", "size,last").out == f"{9 << 20}\ts3\n"
     daemon.documents["POST /v1/find"] = {"versions": [], "unread": {"tank/secret": "its key is not loaded"}}
@@ -85,6 +72,28 @@ def test_files_go_into_folders_only(daemon, ctl):
     assert daemon.asked[0][2]["files"] == ["docs", "a"]
     assert ctl("restore", "home", "tank/home", "tank/new", "--file", "a").code == 2
     assert ctl("restore", "home", "tank/home@s1", "tank/new", "--at", "2d ago").code == 2
+
+
+@pytest.mark.parametrize("empty", [("--at", ""), ("--vault-at", ""), ("--at", " ")])
+def test_an_empty_time_is_not_taken_for_none(daemon, ctl, empty):
+    for words in (
+        ("restore", "home", "tank/home", "/rescue"),
+        ("mount", "home", "tank/home", "/mnt/x"),
+        ("find", "home", "x"),
+    ):
+        if words[0] == "find" and empty[0] == "--vault-at":
+            continue
+        said = ctl(*words, *empty)
+        assert said.code == 2
+        assert "is not a time" in said.err
+    assert daemon.asked == []
+
+
+def test_an_empty_snapshot_goes_to_the_daemon_which_refuses_it(daemon, ctl):
+    daemon.documents["POST /v1/restore/plan"] = PLAN
+    assert ctl("restore", "home", "tank/home@", "tank/new", "-n").code == 0
+    assert daemon.asked[0][2]["snapshot"] == ""
+    assert ctl("restore", "home", "tank/home@", "tank/new", "--at", "2d ago").code == 2
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def past(daemon):
 
 
 def test_open(past, ctl):
-    said = ctl("vault", "open", "cold", "--at", "1970-01-01T00:00:19Z")
+    said = ctl("vault", "open", "cold", "--at", "1970-01-01T00:00:19.0Z")
     assert said.code == 0
     assert past.asked[-1] == ("POST /v1/vaults/cold/past/open", {"follow": "1"}, {"at": 19.0})
     assert "is open: pool cold_zvault-at-19700101T000009Z" in said.out
@@ -38,7 +38,7 @@ def test_close(past, ctl):
     assert said.code == 0
     assert past.asked[-1][2] == {}
     assert said.out.endswith("is closed\n")
-    ctl("vault", "close", "cold", "--at", "1970-01-01T00:00:19Z")
+    ctl("vault", "close", "cold", "--at", "1970-01-01T00:00:19.0Z")
     assert past.asked[-1][2] == {"at": 19.0}
 
 

@@ -139,7 +139,10 @@ def test_a_level_is_due_when_its_last_try_is_that_old():
     assert due(Proof(), None, 0, 1e9) is None
     assert due(Proof(), 100, 50, 149) == -1
     assert due(Proof(tried=100), 100, 0, 250) == 50
-    assert due(Proof(tried=1000), 100, 0, 500) == -100, "a try in the future says nothing"
+    assert due(Proof(tried=700), 100, 0, 500) == -100, "clocks differ by little"
+    assert due(Proof(tried=10**9), 100, 0, 500) == 0, "a try in the future says nothing, and puts nothing off"
+    assert due(Proof(), 100, 10**9, 500) == 0
+    assert aged(10**9, 500) == "last proven at a time later than now"
 
 
 def test_differences_are_counted_beyond_those_kept_and_the_first_are_told():

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.unit.core.policy.retention_rules import kept, ours, run, snap
 from tests.unit.core.policy.test_prune_limit import pruned
+from zvault.core.believed import TOLERANCE
 from zvault.core.model import Snapshot
-from zvault.core.policy.dates import AHEAD_OF_TIME, DEEPEST, TOLERANCE, Dated, ranked
+from zvault.core.policy.dates import AHEAD_OF_TIME, DEEPEST, Dated, ranked
 from zvault.core.policy.prune_limit import excess
 from zvault.core.policy.retention import KeepRules
 

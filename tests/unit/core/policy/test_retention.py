@@ -21,8 +21,9 @@ from tests.unit.core.policy.retention_rules import (
     run,
     snap,
 )
+from zvault.core.believed import TOLERANCE
 from zvault.core.model import Snapshot
-from zvault.core.policy.dates import AHEAD_OF_TIME, DEEPEST, TOLERANCE
+from zvault.core.policy.dates import AHEAD_OF_TIME, DEEPEST
 from zvault.core.policy.retention import KeepRules, decide, in_order
 
 WITNESS = "shows that "

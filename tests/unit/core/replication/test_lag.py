@@ -1,12 +1,14 @@
 import time
+from datetime import UTC
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zvault.core.believed import TOLERANCE
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.lag import DatasetLag, dataset_lag
+from zvault.core.replication.lag import DatasetLag, basis, dataset_lag
 
 
 def snap(number: int, creation: int | None = None) -> Snapshot:
@@ -47,8 +49,30 @@ def test_an_older_snapshot_that_never_arrived_is_not_pending() -> None:
     assert dataset_lag(SOURCE, {1002}).pending == 1
 
 
-def test_a_clock_set_back_shows_as_a_negative_lag() -> None:
-    assert dataset_lag(SOURCE, {1003}).age(250.0) == -50.0
+def test_a_snapshot_dated_later_than_now_has_no_lag_rather_than_a_small_one() -> None:
+    lag = dataset_lag(SOURCE, {1003})
+    assert lag.age(250.0) == 0.0, "clocks differ by little"
+    assert lag.age(300.0 - TOLERANCE) == 0.0
+    assert lag.age(299.0 - TOLERANCE) is None
+    ahead = DatasetLag("tank/a", snap(4, creation=10**9), 0)
+    assert ahead.age(1000.0) is None
+    assert "which is later than now: a clock was wrong" in basis(ahead, UTC, 1000.0)
+    assert "later than now" not in basis(ahead, UTC, 1e9)
+
+
+def test_what_a_run_saw_unchanged_since_counts_whatever_the_snapshot_is_dated() -> None:
+    assert DatasetLag("tank/a", snap(4, creation=10**9), 0, unchanged=900.0).age(1000.0) == 100.0
+    assert DatasetLag("tank/a", snap(4, creation=800), 0, unchanged=1e9).age(1000.0) == 200.0
+    assert DatasetLag("tank/a", snap(4, creation=10**9), 0, unchanged=1e9).age(1000.0) is None
+
+
+@given(st.integers(0, 10**10), st.none() | st.integers(0, 10**10), st.integers(0, 10**10))
+def test_no_lag_is_below_zero_nor_less_than_a_believable_date_says(
+    made: int, unchanged: int | None, now: int
+) -> None:
+    age = DatasetLag("tank/a", snap(4, creation=made), 0, unchanged=unchanged).age(now)
+    past = [date for date in (made, unchanged) if date is not None and date <= now + TOLERANCE]
+    assert age == (max(0, now - max(past)) if past else None)
 
 
 def test_the_newest_is_by_transaction_group_not_by_clock() -> None:

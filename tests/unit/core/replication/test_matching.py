@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication import matching
@@ -35,6 +37,36 @@ def test_what_another_dataset_shares_counts_though_each_that_changed_goes_on() -
     assert look(tree(top, dataset("tank/a", 5, 6), b), vault, known).gone == (old,)
     assert look(tree(top, dataset("tank/a", 6), b), vault, known).gone == ()
     assert look(tree(top, dataset("tank/a", 5, 6), b), vault, known).gone == (old,)
+
+
+def copied(name: str, of: Dataset, txg: int) -> Dataset:
+    """As a restore leaves it: the same snapshots by GUID, which its pool got later, and no bookmark."""
+    at = DatasetName(name)
+    snaps = tuple(replace(snap, dataset=at, createtxg=txg) for snap in of.snapshots[-1:])
+    return replace(of, name=at, guid=of.guid + 1, snapshots=snaps)
+
+
+@pytest.mark.parametrize("copy", ["tank/a-copy", "tank/z-copy"])
+def test_the_backup_of_what_was_renamed_stays_its_own_beside_a_restored_copy(copy: str) -> None:
+    """The copy's snapshot is the same, and would take the whole history with it when it is destroyed."""
+    original = dataset("tank/renamed", 1, 2, 3)
+    vault = tree(dataset("cold/tank", 1), old := dataset("cold/tank/home", 1, 2, 3))
+    pairing = look(
+        tree(dataset("tank", 1), *sorted((original, copied(copy, original, 9)), key=lambda one: one.name)),
+        vault,
+        KnownPairs(),
+    )
+    followed = {pair.source.name: pair.vault for pair in pairing.pairs}
+    assert (followed["tank/renamed"], followed[copy]) == (old, None)
+
+
+def test_of_several_backups_the_one_that_goes_furthest_is_taken_all_the_same() -> None:
+    original = dataset("tank/renamed", 1, 2, 3)
+    vault = tree(
+        dataset("cold/tank", 1), dataset("cold/tank/a", 1, 2), further := dataset("cold/tank/b", 1, 2, 3)
+    )
+    pairing = look(tree(dataset("tank", 1), original), vault, KnownPairs())
+    assert {pair.source.name: pair.vault for pair in pairing.pairs}["tank/renamed"] == further
 
 
 def test_only_what_changed_is_paired_anew() -> None:

@@ -42,6 +42,20 @@ async def test_a_source_that_is_there_is_nothing_to_be_told_of(tmp_path: Path):
     assert await config_warnings(world(tmp_path, Source("tank", "tank/a"))) == []
 
 
+async def test_what_include_names_has_to_be_there(tmp_path: Path):
+    where = world(tmp_path, Source("tank", "tank/home"))
+    backup = where.env.config.backup["b"]
+    for include, missing in (
+        (["tank/home", "tank/home/**"], None),
+        (["tank/home", "tank/mail", "tank/mail/**", "tank/vm/*"], "'tank/mail', 'tank/vm'"),
+    ):
+        where.env.config.backup["b"] = backup.model_copy(update={"include": include})
+        found = await config_warnings(where)
+        assert len(found) == (missing is not None)
+        told = f"backup.b.include: there is no dataset {missing}, so every run is partial"
+        assert all(one.startswith(told) for one in found)
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [
