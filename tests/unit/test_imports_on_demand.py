@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-LIST = "import json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+LIST = """
+import json, sys
+print(json.dumps(sorted(name for name, module in sys.modules.items() if module is not None)), file=sys.stderr)
+"""
 
 DAEMON_SELDOM = {
     "boto3",
@@ -67,6 +70,8 @@ COMMAND_SELDOM = {
 PROGRAM_SELDOM = {"asyncio", "pydantic", "aiohttp", "zvault.config.load", "zvault.daemon.app"}
 """Nor does zvaultd to tell its version."""
 
+OPENSSL = {"_ssl", "_hashlib"}
+
 
 def imported(*argv: str) -> set[str]:
     """The modules that an interpreter has after it ran this."""
@@ -104,24 +109,60 @@ def test_the_process_that_answers_web_requests_has_no_tls_and_nothing_of_zvaultd
     run += f"try: runpy.run_path({str(program)!r}, run_name='__main__')\nexcept BaseException: pass\n"
     found = imported("-c", run + LIST)
     assert {"aiohttp.web", "jinja2"} <= found
-    assert not found & {"_ssl", "pydantic", "apscheduler", "dbus_fast", "zvault.config", "zvault.ops"}
+    assert not found & {*OPENSSL, "pydantic", "apscheduler", "dbus_fast", "zvault.config", "zvault.ops"}
 
 
-def test_zvaultd_begins_without_tls_and_whoever_needs_it_later_has_it() -> None:
-    """Each certificate of the host, as aiohttp reads them, would else be in memory for nothing."""
-    begin = (
-        "import sys; from zvault.daemon import main; main._import_without_tls(); import zvault.daemon.app\n"
-    )
-    assert not imported("-c", begin + LIST) & {"_ssl", "http.client", "prometheus_client"}
+BEGIN = """
+import sys
+from zvault.daemon import main
+with main._importing():
+    main._import_without_tls()
+    import zvault.daemon.app
+"""
+"""As zvaultd begins."""
+
+
+def test_zvaultd_begins_without_openssl_and_whoever_needs_it_later_has_it() -> None:
+    """Each certificate of the host, as aiohttp reads them, and the library would else be in memory for nothing."""
+    assert not imported("-c", BEGIN + LIST) & {*OPENSSL, "http.client", "prometheus_client"}
     later = """
-import ssl, http.client, urllib.request, asyncio
+import ssl, hashlib, hmac, http.client, urllib.request, asyncio
 assert http.client.HTTPSConnection and urllib.request.HTTPSHandler
+assert hashlib.scrypt and hmac.new(b"key", b"text", "sha256").hexdigest()
 import boto3
 client = boto3.client("s3", region_name="x", aws_access_key_id="a", aws_secret_access_key="b", use_ssl=True)
 assert client.meta.endpoint_url.startswith("https:")
 import prometheus_client
 """
-    assert "_ssl" in imported("-c", begin + later + LIST)
+    assert imported("-c", BEGIN + later + LIST) >= OPENSSL
+
+
+def test_zvaultd_begins_with_a_python_that_has_no_hashes_but_those_of_openssl() -> None:
+    without = """
+import importlib.util
+of = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in {"_sha2", "_sha256"} else of(name, *rest)
+"""
+    assert "_hashlib" in imported("-c", without + BEGIN + LIST)
+
+
+def test_zvaultd_begins_without_looking_for_plugins_or_checking_what_pydantic_makes() -> None:
+    watched = """
+import importlib.metadata, sys
+looked = []
+importlib.metadata.Distribution.entry_points = property(lambda self: looked.append(self) or ())
+import pydantic._internal._core_utils as utils
+if hasattr(utils, "_validate_core_schema"):  # before 2.13
+    utils._validate_core_schema = lambda schema: looked.append(schema) or schema
+"""
+    after = """
+assert not looked, looked
+assert not [name for name in __import__("os").environ if name.startswith("PYDANTIC_")]
+from importlib.metadata import entry_points
+entry_points(group="console_scripts")
+assert looked
+"""
+    imported("-c", watched + BEGIN + after + LIST)
 
 
 def test_zvaultd_begins_with_an_aiohttp_that_does_not_do_without_tls() -> None:

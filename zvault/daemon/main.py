@@ -15,26 +15,38 @@ from typing import TYPE_CHECKING
 import zvault
 from zvault.config.paths import Paths
 from zvault.core.errors import Busy, ZvaultError
+from zvault.system import own_hashes
 
 if TYPE_CHECKING:
     from zvault.config.schema import Config
 
-NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+PYDANTIC = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS": "1"}
+"""It looks for no plugins, for which it reads something of each package that is installed, and does not check what it
+makes of our models, which takes as long as making it. Since 2.11 it does not by itself (its pull request 11271).
+"""
 
 
 @contextlib.contextmanager
 def _importing() -> Iterator[None]:
     """Keep imports short.
 
-    Nobody looks for garbage meanwhile, which is an eighth of them, nor later among what was imported. pydantic looks
-    for no plugins, for which it reads something of each package that is installed.
+    Nobody looks for garbage meanwhile, which is an eighth of them, nor later among what was imported. Neither pydantic
+    nor APScheduler looks for plugins. What is imported hashes without OpenSSL.
     """
     gc.disable()
-    os.environ[NO_PLUGINS] = "__all__"
+    own_hashes.use()
+    from importlib import metadata
+
+    os.environ.update(PYDANTIC)
+    entry_points = metadata.entry_points
+    vars(metadata)["entry_points"] = lambda **_: ()
     try:
         yield
     finally:
-        os.environ.pop(NO_PLUGINS)
+        vars(metadata)["entry_points"] = entry_points
+        for name in PYDANTIC:
+            os.environ.pop(name)
+        own_hashes.use_no_longer()
         gc.freeze()
         gc.enable()
 

@@ -6,10 +6,11 @@ is found in the same way wherever zvault is installed.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
+
+HERE = Path(__file__).parent
 
 
 def path(name: str) -> Path:
     """A file or folder of these. zvault is never run from an archive, so it is always one of the file system's."""
-    return Path(str(files(__name__) / name))
+    return HERE / name

@@ -15,6 +15,9 @@ if __name__ == "__main__":
     # Nothing here speaks TLS. Without it asyncio and aiohttp need 8 MB less, and no certificates are read.
     sys.modules["ssl"] = None  # type: ignore[assignment]
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/daemon/web"))  # noqa: PTH100, PTH120
+    from zvault.system import own_hashes
+
+    own_hashes.use()
 
 import asyncio
 import socket
