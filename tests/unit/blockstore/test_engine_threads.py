@@ -41,13 +41,18 @@ MODES = pytest.mark.parametrize("mode", ["strict", "writeback"])
 
 
 class Dawdling:
-    """A store that takes its time, sometimes does not answer, and not at all while it is ``gone``."""
+    """A store that takes its time, sometimes does not answer, and not at all while it is ``gone``.
+
+    It takes no large object unless ``takes`` is set.
+    """
 
     def __init__(self, store: MemoryStore, *, seconds: float = 0.004, fails: float = 0.05) -> None:
         self.store = store
         self.seconds = seconds
         self.fails = fails
         self.gone = threading.Event()
+        self.takes = threading.Event()
+        self.takes.set()
         self.failed = 0
         self.most = 0
         """Bytes of the largest put."""
@@ -64,6 +69,8 @@ class Dawdling:
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         self.most = max(self.most, len(data))
+        if len(data) > SMALL:
+            assert self.takes.wait(LONGEST)
         return self._do(lambda: self.store.put(key, data, condition))
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
@@ -297,12 +304,15 @@ def test_a_small_journal_slows_writers_and_fails_none(
 ) -> None:
     worlds.append(world := World(tmp_path, mode, journal_size=12 << 20, linger=0.5))
     world.slow.seconds = 0.1
+    world.slow.takes.clear()  # until the journal is as full as it has to be here
     fullest, most = 0.0, 0
 
     def look() -> None:
         nonlocal fullest, most
         fullest = max(fullest, world.engine.journal.fill)
         most = max(most, len(world.engine.log.memory))
+        if fullest > 0.7:
+            world.slow.takes.set()
 
     world.run(look, operations=120)
     assert fullest > 0.7
