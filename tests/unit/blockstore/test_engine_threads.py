@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeVar
 
 import pytest
 
 from tests.unit.object_store.memory_store import MemoryStore
+from zvault.blockstore import writer as writing
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Closed, Engine
 from zvault.blockstore.format import BLOCK
@@ -41,18 +43,13 @@ MODES = pytest.mark.parametrize("mode", ["strict", "writeback"])
 
 
 class Dawdling:
-    """A store that takes its time, sometimes does not answer, and not at all while it is ``gone``.
-
-    It takes no large object unless ``takes`` is set.
-    """
+    """A store that takes its time, sometimes does not answer, and not at all while it is ``gone``."""
 
     def __init__(self, store: MemoryStore, *, seconds: float = 0.004, fails: float = 0.05) -> None:
         self.store = store
         self.seconds = seconds
         self.fails = fails
         self.gone = threading.Event()
-        self.takes = threading.Event()
-        self.takes.set()
         self.failed = 0
         self.most = 0
         """Bytes of the largest put."""
@@ -69,8 +66,6 @@ class Dawdling:
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         self.most = max(self.most, len(data))
-        if len(data) > SMALL:
-            assert self.takes.wait(LONGEST)
         return self._do(lambda: self.store.put(key, data, condition))
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
@@ -300,22 +295,21 @@ def test_what_was_answered_outlives_a_kill(worlds: list[World], tmp_path: Path, 
 
 @MODES
 def test_a_small_journal_slows_writers_and_fails_none(
-    worlds: list[World], tmp_path: Path, mode: Mode
+    worlds: list[World], tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worlds.append(world := World(tmp_path, mode, journal_size=12 << 20, linger=0.5))
+    worlds.append(world := World(tmp_path, mode, journal_size=8 << 20, linger=0.5))
     world.slow.seconds = 0.1
-    world.slow.takes.clear()  # until the journal is as full as it has to be here
-    fullest, most = 0.0, 0
+    slowed = list[float]()
+    monkeypatch.setattr(writing, "time", SimpleNamespace(sleep=lambda s: (slowed.append(s), time.sleep(s))))
+    most = 0
 
     def look() -> None:
-        nonlocal fullest, most
-        fullest = max(fullest, world.engine.journal.fill)
+        nonlocal most
         most = max(most, len(world.engine.log.memory))
-        if fullest > 0.7:
-            world.slow.takes.set()
 
     world.run(look, operations=120)
-    assert fullest > 0.7
+    assert slowed, "the journal was never so full that anybody was slowed down"
+    assert max(slowed) <= writing.SLOWEST
     assert most <= world.engine.log.limit
     assert max(writer.longest for writer in world.writers) < LONGEST
     world.check()
