@@ -29,6 +29,9 @@ PROGRAMS = Path("/usr/local/sbin")
 STARTED = Path("/run/started")
 COUNTED = ("zfs", "zpool", "systemctl", "cat", "nbd-client", "nbdkit", "grep")
 
+NOTE = Path("/run/events-kept")
+"""Where the feed's child writes how many events the kernel kept."""
+
 SPARE = ["tank/x", "tank/y", "tank/home/x", "tank/x/x"]
 
 
@@ -46,7 +49,7 @@ def tank() -> Iterator[World]:
 @asynccontextmanager
 async def followed() -> AsyncIterator[tuple[Zfs, ChangeFeed]]:
     """A client that knows by events, as zvaultd's."""
-    feed = ChangeFeed()
+    feed = ChangeFeed(NOTE)
     client = Zfs(HostRunner(), feed=feed)
     try:
         yield client, feed
@@ -150,7 +153,7 @@ async def test_of_many_datasets_that_are_snapshotted_at_once_no_event_is_lost(ta
     """The kernel keeps 512 events by itself: three recursive snapshots are more."""
     with ThreadPoolExecutor(8) as some:
         list(some.map(lambda number: lzc_create(b"tank/n%d" % number), range(200)))
-    async with followed() as (client, _):
+    async with followed() as (client, feed):
         for _ in range(3):
             await client.tree("tank")
         assert ROOM.read_text() == "1024\n"
@@ -163,7 +166,36 @@ async def test_of_many_datasets_that_are_snapshotted_at_once_no_event_is_lost(ta
         assert client.lapses == lapses
         assert bare(known) == bare(await Zfs(HostRunner()).tree("tank"))
         assert [snap.snapname for snap in known.datasets["tank/n7"].snapshots] == ["1", "2", "3"]
+        shell("pkill -KILL -f change_chil[d]")
+        await client.tree("tank", sizes=False)
+        feed._try_again = 0.0
+        await client.tree("tank", sizes=False)
     assert ROOM.read_text() == "512\n"
+
+
+async def test_nothing_is_known_while_snapshots_post_no_events(tank):
+    enabled = Path("/sys/module/zfs/parameters/zfs_snapshot_history_enabled")
+    async with followed() as (client, _):
+        for _ in range(2):
+            await client.tree("tank")
+        enabled.write_text("0")
+        try:
+            sh("zfs", "snapshot", "tank/big@unseen")
+            known = await client.tree("tank", sizes=False)
+        finally:
+            enabled.write_text("1")
+        assert [snap.snapname for snap in known.datasets["tank/big"].snapshots] == ["unseen"]
+
+
+async def test_a_bookmark_that_was_copied_into_a_clone_is_known(tank):
+    """Its event names the dataset that it was copied from."""
+    shell("zfs snapshot tank/big@s && zfs bookmark tank/big@s tank/big#s && zfs clone tank/big@s tank/clone")
+    async with followed() as (client, _):
+        for _ in range(2):
+            await client.tree("tank")
+        sh("zfs", "bookmark", "tank/big#s", "tank/clone#copy")
+        known = await client.tree("tank", sizes=False)
+    assert [mark.markname for mark in known.datasets["tank/clone"].bookmarks] == ["copy"]
 
 
 async def test_a_pool_that_is_gone_is_not_known_any_more(tank):

@@ -33,6 +33,11 @@ class Paths:
         return self.state / "history.sqlite"
 
     @property
+    def events_kept(self) -> Path:
+        """How many events OpenZFS kept before zvaultd had it keep more, to put that back."""
+        return self.state / "events-kept"
+
+    @property
     def blockstore_positions(self) -> Path:
         """How far this host knows block stores to have come, a file each; without it a rollback goes unseen."""
         return self.state / "blockstore"

@@ -82,7 +82,9 @@ class Daemon:
 
     def __init__(self, config: Config, paths: Paths, clock: Clock | None = None) -> None:
         self.paths = paths
-        self.context = Context.of(Environment.of(config, paths, HostRunner(), clock), ChangeFeed())
+        self.context = Context.of(
+            Environment.of(config, paths, HostRunner(), clock), ChangeFeed(paths.events_kept)
+        )
         self.events = Events()
         self.events.hooks.append(journald.write)
         self.history = History(paths.history)

@@ -18,6 +18,9 @@ from zvault.zfs.pool.change_reader import Changed
 DEADLINE = 10.0
 """Seconds for one answer. Reading events takes no lock of a pool."""
 
+ENDING = 2.0
+"""Seconds for its last answer: whoever stops zvaultd waits for it."""
+
 AGAIN = 60.0
 """Seconds until a child that could not be used is started again. Until then everything is listed."""
 
@@ -41,9 +44,13 @@ class Follower(Protocol):
 
 
 class ChangeFeed:
-    """One child for all clients of this host's pools (pool/change_child.py). After a suspend nothing is known."""
+    """One child for all clients of this host's pools (pool/change_child.py). After a suspend nothing is known.
 
-    def __init__(self) -> None:
+    ``note`` is the file in which the child writes what it changes of the host, to put it back.
+    """
+
+    def __init__(self, note: Path) -> None:
+        self._note = note
         self._child: JsonChild | None = None
         self._turn = asyncio.Lock()
         self._followers: WeakSet[Follower] = WeakSet()
@@ -101,7 +108,7 @@ class ChangeFeed:
     async def _ready_child(self) -> JsonChild | None:
         if self._child is None and time.monotonic() >= self._try_again:
             self._try_again = time.monotonic() + AGAIN
-            self._child = await JsonChild.start([sys.executable, "-I", "-S", str(CHILD)])
+            self._child = await JsonChild.start([sys.executable, "-I", "-S", str(CHILD), str(self._note)])
             await self._child.read(DEADLINE)
         return self._child
 
@@ -115,7 +122,7 @@ class ChangeFeed:
         async with self._turn:
             if self._child is not None:
                 with contextlib.suppress(ZvaultError):
-                    await self._child.ask({"end": True}, DEADLINE)
+                    await self._child.ask({"end": True}, ENDING)
             await self._drop()
 
 

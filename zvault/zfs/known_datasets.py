@@ -16,9 +16,12 @@ from zvault.zfs import parse
 from zvault.zfs.listing_cache import DatasetPoints
 from zvault.zfs.parse import ListedDataset
 from zvault.zfs.partly_known import PartlyKnown
-from zvault.zfs.pool.change_reader import BOOKMARKS, MOST, Changed
+from zvault.zfs.pool.change_reader import BOOKMARKS, MOST, Changed, united
 
 _NOTHING: set[str] = set()
+
+FEW_NAMES = 10
+"""Snapshots of a dataset that are asked for by name in any case."""
 
 MOST_VIEWS = 32
 """Roots of which all that is known is remembered apart."""
@@ -88,8 +91,9 @@ class KnownDatasets:
             return
         self._changed |= dict.fromkeys(changed.datasets, self.moment)
         for name, what in changed.datasets.items():
-            before = self._what.get(name, _NOTHING)
-            self._what[name] = None if before is None or what is None else before | what
+            # Of what is not known nothing can be looked up: all of it will be listed, if it is asked for at all.
+            followed = name in self._datasets
+            self._what[name] = united(self._what.get(name, _NOTHING), what) if followed else None
         for pool in changed.pools:
             self._pools[pool] = self.moment
             self._roots = {root for root in self._roots if root.pool != pool}
@@ -135,7 +139,9 @@ class KnownDatasets:
             ((known_who, known_stamp),) = parse.stamps([known.line]).values()
             snapshots = frozenset(short[1:] for short in what if short != BOOKMARKS)
             # A stamp that moved tells of a change of which no event was read yet.
-            if who == known_who and (stamp == known_stamp or snapshots):
+            # Where more is asked for than there was, a listing of all is shorter.
+            few = len(snapshots) <= max(FEW_NAMES, len(known.dataset.snapshots))
+            if few and who == known_who and (stamp == known_stamp or snapshots):
                 had = DatasetPoints(known.dataset.snapshots, known.dataset.bookmarks)
                 changed = had.again() if name in self._changed else had
                 found[name] = PartlyKnown(changed, snapshots, BOOKMARKS in what)

@@ -91,7 +91,8 @@ class ListCommand:
     ) -> dict[str, DatasetPoints]:
         """The snapshots and bookmarks of datasets of which most are known; a dataset that is gone is added to ``gone``.
 
-        That a snapshot does not exist is no error: it is looked at because it may be gone.
+        That a snapshot does not exist is no error: it is looked at because it may be gone. Raises ToolFailed, also
+        where one is damaged: asked for by name it is opened, which a listing of all does not do.
         """
         lines, missing = list[str](), set[str]()
         asked = asked_of(parts)

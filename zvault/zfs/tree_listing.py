@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -136,13 +137,23 @@ class TreeListing:
         """What datasets have of which most is known; what does not exist (any more) is added to ``gone``.
 
         What the events tell of them since is noted at once: then the cache does not take what was seen at two moments
-        for what a stamp stands for.
+        for what a stamp stands for. Where it was lost, or a snapshot may have got another name, all of them is listed.
         """
         if not any(part.snapshots or part.bookmarks for part in parts.values()):
             return {name: part.had for name, part in parts.items()}
-        points = await self._lister.changed_points(parts, gone)
-        await self._collect()
-        return points
+        lapses = self._lapses
+        with contextlib.suppress(ToolFailed):
+            points = await self._lister.changed_points(parts, gone)
+            await self._collect()
+            if self._lapses == lapses:
+                return points
+        return await self._listed_whole(list(parts), gone)
+
+    async def _listed_whole(self, names: Sequence[str], gone: set[str]) -> dict[str, DatasetPoints]:
+        listed: dict[str, DatasetPoints] = {}
+        for some in batched(names, AT_ONCE):
+            listed |= await self._lister.points(some, "-d1", gone)
+        return listed
 
     async def _tree(self, root: str) -> Tree:
         """As ``tree``. Two listings make one: what is renamed or destroyed between them has both made again, for a
@@ -198,9 +209,7 @@ class TreeListing:
                 [name for name in stale if name not in listed and stamps[name][1] != "-"]
             )
         else:
-            listed = {}
-            for some in batched(stale, AT_ONCE):
-                listed |= await self._lister.points(some, "-d1", moved)
+            listed = await self._listed_whole(stale, moved)
             listed |= await self._changed_points(parts, moved)
         # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
         if self._lister.host.address is None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from zvault.core.errors import ToolFailed
@@ -45,13 +46,20 @@ class FakePool:
         self.events: list[KernelEvent] = []
         self.posted = 0
         self.failures = 0
+        self.complete = True
+        self.held: dict[int, set[str]] = {}
+        self.deferred: set[int] = set()
         self.stopped: list[tuple[str, int, int]] = []
         for name in ("tank", "tank/a", "tank/a/b", "tank/c"):
             self.datasets[name] = FakeDataset(next(self._numbers))
 
-    def post(self, dataset: str, logged: str, kind: str = HISTORY) -> None:
+    def post(self, dataset: str, logged: str, details: str = "") -> None:
+        of_snapshots = "@" in dataset and logged in {"snapshot", "destroy", "defer_destroy"}
+        if of_snapshots and not self.complete:
+            return
         self.posted += 1
-        self.events = [*self.events, KernelEvent(self.posted, kind, "tank", dataset, logged)][-PLACES:]
+        event = KernelEvent(self.posted, HISTORY, "tank", dataset, logged, details)
+        self.events = [*self.events, event][-PLACES:]
 
     # Changes: each takes two numbers, which choose what it is done to
 
@@ -109,10 +117,92 @@ class FakePool:
             self.post(name, "bookmark")
             dataset.points[f"#of{other % 2}"] = dataset.points[snaps[other % len(snaps)]]
 
-    def hold(self, one: int, other: int) -> None:
+    def copy_bookmark(self, one: int, other: int) -> None:
+        """Into its dataset, or into a clone of that one: the event names the dataset that it was copied from."""
         name = self._pick(one)
-        if snaps := sorted(short for short in self.datasets[name].points if short[0] == "@"):
-            self.post(name + snaps[other % len(snaps)], "hold")
+        clones = [to for to, each in self.datasets.items() if each.origin.startswith(f"{name}@")]
+        to = [name, *clones][other % (1 + len(clones))]
+        marks = sorted(short for short in self.datasets[name].points if short[0] == "#")
+        if marks and f"#copy{other % 2}" not in self.datasets[to].points:
+            self.post(name, "bookmark", "name=copy creation_txg=9 source_guid=12")
+            self.datasets[to].points[f"#copy{other % 2}"] = self.datasets[name].points[marks[0]]
+
+    def _snaps(self, name: str) -> list[str]:
+        return sorted(short for short in self.datasets[name].points if short[0] == "@")
+
+    def _chosen(self, one: int, other: int) -> tuple[str, str]:
+        """A dataset and one of its snapshots, if it has any."""
+        name = self._pick(one)
+        snaps = self._snaps(name)
+        return name, snaps[other % len(snaps)] if snaps else ""
+
+    def hold(self, one: int, other: int) -> None:
+        name, short = self._chosen(one, other)
+        if short:
+            self.post(name + short, "hold")
+            self.held.setdefault(self.datasets[name].points[short][0], set()).add(f"tag{other}")
+
+    def release(self, one: int, _: int) -> None:
+        name = self._pick(one)
+        for short in self._snaps(name):
+            guid = self.datasets[name].points[short][0]
+            if self.held.get(guid):
+                self.post(name + short, "release")
+                self.held[guid].pop()
+                if not self.held[guid] and guid in self.deferred:
+                    self._drop(name, short)
+
+    def defer_destroy(self, one: int, other: int) -> None:
+        name, short = self._chosen(one, other)
+        if short and self.held.get(self.datasets[name].points[short][0]):
+            self.post(name + short, "defer_destroy")
+            self.deferred.add(self.datasets[name].points[short][0])
+        elif short:
+            self._drop(name, short)
+
+    def _drop(self, name: str, short: str) -> None:
+        self.post(name + short, "destroy")
+        del self.datasets[name].points[short]
+        self.datasets[name].changed = next(self._numbers)
+
+    def _new_snapshot(self, name: str, short: str) -> None:
+        self.post(name + short, "snapshot")
+        new = next(self._numbers)
+        self.datasets[name].points[short] = new, new
+        self.datasets[name].changed = new
+
+    def rename_snapshot(self, one: int, other: int) -> None:
+        name, short = self._chosen(one, other)
+        points, new = self.datasets[name].points, f"@r{other % 3}"
+        if short and new not in points:
+            self.post(name + short, "rename")
+            points[new] = points.pop(short)
+            for each in self.datasets.values():
+                each.origin = name + new if each.origin == name + short else each.origin
+
+    def replace_snapshot(self, one: int, other: int) -> None:
+        """Another one of the same name."""
+        name, short = self._chosen(one, other)
+        if short:
+            self._drop(name, short)
+            self._new_snapshot(name, short)
+
+    def replace_dataset(self, one: int, _: int) -> None:
+        """Another one of the same name, with a snapshot of the same name."""
+        name = self._pick(one)
+        if name != "tank" and self._below(name) == [name]:
+            shorts = self._snaps(name)[:1]
+            self.post(name, "destroy")
+            self.datasets[name] = FakeDataset(next(self._numbers))
+            self.post(name, "create")
+            for short in shorts:
+                self._new_snapshot(name, short)
+
+    def rollback(self, one: int, _: int) -> None:
+        name = self._pick(one)
+        self.post(f"{name}/%rollback", "clone swap")
+        self.post(f"{name}/%rollback", "destroy")
+        self.datasets[name].written = 0
 
     def remove(self, one: int, other: int) -> None:
         name = self._pick(one)
@@ -171,11 +261,21 @@ class FakePool:
             dataset.token = TOKEN.format(other)
 
     def receive_end(self, one: int, other: int) -> None:
+        """It is given up, or makes a snapshot, and with -F another one goes before."""
         name = self._pick(one)
         dataset = self.datasets[name]
-        if dataset.token != "-":
-            self.post(f"{name}/%recv" if other % 2 else name, "finish receiving" if other % 2 else "destroy")
-            dataset.token = "-"
+        if dataset.token == "-":
+            return
+        if other % 3:
+            self.post(f"{name}/%recv", "finish receiving")
+            if other % 3 == 1:
+                for short in self._snaps(name)[-1:]:
+                    self._drop(name, short)
+            self.post(f"{name}/%recv", "clone swap")
+            if f"@new{other % 4}" not in dataset.points:
+                self._new_snapshot(name, f"@new{other % 4}")
+        self.post(f"{name}/%recv", "destroy")
+        dataset.token = "-"
 
     def another_pool(self, one: int, other: int) -> None:
         for number in range(other % (PLACES + 2)):
@@ -198,13 +298,16 @@ class FakePool:
 
     CHANGES = (
         *(create, destroy, rename, snapshot, snapshot, bookmark, remove, remove, clone, promote, set_short),
-        *(bookmark_of, hold),
+        *(bookmark_of, copy_bookmark, hold, hold, release, defer_destroy, rename_snapshot, replace_snapshot),
+        *(replace_dataset, rollback),
         *(set_long, write, receive, receive_more, receive_end, another_pool, scrub, odd, forget_events),
     )
 
     # The zfs command
 
     def answer(self, argv: Sequence[str]) -> tuple[int, str, str]:
+        if argv[1] == "holds":
+            return self._holds(argv[3:])
         names = argv[argv.index("-o") + (2 if argv[1] == "list" else 3) :]
         if argv[argv.index("-o") + 1] == "name,creation":
             return self._created(names)
@@ -229,6 +332,16 @@ class FakePool:
             else:
                 lines.append(self._line(name))
         return int(bool(complaints)), "".join(f"{line}\n" for line in lines), "".join(complaints)
+
+    def _holds(self, names: Sequence[str]) -> tuple[int, str, str]:
+        there = {
+            name + short: at[0] for name, one in self.datasets.items() for short, at in one.points.items()
+        }
+        lines = [
+            f"{name}\t{tag}\tnow\n" for name in names for tag in sorted(self.held.get(there.get(name, 0), ()))
+        ]
+        gone = [f"cannot open '{name}': dataset does not exist\n" for name in names if name not in there]
+        return int(bool(gone)), "".join(lines), "".join(gone)
 
     def _named(self, names: Sequence[str]) -> tuple[int, str, str]:
         there = {name + short: at for name, one in self.datasets.items() for short, at in one.points.items()}
@@ -294,6 +407,9 @@ class FakeRing:
     def failures(self) -> int:
         return self._pool.failures
 
+    def complete(self) -> bool:
+        return self._pool.complete
+
 
 class FakeChild(JsonChild):
     """The feed's child, in this process."""
@@ -315,7 +431,7 @@ class FakeFeed(ChangeFeed):
     """The feed, with its child in this process. ``startable``: whether another child can be started."""
 
     def __init__(self, pool: FakePool) -> None:
-        super().__init__()
+        super().__init__(Path("/nowhere"))
         self.pool = pool
         self.startable = True
         self._child: FakeChild | None = FakeChild(pool)

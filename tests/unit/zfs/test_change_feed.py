@@ -38,7 +38,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str) -> tuple
     program.write_text(CHILD.format(python=sys.executable, answer=answer))
     program.chmod(0o755)
     monkeypatch.setattr(change_feed.sys, "executable", str(program))
-    feed, heard = ChangeFeed(), Heard()
+    feed, heard = ChangeFeed(tmp_path / "note"), Heard()
     feed.follow(heard)
     return feed, heard
 
@@ -111,8 +111,8 @@ async def test_a_suspend_makes_all_unknown_once(monkeypatch: pytest.MonkeyPatch,
     await feed.close()
 
 
-async def test_on_a_host_without_openzfs_nothing_is_known_and_nothing_fails() -> None:
-    feed, heard = ChangeFeed(), Heard()
+async def test_on_a_host_without_openzfs_nothing_is_known_and_nothing_fails(tmp_path: Path) -> None:
+    feed, heard = ChangeFeed(tmp_path / "note"), Heard()
     feed.follow(heard)
     await feed.collect()
     await feed.collect()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.unit.examples import cases
 from tests.unit.zfs.event_world import PLACES, FakeFeed, FakePool, FakeTools
 from zvault.core.errors import NotFound
-from zvault.core.model import Tree
+from zvault.core.model import Dataset, Tree
 from zvault.zfs.client import Zfs
+from zvault.zfs.pool.change_reader import MOST_OF_ONE, Changed
 
 Change = tuple[Callable[[FakePool, int, int], None], int, int]
 CHANGE = st.tuples(st.sampled_from(FakePool.CHANGES), st.integers(0, 9), st.integers(0, 9))
@@ -21,6 +22,9 @@ LOOK = st.tuples(st.sampled_from([0, 1]), ROOT, st.booleans(), st.lists(CHANGE, 
 STEP = st.one_of(
     st.lists(CHANGE, min_size=1, max_size=4), LOOK, st.sampled_from(["read", "restart", "broken", "sleep"])
 )
+
+Seen = tuple[Dataset, dict[str, set[str]], int | None]
+"""A dataset as it was told, with its holds, and how many lapses there had been."""
 
 
 class Looks:
@@ -31,6 +35,7 @@ class Looks:
         self.feed = FakeFeed(self.pool)
         self.tools = [FakeTools(self.pool), FakeTools(self.pool)]
         self.clients = [Zfs(tools, feed=self.feed, key_root="tank") for tools in self.tools]
+        self.before: list[dict[str, Seen]] = [{}, {}]
 
     def change(self, changes: Sequence[Change]) -> None:
         for change, one, other in changes:
@@ -76,6 +81,18 @@ class Looks:
             assert bare(await tree(client, root, False)) == bare(now)
             assert await tree(client, root, True) == now
             assert bare(await tree(client, root, False)) == bare(now)
+        for client, before in zip(self.clients, self.before, strict=True):
+            await self._check_holds(client, before, await tree(client, root, False))
+
+    async def _check_holds(self, client: Zfs, before: dict[str, Seen], found: Tree | None) -> None:
+        """Holds are as they are; and what is the same object, with no lapse between, has the same holds."""
+        for name, one in found.datasets.items() if found is not None else ():
+            points = self.pool.datasets[name].points.items()
+            held = {name + short: self.pool.held.get(at[0], set()) for short, at in points if short[0] == "@"}
+            assert await client.held([(one, list(one.snapshots))]) == held
+            if name in before and before[name][0] is one and before[name][2] == client.lapses:
+                assert before[name][1] == held
+            before[name] = one, {snap: set(tags) for snap, tags in held.items()}, client.lapses
 
 
 async def tree(client: Zfs, root: str, sizes: bool) -> Tree | None:
@@ -205,6 +222,47 @@ async def test_of_a_dataset_that_is_held_no_snapshot_is_listed_and_it_is_another
     assert found.datasets["tank/a"] is not before.datasets["tank/a"]
     assert found.datasets["tank/a"].snapshots is not before.datasets["tank/a"].snapshots
     assert found.datasets["tank/c"] is before.datasets["tank/c"]
+
+
+async def test_a_snapshot_that_is_renamed_while_it_is_asked_for_is_not_missed(looks: Looks) -> None:
+    looks.pool.snapshot(1, 0)
+    for _ in range(2):
+        await looks.clients[0].tree("tank")
+    looks.pool.snapshot(1, 1)
+    waiting = [lambda: None, lambda: looks.pool.rename_snapshot(1, 1)]
+    looks.tools[0].meanwhile = lambda: waiting.pop(0)() if waiting else None
+    found = await looks.clients[0].tree("tank")
+    assert waiting == []
+    assert len(found.datasets["tank/a"].snapshots) == 2
+
+
+async def test_one_that_cannot_be_opened_by_name_hides_no_other(
+    looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing of all does not open it."""
+    monkeypatch.setattr(looks.pool, "_named", lambda _: (1, "", "cannot open 'tank/a@x': I/O error\n"))
+    looks.pool.snapshot(1, 0)
+    looks.pool.snapshot(3, 0)
+    found = await looks.clients[0].tree("tank", sizes=False)
+    assert [len(found.datasets[name].snapshots) for name in ("tank/a", "tank/c")] == [1, 1]
+
+
+async def test_nothing_is_known_while_no_event_tells_of_snapshots(looks: Looks) -> None:
+    looks.pool.complete = False
+    looks.pool.snapshot(1, 0)
+    found = await looks.clients[0].tree("tank", sizes=False)
+    assert len(found.datasets["tank/a"].snapshots) == 1
+
+
+async def test_of_what_nobody_lists_here_no_names_are_gathered_and_of_a_dataset_few(looks: Looks) -> None:
+    known = looks.clients[0]._trees._known
+    looks.pool.snapshot(1, 0)
+    for number in range(2 * MOST_OF_ONE):
+        known.note(Changed(datasets={"other/a": {f"@{number}"}, "tank/a": {f"@{number}"}}))
+    assert (known._what["other/a"], known._what["tank/a"]) == (None, None)
+    known.note(Changed(datasets={"tank/c": {f"@{number}" for number in range(50)}}))
+    await looks.clients[0].tree("tank", sizes=False)
+    assert ["snapshot,bookmark", "tank/a", "tank/c"] in asked(looks)
 
 
 async def test_bookmarks_are_listed_where_one_came_or_its_snapshot_went(looks: Looks) -> None:

@@ -1,6 +1,7 @@
 """The child process that reads OpenZFS's events through libzfs: a line in asks, one JSON answer a line out.
 
-A question tells how many datasets are followed: by that the kernel is told how many events to keep.
+A question tells how many datasets are followed: by that the kernel is told how many events to keep. Its argument is the
+file in which it writes how many those were.
 
 ``zpool events`` cannot seek, and without that nothing proves that no event was missed (change_reader.py). Between
 questions it reads what comes, so that a burst is not dropped; a thread waits for that in the kernel, so that nothing is
@@ -35,6 +36,7 @@ GATHERED = 0.1
 the kernel keeps 512 if it is told nothing else."""
 
 ROOM = "/sys/module/zfs/parameters/zfs_zevent_len_max"
+SNAPSHOTS_TOO = "/sys/module/zfs/parameters/zfs_snapshot_history_enabled"
 
 NONBLOCK = 1
 """ZEVENT_NONBLOCK (sys/fm/util.h)."""
@@ -102,7 +104,7 @@ class LibzfsRing:
         number = ctypes.c_uint64()
         if self._lib.nvlist_lookup_uint64(event, b"eid", ctypes.byref(number)) != 0:
             raise OSError(0, "an event has no number")
-        names = ("class", "pool", "history_dsname", "history_internal_name")
+        names = ("class", "pool", "history_dsname", "history_internal_name", "history_internal_str")
         return KernelEvent(number.value, *(self._text(event, name) for name in names))
 
     def _text(self, event: ctypes.c_void_p, name: str) -> str:
@@ -113,12 +115,18 @@ class LibzfsRing:
 
     def failures(self) -> int:
         """See EventRing."""
-        with open(FAILURES, encoding="ascii") as file:  # noqa: PTH123 - importing pathlib takes a megabyte
-            lines = [line.split() for line in file]
+        lines = [line.split() for line in _read(FAILURES).splitlines()]
         found = [int(words[2]) for words in lines if len(words) == 3 and words[0] in COUNTED]
         if len(found) != len(COUNTED):
             raise OSError(0, f"{FAILURES} does not tell what the kernel could not post")
         return sum(found)
+
+    def complete(self) -> bool:
+        """See EventRing."""
+        try:
+            return _read(SNAPSHOTS_TOO).strip() != "0"
+        except FileNotFoundError:
+            return True  # an OpenZFS that does not have the parameter
 
 
 def _library() -> ctypes.CDLL:
@@ -131,39 +139,52 @@ def _library() -> ctypes.CDLL:
 
 
 class Room:
-    """How many events the kernel keeps: more while this process is there, if many datasets are followed."""
+    """How many events the kernel keeps: more while zvaultd is there, if many datasets are followed.
 
-    def __init__(self, path: str = ROOM, memory: int | None = None) -> None:
+    What it was before is written to ``note`` first, so that also who comes after one that was killed puts it back.
+    """
+
+    def __init__(self, note: str, path: str = ROOM, memory: int | None = None) -> None:
+        self._note = note
         self._path = path
         self._memory = memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._before: int | None = None
         self._ours = 0
+        with contextlib.suppress(OSError, ValueError):
+            before, ours = (int(word) for word in _read(note).split())
+            if ours == int(_read(path)):
+                self._before, self._ours = before, ours
 
     def fit(self, datasets: int) -> None:
         """Have it keep enough for so many. Where that may not be said, some may be dropped, which is noticed."""
         wanted = room_for(datasets, self._memory)
         if wanted <= self._ours:
             return
-        with contextlib.suppress(OSError, ValueError):
-            now = self._now()
-            if now < wanted:
-                self._write(wanted)
-                self._before = now if self._before is None else self._before
         self._ours = wanted
+        with contextlib.suppress(OSError, ValueError):
+            now = int(_read(self._path))
+            if now < wanted:
+                before = now if self._before is None else self._before
+                _write(self._note, f"{before} {wanted}")
+                _write(self._path, str(wanted))
+                self._before = before
 
     def put_back(self) -> None:
         """As it was, unless somebody else changed it meanwhile."""
         with contextlib.suppress(OSError, ValueError):
-            if self._before is not None and self._now() == self._ours:
-                self._write(self._before)
+            if self._before is not None and int(_read(self._path)) == self._ours:
+                _write(self._path, str(self._before))
+            os.unlink(self._note)  # noqa: PTH108 - importing pathlib takes a megabyte
 
-    def _now(self) -> int:
-        with open(self._path, encoding="ascii") as file:  # noqa: PTH123 - as above
-            return int(file.read())
 
-    def _write(self, number: int) -> None:
-        with open(self._path, "w", encoding="ascii") as file:  # noqa: PTH123 - as above
-            file.write(str(number))
+def _read(path: str) -> str:
+    with open(path, encoding="ascii") as file:  # noqa: PTH123 - as above
+        return file.read()
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:  # noqa: PTH123 - as above
+        file.write(text)
 
 
 class WaitingReader(Protocol):
@@ -199,7 +220,7 @@ def main() -> None:
     """Answer until the parent closes the pipe. A failure ends it: what it knew is then lost."""
     # A handle and a descriptor of its own for the thread: each descriptor has its place, and libzfs knows no threads.
     reader, waiting = ChangeReader(LibzfsRing()), LibzfsRing()
-    room = Room()
+    room = Room(sys.argv[1])
     told, tells = os.pipe()
     waiting.seek(END)
     _thread.start_new_thread(tell, (waiting, lambda: os.write(tells, b"!")))

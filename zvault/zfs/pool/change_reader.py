@@ -12,6 +12,7 @@ Two ways in which an event gets lost, and what tells:
   only with the next event, so the one that was read last is sought before each proof: while it is still there, so are
   all after it.
 - An event beyond 6 KiB, as of a long property, is not posted at all; the kernel counts it (``erpt-dropped``).
+- With zfs_snapshot_history_enabled=0 (zfs(4)) none is posted of snapshots that come or go. Nothing is known then.
 
 Data that is written, keys, mounts, and how far a receive is, make none: who asks for that has to list it. That a
 receive can be resumed shows from its first event on (seen with 2.3.9: the token is there while it runs).
@@ -58,7 +59,11 @@ OF_A_SNAPSHOT = frozenset({"defer_destroy", "destroy", "snapshot"})
 """What, logged of a snapshot, may change that one, and none beside it."""
 
 OF_BOOKMARKS = frozenset({"bookmark", "remove bookmark"})
-"""What changes bookmarks of a dataset. It is logged of the dataset."""
+"""What changes bookmarks of a dataset. It is logged of the dataset, but for a copy."""
+
+COPIED = "source_guid="
+"""Among what is logged of a bookmark that was copied from another. It is logged of that one's dataset, and the copy may
+be a clone's (dsl_bookmark_create_sync_impl_book in dsl_bookmark.c)."""
 
 OF_NO_SNAPSHOT = frozenset({"hold", "inherit", "release", "set"})
 """What changes properties or holds, and no dataset's snapshots or bookmarks."""
@@ -87,15 +92,19 @@ MOST = 20_000
 MOST_OF_ONE = 100
 """Snapshots of one dataset that are noted; beyond that all of its snapshots are taken to have changed."""
 
+MOST_NAMES = 50_000
+"""Snapshots of all datasets that are noted; beyond that so it is with each further dataset."""
+
 
 class KernelEvent(NamedTuple):
-    """One event: its number, class and pool; of what is logged the dataset and kind, else empty."""
+    """One event: its number, class and pool; of what is logged the dataset, kind and details, else empty."""
 
     number: int
     kind: str
     pool: str
     dataset: str = ""
     logged: str = ""
+    details: str = ""
 
 
 class EventRing(Protocol):
@@ -113,6 +122,10 @@ class EventRing(Protocol):
         """How many events the kernel could not post since it was started. Raises OSError."""
         ...
 
+    def complete(self) -> bool:
+        """Whether the kernel posts an event of all that changes."""
+        ...
+
 
 class Changed(SimpleNamespace):
     """What changed since it was asked for last. ``lost``: that is not known, anything may have.
@@ -128,6 +141,7 @@ class Changed(SimpleNamespace):
     pools: set[str]
     datasets: dict[str, set[str] | None]
     missed: bool
+    names: int
 
     def __init__(
         self,
@@ -138,7 +152,8 @@ class Changed(SimpleNamespace):
         missed: bool = False,
     ) -> None:
         of_each = {name: None if of is None else set(of) for name, of in (datasets or {}).items()}
-        super().__init__(lost=lost, pools=set(pools), datasets=of_each, missed=missed)
+        names = sum(len(of) for of in of_each.values() if of)
+        super().__init__(lost=lost, pools=set(pools), datasets=of_each, missed=missed, names=names)
 
     def note(self, event: KernelEvent) -> None:
         """Add what one event tells."""
@@ -146,18 +161,24 @@ class Changed(SimpleNamespace):
             self.pools.add(event.pool)
         elif event.kind == HISTORY and event.dataset:
             self._add(*_what(event))
-            if event.logged not in OF_ONE:
+            copied = event.logged == "bookmark" and COPIED in event.details
+            if event.logged not in OF_ONE or copied:
                 self.pools.add(event.pool)
         elif event.kind == HISTORY and event.logged not in OF_NONE:
             self.pools.add(event.pool)
         if len(self.datasets) > MOST:
             self.lost = True
             self.datasets.clear()
+            self.names = 0
 
     def _add(self, dataset: str, points: set[str] | None) -> None:
         before = self.datasets.get(dataset, _NOTHING)
-        both = None if before is None or points is None else before | points
-        self.datasets[dataset] = None if both is None or len(both) > MOST_OF_ONE else both
+        now = united(before, points)
+        self.names += len(now or ()) - len(before or ())
+        if now and self.names > MOST_NAMES:
+            self.names -= len(now)
+            now = None
+        self.datasets[dataset] = now
 
     def document(self) -> dict[str, Any]:
         """As it is sent to the daemon."""
@@ -180,6 +201,12 @@ class Changed(SimpleNamespace):
 
 
 _NOTHING: set[str] = set()
+
+
+def united(one: set[str] | None, other: set[str] | None) -> set[str] | None:
+    """What may have changed of a dataset, where both may: of too many snapshots all."""
+    both = None if one is None or other is None else one | other
+    return None if both is None or len(both) > MOST_OF_ONE else both
 
 
 def _what(event: KernelEvent) -> tuple[str, set[str] | None]:
@@ -238,7 +265,7 @@ class ChangeReader:
         self.read()
         failures = self._ring.failures()
         # Without an event to seek nobody could tell next time whether any was dropped.
-        self._found.lost |= self._at is None or failures != self._failures
+        self._found.lost |= self._at is None or failures != self._failures or not self._ring.complete()
         self._failures = failures
         found, self._found = self._found, Changed(lost=self._at is None)
         found.missed = found.lost

@@ -10,6 +10,7 @@ from zvault.zfs.pool.change_child import END, Room, tell
 from zvault.zfs.pool.change_reader import (
     HISTORY,
     MOST,
+    MOST_NAMES,
     MOST_OF_ONE,
     Changed,
     ChangeReader,
@@ -34,6 +35,11 @@ def logged(dataset: str, name: str) -> KernelEvent:
         (logged("tank/a@1", "set"), {"tank/a": set()}, set()),
         (logged("tank/a", "bookmark"), {"tank/a": {"#"}}, set()),
         (logged("tank/a", "remove bookmark"), {"tank/a": {"#"}}, set()),
+        (
+            logged("tank/a", "bookmark")._replace(details="name=b creation_txg=9 source_guid=12"),
+            {"tank/a": {"#"}},
+            {"tank"},
+        ),
         (logged("tank/a b@1", "destroy"), {"tank/a b": {"@1"}}, set()),
         (logged("tank/a/%recv", "receive"), {"tank/a": set()}, set()),
         (logged("tank/a/%recv", "clone swap"), {"tank/a": set()}, set()),
@@ -59,6 +65,20 @@ def test_what_an_event_tells(
     found.note(event)
     assert (found.lost, found.datasets, found.pools) == (False, datasets, pools)
     assert Changed.of(json.loads(json.dumps(found.document()))) == found
+
+
+def test_of_too_many_snapshots_no_names_are_noted() -> None:
+    found = Changed()
+    for number in range(MOST_NAMES + 1):
+        found.note(logged(f"tank/{number // 50}@{number % 50}", "destroy"))
+    last = f"tank/{MOST_NAMES // 50}"
+    assert [name for name, of in found.datasets.items() if of is None] == [last]
+    assert found.names == MOST_NAMES
+    found.note(logged("tank/0@50", "destroy"))
+    assert found.datasets["tank/0"] is None
+    found.note(logged(f"{last}@9", "destroy"))
+    found.note(logged("tank/new@1", "destroy"))
+    assert found.datasets["tank/new"] == {"@1"}
 
 
 def test_what_several_events_tell_of_one_dataset() -> None:
@@ -156,7 +176,7 @@ def test_how_many_events_the_kernel_should_keep(datasets: int, memory: int, kept
 def test_the_kernel_keeps_more_events_as_long_as_many_datasets_are_followed(tmp_path: Path) -> None:
     parameter = tmp_path / "zfs_zevent_len_max"
     parameter.write_text("512\n")
-    room = Room(str(parameter), 16 * GIB)
+    room = Room(str(tmp_path / "note"), str(parameter), 16 * GIB)
     for datasets, kept in ((10, "512\n"), (1000, "4096"), (10, "4096"), (3000, "16384")):
         room.fit(datasets)
         assert parameter.read_text() == kept
@@ -164,23 +184,45 @@ def test_the_kernel_keeps_more_events_as_long_as_many_datasets_are_followed(tmp_
     assert parameter.read_text() == "512"
 
 
+def test_who_comes_after_one_that_was_killed_puts_back_what_that_one_changed(tmp_path: Path) -> None:
+    parameter, note = tmp_path / "zfs_zevent_len_max", str(tmp_path / "note")
+    parameter.write_text("700\n")
+    Room(note, str(parameter), 16 * GIB).fit(1000)
+    after = Room(note, str(parameter), 16 * GIB)
+    after.fit(3000)
+    assert parameter.read_text() == "16384"
+    after.put_back()
+    assert parameter.read_text() == "700"
+    assert not Path(note).exists()
+
+
+def test_what_one_noted_before_openzfs_was_loaded_anew_counts_for_nothing(tmp_path: Path) -> None:
+    parameter, note = tmp_path / "zfs_zevent_len_max", tmp_path / "note"
+    for text in ("700 4096", "", "nonsense"):
+        parameter.write_text("512\n")
+        note.write_text(text)
+        room = Room(str(note), str(parameter), 16 * GIB)
+        room.put_back()
+        assert parameter.read_text() == "512\n"
+
+
 @pytest.mark.parametrize("others", ["40000", "600", "nonsense"])
 def test_what_somebody_else_has_set_stays(others: str, tmp_path: Path) -> None:
     parameter = tmp_path / "zfs_zevent_len_max"
     parameter.write_text("512\n")
-    room = Room(str(parameter), 16 * GIB)
+    room = Room(str(tmp_path / "note"), str(parameter), 16 * GIB)
     room.fit(1000)
     parameter.write_text(others)
     room.put_back()
     assert parameter.read_text() == others
     parameter.write_text("40000")
-    another = Room(str(parameter), 16 * GIB)
+    another = Room(str(tmp_path / "note"), str(parameter), 16 * GIB)
     another.fit(1000)
     another.put_back()
     assert parameter.read_text() == "40000"
 
 
 def test_events_are_read_where_nobody_may_say_how_many_are_kept(tmp_path: Path) -> None:
-    room = Room(str(tmp_path / "nothing"), 16 * GIB)
+    room = Room(str(tmp_path / "note"), str(tmp_path / "nothing"), 16 * GIB)
     room.fit(1000)
     room.put_back()
