@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zvault.api.backups import (
     DatasetDocument,
+    GoneDocument,
     ListAnswer,
     SnapshotDocument,
 )
+from zvault.config.schema import Backup
 from zvault.core.errors import HostUnreachable, NotFound
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
@@ -19,7 +21,7 @@ from zvault.core.replication.lineage import find_base
 from zvault.ops.context import Context
 from zvault.ops.plan_documents import gone_rows
 from zvault.ops.replication.lag import lags
-from zvault.ops.replication.sides import Sizes, look
+from zvault.ops.replication.sides import look
 from zvault.ops.vaults.vault import Vaults
 
 Placed = tuple[Dataset, DatasetName]
@@ -50,7 +52,7 @@ async def list_document(
     """Every dataset of every backup (or of one), and their snapshots where asked for.
 
     A vault that is down is not brought up for this: its columns are null then. With a ``page``, some of those of one
-    backup; on all but the first, ``used`` may be of when the first was asked for, and what is gone is not told again.
+    backup, and what is gone on the first only. How much is used is then asked of those alone: no event tells of it.
     """
     backups = [context.env.backup(only)] if only else list(context.env.config.backup.values())
     document: ListAnswer = {"datasets": [], "gone": []}
@@ -58,18 +60,19 @@ async def list_document(
     for backup in backups:
         up = backup.vault is not None and await context.clients.pool_is_up(context.env.vault(backup.vault))
         try:
-            sizes: Sizes = "none" if page is not None and page.after else "both"
-            sides = await look(context, backup, context.clients.vault_of(backup) if up else None, sizes=sizes)
+            vault = context.clients.vault_of(backup) if up else None
+            sides = await look(context, backup, vault, sizes="both" if page is None else "none")
         except (NotFound, HostUnreachable):
             if only:
                 raise
             continue
         found, none = lags(context, backup, sides), DatasetLag("", None, None)
         pairs: Sequence[Placed] = sides.pairs
-        if page is None or not page.after:
-            document["gone"] += gone_rows(backup.name, sides)
+        gone = gone_rows(backup.name, sides) if page is None or not page.after else []
         if page is not None:
             pairs, document["next"] = page.of(pairs)
+            pairs, gone = await _sized(context, backup, pairs, gone)
+        document["gone"] += gone
         for dataset, target in pairs:
             there = sides.counterparts.get(dataset.name)
             document["datasets"].append(
@@ -88,6 +91,18 @@ async def list_document(
     if snapshots:
         document["snapshots"] = both_sides
     return document
+
+
+async def _sized(
+    context: Context, backup: Backup, pairs: Sequence[Placed], gone: Sequence[GoneDocument]
+) -> tuple[Sequence[Placed], list[GoneDocument]]:
+    """These with how much they use now. What went since is as it was when it was listed."""
+    here = await context.clients.source_of(backup).used([dataset.name for dataset, _ in pairs])
+    there = (
+        await context.clients.vault_of(backup).used([row["vault_dataset"] for row in gone]) if gone else {}
+    )
+    sized = [(replace(one, used=here.get(one.name, one.used)), target) for one, target in pairs]
+    return sized, [{**row, "used": there.get(row["vault_dataset"], row["used"])} for row in gone]
 
 
 def dataset_document(

@@ -61,6 +61,16 @@ class Zfs:
         lines = await self._lister.lines([root], "-r", "filesystem,volume", ("name",))
         return [DatasetName(line) for line in lines]
 
+    async def used(self, names: Sequence[str]) -> dict[str, int]:
+        """The bytes that each dataset of these uses with all below it; those that are gone are left out."""
+        found: dict[str, int] = {}
+        for start in range(0, len(names), NAMES_IN_ARGV):
+            some = names[start : start + NAMES_IN_ARGV]
+            lines = await self._lister.lines(some, "-d0", "filesystem,volume", ("name", "used"), set())
+            with understood("the listing of what datasets use"):
+                found |= {name: parse.number(used) for name, used in (line.split("\t") for line in lines)}
+        return found
+
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""
         self._trees.cache.forget(dataset)

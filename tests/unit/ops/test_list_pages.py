@@ -1,5 +1,6 @@
 """/v1/list page by page: together the pages are the whole list."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,11 +18,15 @@ class Source:
 
     def __init__(self) -> None:
         self.there = tree(*(dataset(name, snap(1, name)) for name in NAMES))
-        self.sizes: list[bool] = []
+        self.asked: list[str] = []
 
     async def tree(self, root: str, *, sizes: bool = True) -> Tree:
-        self.sizes.append(sizes)
+        assert not sizes
         return self.there
+
+    async def used(self, names: Sequence[str]) -> dict[str, int]:
+        self.asked += names
+        return {name: NAMES.index(name) for name in names if name != "tank/c"}
 
 
 async def page(source: Source, limit: int, after: str = "") -> tuple[list[str], str | None]:
@@ -30,6 +35,10 @@ async def page(source: Source, limit: int, after: str = "") -> tuple[list[str], 
     found = await list_document(where, Vaults(where), "b", snapshots=True, page=Page(limit, after))
     names = [row["dataset"] for row in found["datasets"]]
     assert [row["dataset"] for row in found["snapshots"]] == names
+    # What went meanwhile is told as it was listed.
+    assert [row["used"] for row in found["datasets"]] == [
+        0 if name == "tank/c" else NAMES.index(name) for name in names
+    ]
     return names, found["next"]
 
 
@@ -45,8 +54,7 @@ async def test_the_pages_together_are_all(limit: int) -> None:
             break
         after = following
     assert found == NAMES
-    # Only the first lists sizes anew.
-    assert source.sizes == [True, *[False] * (len(source.sizes) - 1)]
+    assert source.asked == NAMES
 
 
 async def test_a_page_follows_what_is_gone_by_now() -> None:
