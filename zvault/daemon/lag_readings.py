@@ -62,7 +62,8 @@ class LagReadings:
         if not up and last is not None and self.context.env.clock.monotonic() - last.at < DOWN_EVERY:
             return
         began = self.context.env.clock.time()
-        sides = await look(self.context, backup, clients.vault_of(backup) if up else None, sizes="vault")
+        # What was written since, or used, decides no lag: where nothing else changed nothing has to be listed.
+        sides = await look(self.context, backup, clients.vault_of(backup) if up else None, sizes="none")
         if up and not await clients.pool_is_up(vault):
             # Exported while it was listed: ZFS then says the same as of a pool that is empty. The next look knows more.
             return
