@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from zvault.api.backups import ForecastDocument, PlannedDocument, PruneDocument
 from zvault.config.schema import Backup
@@ -12,10 +13,12 @@ from zvault.core.replication.base_names import hold_tag
 from zvault.core.replication.forecast import estimate, foreseen, part_to_ask, with_sent, with_snapshot
 from zvault.core.replication.plan_model import Step, TransferPlan
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED
+from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.plan_documents import gone_rows, not_sent_documents, planned_document
 from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.sides import Sides, look, snapshot_choices
+from zvault.ops.replication.source_snapshot import TRIES
 from zvault.ops.replication.unchanged import unchanged_among
 from zvault.ops.retention.arrivals import arrivals
 from zvault.ops.retention.prune_plan import plan_prune
@@ -100,9 +103,17 @@ class _Imagined:
         names = tuple(name for name, one in choices.items() if one.taken)
         if not names:
             return cls(seen)
-        snapname = backup.snapshot.names.make(now)
-        source = with_snapshot(seen.source, names, snapname, int(now.timestamp()))
+        moment = _free_moment(backup, seen, now)
+        snapname = backup.snapshot.names.make(moment)
+        source = with_snapshot(seen.source, names, snapname, int(moment.timestamp()))
         return cls(seen.with_trees(source, seen.vault), snapname, names)
+
+
+def _free_moment(backup: Backup, seen: Sides, now: datetime) -> datetime:
+    """When a run would make its snapshot: it waits until no side has one of that name, for some seconds at most."""
+    taken = Snapnames(one.snapshots for tree in (seen.source, seen.vault) for one in tree)
+    moments = (now + timedelta(seconds=waited) for waited in range(TRIES + 1))
+    return next((at for at in moments if backup.snapshot.names.make(at) not in taken), now)
 
 
 async def _pruned(

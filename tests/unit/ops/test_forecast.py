@@ -107,6 +107,15 @@ async def test_it_counts_the_snapshot_that_the_run_would_make() -> None:
     assert found["freed"] == {"source": 7, "vault": 7}
 
 
+async def test_right_after_a_run_the_next_snapshot_is_named_for_the_next_second() -> None:
+    """As the run would name it: of this second there is one already, and on the vault the same."""
+    source = tree(dataset("tank", snap(8), snap(9), written=50))
+    vault = tree(dataset(TARGET, snap(8, TARGET), snap(9, TARGET)))
+    found = await told(world(source, vault))
+    assert found["snapshot"] == snapname(9).replace(":40Z", ":41Z") != snapname(9)
+    assert [row["action"] for row in found["datasets"]] == ["incremental"]
+
+
 async def test_a_base_whose_hold_is_released_by_then_is_pruned() -> None:
     keep = {"keep": {"source": {"last": 1}, "vault": {"last": 1}}}
     source = tree(dataset("tank", snap(2), written=50))
