@@ -1,11 +1,13 @@
 """/v1/list page by page: together the pages are the whole list."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.unit.ops.ops_world import context, dataset, snap, tree, with_source
+from tests.unit.ops.ops_world import context, dataset, snap, tree, with_source, with_vault
 from zvault.core.model import Tree
 from zvault.ops.list_documents import Page, list_document
 from zvault.ops.vaults.vault import Vaults
@@ -63,3 +65,32 @@ async def test_a_page_follows_what_is_gone_by_now() -> None:
     del source.there.datasets["tank/a"]
     assert await page(source, 2, "tank/a") == (["tank/a/x", "tank/a b"], "tank/a b")
     assert await page(source, 2, "tank/zzz") == ([], None)
+
+
+async def test_what_is_gone_is_on_the_first_page_with_what_it_uses_now() -> None:
+    class Vault:
+        host = SimpleNamespace()
+
+        async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
+            assert not sizes
+            there = (
+                dataset(f"{root}{name.removeprefix('tank')}", snap(1, f"{root}{name[4:]}")) for name in NAMES
+            )
+            return tree(*there, dataset(f"{root}/old", replace(snap(2, f"{root}/old"), guid=7), used=1))
+
+        async def used(self, names: Sequence[str]) -> dict[str, int]:
+            assert names == ["cold/host/tank/old"]
+            return {"cold/host/tank/old": 5}
+
+    source: Any = Source()
+    where = with_source(context(), source)
+    with_vault(where, Vault())
+
+    async def state(_: str) -> Any:
+        return SimpleNamespace(guid=1)
+
+    where.clients.zpool = SimpleNamespace(state=state)  # type: ignore[assignment]
+    first = await list_document(where, Vaults(where), "b", page=Page(4))
+    assert [(row["vault_dataset"], row["used"]) for row in first["gone"]] == [("cold/host/tank/old", 5)]
+    second = await list_document(where, Vaults(where), "b", page=Page(4, first["next"] or ""))
+    assert second["gone"] == []
