@@ -70,7 +70,8 @@ class BackupFacts:
     that it has made one since, in this one's place: then that run counts no more. ``success_age``: seconds since the
     last run without fault began. ``lag``, ``max_lag``: seconds; ``max_lag`` None where the user sets no limit.
     ``absent``, ``marked``: datasets of which the vault has nothing, and of which only a bookmark is left as the base.
-    ``ahead``: those whose newest snapshot is dated later than now, so that its age is not known.
+    ``ahead``: those whose newest snapshot is dated later than now, so that its age is not known. ``at_least``: the
+    largest of the lags that are known of its datasets, or of their snapshots' ages where it makes nothing else.
     ``missed``: whether two times of the schedule passed without a backup. ``due_for``: seconds since a run was due that
     has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``proofs``: by level.
     ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
@@ -97,6 +98,7 @@ class BackupFacts:
     snapshot_age: float | None = None
     bare: tuple[str, ...] = ()
     ahead: tuple[str, ...] = ()
+    at_least: float | None = None
     made_by: str | None = None
 
     @property
@@ -148,11 +150,12 @@ def _last_run(facts: BackupFacts) -> Iterator[Finding]:
 
 
 def _lag(facts: BackupFacts) -> Iterator[Finding]:
-    """How far it lies behind."""
+    """How far it lies behind. One dataset whose lag is not known makes none better whose lag is."""
     lag, limit = facts.lag, facts.max_lag
-    if lag is not None and limit is not None and lag > limit:
-        why = f"the lag is {format_duration(lag)}, max_lag is {format_duration(limit)}"
-        yield finding(VERY_LATE if lag > FAR * limit else LATE, facts.name, why)
+    known, least = (lag, "") if lag is not None else (facts.at_least, "at least ")
+    if known is not None and limit is not None and known > limit:
+        why = f"the lag is {least}{format_duration(known)}, max_lag is {format_duration(limit)}"
+        yield finding(VERY_LATE if known > FAR * limit else LATE, facts.name, why)
     elif lag is None and limit is not None and facts.success_age is not None and facts.success_age > limit:
         ago = f"the last run without fault began {format_duration(facts.success_age)} ago"
         yield finding(LATE, facts.name, f"the lag is not known; {ago}, max_lag is {format_duration(limit)}")

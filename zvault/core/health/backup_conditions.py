@@ -10,7 +10,7 @@ VERY_LATE = Condition(
     "critical",
     "late",
     "is far behind",
-    "The lag is more than three times `max_lag`.",
+    "The lag is more than three times `max_lag`: that of one dataset, if that of another is not known.",
     "It does not catch up by itself. If the source is lost now, that much is lost with it.",
     "see why with 'zvaultctl history {name}', start a run with 'zvaultctl run {name}'",
     "ZvaultBackupVeryLate",
@@ -43,7 +43,8 @@ LATE = Condition(
     "warning",
     "late",
     "is late",
-    "The lag is more than `max_lag`; or it is not known, and the last run without fault began longer ago than that.",
+    "The lag of a dataset is more than `max_lag`; or the lag is not known, and the last run without fault began longer "
+    "ago than that.",
     "If the source is lost now, more is lost than you said you can bear.",
     "start it with 'zvaultctl run {name}'; see 'zvaultctl history {name}'",
     "ZvaultBackupLate",

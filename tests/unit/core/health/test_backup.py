@@ -47,6 +47,12 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({"lag": 99 * DAY, "max_lag": None}, 0, ()),
     ({"lag": None, "success_age": 3 * HOUR + 1}, 0, ("late", "lag-unknown")),
     ({"lag": None}, 0, ("lag-unknown",)),
+    ({"lag": None, "at_least": 3 * HOUR}, 0, ("lag-unknown",)),
+    ({"lag": None, "at_least": 3 * HOUR + 1}, 0, ("late", "lag-unknown")),
+    ({"lag": None, "at_least": 9 * HOUR + 1, "ahead": ("tank/a",)}, 0, ("very-late", "lag-unknown")),
+    ({"lag": None, "at_least": 9 * HOUR + 1, "absent": ("tank/a",)}, 0, ("very-late", "lag-unknown")),
+    ({"lag": None, "at_least": 99 * DAY, "max_lag": None}, 0, ("lag-unknown",)),
+    ({"at_least": 9 * HOUR + 1}, 0, ()),
     ({"lag": None, "absent": ("tank/new",)}, 3 * HOUR - 1, ("lag-unknown",)),
     ({"lag": None, "absent": ("tank/new",)}, 3 * HOUR, ("lag-unknown-long", "lag-unknown")),
     ({"lag": None, "success_age": None, "ahead": ("tank/a",)}, 0, ("lag-unknown",)),
@@ -133,6 +139,7 @@ backup_facts = st.builds(
     proofs_wanted=st.booleans(),
     held_back=st.integers(0, 3),
     conflicts=st.sampled_from([(), ("tank/a",)]),
+    at_least=ages,
 )
 
 BAD: dict[str, Any] = {
@@ -195,3 +202,13 @@ def test_findings_come_worst_first_and_say_why_and_what_next(facts: BackupFacts,
 
 def test_the_facts_are_plain():
     assert {one.name for one in fields(BackupFacts)} >= set(BAD)
+
+
+@given(backup_facts, st.floats(0, 99 * DAY))
+def test_what_is_known_of_one_dataset_counts_whatever_is_unknown_of_another(
+    facts: BackupFacts, unknown_for: float
+):
+    all_known = judge_backup(replace(facts, lag=facts.at_least), unknown_for)
+    some_known = judge_backup(replace(facts, lag=None), unknown_for)
+    late = {"late", "very-late"}
+    assert facts.at_least is None or late & set(all_known.keys) <= late & set(some_known.keys)
