@@ -83,6 +83,15 @@ async def test_a_run_under_way_has_begun(world: World) -> None:
         break
 
 
+async def test_a_run_under_way_has_begun_also_where_the_clock_is_set_back_under_it(world: World) -> None:
+    world.clock.at += 2 * HOUR
+    world.runs.start("b", "hand")
+    world.clock.at -= HOUR
+    assert await last(world, "b") == HOUR, "it began an unknown time ago, and is not due"
+    for one in list(world.runs.current.values()):
+        await one.task
+
+
 async def test_a_time_to_come_counts_for_nothing_so_that_the_backup_is_due(world: World) -> None:
     world.clock.at += 10 * YEAR
     await world.run("b")
