@@ -42,6 +42,9 @@ GRACE, LEAST_GRACE = 0.1, 3600.0
 START_WITHIN = 900.0
 """Seconds within which a run that is due has to begin."""
 
+CLOCK = "a clock was wrong then, or is now"
+"""Why a date can be later than now."""
+
 NAMED = 3
 """Datasets named in one sentence."""
 
@@ -53,6 +56,8 @@ class ProofFacts:
     """What is known of one level of verification; ages in seconds, None where it never passed.
 
     ``since``: seconds since the level could first have been proven. ``max_age``: its interval, None if by hand only.
+    ``ahead``: whether its age is not known because a date is later than now: that on which it passed, or could first
+    have been proven.
     """
 
     age: float | None
@@ -60,6 +65,7 @@ class ProofFacts:
     differs: bool = False
     told: str = ""
     since: float | None = None
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +205,15 @@ def _proofs(facts: BackupFacts) -> Iterator[Finding]:
             continue
         limit = proof.max_age + max(GRACE * proof.max_age, LEAST_GRACE)
         wanted = f"it is to be every {format_duration(proof.max_age)}"
+        does = f"'zvaultctl verify {facts.name} --level {level}' does it"
         if proof.age is not None and proof.age > limit:
             why = f"{level} last passed {format_duration(proof.age)} ago, {wanted}"
-            yield finding(
-                PROOF_OVERDUE, facts.name, why, f"'zvaultctl verify {facts.name} --level {level}' does it"
-            )
+            yield finding(PROOF_OVERDUE, facts.name, why, does)
+        elif proof.age is None and proof.ahead:
+            why = f"when {level} last passed, or first could have, is dated later than now: {CLOCK}"
+            yield finding(PROOF_UNKNOWN, facts.name, why, does)
         elif proof.age is None and proof.since is not None and proof.since > limit:
-            why = f"{level} never passed, {wanted}"
-            yield finding(
-                NEVER_PROVEN, facts.name, why, f"'zvaultctl verify {facts.name} --level {level}' does it"
-            )
+            yield finding(NEVER_PROVEN, facts.name, f"{level} never passed, {wanted}", does)
     if facts.proofs is None and facts.proofs_wanted and not facts.never_ran:
         yield finding(PROOF_UNKNOWN, facts.name, "nobody has seen yet what the vault has of proofs")
 
@@ -217,7 +222,7 @@ def _ahead(facts: BackupFacts) -> str:
     if not facts.ahead:
         return ""
     named = _named(facts.ahead)
-    return f"the newest snapshot of {named} is dated later than now: a clock was wrong when it was made, or is now"
+    return f"the newest snapshot of {named} is dated later than now: {CLOCK}"
 
 
 def _named(datasets: tuple[str, ...]) -> str:

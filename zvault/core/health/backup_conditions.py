@@ -214,9 +214,10 @@ PROOF_UNKNOWN = Condition(
     "backup",
     "unknown",
     "unproven",
-    "has proofs that nobody has seen",
-    "`verify` has an interval, and the proofs, which are on the vault, were never seen from this host.",
-    "It is not known whether the backup was ever proven.",
+    "has proofs of unknown age",
+    "`verify` has an interval, and the proofs, which are on the vault, were never seen from this host, or are dated "
+    "later than now.",
+    "It is not known when the backup was last proven, if ever.",
     "'zvaultctl run {name}' or 'zvaultctl vault up' lets them be read",
 )
 

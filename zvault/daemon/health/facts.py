@@ -132,10 +132,12 @@ def _conflicts(runs: Runs, name: str, last: RunDocument | None) -> tuple[str, ..
 
 
 def _proofs(backup: Backup, proofs: Mapping[Level, Proof], now: float) -> Iterator[tuple[str, ProofFacts]]:
-    since = believed(proofs.get("guids", Proof()).since, now)
+    first = proofs.get("guids", Proof()).since
+    since = believed(first, now)
     for level in LEVELS:
         proof = proofs.get(level, Proof())
         proven = believed(proof.proven, now)
+        known = since if proof.proven is None else proven
         yield (
             level,
             ProofFacts(
@@ -144,6 +146,7 @@ def _proofs(backup: Backup, proofs: Mapping[Level, Proof], now: float) -> Iterat
                 differs=proof.result == "differs",
                 told=aged(proof.proven, now),
                 since=now - since if since is not None else None,
+                ahead=known is None and (proof.proven is not None or first is not None),
             ),
         )
 

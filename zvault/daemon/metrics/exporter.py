@@ -81,6 +81,7 @@ class Metrics(Collector):
             self.status.context.env.config.backup,
             self.status.runs.proofs,
             self.status.runs.counters.differing,
+            self.status.context.env.clock.time(),
         )
         yield from blockstore_metrics(self.vaults)
         yield from shared_metrics(self.status.runs.turns)

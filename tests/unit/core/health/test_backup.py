@@ -79,6 +79,14 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({"proofs": {"sample": ProofFacts(None, WEEK, since=WEEK)}}, 0, ()),
     ({"proofs": {"sample": ProofFacts(None, WEEK, since=2 * WEEK)}}, 0, ("never-proven",)),
     ({"proofs": None}, 0, ("proof-unknown",)),
+    ({"proofs": {"sample": ProofFacts(None, WEEK, ahead=True)}}, 0, ("proof-unknown",)),
+    ({"proofs": {"sample": ProofFacts(None, WEEK, since=2 * WEEK, ahead=True)}}, 0, ("proof-unknown",)),
+    (
+        {"proofs": {"sample": ProofFacts(None, WEEK, ahead=True)}},
+        3 * HOUR,
+        ("backup-unknown-long", "proof-unknown"),
+    ),
+    ({"proofs": {"sample": ProofFacts(None, None, ahead=True)}}, 0, ()),
     (ALONE, 0, ()),
     (ALONE | {"missed": True}, 0, ("overdue",)),
     (ALONE | {"snapshot_age": None}, 0, ("snapshots-unknown",)),
@@ -120,7 +128,7 @@ def test_a_failed_run_says_why_and_what_next():
 
 ages = st.none() | st.floats(0, 400 * DAY)
 proof_facts = st.builds(
-    ProofFacts, ages, st.none() | st.floats(60, 60 * DAY), st.booleans(), st.just(""), ages
+    ProofFacts, ages, st.none() | st.floats(60, 60 * DAY), st.booleans(), st.just(""), ages, st.booleans()
 )
 backup_facts = st.builds(
     BackupFacts,
@@ -166,6 +174,9 @@ def test_ok_is_said_only_of_what_is_known_and_good(facts: BackupFacts, unknown_f
         and facts.due_for <= 900
         and (facts.proofs is not None or not facts.proofs_wanted)
         and not any(one.differs for one in (facts.proofs or {}).values())
+        and not any(
+            one.age is None and one.ahead and one.max_age is not None for one in (facts.proofs or {}).values()
+        )
     )
     assert good or verdict.level != "ok"
     assert verdict.word == "ok" if verdict.level == "ok" else verdict.word != "ok"

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.daemon.lag_world import World, install
-from tests.unit.ops.ops_world import HOUR
+from tests.unit.ops.ops_world import HOUR, START
 from zvault.core.health.backup import BackupFacts, judge_backup
+from zvault.core.integrity.verification import Proof
 from zvault.daemon.health.facts import backup_facts
 
 DAY = 24 * HOUR
@@ -51,3 +52,39 @@ async def test_a_snapshot_dated_ahead_hides_no_other_dataset_that_is_late(
     assert "lag-unknown" in verdict.keys
     if limit is not None:
         assert "the lag is at least 5d" in verdict.findings[0].why
+
+
+NOW = START + 400 * DAY
+LONG_AGO, AHEAD = NOW - 300 * DAY, NOW + 10 * YEAR
+
+
+def proof(proven: float | None = None, since: float | None = None) -> Proof:
+    def date(at: float | None) -> int | None:
+        return None if at is None else int(at)
+
+    return Proof(date(proven), date(proven), "ok", since=date(since))
+
+
+@pytest.mark.parametrize(
+    ("sample", "guids", "keys"),
+    [
+        (proof(NOW + 100, LONG_AGO), proof(NOW, LONG_AGO), ()),
+        (proof(NOW + 600, LONG_AGO), proof(NOW, LONG_AGO), ("proof-unknown",)),
+        (proof(AHEAD, AHEAD), proof(NOW, AHEAD), ("proof-unknown",)),
+        (proof(), proof(NOW, AHEAD), ("proof-unknown",)),
+        (proof(LONG_AGO), proof(NOW, AHEAD), ("proof-overdue",)),
+        (proof(NOW - DAY), proof(NOW, AHEAD), ()),
+        (proof(), proof(NOW, LONG_AGO), ("never-proven",)),
+    ],
+)
+async def test_a_proof_dated_ahead_is_neither_one_that_never_was_nor_a_new_one(
+    world: World, sample: Proof, guids: Proof, keys: tuple[str, ...]
+) -> None:
+    world.config["b"] |= {"verify": {"sample": "1%", "every": "1w"}}
+    await world.restart()
+    await world.run("b")
+    world.clock.at = NOW
+    world.runs.proofs["b"] = {"guids": guids, "sample": sample}
+    found = [one for one in judge_backup(facts(world)).findings if one.condition.word == "unproven"]
+    assert tuple(one.condition.key for one in found) == keys
+    assert keys != ("proof-unknown",) or "is dated later than now" in found[0].why
