@@ -54,6 +54,17 @@ async def test_a_snapshot_dated_ahead_hides_no_other_dataset_that_is_late(
         assert "the lag is at least 5d" in verdict.findings[0].why
 
 
+async def test_nor_does_one_of_a_backup_that_makes_snapshots_only(world: World) -> None:
+    world.config["b"] = {"source": "tank", "snapshots_only": True, "every": "1d"}
+    await world.restart()
+    now = int(world.clock.at)
+    for old, keys in ((DAY, ("snapshots-unknown",)), (5 * DAY, ("overdue", "snapshots-unknown"))):
+        world.runs.made["b"] = {"tank": int(now + 10 * YEAR), "tank/x1": now - old, "tank/x2": now}
+        found = facts(world)
+        assert (found.snapshot_age, found.at_least, found.ahead) == (None, old, ("tank",))
+        assert judge_backup(found).keys == keys
+
+
 NOW = START + 400 * DAY
 LONG_AGO, AHEAD = NOW - 300 * DAY, NOW + 10 * YEAR
 
