@@ -160,7 +160,15 @@ def test_only_what_is_included_is_taken_and_nothing_else_is_touched(skipping: Sm
     skipping.reload()
     ok("run", "tank")
     assert snapshots("cold/lab/tank/deep") == snapshots("tank/deep") != []
+    # One that is named and gone is told, and what is there is taken all the same.
     world.destroy_held("tank/deep")
+    kept = snapshots("tank/a")
+    short = ctl("run", "tank")
+    assert short.code == 1
+    assert "there is no dataset 'tank/deep'" in short.err + short.out
+    assert snapshots("tank/a")[-1] not in kept
+    assert snapshots("cold/lab/tank/a")[-1] == snapshots("tank/a")[-1]
+    assert ctl("history", "tank", "-j").json()["runs"][0]["result"] == "partial"
 
 
 def test_several_sources_are_taken_in_one_snapshot_and_all_of_them_or_none(skipping: Small) -> None:

@@ -56,8 +56,10 @@ def _written(words: str, option: str, *, until_its_end: bool) -> float:
         raise ValueError(words)
     at = datetime.fromisoformat(words.replace(" Z", "Z").replace(" +", "+").replace(" -", "-"))
     if found["minute"] is None:
-        # By the calendar: where the clocks change the day has not 24 hours.
-        return (at + timedelta(days=1) - _TICK if until_its_end else at).timestamp()
+        # By the calendar: where the clocks change the day has not 24 hours, and its last hour may come twice.
+        return (
+            (at + timedelta(days=1)).timestamp() - _TICK.total_seconds() if until_its_end else at.timestamp()
+        )
     if found["zone"] is None:
         _see_that_it_was_once(at, words, option)
     if until_its_end and found["fraction"] is None:

@@ -346,16 +346,16 @@ class Runs:
         to wait until it has come could be to wait for years, so it counts for nothing.
         """
         known = [self.history.last_begun(backup.name, self.lags.way(backup.name))]
-        if (running := self.running(backup.name)) is not None:
-            known.append(running.started)
         try:
             await self.refresh_lag(backup)
         except ZvaultError as error:
             log.warning("cannot tell what %s last put on its vault: %s", backup.name, error)
         found = self.lags.get(backup.name, {}).values()
-        known += [lag.covered for lag in found if lag.covered is not None]
-        known += [made for made in self.made.get(backup.name, {}).values() if made is not None]
         now = self.context.env.clock.time()
+        known += [lag.covered(now) for lag in found]
+        known += self.made.get(backup.name, {}).values()
+        if (running := self.running(backup.name)) is not None:
+            known.append(min(running.started, now))  # the clock may have been set back since: it has begun
         newest = max((at for one in known if (at := believed(one, now)) is not None), default=None)
         return None if newest is None else datetime.fromtimestamp(newest, UTC)
 

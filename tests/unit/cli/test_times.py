@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -63,6 +63,34 @@ def test_a_day_is_one_of_the_calendar(in_berlin: None) -> None:
         first = times.before(day, "--before")
         assert first == datetime.fromisoformat(day).replace(tzinfo=BERLIN).timestamp()
         assert 0 < first + hours * 3600 - times.until(day) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "after", "hours"),
+    [
+        ("America/Santiago", "2026-04-04", "2026-04-05", 25),
+        ("America/Santiago", "2026-09-05", "2026-09-06", 24),
+        ("America/Santiago", "2026-09-06", "2026-09-07", 23),
+        ("America/Havana", "2026-10-31", "2026-11-01", 24),
+        ("America/Havana", "2026-11-01", "2026-11-02", 25),
+        ("Atlantic/Azores", "2026-10-25", "2026-10-26", 25),
+    ],
+)
+def test_a_day_ends_where_the_next_begins_also_where_the_clocks_are_changed_at_midnight(
+    zone: str, day: str, after: str, hours: int
+) -> None:
+    with in_zone(zone):
+        first = times.before(day, "--before")
+        assert 0 < times.before(after, "--before") - times.until(day) < 0.01
+        assert 0 < first + hours * 3600 - times.until(day) < 0.01
+
+
+@pytest.mark.parametrize("zone", ["America/Santiago", "America/Havana", "Africa/Cairo", "Asia/Beirut"])
+def test_no_moment_is_between_two_days(zone: str) -> None:
+    with in_zone(zone):
+        for day in (date(2018, 1, 1) + timedelta(days=number) for number in range(9 * 365)):
+            following = times.before((day + timedelta(days=1)).isoformat(), "--before")
+            assert 0 < following - times.until(day.isoformat()) < 0.01, day
 
 
 @pytest.mark.parametrize(

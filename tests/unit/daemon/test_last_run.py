@@ -1,6 +1,7 @@
 """When a backup last ran is told by its own record and by its vault, not by what others do with its source."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -83,6 +84,15 @@ async def test_a_run_under_way_has_begun(world: World) -> None:
         break
 
 
+async def test_a_run_under_way_has_begun_also_where_the_clock_is_set_back_under_it(world: World) -> None:
+    world.clock.at += 2 * HOUR
+    world.runs.start("b", "hand")
+    world.clock.at -= HOUR
+    assert await last(world, "b") == HOUR, "it began an unknown time ago, and is not due"
+    for one in list(world.runs.current.values()):
+        await one.task
+
+
 async def test_a_time_to_come_counts_for_nothing_so_that_the_backup_is_due(world: World) -> None:
     world.clock.at += 10 * YEAR
     await world.run("b")
@@ -92,6 +102,20 @@ async def test_a_time_to_come_counts_for_nothing_so_that_the_backup_is_due(world
     assert await last(world, "b") is None, "however often the host is switched on"
     world.clock.at += HOUR
     await world.run("b")
+    assert await last(world, "b") == HOUR
+
+
+async def test_what_a_run_saw_unchanged_counts_also_where_the_snapshot_is_dated_ahead(world: World) -> None:
+    world.clock.at += 10 * YEAR
+    await world.run("b")
+    world.clock.at -= 10 * YEAR - 2 * HOUR
+    seen = {name: replace(lag, unchanged=START + HOUR) for name, lag in world.runs.lags["b"].items()}
+    world.runs.lags["b"] = seen
+
+    async def as_read(_: object) -> None:
+        pass
+
+    world.runs.refresh_lag = as_read  # type: ignore[method-assign]
     assert await last(world, "b") == HOUR
 
 

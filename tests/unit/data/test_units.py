@@ -29,6 +29,20 @@ def test_debian_12():
         assert not [line for line in daemon.splitlines() if new in line and not line.startswith("#")]
 
 
+def test_zvaultd_waits_for_the_clock_where_the_host_does():
+    """With a clock that is behind every backup would seem to have run in the future, and be due at once."""
+    lines = data.path("systemd/zvaultd.service").read_text().splitlines()
+    clock = {"time-set.target", "time-sync.target"}
+    named = {
+        key: {unit for line in lines if line.startswith(f"{key}=") for unit in line.partition("=")[2].split()}
+        for key in ("After", "Wants", "Requires")
+    }
+    assert clock <= named["After"]
+    assert not clock & (named["Wants"] | named["Requires"]), (
+        "a host without a time server starts it all the same"
+    )
+
+
 def test_each_setting_comes_with_the_version_that_has_it():
     device = data.path("systemd/zvault-device@.service").read_text()
     assert "\nSurviveFinalKillSignal=yes\n" not in fitted(device, "/usr/bin", 254)

@@ -100,6 +100,23 @@ async def test_a_run_makes_a_snapshot_prunes_the_source_and_touches_no_vault(tmp
     assert outcome.lags == {}
 
 
+async def test_a_dataset_that_include_names_and_is_gone_makes_a_run_partial_and_the_others_are_taken(
+    tmp_path: Path,
+) -> None:
+    where, source = world(tmp_path, include=["tank/new", "tank/renamed"])
+    outcome = Outcome()
+    run = Run(where, Vaults(where), "b", lambda *_, **__: None, outcome)
+    await run.execute()
+    assert source.there.datasets["tank/new"].newest() is not None
+    assert (outcome.result, outcome.datasets) == ("partial", 1)
+    assert outcome.error is not None
+    assert outcome.error.what == "there is no dataset 'tank/renamed'"
+    source.there = tree(*source.there, dataset("tank/renamed"))
+    again = Outcome()
+    await Run(where, Vaults(where), "b", lambda *_, **__: None, again).execute()
+    assert (again.result, again.error) == ("ok", None)
+
+
 async def test_what_another_backup_has_not_sent_yet_stays(tmp_path: Path) -> None:
     where, _ = world(tmp_path)
     config = where.env.config

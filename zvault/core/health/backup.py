@@ -42,6 +42,9 @@ GRACE, LEAST_GRACE = 0.1, 3600.0
 START_WITHIN = 900.0
 """Seconds within which a run that is due has to begin."""
 
+CLOCK = "a clock was wrong then, or is now"
+"""Why a date can be later than now."""
+
 NAMED = 3
 """Datasets named in one sentence."""
 
@@ -53,6 +56,8 @@ class ProofFacts:
     """What is known of one level of verification; ages in seconds, None where it never passed.
 
     ``since``: seconds since the level could first have been proven. ``max_age``: its interval, None if by hand only.
+    ``ahead``: whether its age is not known because a date is later than now: that on which it passed, or could first
+    have been proven.
     """
 
     age: float | None
@@ -60,6 +65,7 @@ class ProofFacts:
     differs: bool = False
     told: str = ""
     since: float | None = None
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,8 @@ class BackupFacts:
     that it has made one since, in this one's place: then that run counts no more. ``success_age``: seconds since the
     last run without fault began. ``lag``, ``max_lag``: seconds; ``max_lag`` None where the user sets no limit.
     ``absent``, ``marked``: datasets of which the vault has nothing, and of which only a bookmark is left as the base.
-    ``ahead``: those whose newest snapshot is dated later than now, so that its age is not known.
+    ``ahead``: those whose newest snapshot is dated later than now, so that its age is not known. ``at_least``: the
+    largest of the lags that are known of its datasets, or of their snapshots' ages where it makes nothing else.
     ``missed``: whether two times of the schedule passed without a backup. ``due_for``: seconds since a run was due that
     has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``proofs``: by level.
     ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
@@ -97,6 +104,7 @@ class BackupFacts:
     snapshot_age: float | None = None
     bare: tuple[str, ...] = ()
     ahead: tuple[str, ...] = ()
+    at_least: float | None = None
     made_by: str | None = None
 
     @property
@@ -148,11 +156,12 @@ def _last_run(facts: BackupFacts) -> Iterator[Finding]:
 
 
 def _lag(facts: BackupFacts) -> Iterator[Finding]:
-    """How far it lies behind."""
+    """How far it lies behind. One dataset whose lag is not known makes none better whose lag is."""
     lag, limit = facts.lag, facts.max_lag
-    if lag is not None and limit is not None and lag > limit:
-        why = f"the lag is {format_duration(lag)}, max_lag is {format_duration(limit)}"
-        yield finding(VERY_LATE if lag > FAR * limit else LATE, facts.name, why)
+    known, least = (lag, "") if lag is not None else (facts.at_least, "at least ")
+    if known is not None and limit is not None and known > limit:
+        why = f"the lag is {least}{format_duration(known)}, max_lag is {format_duration(limit)}"
+        yield finding(VERY_LATE if known > FAR * limit else LATE, facts.name, why)
     elif lag is None and limit is not None and facts.success_age is not None and facts.success_age > limit:
         ago = f"the last run without fault began {format_duration(facts.success_age)} ago"
         yield finding(LATE, facts.name, f"the lag is not known; {ago}, max_lag is {format_duration(limit)}")
@@ -196,16 +205,15 @@ def _proofs(facts: BackupFacts) -> Iterator[Finding]:
             continue
         limit = proof.max_age + max(GRACE * proof.max_age, LEAST_GRACE)
         wanted = f"it is to be every {format_duration(proof.max_age)}"
+        does = f"'zvaultctl verify {facts.name} --level {level}' does it"
         if proof.age is not None and proof.age > limit:
             why = f"{level} last passed {format_duration(proof.age)} ago, {wanted}"
-            yield finding(
-                PROOF_OVERDUE, facts.name, why, f"'zvaultctl verify {facts.name} --level {level}' does it"
-            )
+            yield finding(PROOF_OVERDUE, facts.name, why, does)
+        elif proof.age is None and proof.ahead:
+            why = f"when {level} last passed, or first could have, is dated later than now: {CLOCK}"
+            yield finding(PROOF_UNKNOWN, facts.name, why, does)
         elif proof.age is None and proof.since is not None and proof.since > limit:
-            why = f"{level} never passed, {wanted}"
-            yield finding(
-                NEVER_PROVEN, facts.name, why, f"'zvaultctl verify {facts.name} --level {level}' does it"
-            )
+            yield finding(NEVER_PROVEN, facts.name, f"{level} never passed, {wanted}", does)
     if facts.proofs is None and facts.proofs_wanted and not facts.never_ran:
         yield finding(PROOF_UNKNOWN, facts.name, "nobody has seen yet what the vault has of proofs")
 
@@ -214,7 +222,7 @@ def _ahead(facts: BackupFacts) -> str:
     if not facts.ahead:
         return ""
     named = _named(facts.ahead)
-    return f"the newest snapshot of {named} is dated later than now: a clock was wrong when it was made, or is now"
+    return f"the newest snapshot of {named} is dated later than now: {CLOCK}"
 
 
 def _named(datasets: tuple[str, ...]) -> str:

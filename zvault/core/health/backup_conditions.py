@@ -10,7 +10,7 @@ VERY_LATE = Condition(
     "critical",
     "late",
     "is far behind",
-    "The lag is more than three times `max_lag`.",
+    "The lag is more than three times `max_lag`: that of one dataset, if that of another is not known.",
     "It does not catch up by itself. If the source is lost now, that much is lost with it.",
     "see why with 'zvaultctl history {name}', start a run with 'zvaultctl run {name}'",
     "ZvaultBackupVeryLate",
@@ -43,7 +43,8 @@ LATE = Condition(
     "warning",
     "late",
     "is late",
-    "The lag is more than `max_lag`; or it is not known, and the last run without fault began longer ago than that.",
+    "The lag of a dataset is more than `max_lag`; or the lag is not known, and the last run without fault began longer "
+    "ago than that.",
     "If the source is lost now, more is lost than you said you can bear.",
     "start it with 'zvaultctl run {name}'; see 'zvaultctl history {name}'",
     "ZvaultBackupLate",
@@ -213,9 +214,10 @@ PROOF_UNKNOWN = Condition(
     "backup",
     "unknown",
     "unproven",
-    "has proofs that nobody has seen",
-    "`verify` has an interval, and the proofs, which are on the vault, were never seen from this host.",
-    "It is not known whether the backup was ever proven.",
+    "has proofs of unknown age",
+    "`verify` has an interval, and the proofs, which are on the vault, were never seen from this host, or are dated "
+    "later than now.",
+    "It is not known when the backup was last proven, if ever.",
     "'zvaultctl run {name}' or 'zvaultctl vault up' lets them be read",
 )
 

@@ -24,7 +24,7 @@ SCARCE = 0.3
 
 
 class Sample(NamedTuple):
-    """What was free in a pool: seconds since the epoch, bytes."""
+    """What was free in a pool: when, in seconds by a clock that nobody sets; bytes."""
 
     time: float
     free: int

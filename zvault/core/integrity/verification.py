@@ -238,9 +238,10 @@ class Proof:
         return " ".join(f"{key}={value}" for key, value in known.items() if value is not None)
 
     def after(self, now: float, result: str, at: int | None = None) -> Proof:
-        """The same after another try."""
-        proven = int(now) if result == "ok" else self.proven
-        since = int(now) if self.since is None else self.since
+        """The same after another try. Dates later than now, which say nothing, are forgotten: their day would come."""
+        kept = self.proven if believed(self.proven, now) is not None else None
+        proven = int(now) if result == "ok" else kept
+        since = self.since if believed(self.since, now) is not None else int(now)
         return Proof(proven, int(now), result, self.at if at is None else at, since)
 
 

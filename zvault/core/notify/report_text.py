@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from html import escape
 
+from zvault.core.believed import believed
 from zvault.core.notify.report import BackupReport, Report, VaultReport
 from zvault.core.units import format_duration, format_size
 
@@ -86,7 +87,10 @@ def _duration(seconds: float | None) -> str:
 
 
 def _ago(at: float | None, made: float) -> str:
-    return "never" if at is None else f"{_duration(max(0.0, made - at))} ago"
+    if at is None:
+        return "never"
+    when = believed(at, made)
+    return "at a time later than now" if when is None else f"{_duration(made - when)} ago"
 
 
 def _limited(rows: Sequence[Row]) -> tuple[Sequence[Row], str]:

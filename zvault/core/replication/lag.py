@@ -30,23 +30,23 @@ class DatasetLag:
     base: int | None = None
     unchanged: float | None = None
 
-    @property
-    def covered(self) -> float | None:
-        """The last moment that the vault is known to have, in seconds since the epoch, as the snapshot is dated."""
-        if self.newest_on_vault is None:
-            return None
-        return max(self.newest_on_vault.creation, self.unchanged or 0.0)
+    def covered(self, now: float) -> float | None:
+        """The last moment that the vault is known to have, in seconds since the epoch; None where it is not known.
 
-    def age(self, now: float) -> float | None:
-        """The lag in seconds at a time, in seconds since the epoch; None where it is not known, or there is none.
-
-        It grows with the clock until the vault is read again. A snapshot dated later than now was made when a clock was
-        wrong, and says nothing of how old it is; what a run saw since does.
+        A snapshot dated later than now was made when a clock was wrong, and says nothing of how old it is; what a run
+        saw since does.
         """
         if self.newest_on_vault is None:
             return None
         dates = (believed(date, now) for date in (self.newest_on_vault.creation, self.unchanged))
-        covered = max((date for date in dates if date is not None), default=None)
+        return max((date for date in dates if date is not None), default=None)
+
+    def age(self, now: float) -> float | None:
+        """The lag in seconds at a time, in seconds since the epoch; None where it is not known, or there is none.
+
+        It grows with the clock until the vault is read again.
+        """
+        covered = self.covered(now)
         return None if covered is None else now - covered
 
 
@@ -56,10 +56,11 @@ def basis(lag: DatasetLag, zone: tzinfo, now: float) -> str:
         known = "the vault has no snapshot of it that zvault made for this backup"
         return known if lag.pending is not None else "nobody has seen yet what the vault has of it"
     told = f"the vault has @{lag.newest_on_vault.snapname}, made {_when(lag.newest_on_vault.creation, zone)}"
-    if believed(lag.newest_on_vault.creation, now) is None:
+    made, covered = believed(lag.newest_on_vault.creation, now), lag.covered(now)
+    if made is None:
         told += ", which is later than now: a clock was wrong, so how old it is is not known"
-    if lag.covered is not None and lag.covered > lag.newest_on_vault.creation:
-        told += f", and nothing was written to the source until {_when(lag.covered, zone)}"
+    if covered is not None and (made is None or covered > made):
+        told += f", and nothing was written to the source until {_when(covered, zone)}"
     if lag.pending is None:
         return f"{told}; it is not known whether the source has newer ones"
     if not lag.pending:

@@ -188,8 +188,7 @@ def _match_all(
             if newest is not None and dataset.name in owners[newest.guid]:
                 claims.claim(dataset.name, there)
     strangers = [one for one in rest if not any(one.name.is_within(root) for root in apart)]
-    _claim_renamed(wanted, strangers, owners, claims)
-    _claim_renamed(left_out, strangers, owners, claims)
+    _claim_renamed(wanted, left_out, strangers, owners, claims)
     for dataset, _, there in doubtful:
         if claims.free(dataset.name, there):
             claims.claim(dataset.name, there)
@@ -276,7 +275,8 @@ def newest_known(vault: Dataset, owners: Mapping[int, object]) -> Snapshot | Non
 
 
 def _claim_renamed(
-    wanted: Sequence[tuple[Dataset, DatasetName]],
+    wanted: Wanted,
+    left_out: Wanted,
     vault: Iterable[Dataset],
     owners: Mapping[int, Sequence[str]],
     claims: _Claims,
@@ -284,22 +284,24 @@ def _claim_renamed(
     """Give datasets without a backup the one that ends with a snapshot of theirs, the newest if there are several.
 
     One that goes on after what both share, or was written to, is no mere renamed backup: it stays where it is. Of
-    several datasets that have its newest snapshot it is that one's which had it first: a restored copy got it later.
+    several datasets that have its newest snapshot it is that one's which had it first, selected or not: a restored copy
+    got it later. Where that tells nothing, those that are selected come first.
     """
-    by_name: dict[str, Dataset] = {dataset.name: dataset for dataset, _ in wanted}
-    offers: list[tuple[int, int, str, Dataset]] = []
+    by_name: dict[str, Dataset] = {dataset.name: dataset for dataset, _ in (*wanted, *left_out)}
+    unselected = {dataset.name for dataset, _ in left_out}
+    offers: list[tuple[int, int, bool, str, Dataset]] = []
     for there in vault:
         newest = there.newest()
         if newest is None or there.written or is_aside(there.name):
             continue
-        heirs: list[tuple[int, str]] = []
+        heirs: list[tuple[int, bool, str]] = []
         for name in owners.get(newest.guid, ()):
             heir = by_name.get(name)
             if heir is not None and heir.type == there.type and claims.free(name, there):
                 points: tuple[Base, ...] = (*heir.snapshots, *heir.bookmarks)
                 txg = next(point.createtxg for point in points if point.guid == newest.guid)
-                heirs.append((txg, name))
-        offers += [(-min(heirs)[0], txg, name, there) for txg, name in heirs]
-    for *_, name, there in sorted(offers, key=lambda offer: (*offer[:3], offer[3].name)):
+                heirs.append((txg, name in unselected, name))
+        offers += [(-min(heirs)[0], *heir, there) for heir in heirs]
+    for *_, name, there in sorted(offers, key=lambda offer: (*offer[:4], offer[4].name)):
         if claims.free(name, there):
             claims.claim(name, there)

@@ -52,7 +52,7 @@ class BrowseApi:
         """What differs between two snapshots."""
         body = await json_object(request)
         backup, old, new = (needed_text(body, key) for key in ("backup", "old", "new"))
-        path, session = _path_of(body), text_of(body, "session")
+        path, session = path_of(body), text_of(body, "session")
         dataset = dataset_of(self.verify_scheduler.context, backup, old, new)
         wanted = LookRequest(backup, path, None if path.startswith("/") else dataset)
 
@@ -89,12 +89,11 @@ def look_request(body: Mapping[str, object]) -> LookRequest:
     side = text_of(body, "side")
     if side is not None and side not in SIDES:
         raise Malformed(f"'{side}' is no side", f"it is one of {', '.join(SIDES)}", "")
-    if "path" not in body:
+    if body.get("path") is None:
         raise Malformed("'path' is missing in the request", "it is needed", "see the API's reference")
-    return LookRequest(needed_text(body, "backup"), _path_of(body), text_of(body, "dataset"), side)
+    return LookRequest(needed_text(body, "backup"), path_of(body), text_of(body, "dataset"), side)
 
 
-def _path_of(body: Mapping[str, object]) -> str:
+def path_of(body: Mapping[str, object]) -> str:
     """A path, which may be empty: then it is the root of a dataset, as where there is none. Raises Refused."""
-    path = body.get("path", "")
-    return (text_of(body, "path") or "") if path else ""
+    return "" if body.get("path") == "" else text_of(body, "path") or ""

@@ -139,7 +139,9 @@ def files_request(body: Mapping[str, object]) -> FilesRequest:
     """The same for files. Raises Refused."""
     from zvault.ops.restore.files import FilesRequest
 
-    files = body.get("files") or []
+    files = body.get("files")
+    if files is None:
+        files = []
     if not isinstance(files, list) or not all(isinstance(one, str) for one in files):
         raise Malformed("'files' must be an array of paths", "", 'as in "files": ["docs/thesis.pdf"]')
     return FilesRequest(restore_request(body), tuple(files), body.get("overwrite") is True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from zvault.api.runs import RunDocument
@@ -22,9 +22,7 @@ UNNAMED = ("what its error names",)
 
 def worst_lag(lags: Mapping[str, DatasetLag], now: float) -> float | None:
     """A backup's lag now: its worst dataset's; None while any is unknown."""
-    seconds = [lag.age(now) for lag in lags.values()]
-    known = [value for value in seconds if value is not None]
-    return max(known) if known and len(known) == len(seconds) else None
+    return _worst([lag.age(now) for lag in lags.values()])
 
 
 def worst_age(made: Mapping[str, int | None], now: float) -> float | None:
@@ -32,8 +30,21 @@ def worst_age(made: Mapping[str, int | None], now: float) -> float | None:
 
     One that is dated later than now tells nothing of its age.
     """
-    known = [at for one in made.values() if (at := believed(one, now)) is not None]
-    return now - min(known) if known and len(known) == len(made) else None
+    return _worst(_ages(made, now))
+
+
+def _ages(made: Mapping[str, int | None], now: float) -> list[float | None]:
+    dates = [believed(one, now) for one in made.values()]
+    return [None if at is None else now - at for at in dates]
+
+
+def _worst(ages: Sequence[float | None]) -> float | None:
+    return None if None in ages else _at_least(ages)
+
+
+def _at_least(ages: Sequence[float | None]) -> float | None:
+    """The worst of those that are known."""
+    return max((age for age in ages if age is not None), default=None)
 
 
 def backup_facts(
@@ -58,12 +69,17 @@ def backup_facts(
     proofs = runs.proofs.noted(name)
     made = runs.made.get(name, {})
     snapshot_age = worst_age(made, now)
+    ages = [it.age(now) for it in lags.values()] if backup.vault is not None else _ages(made, now)
+    at_least = _at_least(ages)
+    success_age = now - began if began is not None else None
+    age = lag if lag is not None else snapshot_age
+    age = age if age is not None else _at_least([success_age, at_least])
     return BackupFacts(
         name=name,
         result=last["result"] if last is not None else None,
         error=last["error"] if last is not None else None,
         made_by=made_by,
-        success_age=now - began if began is not None else None,
+        success_age=success_age,
         lag=lag,
         max_lag=backup.max_lag,
         absent=tuple(
@@ -71,7 +87,8 @@ def backup_facts(
         ),
         marked=tuple(one for one, it in lags.items() if it.newest_on_vault is None and it.base is not None),
         ahead=tuple(_ahead(lags, made, now)),
-        missed=_missed(context, runs, backup, snapshot_age if lag is None else lag, began, started),
+        at_least=at_least,
+        missed=_missed(context, runs, backup, age, started),
         sends=backup.vault is not None,
         snapshot_age=snapshot_age,
         bare=tuple(one for one, at in made.items() if at is None) if any(made.values()) else (),
@@ -90,28 +107,19 @@ def _ahead(lags: Mapping[str, DatasetLag], made: Mapping[str, int | None], now: 
     yield from (one for one, at in made.items() if at is not None and believed(at, now) is None)
 
 
-def _missed(
-    context: Context,
-    runs: Runs,
-    backup: Backup,
-    lag: float | None,
-    success: float | None,
-    started: float,
-) -> bool:
-    """Whether two of its times went by, by its ``lag``, or the age of its snapshots where it makes nothing else; else
-    since its last run without fault began.
+def _missed(context: Context, runs: Runs, backup: Backup, age: float | None, started: float) -> bool:
+    """Whether two of its times went by, by its lag, or the age of its snapshots where it makes nothing else; where that
+    is not known, since its last run without fault, or by the datasets of which it is known. None: nothing of it is.
 
     Where lag has a limit that says more, but for what never ran.
     """
     schedule, env = backup.every or backup.schedule, context.env
-    never = lag is None and success is None
-    if schedule is None or (backup.max_lag is not None and not never):
+    if schedule is None or (backup.max_lag is not None and age is not None):
         return False
-    last = env.clock.time() - lag if lag is not None else success
-    since = datetime.fromtimestamp(started if last is None else last, UTC)
+    since = datetime.fromtimestamp(started if age is None else env.clock.time() - age, UTC)
     run = runs.running(backup.name)
     missed = missed_times(schedule, since, env.clock.now(), env.zone)
-    return overdue(missed, at_work=run is not None and run.waiting is None, began=last is not None)
+    return overdue(missed, at_work=run is not None and run.waiting is None, began=age is not None)
 
 
 def _conflicts(runs: Runs, name: str, last: RunDocument | None) -> tuple[str, ...]:
@@ -124,10 +132,12 @@ def _conflicts(runs: Runs, name: str, last: RunDocument | None) -> tuple[str, ..
 
 
 def _proofs(backup: Backup, proofs: Mapping[Level, Proof], now: float) -> Iterator[tuple[str, ProofFacts]]:
-    since = believed(proofs.get("guids", Proof()).since, now)
+    first = proofs.get("guids", Proof()).since
+    since = believed(first, now)
     for level in LEVELS:
         proof = proofs.get(level, Proof())
         proven = believed(proof.proven, now)
+        known = since if proof.proven is None else proven
         yield (
             level,
             ProofFacts(
@@ -136,6 +146,7 @@ def _proofs(backup: Backup, proofs: Mapping[Level, Proof], now: float) -> Iterat
                 differs=proof.result == "differs",
                 told=aged(proof.proven, now),
                 since=now - since if since is not None else None,
+                ahead=known is None and (proof.proven is not None or first is not None),
             ),
         )
 

@@ -26,7 +26,7 @@ class LastSeen(NamedTuple):
 
 @dataclass
 class Judge:
-    """Judges backups and vaults. What it remembers ends with the daemon."""
+    """Judges backups and vaults. What it remembers ends with the daemon, and is dated by the boot time."""
 
     context: Context
     _unknown: dict[str, float] = field(default_factory=dict)
@@ -65,14 +65,14 @@ class Judge:
 
     def full_in(self, vault: str) -> float | None:
         """Seconds until nothing of a vault is free, at the pace of the last days; None where they tell of none."""
-        return full_in(self._space.get(vault, ()), self.context.env.clock.time())
+        return full_in(self._space.get(vault, ()), self.context.env.clock.boottime())
 
     def _vault_facts(self, vault: VaultDocument, stalls: Mapping[str, tuple[str, ...]]) -> VaultFacts:
         name = vault["name"]
         if vault["health"] is not None:
             self._seen[name] = LastSeen(vault["health"] == "DEGRADED", vault["free"], vault["size"])
             if vault["free"] is not None:
-                new = Sample(self.context.env.clock.time(), vault["free"])
+                new = Sample(self.context.env.clock.boottime(), vault["free"])
                 self._space[name] = sampled(self._space.get(name, ()), new)
         facts = replace(
             vault_facts(self.context, vault),
@@ -94,8 +94,8 @@ class Judge:
         if not holds:
             known.pop(key, None)
             return 0.0
-        now = self.context.env.clock.time()
-        return max(0.0, now - known.setdefault(key, now))
+        now = self.context.env.clock.boottime()  # which nobody sets
+        return now - known.setdefault(key, now)
 
 
 def journal_full(vault: VaultDocument) -> bool:

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 import zvault
 from zvault.api.runs import Result
 from zvault.api.vaults import VaultDocument
+from zvault.core.believed import believed
 from zvault.core.diagnosis.write_drift import Cause
 from zvault.core.replication.send_record import Fault
 from zvault.daemon.metrics.blockstore import blockstore_metrics
@@ -81,6 +82,7 @@ class Metrics(Collector):
             self.status.context.env.config.backup,
             self.status.runs.proofs,
             self.status.runs.counters.differing,
+            self.status.context.env.clock.time(),
         )
         yield from blockstore_metrics(self.vaults)
         yield from shared_metrics(self.status.runs.turns)
@@ -146,13 +148,22 @@ class Metrics(Collector):
             (
                 "last_success",
                 "zvault_backup_last_success_timestamp_seconds",
-                "When the last run without fault ended.",
+                "When the last run without fault ended. Missing where that is dated later than now.",
             ),
-            ("last_run", "zvault_backup_last_run_timestamp_seconds", "When the last ended run began."),
+            (
+                "last_run",
+                "zvault_backup_last_run_timestamp_seconds",
+                "When the last ended run began. Missing where that is dated later than now.",
+            ),
             ("next_run", "zvault_backup_next_run_timestamp_seconds", "When the next run is due."),
         )
         for key, metric, text in times:
-            yield _gauge(metric, text, ("backup",), [((name,), documents[name][key]) for name in backups])
+            dates = [documents[name][key] for name in backups]
+            if key != "next_run":  # one dated ahead would seem newer than each failure until its day
+                dates = [believed(date, now) for date in dates]
+            yield _gauge(
+                metric, text, ("backup",), [((name,), at) for name, at in zip(backups, dates, strict=True)]
+            )
         yield _gauge(
             "zvault_backup_running",
             "Whether a run is in progress.",

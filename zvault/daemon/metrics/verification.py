@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from zvault.config.schema import Backup
+from zvault.core.believed import believed
 from zvault.core.integrity.verification import LEVELS, Level, Proof
 
 LABELS = ("backup", "level")
@@ -16,11 +17,13 @@ def verify_metrics(
     backups: Mapping[str, Backup],
     proofs: Mapping[str, Mapping[Level, Proof]],
     differing: Mapping[tuple[str, str], int],
+    now: float,
 ) -> Iterator[Metric]:
     """When each level of each backup last passed, and how often it is to; missing where unknown or by hand only."""
     proven = GaugeMetricFamily(
         "zvault_verified_timestamp_seconds",
-        "When a level of a backup's verification last passed. Missing where it never did, or nobody knows.",
+        "When a level of a backup's verification last passed. Missing where it never did, or nobody knows, as where "
+        "that is dated later than now.",
         labels=LABELS,
     )
     wanted = GaugeMetricFamily(
@@ -34,8 +37,8 @@ def verify_metrics(
     for name, backup in backups.items():
         for level in LEVELS:
             proof = proofs.get(name, {}).get(level)
-            if proof is not None and proof.proven is not None:
-                proven.add_metric((name, level), proof.proven)
+            if proof is not None and (at := believed(proof.proven, now)) is not None:
+                proven.add_metric((name, level), at)
             if level != "guids" and (every := backup.interval(level)) is not None:
                 wanted.add_metric((name, level), every)
             failed.add_metric((name, level), differing.get((name, level), 0))

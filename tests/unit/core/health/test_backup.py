@@ -47,6 +47,12 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({"lag": 99 * DAY, "max_lag": None}, 0, ()),
     ({"lag": None, "success_age": 3 * HOUR + 1}, 0, ("late", "lag-unknown")),
     ({"lag": None}, 0, ("lag-unknown",)),
+    ({"lag": None, "at_least": 3 * HOUR}, 0, ("lag-unknown",)),
+    ({"lag": None, "at_least": 3 * HOUR + 1}, 0, ("late", "lag-unknown")),
+    ({"lag": None, "at_least": 9 * HOUR + 1, "ahead": ("tank/a",)}, 0, ("very-late", "lag-unknown")),
+    ({"lag": None, "at_least": 9 * HOUR + 1, "absent": ("tank/a",)}, 0, ("very-late", "lag-unknown")),
+    ({"lag": None, "at_least": 99 * DAY, "max_lag": None}, 0, ("lag-unknown",)),
+    ({"at_least": 9 * HOUR + 1}, 0, ()),
     ({"lag": None, "absent": ("tank/new",)}, 3 * HOUR - 1, ("lag-unknown",)),
     ({"lag": None, "absent": ("tank/new",)}, 3 * HOUR, ("lag-unknown-long", "lag-unknown")),
     ({"lag": None, "success_age": None, "ahead": ("tank/a",)}, 0, ("lag-unknown",)),
@@ -73,6 +79,14 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({"proofs": {"sample": ProofFacts(None, WEEK, since=WEEK)}}, 0, ()),
     ({"proofs": {"sample": ProofFacts(None, WEEK, since=2 * WEEK)}}, 0, ("never-proven",)),
     ({"proofs": None}, 0, ("proof-unknown",)),
+    ({"proofs": {"sample": ProofFacts(None, WEEK, ahead=True)}}, 0, ("proof-unknown",)),
+    ({"proofs": {"sample": ProofFacts(None, WEEK, since=2 * WEEK, ahead=True)}}, 0, ("proof-unknown",)),
+    (
+        {"proofs": {"sample": ProofFacts(None, WEEK, ahead=True)}},
+        3 * HOUR,
+        ("backup-unknown-long", "proof-unknown"),
+    ),
+    ({"proofs": {"sample": ProofFacts(None, None, ahead=True)}}, 0, ()),
     (ALONE, 0, ()),
     (ALONE | {"missed": True}, 0, ("overdue",)),
     (ALONE | {"snapshot_age": None}, 0, ("snapshots-unknown",)),
@@ -114,7 +128,7 @@ def test_a_failed_run_says_why_and_what_next():
 
 ages = st.none() | st.floats(0, 400 * DAY)
 proof_facts = st.builds(
-    ProofFacts, ages, st.none() | st.floats(60, 60 * DAY), st.booleans(), st.just(""), ages
+    ProofFacts, ages, st.none() | st.floats(60, 60 * DAY), st.booleans(), st.just(""), ages, st.booleans()
 )
 backup_facts = st.builds(
     BackupFacts,
@@ -133,6 +147,7 @@ backup_facts = st.builds(
     proofs_wanted=st.booleans(),
     held_back=st.integers(0, 3),
     conflicts=st.sampled_from([(), ("tank/a",)]),
+    at_least=ages,
 )
 
 BAD: dict[str, Any] = {
@@ -159,6 +174,9 @@ def test_ok_is_said_only_of_what_is_known_and_good(facts: BackupFacts, unknown_f
         and facts.due_for <= 900
         and (facts.proofs is not None or not facts.proofs_wanted)
         and not any(one.differs for one in (facts.proofs or {}).values())
+        and not any(
+            one.age is None and one.ahead and one.max_age is not None for one in (facts.proofs or {}).values()
+        )
     )
     assert good or verdict.level != "ok"
     assert verdict.word == "ok" if verdict.level == "ok" else verdict.word != "ok"
@@ -195,3 +213,13 @@ def test_findings_come_worst_first_and_say_why_and_what_next(facts: BackupFacts,
 
 def test_the_facts_are_plain():
     assert {one.name for one in fields(BackupFacts)} >= set(BAD)
+
+
+@given(backup_facts, st.floats(0, 99 * DAY))
+def test_what_is_known_of_one_dataset_counts_whatever_is_unknown_of_another(
+    facts: BackupFacts, unknown_for: float
+):
+    all_known = judge_backup(replace(facts, lag=facts.at_least), unknown_for)
+    some_known = judge_backup(replace(facts, lag=None), unknown_for)
+    late = {"late", "very-late"}
+    assert facts.at_least is None or late & set(all_known.keys) <= late & set(some_known.keys)

@@ -5,6 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zvault.core.believed import TOLERANCE
 from zvault.core.integrity.verification import (
     KEY_SPACE,
     LEAST_FILES,
@@ -133,6 +134,27 @@ def test_a_proof_that_fails_stays_as_old_as_it_was():
     assert parse_proof(f"proven={'9' * 5000} tried={'9' * 21} result=ok") == Proof(result="ok")
     assert aged(proof.proven, 100 + 3 * 86400.0 + 7200) == "last proven 3d 2h ago"
     assert aged(None, 0) == "never proven"
+
+
+def test_a_try_takes_the_place_of_dates_that_are_later_than_now():
+    ahead = Proof(proven=10**9, tried=10**9, result="ok", at=7, since=10**9)
+    assert ahead.after(500.0, "ok") == Proof(500, 500, "ok", 7, 500)
+    assert ahead.after(500.0, "nothing") == Proof(None, 500, "nothing", 7, 500)
+    little = Proof(proven=700, tried=700, result="ok", since=700)
+    assert little.after(500.0, "nothing") == Proof(700, 500, "nothing", 0, 700), "clocks differ by little"
+
+
+times = st.none() | st.integers(0, 2 * 10**9)
+
+
+@given(times, times, times, st.integers(0, 2 * 10**9), st.sampled_from(["ok", "differs", "nothing"]))
+def test_no_date_is_later_than_the_try_that_was_last(proven, tried, since, now, result):
+    after = Proof(proven, tried, "ok", 0, since).after(float(now), result)
+    assert after.tried == now
+    assert all(date <= now + TOLERANCE for date in (after.proven, after.since) if date is not None)
+    assert after.since is not None
+    if proven is not None and proven <= now:
+        assert after.proven == (now if result == "ok" else proven)
 
 
 def test_a_level_is_due_when_its_last_try_is_that_old():

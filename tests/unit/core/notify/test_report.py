@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -156,6 +157,19 @@ def test_what_it_says() -> None:
     assert text(report, VIENNA) == TEXT
     assert title(report) == TEXT.splitlines()[0]
     assert report.level == "critical"
+
+
+def test_what_is_dated_later_than_the_report_is_told_so_and_not_as_just_now() -> None:
+    backup = BackupReport(
+        "tank", "unknown", "unproven", Figures(), 0.0, None, (("sample", at(2036, 1, 1)), ("full", None))
+    )
+    vault = VaultReport("cold", "ok", "ok", None, None, 0, None, at(2026, 11, 23, 6, 20), 0)
+    said = text(made(backups=(backup,), vaults=(vault,)), VIENNA)
+    assert "sample at a time later than now" in said
+    assert said.count("at a time later than now") == 2
+    assert "0s ago" not in said
+    little = text(made(vaults=(replace(vault, scrubbed=at(2026, 11, 23, 6, 4)),)), VIENNA)
+    assert "0s ago" in little, "clocks differ by little"
 
 
 def test_what_a_vault_costs_is_told_where_anything_has_a_price() -> None:

@@ -66,6 +66,20 @@ def test_what_a_run_saw_unchanged_since_counts_whatever_the_snapshot_is_dated() 
     assert DatasetLag("tank/a", snap(4, creation=10**9), 0, unchanged=1e9).age(1000.0) is None
 
 
+def test_words_and_age_count_from_the_same_moment() -> None:
+    seen = DatasetLag("tank/a", snap(4, creation=10**9), 0, unchanged=900.0)
+    assert (seen.covered(1000.0), seen.age(1000.0)) == (900.0, 100.0)
+    assert "later than now" in basis(seen, UTC, 1000.0)
+    assert "nothing was written to the source until 1970-01-01 00:15" in basis(seen, UTC, 1000.0)
+    ahead = DatasetLag("tank/a", snap(4, creation=800), 0, unchanged=1e9)
+    assert (ahead.covered(1000.0), ahead.age(1000.0)) == (800.0, 200.0)
+    assert "until" not in basis(ahead, UTC, 1000.0)
+    neither = DatasetLag("tank/a", snap(4, creation=10**9), 0, unchanged=1e9)
+    assert neither.covered(1000.0) is None
+    assert "until" not in basis(neither, UTC, 1000.0)
+    assert DatasetLag("tank/a", None, 0, unchanged=900.0).covered(1000.0) is None
+
+
 @given(st.integers(0, 10**10), st.none() | st.integers(0, 10**10), st.integers(0, 10**10))
 def test_no_lag_is_below_zero_nor_less_than_a_believable_date_says(
     made: int, unchanged: int | None, now: int

@@ -60,6 +60,29 @@ def test_the_backup_of_what_was_renamed_stays_its_own_beside_a_restored_copy(cop
     assert (followed["tank/renamed"], followed[copy]) == (old, None)
 
 
+@pytest.mark.parametrize("selected", ["tank/renamed", "tank/copy"])
+def test_the_backup_is_that_of_what_had_it_first_whichever_of_both_is_selected(selected: str) -> None:
+    """Who selects the copy only has not given the history of the other to it."""
+    original = dataset("tank/renamed", 1, 2, 3)
+    source = tree(dataset("tank", 1), copied("tank/copy", original, 9), original)
+    vault = tree(dataset("cold/tank", 1), old := dataset("cold/tank/home", 1, 2, 3))
+    each = [(one, DatasetName(f"cold/{one.name}")) for one in source]
+    wanted = [pair for pair in each if pair[0].name in {"tank", selected}]
+    pairing = match(source, wanted, vault, left_out=[pair for pair in each if pair not in wanted])
+    followed = {pair.source.name: pair.vault for pair in (*pairing.pairs, *pairing.unselected)}
+    assert (followed["tank/renamed"], followed["tank/copy"]) == (old, None)
+
+
+def test_of_two_that_had_it_at_the_same_time_the_selected_one_has_the_backup() -> None:
+    one, other = dataset("tank/a", 1, 2), dataset("tank/b", 1, 2)
+    source, vault = tree(dataset("tank", 1), one, other), tree(old := dataset("cold/old", 1, 2))
+    for taken, left in ((one, other), (other, one)):
+        pairing = match(
+            source, [(taken, DatasetName("cold/x"))], vault, left_out=[(left, DatasetName("cold/y"))]
+        )
+        assert (pairing.pairs[0].vault, pairing.unselected[0].vault) == (old, None)
+
+
 def test_of_several_backups_the_one_that_goes_furthest_is_taken_all_the_same() -> None:
     original = dataset("tank/renamed", 1, 2, 3)
     vault = tree(

@@ -151,11 +151,12 @@ class Contents(RuleBasedStateMachine):
         wanted = [snap for snap, _ in self.source.snapshots if ours(snap)]
         guids = {snap.guid for snap, _ in self.vault.snapshots}
         lag = dataset_lag(wanted, guids, unchanged=self.until)
-        if lag.covered is None or lag.newest_on_vault is None:
+        covered = lag.covered(self.clock)
+        if covered is None or lag.newest_on_vault is None:
             return
-        then = [contents for at, contents in self.history if at <= lag.covered][-1]
+        then = [contents for at, contents in self.history if at <= covered][-1]
         assert dict(self.by_guid())[lag.newest_on_vault.guid] == then
-        assert lag.age(self.clock) == self.clock - lag.covered >= 0
+        assert lag.age(self.clock) == self.clock - covered >= 0
 
 
 TestContents = Contents.TestCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.unit.ops.ops_world import HOUR, START, context
+from tests.unit.ops.ops_world import HOUR, START, StoppedClock, context
 from zvault.api.vaults import VaultDocument
 from zvault.core.health.backup import BackupFacts
 from zvault.daemon.health.judge import Judge
@@ -45,6 +45,41 @@ def test_what_is_unknown_is_a_warning_after_a_day_without_a_break(tmp_path: Path
         levels.append(it.backup(facts, "tank to cold").level)
     assert levels == ["unknown", "unknown", "ok", "unknown", "unknown", "warning"]
     assert it.backup(unknown, "tank to ice").level == "unknown", "of another vault it is unknown since now"
+
+
+class SetClock(StoppedClock):
+    """One that is ``ahead`` by so many seconds, as far as it is told."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return self.at + self.ahead
+
+
+def test_for_how_long_something_is_unknown_or_full_is_no_matter_of_how_the_clock_is_set(tmp_path: Path):
+    it, _ = judge(tmp_path)
+    it.context.env.clock = clock = SetClock(START)
+    unknown = BackupFacts("b", "ok")
+    levels, backlogs = [], []
+    for hours, ahead in ((0, 0), (1, 10_000), (22, -10_000), (0.9, 0), (0.1, -10_000), (1, 0)):
+        clock.at += hours * HOUR
+        clock.ahead = ahead * HOUR
+        levels.append(it.backup(unknown, "tank to cold").level)
+        backlogs.append("backlog" in it.vault(full_journal(95), {}).keys)
+    assert levels == ["unknown", "unknown", "unknown", "unknown", "warning", "warning"]
+    assert backlogs == [False, True, True, True, True, True]
+
+
+def test_the_pace_at_which_a_vault_fills_is_no_matter_of_how_the_clock_is_set(tmp_path: Path):
+    it, _ = judge(tmp_path)
+    it.context.env.clock = clock = SetClock(START)
+    for hour, free in enumerate(range(200, 150, -1)):
+        clock.ahead = (0, 10_000, -10_000)[hour % 3] * HOUR
+        it.vault({**UP, "size": 1000, "free": free}, {})
+        clock.at += HOUR
+    left = it.full_in("cold")
+    assert left is not None
+    assert 149 * HOUR < left < 151 * HOUR
 
 
 def test_a_vault_that_is_down_is_as_it_was_seen_last(tmp_path: Path):
@@ -90,15 +125,17 @@ def test_a_scrub_that_never_comes_is_told_by_the_age_of_the_last(tmp_path: Path)
     assert keys == [(), ("scrub-overdue",)]
 
 
+def full_journal(used: int) -> VaultDocument:
+    store: Any = {"trouble": None, "journal_used": used, "journal_capacity": 100}
+    device: Any = {"name": "cold-0", "state": "up", "detail": "", "store": store}
+    return {**UP, "devices": [device]}
+
+
 def test_a_journal_that_stays_full_is_told_after_a_while(tmp_path: Path):
     it, clock = judge(tmp_path)
-    store: Any = {"trouble": None, "journal_used": 95, "journal_capacity": 100}
-    device: Any = {"name": "cold-0", "state": "up", "detail": "", "store": store}
-    full: VaultDocument = {**UP, "devices": [device]}
     keys = []
     for seconds in (0, 600, 1):
         clock.at += seconds
-        keys.append(it.vault(full, {}).keys)
+        keys.append(it.vault(full_journal(95), {}).keys)
     assert keys == [(), (), ("backlog",)]
-    store["journal_used"] = 50
-    assert it.vault(full, {}).keys == ()
+    assert it.vault(full_journal(50), {}).keys == ()

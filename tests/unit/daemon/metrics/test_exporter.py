@@ -167,6 +167,18 @@ def test_state_that_cannot_be_written_shows(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_state_writable") == {(): 0.0}
 
 
+def test_a_success_dated_later_than_now_hides_no_run_that_failed_since(metrics: Metrics) -> None:
+    """The alert compares them: it would be silent until that day comes."""
+    fill(metrics)
+    history: Any = metrics.status.history
+    history.runs["b", "ok"] |= {"started": NOW + 1e8, "ended": NOW + 1e8 + 10}
+    assert samples(metrics, "zvault_backup_last_run_timestamp_seconds") == {("b",): NOW - 100}
+    assert samples(metrics, "zvault_backup_last_success_timestamp_seconds") == {}
+    history.runs["b", None] = history.runs["b", "ok"]
+    assert samples(metrics, "zvault_backup_last_run_timestamp_seconds") == {}
+    assert samples(metrics, "zvault_backup_next_run_timestamp_seconds") == {("b",): NOW + 60}
+
+
 def test_lag_grows_with_the_clock_from_the_newest_snapshot_on_the_vault(metrics: Metrics) -> None:
     fill(metrics)
     assert samples(metrics, "zvault_backup_lag_seconds") == {("b", "tank/my data"): 3600.5}

@@ -1,0 +1,44 @@
+"""How the fields of a request are read: what is none of its kind is refused, and never taken for nothing given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zvault.core.errors import Refused
+from zvault.daemon.api.browse import look_request, path_of
+from zvault.daemon.api.restore_verify import files_request
+
+RESTORE = {"backup": "b", "dataset": "tank", "to": "/srv/back"}
+
+
+@pytest.mark.parametrize("path", [None, 0, 0.0, False, True, [], {}, ["a"], 7])
+def test_only_a_text_is_a_path(path: Any) -> None:
+    with pytest.raises(Refused):
+        look_request({"backup": "b", "path": path})
+    if path is not None:
+        with pytest.raises(Refused):
+            path_of({"path": path})
+
+
+def test_an_empty_path_is_the_root_of_a_dataset() -> None:
+    assert look_request({"backup": "b", "path": ""}).path == ""
+    assert look_request({"backup": "b", "path": "docs"}).path == "docs"
+    with pytest.raises(Refused):
+        look_request({"backup": "b"})
+
+
+def test_a_difference_without_a_path_is_that_of_the_dataset() -> None:
+    assert [path_of(body) for body in ({}, {"path": None}, {"path": ""}, {"path": "a"})] == ["", "", "", "a"]
+
+
+@pytest.mark.parametrize("files", [0, False, "", {}, "docs", {"docs": 1}, [1]])
+def test_only_an_array_of_paths_is_files(files: Any) -> None:
+    with pytest.raises(Refused):
+        files_request({**RESTORE, "files": files})
+
+
+def test_no_files_are_all_files() -> None:
+    for body in (RESTORE, {**RESTORE, "files": None}, {**RESTORE, "files": []}):
+        assert files_request(body).paths == ()
