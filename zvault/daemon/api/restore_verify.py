@@ -14,7 +14,7 @@ from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.restore import FilesPlanDocument, FoundDocument, MountedAnswer, RestorePlanDocument
 from zvault.daemon import journald
-from zvault.daemon.api.access import Malformed, json_object, moment_of, needed_text, text_of
+from zvault.daemon.api.access import LATEST, Malformed, json_object, moment_of, needed_text, text_of
 from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.api.streaming import Say, followed
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
@@ -105,9 +105,11 @@ def mount_request(body: Mapping[str, object]) -> MountRequest:
 
     seconds = body.get("seconds")
     if seconds is not None and (
-        isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0
+        isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LATEST
     ):
-        raise Malformed("'seconds' is no time", "it takes a number above 0", "")
+        raise Malformed(
+            "'seconds' is no time", "it takes a number above 0, of some thousand years at most", ""
+        )
     return MountRequest(
         needed_text(body, "backup"),
         text_of(body, "dataset"),

@@ -8,7 +8,7 @@ import pytest
 
 from zvault.core.errors import Refused
 from zvault.daemon.api.browse import look_request, path_of
-from zvault.daemon.api.restore_verify import files_request
+from zvault.daemon.api.restore_verify import files_request, mount_request
 
 RESTORE = {"backup": "b", "dataset": "tank", "to": "/srv/back"}
 
@@ -42,3 +42,11 @@ def test_only_an_array_of_paths_is_files(files: Any) -> None:
 def test_no_files_are_all_files() -> None:
     for body in (RESTORE, {**RESTORE, "files": None}, {**RESTORE, "files": []}):
         assert files_request(body).paths == ()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, True, "9", [], float("nan"), float("inf"), 10**400])
+def test_only_a_number_that_is_some_time_is_how_long_a_snapshot_stays_mounted(seconds: Any) -> None:
+    body = {"backup": "b", "folder": "/mnt"}
+    with pytest.raises(Refused):
+        mount_request({**body, "seconds": seconds})
+    assert mount_request({**body, "seconds": 9}).seconds == 9.0
