@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.examples import cases
-from tests.unit.zfs.event_world import PLACES, FakeFeed, FakePool, FakeTools
+from tests.unit.zfs.event_pool import PLACES, FakePool
+from tests.unit.zfs.event_world import FakeFeed, FakeTools
 from zvault.core.errors import NotFound
 from zvault.core.model import Dataset, Tree
 from zvault.zfs.client import Zfs

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.zfs.event_world import FakePool, FakeRing
+from tests.unit.zfs.event_pool import FakePool
+from tests.unit.zfs.event_world import FakeRing
 from zvault.zfs.pool.change_child import END, Room, tell
 from zvault.zfs.pool.change_reader import (
     HISTORY,
