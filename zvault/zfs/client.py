@@ -18,7 +18,7 @@ from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.changes import Changes
 from zvault.zfs.gate.resume_token import BadToken, decode
 from zvault.zfs.host import Host, LocalHost, SshHost
-from zvault.zfs.list_command import LIST_DEADLINE, NAMES_IN_ARGV, SUSPENDED, ListCommand, list_failure
+from zvault.zfs.list_command import LIST_DEADLINE, SUSPENDED, ListCommand, batched, list_failure
 from zvault.zfs.lzc import Lzc
 from zvault.zfs.pool.pool import suspended
 from zvault.zfs.remote import Remote
@@ -64,8 +64,7 @@ class Zfs:
     async def used(self, names: Sequence[str]) -> dict[str, int]:
         """The bytes that each dataset of these uses with all below it; those that are gone are left out."""
         found: dict[str, int] = {}
-        for start in range(0, len(names), NAMES_IN_ARGV):
-            some = names[start : start + NAMES_IN_ARGV]
+        for some in batched(names):
             lines = await self._lister.lines(some, "-d0", "filesystem,volume", ("name", "used"), set())
             with understood("the listing of what datasets use"):
                 found |= {name: parse.number(used) for name, used in (line.split("\t") for line in lines)}
@@ -87,8 +86,7 @@ class Zfs:
     async def holds(self, snapshots: Sequence[str]) -> dict[str, set[str]]:
         """The hold tags of each snapshot named that has any. Raises ToolFailed where they cannot be told."""
         held: dict[str, set[str]] = defaultdict(set)
-        for start in range(0, len(snapshots), NAMES_IN_ARGV):
-            names = snapshots[start : start + NAMES_IN_ARGV]
+        for names in batched(snapshots):
             result = await self.host.run(["zfs", "holds", "-H", *names], deadline=LIST_DEADLINE, check=False)
             _refuse_unknown(result, "the holds of snapshots cannot be told")
             for line in result.stdout.splitlines():
@@ -145,8 +143,7 @@ class Zfs:
         Raises ToolFailed where they cannot be told.
         """
         found: dict[str, list[DatasetName]] = {}
-        for start in range(0, len(snapshots), NAMES_IN_ARGV):
-            names = snapshots[start : start + NAMES_IN_ARGV]
+        for names in batched(snapshots):
             result = await self.host.run(
                 ["zfs", "list", "-Hp", "-t", "snapshot", "-o", "name,clones", *names],
                 deadline=LIST_DEADLINE,

@@ -138,8 +138,8 @@ class KnownDatasets:
             ((who, stamp),) = parse.stamps([line]).values()
             ((known_who, known_stamp),) = parse.stamps([known.line]).values()
             snapshots = frozenset(short[1:] for short in what if short != BOOKMARKS)
-            # A stamp that moved tells of a change of which no event was read yet.
-            # Where more is asked for than there was, a listing of all is shorter.
+            # Where more is asked for than there was, a listing of all is shorter. A stamp that moved, though no event
+            # names a snapshot, tells of a change of which none was read yet.
             few = len(snapshots) <= max(FEW_NAMES, len(known.dataset.snapshots))
             if few and who == known_who and (stamp == known_stamp or snapshots):
                 had = DatasetPoints(known.dataset.snapshots, known.dataset.bookmarks)

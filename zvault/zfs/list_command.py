@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from operator import ne
 
@@ -96,8 +96,7 @@ class ListCommand:
         """
         lines, missing = list[str](), set[str]()
         asked = asked_of(parts)
-        for start in range(0, len(asked), NAMES_IN_ARGV):
-            some = asked[start : start + NAMES_IN_ARGV]
+        for some in batched(asked):
             lines += await self.lines(some, "-d0", "snapshot", parse.POINT_COLUMNS, missing)
         made, unknown = parse.dated(lines)
         now = parse.points(lines, made | await self.created(unknown))
@@ -112,8 +111,7 @@ class ListCommand:
     ) -> dict[str, DatasetPoints]:
         """These with the bookmarks that the datasets have now."""
         lines, names = list[str](), list(of_each)
-        for start in range(0, len(names), NAMES_IN_ARGV):
-            some = names[start : start + NAMES_IN_ARGV]
+        for some in batched(names):
             lines += await self.lines(some, "-d1", "bookmark", parse.POINT_COLUMNS, gone)
         made, unknown = parse.dated([*snapshot_lines(of_each), *lines])
         marks = parse.points(lines, made | await self.created([name for name in unknown if "#" in name]))
@@ -125,8 +123,7 @@ class ListCommand:
     async def created(self, points: Sequence[str]) -> dict[str, int]:
         """When snapshots and bookmarks were made, by name; one that is gone by now is left out."""
         made: dict[str, int] = {}
-        for start in range(0, len(points), NAMES_IN_ARGV):
-            names = points[start : start + NAMES_IN_ARGV]
+        for names in batched(points):
             result = await self.host.run(
                 ["zfs", "list", "-Hp", "-t", "snapshot,bookmark", "-o", "name,creation", *names],
                 deadline=LIST_DEADLINE,
@@ -142,8 +139,7 @@ class ListCommand:
     async def gone(self, names: Sequence[str]) -> set[str]:
         """Which of these datasets do not exist any more: one that once had snapshots and has none now is asked."""
         gone: set[str] = set()
-        for start in range(0, len(names), NAMES_IN_ARGV):
-            some = names[start : start + NAMES_IN_ARGV]
+        for some in batched(names):
             await self.lines(some, "-d0", "filesystem,volume", ("name",), gone)
         return gone
 
@@ -163,6 +159,11 @@ class ListCommand:
                 raise list_failure(where[0], result)
             gone |= parse.gone(result.stderr)
         return parse.own_properties(lines_of(result, where[0]))
+
+
+def batched(names: Sequence[str], most: int = NAMES_IN_ARGV) -> Iterator[Sequence[str]]:
+    """The names in lists of so many: by default of as many snapshots as one command is given."""
+    return (names[start : start + most] for start in range(0, len(names), most))
 
 
 def lines_of(result: Result, name: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import cast
 
@@ -15,7 +15,7 @@ from zvault.core.names import DatasetName
 from zvault.zfs import parse
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.known_datasets import Compared, KnownDatasets, Listed
-from zvault.zfs.list_command import ListCommand
+from zvault.zfs.list_command import ListCommand, batched
 from zvault.zfs.listing_cache import FEW, Cache, DatasetPoints
 from zvault.zfs.parse import ListedDataset
 from zvault.zfs.partly_known import PartlyKnown
@@ -216,8 +216,3 @@ class TreeListing:
             seen = [name for name in (*stale, *parts) if name not in moved]
             self.cache.keep(seen, stamps, listed, began)
         return compared, kept | listed, moved
-
-
-def batched(names: Sequence[str], most: int) -> Iterator[Sequence[str]]:
-    """The names in lists of so many."""
-    return (names[start : start + most] for start in range(0, len(names), most))

@@ -36,6 +36,7 @@ GATHERED = 0.1
 the kernel keeps 512 if it is told nothing else."""
 
 ROOM = "/sys/module/zfs/parameters/zfs_zevent_len_max"
+BOOT = "/proc/sys/kernel/random/boot_id"
 SNAPSHOTS_TOO = "/sys/module/zfs/parameters/zfs_snapshot_history_enabled"
 
 NONBLOCK = 1
@@ -141,38 +142,44 @@ def _library() -> ctypes.CDLL:
 class Room:
     """How many events the kernel keeps: more while zvaultd is there, if many datasets are followed.
 
-    What it was before is written to ``note`` first, so that also who comes after one that was killed puts it back.
+    What it was before, and what is written in its place, is in ``note`` first, so that also who comes after one that
+    was killed puts it back. After a boot the note counts for nothing: the same number may be the administrator's then.
     """
 
-    def __init__(self, note: str, path: str = ROOM, memory: int | None = None) -> None:
+    def __init__(self, note: str, path: str = ROOM, memory: int | None = None, boot: str = BOOT) -> None:
         self._note = note
         self._path = path
         self._memory = memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._before: int | None = None
-        self._ours = 0
+        self._ours: list[int] = []
+        self._fits = 0
+        self._boot = ""
         with contextlib.suppress(OSError, ValueError):
-            before, ours = (int(word) for word in _read(note).split())
-            if ours == int(_read(path)):
+            self._boot = _read(boot).strip()
+            noted, *numbers = _read(note).split()
+            before, *ours = map(int, numbers)
+            if noted == self._boot and int(_read(path)) in ours:
                 self._before, self._ours = before, ours
 
     def fit(self, datasets: int) -> None:
         """Have it keep enough for so many. Where that may not be said, some may be dropped, which is noticed."""
         wanted = room_for(datasets, self._memory)
-        if wanted <= self._ours:
+        if wanted <= self._fits:
             return
-        self._ours = wanted
+        self._fits = wanted
         with contextlib.suppress(OSError, ValueError):
             now = int(_read(self._path))
             if now < wanted:
-                before = now if self._before is None else self._before
-                _write(self._note, f"{before} {wanted}")
+                if now not in self._ours:
+                    self._before, self._ours = now, []
+                self._ours.append(wanted)
+                _write(self._note, " ".join(map(str, (self._boot, self._before, *self._ours))))
                 _write(self._path, str(wanted))
-                self._before = before
 
     def put_back(self) -> None:
         """As it was, unless somebody else changed it meanwhile."""
         with contextlib.suppress(OSError, ValueError):
-            if self._before is not None and int(_read(self._path)) == self._ours:
+            if self._before is not None and int(_read(self._path)) in self._ours:
                 _write(self._path, str(self._before))
             os.unlink(self._note)  # noqa: PTH108 - importing pathlib takes a megabyte
 

@@ -197,9 +197,33 @@ def test_who_comes_after_one_that_was_killed_puts_back_what_that_one_changed(tmp
     assert not Path(note).exists()
 
 
+def test_what_one_noted_before_the_host_booted_is_the_administrators_now(tmp_path: Path) -> None:
+    """Set to the very number that zvaultd had set, in modprobe.d."""
+    parameter, note, boot = (tmp_path / name for name in ("zfs_zevent_len_max", "note", "boot"))
+    parameter.write_text("512\n")
+    boot.write_text("first\n")
+    Room(str(note), str(parameter), 16 * GIB, str(boot)).fit(1000)
+    assert parameter.read_text() == "4096"
+    boot.write_text("second\n")
+    Room(str(note), str(parameter), 16 * GIB, str(boot)).put_back()
+    assert parameter.read_text() == "4096"
+
+
+def test_one_that_was_killed_between_its_note_and_the_parameter_is_put_back(tmp_path: Path) -> None:
+    parameter, note = tmp_path / "zfs_zevent_len_max", str(tmp_path / "note")
+    parameter.write_text("512\n")
+    room = Room(note, str(parameter), 16 * GIB)
+    room.fit(1000)
+    room.fit(3000)
+    parameter.write_text("4096")  # what it was when the second was noted already
+    Room(note, str(parameter), 16 * GIB).put_back()
+    assert parameter.read_text() == "512"
+
+
 def test_what_one_noted_before_openzfs_was_loaded_anew_counts_for_nothing(tmp_path: Path) -> None:
     parameter, note = tmp_path / "zfs_zevent_len_max", tmp_path / "note"
-    for text in ("700 4096", "", "nonsense"):
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for text in (f"{boot} 700 4096", f"{boot} x 512", f"{boot}", "", "nonsense"):
         parameter.write_text("512\n")
         note.write_text(text)
         room = Room(str(note), str(parameter), 16 * GIB)
