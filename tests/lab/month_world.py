@@ -5,7 +5,6 @@ What should be is worked out in ``month_oracle``, from the documentation; what i
 
 from __future__ import annotations
 
-import calendar
 import os
 import time
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import quick_tick
 import world
 from crash_world import DROP_IN, api
 from month_oracle import HOUR, Calendar, pruned, told
-from world import DISK, World, ctl, eventually, sh
+from world import DISK, World, ctl, eventually, named_at, sh
 
 QUARTERS = Calendar("*/15 * * * *", minutes=(0, 15, 30, 45))
 HOURS = Calendar("hourly", minutes=(0,))
@@ -298,8 +297,4 @@ def moments(dataset: str, prefix: str) -> list[int]:
     """When the snapshots of a backup were made that a dataset has, by their names, oldest first."""
     listed = sh("zfs", "list", "-Hp", "-t", "snapshot", "-o", "name", "-s", "createtxg", "-d", "1", dataset)
     names = (line.partition("@")[2] for line in listed.splitlines())
-    return [
-        calendar.timegm(time.strptime(name.removeprefix(f"{prefix}_"), "%Y-%m-%dT%H:%M:%SZ"))
-        for name in names
-        if name.startswith(f"{prefix}_")
-    ]
+    return [named_at(name) for name in names if name.startswith(f"{prefix}_")]

@@ -27,6 +27,7 @@ from world import (
     destroy_held,
     eventually,
     get,
+    named_at,
     ok,
     release_all,
     sh,
@@ -368,7 +369,7 @@ def test_many_datasets_are_one_series_and_come_page_by_page(tank):
     lag = series("zvault_backup_lag_seconds")
     print(late, lags, lag)
     assert set(lag) == {"*"}
-    assert late <= lag["*"] <= time.time() - int(get(f"tank/late@{first}", "creation"))
+    assert late <= lag["*"] <= time.time() - named_at(first)
     assert series("zvault_backup_pending_snapshots") == {"*": 1}
     assert set(series("zvault_base_age_seconds")) == {"*"}
 

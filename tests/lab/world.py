@@ -5,6 +5,7 @@ Everything is the real thing in the guest; these are only short words for it.
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import hashlib
 import json
@@ -87,6 +88,14 @@ def destroy_held(dataset: str) -> None:
 def get(name: str, prop: str) -> str:
     """One exact property of a dataset or snapshot."""
     return sh("zfs", "get", "-Hpo", "value", prop, name).strip()
+
+
+def named_at(snapname: str) -> int:
+    """When a snapshot was made by its name, in seconds since the epoch: the moment before it, so never too late.
+
+    What zvault counts an age from. The kernel's ``creation`` is later, by as much as the machine is slow.
+    """
+    return calendar.timegm(time.strptime(snapname.rpartition("_")[2], "%Y-%m-%dT%H:%M:%SZ"))
 
 
 def make_tank(size: str) -> None:
