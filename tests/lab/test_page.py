@@ -38,9 +38,16 @@ HOME, IN_VAULT = "/dataset?backup=tank&name=tank/home", "cold/lab/tank/home"
 CHOSEN = 'every = "1d"\nmax_lag = "2d"\nlimit = "{}"'
 
 
+class Patient(World):
+    """A vault whose device may stand still for as long as a test takes: else it would be given up, and repaired."""
+
+    def config_text(self) -> str:
+        return super().config_text().replace('timeout = "20s"', 'timeout = "200s"')
+
+
 @pytest.fixture(scope="module")
 def tank() -> Iterator[World]:
-    it = World(vault_extra='create = true\nup = "always"', backup_extra=CHOSEN.format("512K"))
+    it = Patient(vault_extra='create = true\nup = "always"', backup_extra=CHOSEN.format("512K"))
     it.clean()
     it.source()
     it.start()
