@@ -6,6 +6,7 @@ import ctypes
 import os
 import random
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -149,8 +150,7 @@ def test_a_killed_server_has_lost_nothing_that_it_answered(bucket: Bucket, mode:
         disk.start()
         with Direct(disk.device) as device:
             same(device, wrote)
-            # With the connection gone too: the kernel waits long for an answer that was on its way.
-            killer = threading.Timer(1.5 + chance.random(), disk.kill)
+            killer = threading.Thread(target=kill_amid, args=(disk, wrote, 1.5 + chance.random()))
             killer.start()
             unanswered = write_until_it_fails(device, chance, wrote)
         killer.join()
@@ -162,6 +162,17 @@ def test_a_killed_server_has_lost_nothing_that_it_answered(bucket: Bucket, mode:
     with Direct(disk.device) as device:
         same(device, wrote)
     disk.stop()
+
+
+def kill_amid(disk: Disk, wrote: dict[int, int], seconds: float) -> None:
+    """Kill the server after some time, and not before it has answered some hundred blocks more."""
+    before = len(wrote)
+    time.sleep(seconds)
+    try:
+        eventually("answers", lambda: len(wrote) > before + 400, every=0.05)
+    finally:
+        # With the connection gone too: the kernel waits long for an answer that was on its way.
+        disk.kill()
 
 
 def same(device: Direct, wrote: dict[int, int]) -> None:
@@ -196,8 +207,9 @@ def test_churn_is_collected_and_costs_few_requests(bucket: Bucket) -> None:
     os.environ |= {"AWS_ACCESS_KEY_ID": bucket.s3.access_key, "AWS_SECRET_ACCESS_KEY": bucket.s3.secret_key}
     counted = MeteredStore(S3Store(S3Settings(BUCKET, bucket.s3.endpoint, region="default")))
     create(counted, "churn", 8 << 30)
+    # Idle is who is done with writing, and not who waits for the bucket: each checkpoint costs requests.
     options = Options(
-        FOLDER / "churn-journal", journal_size=64 * MIB, checkpoint_segments=8, idle=0.5, collect_rate=1e9
+        FOLDER / "churn-journal", journal_size=64 * MIB, checkpoint_segments=8, idle=15.0, collect_rate=1e9
     )
     engine = attach(counted, "churn", options, "test")
     chance, piece = random.Random(7), 64 * 1024

@@ -62,4 +62,4 @@ def test_a_vault_on_coded_data_and_what_fit_says_of_what_is_below(world: Coded):
         assert snapshot_hashes(f"cold/lab/tank/{name}@{newest}") == tree_hashes(Path("/tank", name))
     assert "No known data errors" in scrubbed()
     ok("vault", "down", "cold")
-    eventually(left, lambda: left() == {}, seconds=20)
+    eventually(left, lambda: left() == {})

@@ -52,9 +52,7 @@ def test_what_bounds_a_vault_is_found(it: Sick):
     put(FAST)
     it.begin()
     settle()
-    page = ok("doctor", "cold", "--seconds", "2").out
-    print(page)
-    assert "bound by: limit" in page
+    eventually("it is bound by its limit", limit_is_told)
 
     put(SMALL)
     it.limited("10G")
@@ -83,6 +81,13 @@ def test_what_bounds_a_vault_is_found(it: Sick):
     verdict = bound("nothing", 1)["verdict"]
     assert "its last run, of backup tank, moved" in verdict["sentence"]
     world.nothing_left()
+
+
+def limit_is_told() -> bool:
+    """Whether the doctor says so in words: two seconds of a busy machine may show another bound."""
+    page = ok("doctor", "cold", "--seconds", "2").out
+    print(page)
+    return "bound by: limit" in page
 
 
 SOURCE_RATE = Path("/run/source.rate")
@@ -226,9 +231,7 @@ def test_a_pool_that_is_suspended(it: Sick):
     sh("systemctl", "mask", "--runtime", unit)  # so that zvault does not repair it at once
     try:
         sh("systemctl", "kill", "-s", "KILL", unit)
-        found = eventually(
-            "the verdict", lambda: suspended(ctl("doctor", "cold", "--seconds", "1")), seconds=120
-        )
+        found = eventually("the verdict", lambda: suspended(ctl("doctor", "cold", "--seconds", "1")))
         print(found.out)
         assert found.code == 1
         assert "'zpool clear cold' resumes I/O" in found.out
@@ -288,7 +291,7 @@ REQUEST, SYNC, DRIFT = (
 
 
 def test_writes_that_drift_are_told_of_once(it: Sick):
-    it.source(350)
+    it.source()
     it.own_profile("wide", PROFILE)
     it.start()
     # Under way for longer than the looks take that see it, however fast the machine is.
@@ -304,14 +307,14 @@ def test_writes_that_drift_are_told_of_once(it: Sick):
     assert status()["daemon"]["warnings"] == []
 
     put({MERGE: 128 << 10})  # as somebody does who tunes for another pool
-    eventually("it is told", lambda: metrics()[DRIFT] == 1)
-    assert metrics()[REQUEST] < 1 << 20
+    told = eventually("it is told", lambda: (m := metrics())[DRIFT] == 1 and m)
+    assert told[REQUEST] < 1 << 20
     (warning,) = [one for one in status()["daemon"]["warnings"] if "zvaultctl doctor" in one]
     assert "although up to 4M may be merged" in warning
     assert journal("PRIORITY=4", f"RUN={run}").count("may be merged") == 1
     it.over()
     assert metrics()[DRIFT] == 1
-    eventually("nothing goes in any more", lambda: REQUEST not in metrics(), seconds=20)
+    eventually("nothing goes in any more", lambda: REQUEST not in metrics())
     (ended,) = json.loads(ok("history", "-j").out)["runs"]
     assert ended["warning"] == warning
     assert warning in ok("doctor", "-j", "cold", "--seconds", "1").json()["verdict"]["why"]

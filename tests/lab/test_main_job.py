@@ -134,7 +134,7 @@ def test_three_backups_then_restore(tank):
 
 
 def test_inhibitor_during_a_run_and_none_after(tank):
-    tank.backup_extra = 'limit = "2M"'  # it lasts for as long as all of this takes
+    tank.backup_extra = 'limit = "256K"'  # it lasts until all of this was seen, and then it may go
     tank.start()
     assert world.inhibitors() == ""
     running = subprocess.Popen(
@@ -148,6 +148,10 @@ def test_inhibitor_during_a_run_and_none_after(tank):
     )
     assert refused.returncode != 0
     assert world.metrics()['zvault_inhibitor_held{vault="cold"}'] == 1
+    assert running.poll() is None, "it was not over when it was looked at"
+    tank.backup_extra = 'limit = "50M"'
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
     out, _ = running.communicate(timeout=300)
     assert running.returncode == 0, out
     assert world.metrics()['zvault_inhibitor_held{vault="cold"}'] == 0

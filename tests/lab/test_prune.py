@@ -171,10 +171,16 @@ def test_nothing_younger_than_min_age_goes_whoever_asks(tank):
     assert len(snapshots(VAULTED)) <= 2
 
 
+def week_of(minutes: float) -> tuple[int, int]:
+    """The year and week of so many minutes from now."""
+    return (datetime.now(UTC) + timedelta(minutes=minutes)).isocalendar()[:2]
+
+
 def test_what_is_held_on_the_vault_survives_zfs_destroy_and_pruning_goes_on_as_the_rules_say(tank):
     """Six weeks of snapshots, of which two weeks are kept, and the last two."""
     tank.backup_extra = 'prune_limit = "100%"'
     tank.keep = "{ vault = { last = 2, weekly = 3 } }"
+    eventually("a week that goes on for some minutes", lambda: week_of(0) == week_of(5), seconds=400)
     now = datetime.now(UTC)
     weeks = [f"zvault_{now - timedelta(weeks=away):%Y-%m-%dT%H:%M:%SZ}" for away in range(6, 0, -1)]
     for snapname in weeks:

@@ -107,8 +107,14 @@ def test_what_somebody_wants_so_is_not_repaired(stage: Stage):
 
 @pytest.mark.parametrize(("storage", "fault", "operation", "outage"), CASES)
 def test_storage_that_vanishes(stage: Stage, storage: str, fault: str, operation: str, outage: float):
-    it = stage.vault(storage).storage
+    vault = stage.vault(storage)
+    it = vault.storage
     stage.spoilt = True
+    if operation == "receive":
+        # Else the stream could be over before the storage is away: so it lasts for some twenty seconds.
+        vault.backup_extra = f'retry_wait = "1s"\nlimit = "{48 * it.noise}K"'
+        vault.configure()
+        sh("systemctl", "reload", "zvaultd")
     if operation != "receive" and not world.snapshots("tank/home"):
         ok("run", "tank")
     pid = main_pid()

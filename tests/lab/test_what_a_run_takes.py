@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import time
@@ -76,6 +77,9 @@ def test_only_what_was_written_to_is_taken_also_if_that_is_not_on_disk_yet(skipp
     assert taken() == {"tank/a"}
     with Path("/dev/zvol/tank/vol").open("r+b") as volume:
         volume.write(str(time.monotonic_ns()).encode())
+        # To be in the volume at all: where udev has the device open too, closing it leaves that in the device's cache.
+        volume.flush()
+        os.fsync(volume.fileno())
     assert taken() == {"tank/vol"}
 
 

@@ -244,8 +244,10 @@ class Stage:
         return self._vault
 
     def cluster(self) -> ceph.Cluster:
-        """The cluster, from when it is first needed."""
-        return self.request.getfixturevalue("cluster")
+        """The cluster, from when it is first needed; what is on it goes before it."""
+        found = self.request.getfixturevalue("cluster")
+        self.request.node.addfinalizer(self.clear)
+        return found
 
     def clear(self) -> None:
         """Take it down."""
