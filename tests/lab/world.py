@@ -396,6 +396,6 @@ def left() -> dict[str, object]:
     return {kind: things for kind, things in found.items() if things}
 
 
-def nothing_left(*, seconds: float = 20) -> None:
+def nothing_left(*, seconds: float = 120) -> None:
     """The vault is down and no trace of its use remains on the host; logind hears a little later of a lock's end."""
     eventually(lambda: f"nothing is left of the vault: {left()}", lambda: not left(), seconds=seconds)
