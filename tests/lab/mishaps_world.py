@@ -35,8 +35,9 @@ SLOW, FAST = "1M", "1G"
 
 @pytest.fixture(name="tank")
 def tank_for_test() -> Iterator[Pair]:
-    # What went wrong shall be seen, not what went well later; and a big change takes half a minute.
-    it = Pair(backup_extra=f'retries = 0\nlimit = "{SLOW}"')
+    # What went wrong shall be seen, not what went well later; and a big change takes half a minute. Where the clock is
+    # set back a verification would be due, and be one more run.
+    it = Pair(backup_extra=f'retries = 0\nlimit = "{SLOW}"\nverify = {{ every = "off" }}')
     it.clean()
     it.source()
     yield it
