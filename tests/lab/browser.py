@@ -16,6 +16,8 @@ ARGUMENTS = (
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
 )
+PATIENCE_S = 240
+"""Seconds that a script may take in a page; 30 by themselves are too few on a busy machine."""
 
 
 class Browser:
@@ -33,13 +35,14 @@ class Browser:
         prefs = {"profile.managed_default_content_settings.javascript": 1 if scripts else 2}
         options = {"args": list(ARGUMENTS), "prefs": prefs}
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        wanted |= {"timeouts": {"script": 1000 * PATIENCE_S}}
         made = self._post("/session", {"capabilities": {"alwaysMatch": wanted}})
         self._base += f"/session/{made['sessionId']}"
 
     def _post(self, path: str, document: dict[str, Any]) -> Any:
         headers = {"Content-Type": "application/json"}
         asked = urllib.request.Request(self._base + path, json.dumps(document).encode(), headers)
-        with urllib.request.urlopen(asked, timeout=120) as answer:
+        with urllib.request.urlopen(asked, timeout=PATIENCE_S + 60) as answer:
             return json.loads(answer.read())["value"]
 
     def open(self, url: str) -> None:

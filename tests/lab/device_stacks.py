@@ -95,6 +95,11 @@ def stack_of(
     return Stack(vault, devices, settings, HostRunner(), PATHS, LeaseStore(LEASES), create=True)
 
 
+def patient_stack_of(*specs: str, **more: Any) -> Stack:
+    """One whose devices wait for their servers for longer than a busy machine may stand still."""
+    return stack_of(*specs, **({"timeout": "30s"} | more))
+
+
 def file_spec(path: Path, extra: str = "") -> str:
     return f"nbdkit:file {shlex.quote(str(path))} {extra}".strip()
 

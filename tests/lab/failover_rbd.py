@@ -124,12 +124,13 @@ def go_on(storage: Storage, host: str) -> None:
 
 def connect_in_bad_order(storage: Storage, host: str) -> None:
     """Its packets come and go. At first its pool cannot be given up, since nbdkit is away; and once it is, somebody has
-    its mapping open for a while, as udev has until its reads fail.
+    its mapping open until that was told, as udev has until its reads fail.
     """
     since = on(host, "date '+%F %T'").strip()
     until = f"until journalctl -u zvaultd -S '{since}' | grep -q '%s'; do sleep 1; done"
     nbdkit = f"{until % 'cannot be given up: nbdkit'}; mv /usr/bin/nbdkit.away /usr/bin/nbdkit"
-    reader = f"exec 3</dev/rbd0; {until % 'is exported here'}; sleep 15"
+    later = f"journalctl -u zvaultd -S '{since}' | sed '1,/is exported here/d'"
+    reader = f"exec 3</dev/rbd0; until {later} | grep -q 'stays mapped: a pool has it'; do sleep 1; done"
     on(
         host,
         "mv /usr/bin/nbdkit /usr/bin/nbdkit.away;"

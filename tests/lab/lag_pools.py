@@ -24,19 +24,19 @@ TOLERANCE = 2.0
 """Seconds by which two readings of one lag may differ: snapshots are named for the second."""
 
 Reader = dict[str, list[tuple[str, int]]]
-"""By dataset its snapshots' GUIDs, and when each was made; oldest first."""
+"""By dataset its snapshots' GUIDs, and when each was made by its name; oldest first."""
 
 
 def read(root: str) -> Reader:
     """The snapshots below a dataset that have a name of zvault's, in the order in which the pool got them."""
-    kinds, columns = "filesystem,snapshot", "name,guid,creation"
+    kinds, columns = "filesystem,snapshot", "name,guid"
     listed = sh("zfs", "list", "-Hpr", "-t", kinds, "-o", columns, "-s", "createtxg", root, check=False)
     found: Reader = {}
-    for name, guid, creation in (line.split("\t") for line in listed.splitlines()):
+    for name, guid in (line.split("\t") for line in listed.splitlines()):
         dataset, at, snapname = name.partition("@")
         mine = found.setdefault(dataset, [])
         if at and snapname.startswith("zvault_"):
-            mine.append((guid, int(creation)))
+            mine.append((guid, world.named_at(snapname)))
     return found
 
 

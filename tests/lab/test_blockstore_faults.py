@@ -95,7 +95,9 @@ def trouble(disk: Disk) -> str:
 
 def errors(disk: Disk) -> int:
     """Requests that the store has refused so far."""
-    return sum(one["errors"] for one in disk.status()["requests"].values())
+    # None are told while it cannot say how its device fares.
+    requests = eventually("what it has asked", lambda: disk.status().get("requests"))
+    return sum(one["errors"] for one in requests.values())
 
 
 def write_and_flush(device: Direct) -> None:

@@ -25,7 +25,8 @@ def tank():
     found.clean()
     found.source()
     noise(Path("/tank/big/more"), 70)
-    found.delay = "filter=rate rate=80M"
+    # So slow that it takes 20 s, and that no machine sends slower: then the buffer would not be full.
+    found.delay = "filter=rate rate=40M"
     found.vault_extra = 'create = true\nprofile = "tight"'
     folder = Path("/etc/zvault/profiles")
     folder.mkdir(parents=True)

@@ -5,7 +5,7 @@ import importlib.util
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +14,7 @@ import pytest
 LAB = {"where": "host"}
 RUN = Path(__file__).parent / "run"
 CPUS = sorted(os.sched_getaffinity(0), reverse=True)
+PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,14 @@ def run() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+def comes(look: Callable[[], bool]) -> None:
+    """Wait for what has to come at last."""
+    end = time.monotonic() + PATIENCE_S
+    while not look():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 class Places:
@@ -67,14 +76,13 @@ def test_who_waits_says_for_whom_and_goes_on(places: Places, capfd: pytest.Captu
     found: list[int] = []
     waiting = threading.Thread(target=lambda: found.append(places.take("one more")))
     waiting.start()
-    time.sleep(places.run.TELL_AFTER_S + 1)
+    said: list[str] = []
+    comes(lambda: said.append(capfd.readouterr().err) or "waiting for a CPU" in "".join(said))
+    assert "guest 0" in "".join(said)
     assert not found
     places.give(0)
-    waiting.join(10)
+    waiting.join(PATIENCE_S)
     assert found == [CPUS[0]]
-    said = capfd.readouterr().err
-    assert "waiting for a CPU" in said
-    assert "guest 0" in said
 
 
 def test_one_that_measures_is_not_kept_waiting_by_those_that_come_after(places: Places) -> None:
@@ -83,7 +91,8 @@ def test_one_that_measures_is_not_kept_waiting_by_those_that_come_after(places: 
     alone: list[int] = []
     waiting = threading.Thread(target=lambda: alone.append(places.take("it measures", alone=True)))
     waiting.start()
-    time.sleep(0.5)
+    said = places.folder / f"cpu-{CPUS[0]}-alone.lock"
+    comes(lambda: said.exists() and said.read_text() == "it measures")
     places.give(0)  # one of the two that have the CPU it waits for
     late: list[int] = []
     another = threading.Thread(target=lambda: late.append(places.take("late")))
@@ -91,8 +100,8 @@ def test_one_that_measures_is_not_kept_waiting_by_those_that_come_after(places: 
     time.sleep(0.5)
     assert late == [], "the place that is free on that CPU is kept"
     places.give(len(CPUS))
-    waiting.join(10)
+    waiting.join(PATIENCE_S)
     assert alone == [CPUS[0]]
     places.give(1 if len(CPUS) > 1 else -1)
-    another.join(10)
+    another.join(PATIENCE_S)
     assert len(late) == 1

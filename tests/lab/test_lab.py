@@ -26,7 +26,9 @@ def test_user_mode_linux_with_openzfs():
 
 
 def test_systemd_is_up_and_nothing_failed():
-    state = subprocess.run(["systemctl", "is-system-running"], capture_output=True, text=True).stdout.strip()
+    # Until all that the boot starts was started.
+    asked = ["systemctl", "is-system-running", "--wait"]
+    state = subprocess.run(asked, capture_output=True, text=True, timeout=240).stdout.strip()
     assert (state, out("systemctl", "--failed", "--plain", "--no-legend")) == ("running", "")
     for unit in ("dbus", "systemd-logind", "systemd-udevd", "systemd-journald"):
         assert out("systemctl", "is-active", unit) == "active"
@@ -102,10 +104,11 @@ def test_pool_on_nbd(tmp_path: Path):
     server = subprocess.Popen(["nbdkit", "-f", "-U", socket, "memory", "1G"])
     try:
         deadline = time.monotonic() + 120
-        while not socket.exists():
+        connect = ["nbd-client", "-unix", str(socket), device, "-timeout", "30"]
+        # Its socket is there a moment before it listens.
+        while subprocess.run(connect, capture_output=True).returncode:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        out("nbd-client", "-unix", str(socket), device, "-timeout", "30")
         try:
             out("zpool", "create", "-O", "compression=off", "labpool", device)
             Path("/labpool/file").write_bytes(os.urandom(32 << 20))

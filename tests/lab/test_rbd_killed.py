@@ -31,7 +31,7 @@ def cluster() -> Iterator[ceph.Cluster]:
 def test_killed_at_any_moment(cluster: ceph.Cluster, way: str, verb: str):
     """With any of its tools on its way when zvault dies, the next start joins or clears what is there."""
     sh("rbd", "create", "--size", "64M", IMAGE)
-    device = Device.model_validate({"rbd": IMAGE, "map": way, "timeout": "6s"})
+    device = Device.model_validate({"rbd": IMAGE, "map": way, "timeout": "30s"})
     stack = Stack("cold", [device], QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES))
     seen = []
     for nth in range(1, 100, 2):

@@ -53,12 +53,13 @@ def state() -> str:
 
 def test_one_that_is_due_gives_way_to_a_backup_and_goes_on(tank: Scrubbed):
     SUSPEND.write_text("1")
+    before = journal().count("a scrub is due")
     tank.ready()
-    assert "a scrub is due" not in journal()
+    assert journal().count("a scrub is due") == before
     assert vault()["scrub"]["last"] is None
     tank.last_scrub(EVERY - 30)
     ctl("vault", "down", "cold")  # it comes up for the scrub by itself, unless that was due already
-    eventually("it begins", lambda: state() == "scanning", seconds=180)
+    eventually("it begins", lambda: state() == "scanning", seconds=240)
     assert "a scrub is due: the last one ended 35d ago" in journal()
     assert metrics()['zvault_scrub_age_seconds{vault="cold"}'] > EVERY - 1
     assert metrics()['zvault_scrub_running{vault="cold"}'] == 1
@@ -70,10 +71,11 @@ def test_one_that_is_due_gives_way_to_a_backup_and_goes_on(tank: Scrubbed):
     ok("run", "tank")
     assert vault()["scrub"]["state"] == "paused" or "paused: backup tank runs" in journal()
     eventually("it goes on", lambda: state() == "scanning")
+    told, going = journal().count("errors: 0"), int(time.time())
     SUSPEND.write_text("0")
     eventually("it ends", lambda: state() == "finished")
-    eventually("that to be told", lambda: "errors: 0" in journal())
-    assert metrics()['zvault_scrub_age_seconds{vault="cold"}'] < 120
+    eventually("that to be told", lambda: journal().count("errors: 0") > told)
+    assert metrics()['zvault_scrub_age_seconds{vault="cold"}'] <= time.time() - going
     eventually("the scrub releases the vault", lambda: ctl("vault", "down", "cold").code == 0)
     eventually("the vault goes down", lambda: vault()["state"] == "down")
     ok("status")
@@ -97,7 +99,7 @@ def test_by_hand_it_is_paused_stopped_and_wanted_again(tank: Scrubbed):
     done = ok("scrub", "cold")
     assert "goes on" in done.out, done.out
     assert "errors: 0" in done.out, done.out
-    assert not vault()["scrub"]["held"]
+    eventually("nobody holds it any more", lambda: not vault()["scrub"]["held"])
 
 
 def test_outside_its_windows_it_waits_unless_somebody_asks(tank: Scrubbed):

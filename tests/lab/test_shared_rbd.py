@@ -42,13 +42,14 @@ def test_an_object_is_put_only_in_the_place_of_the_one_that_was_read(image: Imag
     for stale in (NEW, str(int(first) + 1), "0", "no version"):
         with pytest.raises(PreconditionFailed):
             there.put("x", b"two", stale)
+    began = time.monotonic()
     second = there.put("x", b"two", first)
     with pytest.raises(PreconditionFailed):
         here.put("x", b"three", first)
     time.sleep(1)
     data, version, age = here.read_aged("x")
     assert (data, version) == (b"two", second)
-    assert 1 <= age < 60
+    assert 1 <= age <= time.monotonic() - began
     here.delete(["x", "x"])
     with pytest.raises(PreconditionFailed):
         here.put("x", b"four", second)
@@ -106,5 +107,5 @@ def test_a_pool_whose_lease_was_not_kept_for_a_while_goes_on_on_its_mapping(imag
     assert shell(f"cat /proc/spl/kstat/zfs/{POOL}/state").strip() == "ONLINE"
     assert image.holder() == "lab"
     shell(f"zvaultctl vault down {POOL}")
-    assert left_nothing("lab")
+    eventually("nothing to be left", lambda: left_nothing("lab"))
     assert image.holder() == ""

@@ -34,6 +34,8 @@ def vault() -> Iterator[World]:
     it.source()
     it.start()
     ok("vault", "up", "cold")
+    for kind in ("hung_task", "txg_sync", "deadman", "delay"):
+        assert count(kind) == 0
     # Not before: on a busy machine what made all this might have taken so long, too.
     sh("sysctl", "-qw", "kernel.hung_task_timeout_secs=2", "kernel.hung_task_check_interval_secs=1")
     yield it
@@ -74,7 +76,6 @@ def told_by_openzfs(kind: str) -> int:
 
 
 def test_whose_storage_it_is_that_stands_still(vault: World):
-    assert count("hung_task") == count("txg_sync") == count("deadman") == count("delay") == 0
     warnings = ""
     with paused() as waits:
         for kind in ("hung_task", "txg_sync", "deadman"):
@@ -82,7 +83,7 @@ def test_whose_storage_it_is_that_stands_still(vault: World):
             # Of each kind the last is told: others may come to hang later.
             warnings += " ".join(status()["daemon"]["warnings"])
         assert ctl("status").code == 1
-    assert waits.wait(120) == 0
+    assert waits.wait(240) == 0
     eventually("the slow request to be counted", lambda: count("delay"))
     assert f"vault cold: zfs (process {waits.pid}) has hung in OpenZFS for more than" in warnings
     assert "vault cold: transaction group" in warnings
@@ -107,7 +108,7 @@ def test_what_was_told_is_not_told_again_by_the_next_daemon(vault: World):
     with paused() as waits:
         # Events come in order: with this one, all that were before it have been heard.
         eventually("a new one to be counted", lambda: count("deadman"))
-    assert waits.wait(120) == 0
+    assert waits.wait(240) == 0
     assert told_by_openzfs("deadman") > before
     eventually(
         "all new ones to be counted, and no others",
@@ -142,7 +143,7 @@ def test_another_pools_storage_is_not_the_vaults(vault: World):
     deadmen = count("deadman")
     with paused() as waits:
         eventually("a later event of the vault's", lambda: count("deadman") > deadmen)
-    assert waits.wait(120) == 0
+    assert waits.wait(240) == 0
     assert count("checksum") == count("checksum", "") == 0
 
 
@@ -153,6 +154,6 @@ def test_a_pool_that_is_suspended_counts_and_goes_on(vault: World):
     waits = subprocess.Popen(["zfs", "set", "org.zvault.test:x=z", "cold"])
     eventually("the suspension to be counted", lambda: count("suspended"))
     assert "vault cold: its pool has suspended its I/O" in journal("VAULT=cold", "STALL=suspended")
-    assert count("io") or count("probe_failure")
-    assert waits.wait(200) == 0, "zvault brings it back by itself"
+    eventually("the errors before it to be counted", lambda: count("io") or count("probe_failure"))
+    assert waits.wait(240) == 0, "zvault brings it back by itself"
     eventually("it to be well", lambda: status()["vaults"][0]["health"] == "ONLINE")

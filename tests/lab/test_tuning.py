@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,12 +115,12 @@ def test_set_while_the_vault_is_up_and_put_back_when_it_goes_down(it: World):
 
 
 def test_a_run_takes_them_for_as_long_as_it_uses_the_vault(it: World):
-    it.backup_extra = 'limit = "1M"'
+    it.backup_extra = 'limit = "512K"'
     it.start()
     ok("run", "tank", "--no-wait", "-q")
     eventually("the vault is tuned for the run", lambda: now(DEPTH) == {DEPTH: "4"})
     eventually("the run is over", lambda: status()["backups"][0]["state"] == "idle")
-    assert now(*BEFORE) == BEFORE
+    eventually("all is as before", lambda: now(*BEFORE) == BEFORE)
     nothing_left()
 
 
@@ -142,7 +143,10 @@ def test_killed_and_the_pool_exported_by_hand_meanwhile(it: World):
     sh("systemctl", "mask", "--runtime", "zvaultd")
     try:
         kill()
-        sh("zpool", "export", "cold")
+        # It is busy until whoever zvaultd had ask it for anything has ended, too.
+        eventually(
+            "nobody to look at the pool", lambda: subprocess.run(["zpool", "export", "cold"]).returncode == 0
+        )
         lease = Path("/run/zvault/lease/vault/cold")
         note = json.loads(lease.read_text())
         note["data"]["pinned"] = False  # as it is when a run had it up

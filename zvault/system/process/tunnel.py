@@ -18,7 +18,7 @@ DEADLINE = 45.0
 """Seconds until the way has to be there."""
 LOOK_EVERY = 0.02
 END = 5.0
-"""Seconds that it has to end."""
+"""Seconds that it has to end by itself."""
 
 
 class Tunnel:
@@ -64,8 +64,11 @@ class Tunnel:
         return self._said.read()
 
     def close(self) -> None:
-        """End it."""
+        """End it; one that does not within ``END`` is killed."""
         self._process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._said.close()
