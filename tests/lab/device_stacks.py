@@ -61,7 +61,7 @@ def leftovers() -> dict[str, object]:
 
 def cleared(what: object = "nothing is left") -> None:
     """Nothing is left. What was killed with its parent may take a moment to end."""
-    eventually(lambda: f"{what}: {leftovers()}", lambda: not leftovers(), seconds=20)
+    eventually(lambda: f"{what}: {leftovers()}", lambda: not leftovers())
 
 
 @pytest.fixture(name="_nbd_module", scope="session", autouse=True)
