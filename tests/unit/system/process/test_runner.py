@@ -1,15 +1,19 @@
 """Real processes, small and short."""
 
 import asyncio
+import gc
 import os
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 
+from tests.unit.patience import PATIENCE
 from tests.unit.system.process.open_files import RUNNER, no_more_fds, python
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.system.process import output, runner, spawn
+from zvault.system.process.json_child import JsonChild
 from zvault.system.process.runner import HostRunner, Result
 from zvault.system.process.spawn import put_down
 
@@ -46,6 +50,23 @@ async def test_standard_input_is_given_or_empty() -> None:
     assert (await RUNNER.run(["cat"])).stdout == ""
     # A program that does not read what it is given is no error of ours.
     assert (await RUNNER.run(["true"], stdin=b"x" * 1_000_000)).returncode == 0
+
+
+async def test_what_a_program_did_not_read_is_no_error_that_nobody_looked_at() -> None:
+    """CPython 3.11 logs that a pipe broke where nobody waits for its closing: zvaultd would have it in its journal."""
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    await RUNNER.run(["true"], stdin=b"x" * 1_000_000)
+    child = await JsonChild.start(["sleep", "60"])
+    with pytest.raises(DeadlineExceeded):
+        await child.ask({"names": "x" * 1_000_000}, 0.1)
+    closed = [weakref.ref(child._process.stdin), weakref.ref(child._process)]
+    del child
+    for _ in range(10):  # until asyncio has let go of both
+        await asyncio.sleep(0)
+    gc.collect()
+    assert [one() for one in closed] == [None, None]
+    assert told == []
 
 
 async def test_tools_speak_english_in_the_daemons_own_environment() -> None:
