@@ -28,6 +28,7 @@ from zvault.system.process import spawn
 from zvault.system.process.spawn import KILL_GRACE
 from zvault.system.systemd_units import STOP_DEADLINE
 
+
 @pytest.mark.parametrize("renewed", [False, True])
 async def test_a_lease_is_given_back_though_a_renewal_came_in_between(renewed: bool):
     memory = Memory()

@@ -116,7 +116,9 @@ async def test_a_program_that_takes_too_long_is_killed(monkeypatch: pytest.Monke
 async def test_a_killed_program_is_gone_though_what_it_started_keeps_its_pipes_open(tmp_path: Path) -> None:
     pid, sleep = tmp_path / "pid", f"sleep {FOR_EVER}"
     async with no_more_fds():
-        child = await spawn.spawn(["sh", "-c", f"{sleep} & echo $! > {pid}; exec {sleep}"], stdin=-3, stdout=PIPE)
+        child = await spawn.spawn(
+            ["sh", "-c", f"{sleep} & echo $! > {pid}; exec {sleep}"], stdin=-3, stdout=PIPE
+        )
         await eventually(lambda: pid.exists() and pid.read_text().strip())
         assert await put_down(child)
     os.kill(int(pid.read_text()), signal.SIGKILL)

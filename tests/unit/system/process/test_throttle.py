@@ -117,7 +117,9 @@ def test_a_reader_that_goes_once_it_has_everything_is_no_trouble(leave: tuple[in
     assert throttle.stdout.read(1) == b"x"
     throttle.stdout.close()
     throttle.stdin.close()
-    assert throttle.wait(PATIENCE) == 0, "zfs receive ends with its stream's last record, before its pipe does"
+    assert throttle.wait(PATIENCE) == 0, (
+        "zfs receive ends with its stream's last record, before its pipe does"
+    )
 
 
 def test_it_starts_without_the_packages_of_the_site() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.patience import FOR_EVER, PATIENCE, eventually
+from tests.unit.system.process.deadline import Deadline
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.system.process import user_program
 from zvault.system.process.user_program import attend
@@ -33,26 +33,10 @@ def ended(file: Path) -> bool:
 
 
 @pytest.fixture
-def spoken(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """A deadline that is over as soon as the program has said something, and not before: what it does first it has done."""
-    made: list[asyncio.Timeout] = []
-    real = asyncio.timeout
-
-    def timeout(seconds: float | None) -> asyncio.Timeout:
-        if made:
-            return real(seconds)
-        assert seconds == DEADLINE
-        made.append(real(None))
-        return made[0]
-
-    def hear(_: str) -> None:
-        if not made[0].expired():
-            made[0].reschedule(0)
-
-    monkeypatch.setattr(asyncio, "timeout", timeout)
+def deadline(monkeypatch: pytest.MonkeyPatch) -> Deadline:
     # Who waits for more than the program's own end after SIGTERM is found to.
     monkeypatch.setattr(user_program, "KILL_GRACE", FOR_EVER)
-    return hear
+    return Deadline(monkeypatch, DEADLINE)
 
 
 DEADLINE = 0.3
@@ -93,38 +77,38 @@ async def test_one_that_takes_too_long() -> None:
             await sh(f"exec sleep {FOR_EVER}", deadline=DEADLINE)
 
 
-async def late(line: str, spoken: Callable[[str], None]) -> list[str]:
+async def late(line: str, deadline: Deadline) -> list[str]:
     """All that a program says whose time is over when it says the first of it."""
     said: list[str] = []
 
     def hear(line: str) -> None:
         said.append(line)
-        spoken(line)
+        deadline.over()
 
     with pytest.raises(DeadlineExceeded):
         await asyncio.wait_for(attend(["sh", "-c", line], env={}, deadline=DEADLINE, hear=hear), PATIENCE)
     return said
 
 
-async def test_the_timeout_ends_all_it_started(tmp_path: Path, spoken: Callable[[str], None]) -> None:
+async def test_the_timeout_ends_all_it_started(tmp_path: Path, deadline: Deadline) -> None:
     child = tmp_path / "child"
-    assert await late(f"sleep {FOR_EVER} & echo $! >{child}; echo waiting; wait", spoken) == ["waiting"]
+    assert await late(f"sleep {FOR_EVER} & echo $! >{child}; echo waiting; wait", deadline) == ["waiting"]
     await eventually(lambda: ended(child))
 
 
-async def test_sigterm_first_so_that_it_can_tidy_up(spoken: Callable[[str], None]) -> None:
+async def test_sigterm_first_so_that_it_can_tidy_up(deadline: Deadline) -> None:
     # What dash starts in the background can lose a signal, between its fork and its exec.
     tidies = "trap 'echo tidy; exit' TERM; echo ready; while :; do sleep 0.05; done"
-    said = await late(tidies, spoken)  # with a word of dash's where that was just waiting
+    said = await late(tidies, deadline)  # with a word of dash's where that was just waiting
     assert (said[0], said[-1]) == ("ready", "tidy")
 
 
 async def test_one_that_ignores_sigterm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: Callable[[str], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadline: Deadline
 ) -> None:
     monkeypatch.setattr(user_program, "KILL_GRACE", 0.2)
     child = tmp_path / "child"
-    await late(f"trap '' TERM; echo $$ >{child}; echo ready; while :; do sleep 0.1; done", spoken)
+    await late(f"trap '' TERM; echo $$ >{child}; echo ready; while :; do sleep 0.1; done", deadline)
     await eventually(lambda: ended(child))
 
 
