@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.object_store.memory_store import MemoryStore
+from tests.unit.patience import PATIENCE
 from zvault.object_store.interface import ObjectMissing
 from zvault.object_store.rate_limited import BURST, Bucket, Budget, RateLimitedStore
 
@@ -123,15 +125,29 @@ def test_threads_share_fairly() -> None:
     budget = Budget(requests=400.0)
     budget.take(requests=int(400 * BURST))  # else the first to come has it all
     store = RateLimitedStore(MemoryStore(), budget)
-    end = time.monotonic() + 1.5
+    over = threading.Event()
     done = [0] * 8
 
     def run(number: int) -> None:
-        while time.monotonic() < end:
+        while not over.is_set():
             store.put(str(number), b"")
             done[number] += 1
 
+    def look(seconds: float) -> tuple[list[int], float]:
+        before, began = list(done), time.monotonic()
+        time.sleep(seconds)
+        return [now - then for now, then in zip(done, before, strict=True)], time.monotonic() - began
+
+    give_up = time.monotonic() + PATIENCE
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(run, range(8)))
-    assert 300 <= sum(done) <= 620
-    assert min(done) >= 0.7 * max(done)
+        running = pool.map(run, range(8))
+        try:
+            while True:  # a machine that stands still for a moment may need another second for that
+                found, seconds = look(1.0)
+                assert sum(found) <= 400 * (seconds + BURST) + 8
+                if 200 <= sum(found) <= 440 * seconds and min(found) >= 0.7 * max(found):
+                    break
+                assert time.monotonic() < give_up, found
+        finally:
+            over.set()
+        list(running)

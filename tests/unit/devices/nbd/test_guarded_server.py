@@ -68,7 +68,7 @@ async def test_a_server_that_stops_has_its_time_and_the_lease_is_renewed_meanwhi
     it.clock = Awake().clock  # real time: what is waited for is a process
     it.renewed = it.clock.now()
     running = asyncio.ensure_future(it.run(["sh", "-c", SLOW.format(code=code, folder=tmp_path)]))
-    await eventually(lambda: (tmp_path / "up").exists())
+    await eventually((tmp_path / "up").exists)
     before = memory.number
     it.stop.set()
     while memory.number - before < 2:
@@ -89,7 +89,7 @@ async def test_a_server_that_takes_too_long_is_killed(tmp_path: Path):
     it.clock = Awake().clock
     it.renewed = it.clock.now()
     running = asyncio.ensure_future(it.run(["sh", "-c", HANGS.format(folder=tmp_path, seconds=FOR_EVER)]))
-    await eventually(lambda: (tmp_path / "up").exists())
+    await eventually((tmp_path / "up").exists)
     it.stop.set()
     await asyncio.wait_for(running, PATIENCE)
 

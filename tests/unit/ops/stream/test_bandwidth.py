@@ -49,7 +49,7 @@ class Streams:
         return [(now - then) / took / MIB for now, then in zip(self.arrived, before, strict=True)]
 
     async def keep_to(self, limit: float, seconds: float, fair: Callable[[list[float]], bool]) -> None:
-        """For some seconds they go about as fast as they may, all together; at no time faster, but for what was saved up.
+        """For some seconds they go about as fast as they may, all together; never faster, but for what was saved up.
 
         A machine that is busy, or stands still for a moment, may need more than one try to go that fast.
         """
