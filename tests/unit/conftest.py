@@ -8,11 +8,12 @@ import gc
 
 import pytest
 from botocore import loaders
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.unit.examples import USUAL, cases
 
-settings.register_profile("untimed", deadline=None, max_examples=cases(USUAL))
+TIMED = [HealthCheck.too_slow]
+settings.register_profile("untimed", deadline=None, max_examples=cases(USUAL), suppress_health_check=TIMED)
 settings.load_profile("untimed")
 
 

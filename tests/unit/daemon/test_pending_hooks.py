@@ -61,7 +61,7 @@ class World:
         return self.log.read_text().split() if self.log.exists() else []
 
     async def backed_up(self, backup: str, patience: float) -> list[str]:
-        """A run of a backup begins: the hooks that ran before it. What is not adopted after that many seconds is then."""
+        """A run of a backup begins: the hooks that ran before it. After ``patience`` seconds the vault is adopted."""
         before: list[list[str]] = []
         shared: Any = SimpleNamespace()
 
