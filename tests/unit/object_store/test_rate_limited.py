@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import heapq
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.object_store.memory_store import MemoryStore
-from tests.unit.patience import PATIENCE
 from zvault.object_store.interface import ObjectMissing
 from zvault.object_store.rate_limited import BURST, Bucket, Budget, RateLimitedStore
 
@@ -121,33 +120,53 @@ def test_no_budget_waits_for_nothing() -> None:
     assert clock.now == 50.0
 
 
+class SharedClock:
+    """A clock of several threads, which goes on when all of them sleep: to when the first of them wakes up."""
+
+    def __init__(self, threads: int) -> None:
+        self.now, self._awake = 0.0, threads
+        self._wakes: list[float] = []
+        self._changed = threading.Condition()
+
+    def read(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        with self._changed:
+            wakes = self.now + seconds
+            heapq.heappush(self._wakes, wakes)
+            self._end()
+            self._changed.wait_for(lambda: self.now >= wakes)
+
+    def end(self) -> None:
+        """A thread is over."""
+        with self._changed:
+            self._end()
+
+    def _end(self) -> None:
+        self._awake -= 1
+        if self._awake == 0 and self._wakes:
+            self.now = self._wakes[0]
+            while self._wakes and self._wakes[0] <= self.now:
+                heapq.heappop(self._wakes)
+                self._awake += 1
+            self._changed.notify_all()
+
+
 def test_threads_share_fairly() -> None:
-    budget = Budget(requests=400.0)
+    clock = SharedClock(8)
+    budget = Budget(requests=400.0, clock=clock.read, sleep=clock.sleep)
     budget.take(requests=int(400 * BURST))  # else the first to come has it all
     store = RateLimitedStore(MemoryStore(), budget)
-    over = threading.Event()
     done = [0] * 8
 
     def run(number: int) -> None:
-        while not over.is_set():
+        while clock.now < 1.5:
             store.put(str(number), b"")
             done[number] += 1
+        clock.end()
 
-    def look(seconds: float) -> tuple[list[int], float]:
-        before, began = list(done), time.monotonic()
-        time.sleep(seconds)
-        return [now - then for now, then in zip(done, before, strict=True)], time.monotonic() - began
-
-    give_up = time.monotonic() + PATIENCE
     with ThreadPoolExecutor(8) as pool:
-        running = pool.map(run, range(8))
-        try:
-            while True:  # a machine that stands still for a moment may need another second for that
-                found, seconds = look(1.0)
-                assert sum(found) <= 400 * (seconds + BURST) + 8
-                if 200 <= sum(found) <= 440 * seconds and min(found) >= 0.7 * max(found):
-                    break
-                assert time.monotonic() < give_up, found
-        finally:
-            over.set()
-        list(running)
+        list(pool.map(run, range(8)))
+    assert 590 <= sum(done) <= 620
+    assert min(done) >= 0.7 * max(done)

@@ -15,6 +15,7 @@ from tests.unit.daemon.web.clients import asked
 from tests.unit.patience import PATIENCE, eventually
 from zvault.core.errors import Busy
 from zvault.daemon.page.topics import Topic
+from zvault.daemon.web import server as module
 from zvault.daemon.web.channel import RESTED
 from zvault.daemon.web.server import WebServer
 
@@ -139,6 +140,26 @@ async def test_it_ends_when_nobody_comes_and_is_there_for_the_next_who_does(
         assert caplog.records == []
     finally:
         await it.close()
+
+
+async def test_one_that_takes_its_time_to_end_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever came meanwhile is answered by the next one."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(f"import os, time\nos.read(0, 1)\nos.close(0)\ntime.sleep(2)\nos._exit({RESTED})\n")
+    it = Metrics(Figures())
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "LISTENER", slow)
+        await it.serve()
+        waiting = asyncio.ensure_future(scrape(it))
+        await eventually(lambda: it.process is not None)
+    first = it.process
+    assert b"zvault_asked 1\n" in await waiting
+    assert first is not None
+    assert first.returncode == RESTED
+    assert caplog.records == []
+    await it.close()
 
 
 async def test_a_port_that_is_taken_starts_nothing(server: Metrics) -> None:
