@@ -32,7 +32,7 @@ REST = 300.0
 is asked less often than each five minutes is stale to it."""
 
 ENDING = 10.0
-"""Seconds that the process may take to end once it asks no more: on a busy host Python itself takes a while for that."""
+"""Seconds that the process may take to end once it asks no more: on a busy host Python alone needs a few."""
 
 LISTENER = Path(__file__).with_name("listener.py")
 """The program. It is not imported here: zvaultd has no use for what it needs."""
