@@ -12,7 +12,8 @@ RUNNER = HostRunner()
 
 
 def python(code: str) -> list[str]:
-    return [sys.executable, "-S", "-c", code]
+    # Without PYTHONUNBUFFERED: unbuffered, Python drops what a pipe does not take at once.
+    return [sys.executable, "-E", "-S", "-c", code]
 
 
 def fds() -> int:
