@@ -102,9 +102,12 @@ async def test_one_that_ends_meanwhile_did_not_hold(it: World, on_failure: str) 
 async def test_one_is_killed_at_its_timeout_while_the_snapshot_is_made(
     it: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(hooks, "time", SimpleNamespace(monotonic=lambda: now))
     deadline = Deadline(monkeypatch, 3.0)
     async with it.hooks.around("snapshot", Hooks(before=[held(it, f"echo ready; {WAIT}", timeout="3s")])):
         deadline.over()
+        now += 3.0
         await eventually(lambda: not locked(it))
     assert "did not end within 3 s" in str(it.blamed[0])
 
