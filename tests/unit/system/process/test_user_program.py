@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from tests.unit.system.process.deadline import Deadline
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.system.process import user_program
+from zvault.system.process.spawn import spawn_session
 from zvault.system.process.user_program import attend
 
 
@@ -120,6 +122,28 @@ async def test_a_cancellation_ends_it(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     await eventually(lambda: ended(child))
+
+
+async def test_a_cancellation_while_it_is_being_started_ends_it_in_good_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs some time before asyncio has made its transport, longer where the machine is busy."""
+    there, said = tmp_path / "there", list[str]()
+
+    async def slowly(argv: Sequence[str], env: Mapping[str, str]) -> asyncio.subprocess.Process:
+        process = await spawn_session(argv, env)
+        await eventually(there.exists)
+        await asyncio.sleep(0.1)
+        return process
+
+    monkeypatch.setattr(user_program, "spawn_session", slowly)
+    tidies = f"trap 'echo tidy; exit' TERM; touch {there}; while :; do sleep 0.05; done"
+    task = asyncio.create_task(attend(["sh", "-c", tidies], env={}, deadline=PATIENCE, hear=said.append))
+    await eventually(there.exists)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert said[-1:] == ["tidy"]
 
 
 async def test_half_a_line_is_heard_though_what_it_leaves_behind_may_go_on_with_it() -> None:
