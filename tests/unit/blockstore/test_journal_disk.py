@@ -83,8 +83,7 @@ def test_a_full_disk_below_the_journal_does_not_end_the_device(
         for block in range(0, 700, 350):
             engine.write(block * BLOCK, b"x" * (350 * BLOCK))
         engine.put_all()
-        until = time.monotonic() + 20
-        while engine.journal.used and engine.failure is None and time.monotonic() < until:
+        while engine.journal.used and engine.failure is None:
             time.sleep(0.01)
         assert engine.failure is None
         engine.write(0, b"y" * BLOCK)

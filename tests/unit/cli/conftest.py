@@ -17,6 +17,7 @@ from aiohttp import web
 
 from tests.unit.api.conforms import wrong, wrong_answer
 from tests.unit.cli.api_documents import trouble
+from tests.unit.patience import PATIENCE
 from zvault.api.answers import ErrorAnswer, Line
 from zvault.api.events import Event
 from zvault.api.routes import ROUTES, Route
@@ -137,9 +138,9 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaem
     thread.start()
     yield fake
     fake.hang_events = False
-    asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(PATIENCE)
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
+    thread.join(PATIENCE)
     loop.close()
     assert fake.wrong == []
 

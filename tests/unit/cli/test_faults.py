@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.api_documents import backup, status, vault
+from tests.unit.patience import PATIENCE
 from zvault import __version__
 from zvault.cli import client
 from zvault.config.paths import Paths
@@ -237,7 +238,7 @@ def test_check_config_warns_of_timeouts_that_end_too_late(ctl, tmp_path, monkeyp
 
 def zvaultctl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from zvault.cli.app import main; main()", *arguments]
-    return subprocess.run(command, cwd=ROOT, text=True, stderr=subprocess.PIPE, timeout=30, **options)
+    return subprocess.run(command, cwd=ROOT, text=True, stderr=subprocess.PIPE, timeout=PATIENCE, **options)
 
 
 def test_a_reader_that_leaves_early_is_no_error(daemon):
@@ -284,7 +285,7 @@ def imported(code: str, **environment: str | None) -> list[str]:
         cwd=ROOT,
         text=True,
         stdout=subprocess.PIPE,
-        timeout=30,
+        timeout=PATIENCE,
         env={key: value for key, value in changed.items() if value is not None},
     )
     return done.stdout.splitlines()

@@ -49,7 +49,8 @@ def test_a_time_reaches_to_the_end_of_what_was_written() -> None:
         assert times.before(text, "--before") == first
         assert first + after - 0.01 < times.until(text) < first + after
     assert times.until("2026-11-21T09:30:15.5Z") == at(2026, 11, 21, 9, 30, 15) + 0.5
-    assert abs(times.until("2d ago") - (time.time() - 2 * 86400)) < 5
+    before = time.time()
+    assert before <= times.until("2d ago") + 2 * 86400 <= time.time()
 
 
 @given(st.integers(int(at(1990, 1, 1)), int(at(2037, 1, 1))))

@@ -243,7 +243,10 @@ def test_one_problem(problems: Problems, text: str | bytes, expected: str) -> No
     assert line.isprintable()
 
 
-@settings(max_examples=cases(300), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@settings(max_examples=cases(300), suppress_health_check=QUIET, deadline=None)
 @given(st.data())
 def test_whatever_the_file_holds_the_error_is_ours(paths: Paths, data: st.DataObject) -> None:
     """Valid TOML of any shape at any of our keys: a configuration or a ConfigError of one-line problems."""

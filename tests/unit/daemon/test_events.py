@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit import patience
 from zvault.daemon import events as module
 from zvault.daemon.events import PATIENCE, REMEMBERED_EVENTS, REMEMBERED_RUNS, Event, Events
 
@@ -35,7 +36,7 @@ async def test_one_who_comes_late_hears_all_of_a_run_and_then_the_rest() -> None
     assert kinds(heard) == ["run-started", "plan"]
     events.publish(event("message", run="another"))
     events.publish(event("run-finished"))
-    await asyncio.wait_for(following, 5)
+    await asyncio.wait_for(following, patience.PATIENCE)
     assert kinds(heard) == ["run-started", "plan", "run-finished"]
 
 
@@ -43,7 +44,7 @@ async def test_a_run_that_is_over_is_replayed_and_ends() -> None:
     events, heard = Events(), []
     for kind in ("run-started", "message", "run-finished"):
         events.publish(event(kind))
-    await asyncio.wait_for(collect(events, "r1", heard), 5)
+    await asyncio.wait_for(collect(events, "r1", heard), patience.PATIENCE)
     assert kinds(heard) == ["run-started", "message", "run-finished"]
 
 
@@ -166,7 +167,7 @@ async def test_a_long_replay_does_not_count_as_left_unread() -> None:
     following = asyncio.create_task(collect(events, "r1", heard))
     await asyncio.sleep(0)
     events.publish(event("run-finished"))
-    await asyncio.wait_for(following, 30)
+    await asyncio.wait_for(following, patience.PATIENCE)
     assert len(heard) == PATIENCE + 11
 
 
@@ -181,7 +182,7 @@ async def test_a_hook_that_breaks_breaks_nothing_else(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.ERROR, module.__name__):
         events.publish(event("run-started"))
         events.publish(event("run-finished"))
-    await asyncio.wait_for(following, 5)
+    await asyncio.wait_for(following, patience.PATIENCE)
     assert noted == kinds(heard) == ["run-started", "run-finished"]
     assert "cannot note the event run-started of run r1" in caplog.text
     assert "the journal is gone" in caplog.text

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.patience import PATIENCE
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.config.tables.hooks import Hook
@@ -59,8 +60,8 @@ class World:
     def ran(self) -> list[str]:
         return self.log.read_text().split() if self.log.exists() else []
 
-    async def backed_up(self, backup: str) -> list[str]:
-        """A run of a backup begins: the hooks that ran before it."""
+    async def backed_up(self, backup: str, patience: float) -> list[str]:
+        """A run of a backup begins: the hooks that ran before it. After ``patience`` seconds the vault is adopted."""
         before: list[list[str]] = []
         shared: Any = SimpleNamespace()
 
@@ -75,7 +76,7 @@ class World:
 
         run = runs.launch(backup, "schedule", work)
         task = runs.current[run].task
-        await asyncio.wait({task}, timeout=0.3)
+        await asyncio.wait({task}, timeout=patience)
         if not before:
             self.adopted.set()
             await asyncio.wait({task})
@@ -103,11 +104,11 @@ async def test_those_of_a_shared_vault_wait_for_its_adoption_and_nobody_else_doe
 
 async def test_a_run_begins_after_the_hooks_of_the_one_that_was_cut_off(world: World):
     await world.daemon.reconcile()
-    assert await world.backed_up("far") == ["near", "far"]
+    assert await world.backed_up("far", 0.3) == ["near", "far"]
 
 
 async def test_one_without_such_hooks_waits_for_nothing(world: World):
     world.daemon.context.records.hooks.drop("hooks/run/far/r1")
     await world.daemon.reconcile()
-    assert await world.backed_up("far") == ["near"]
+    assert await world.backed_up("far", PATIENCE) == ["near"]
     assert not world.adopted.is_set()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, Refused
@@ -76,7 +77,7 @@ async def settle() -> None:
 
 
 async def done(runs: Runs) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while tasks := {run.task for run in runs.current.values()}:
             await asyncio.wait(tasks)
 
@@ -139,10 +140,10 @@ async def test_a_drain_ends_a_wait_at_once(runs: Runs, script: Script, when: str
         script.work.set()
     run = runs.start("b", "schedule")
     await settle()
-    draining = asyncio.create_task(runs.drain("the daemon is stopping", 5))
+    draining = asyncio.create_task(runs.drain("the daemon is stopping", PATIENCE))
     await settle()
     script.work.set()
-    await asyncio.wait_for(draining, 5)
+    await asyncio.wait_for(draining, PATIENCE)
     assert runs.history.runs("b", 1)[0]["result"] == "interrupted"
     assert script.log == ["begins 1"]
     assert run not in runs.current
@@ -153,7 +154,7 @@ async def test_what_is_put_down_is_told_and_nothing_starts_until_it_is_open_agai
 ) -> None:
     runs.start("b", "schedule")
     await settle()
-    assert await asyncio.wait_for(runs.put_down("the host goes to sleep", 5), 5) == {"b"}
+    assert await asyncio.wait_for(runs.put_down("the host goes to sleep", PATIENCE), PATIENCE) == {"b"}
     (run,) = runs.history.runs("b", 9)
     assert (run["result"], run["error"]["why"]) == ("interrupted", "the host goes to sleep")
     with pytest.raises(Refused, match="the host goes to sleep"):
@@ -172,14 +173,14 @@ async def test_nobody_waits_longer_than_he_can_for_what_does_not_end(
 
     async def stubborn(*_: object, **__: object) -> None:
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(FOR_EVER)
         finally:
             await ended.wait()
 
     monkeypatch.setattr(runs, "_back_up", stubborn)
     runs.start("b", "schedule")
     await settle()
-    assert await asyncio.wait_for(runs.put_down("the host goes to sleep", 0.05), 5) == {"b"}
+    assert await asyncio.wait_for(runs.put_down("the host goes to sleep", 0.05), PATIENCE) == {"b"}
     assert runs.running("b") is not None
     ended.set()
     await done(runs)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.patience import PATIENCE
 from zvault.core.errors import DeadlineExceeded, DeviceGone
 from zvault.daemon import shutdown
 from zvault.daemon.shutdown import DRAIN_SECONDS, end_runs, release_vaults
@@ -104,4 +105,4 @@ async def test_it_waits_for_what_moves_a_vault(host: Host):
         stopping = asyncio.create_task(host.stop())
         await asyncio.sleep(0.05)
         assert not stopping.done()
-    await asyncio.wait_for(stopping, 5)
+    await asyncio.wait_for(stopping, PATIENCE)

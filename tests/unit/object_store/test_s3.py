@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import socket
 import threading
-import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -207,14 +206,13 @@ def test_a_store_that_is_silent_or_gone_is_unreachable(server: S3Server, store: 
     server.store.objects["one"] = DATA
     quick = make(server, read_seconds=0.2)
     server.faults = ["silent"]
-    began = time.monotonic()
     with pytest.raises(Unreachable):
         quick.get("one")
-    assert time.monotonic() - began < 20
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with pytest.raises(Unreachable):
-        make(server, endpoint=f"http://127.0.0.1:{port}").get("one")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        nobody = make(server, endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(Unreachable):
+            nobody.get("one")
 
 
 def test_a_put_that_another_one_crossed_is_not_decided(server: S3Server, store: S3Store) -> None:

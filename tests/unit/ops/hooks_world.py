@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.patience import PATIENCE
 from zvault.config.tables.hooks import Hook
 from zvault.core.errors import ZvaultError
 from zvault.ops.hooks import HookRun, RunHooks
+from zvault.system.process import user_program
 from zvault.system.state_files import LeaseStore
 
 
@@ -22,12 +25,16 @@ class World:
         self.log.touch()
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.blamed: list[ZvaultError] = []
+        self.heard: Callable[[], None] = lambda: None
+        """What happens when a hook says something."""
         self.hooks = RunHooks(
             self.store, HookRun("b", "run-1", "tank", "cold"), self.emit, self.blamed.append
         )
 
     def emit(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))
+        if event == "hook-output":
+            self.heard()
 
     def hook(self, line: str, **fields: Any) -> Hook:
         """A hook that runs a line of shell, in which ``log WORDS`` writes to the log."""
@@ -47,7 +54,9 @@ class World:
 
 
 @pytest.fixture(name="it")
-def world_for_test(tmp_path: Path) -> World:
+def world_for_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    # A hook that is told to end has the time that it takes where all the machine is slow.
+    monkeypatch.setattr(user_program, "KILL_GRACE", PATIENCE)
     return World(tmp_path)
 
 

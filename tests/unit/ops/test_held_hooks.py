@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,15 +15,19 @@ from tests.unit.ops.hooks_world import (
     locked,
     world_for_test,  # noqa: F401
 )
+from tests.unit.patience import eventually
+from tests.unit.system.process.deadline import Deadline
 from zvault.config.tables.hooks import Hook, Hooks
 from zvault.core.errors import HookFailed, Refused
+from zvault.ops import hooks
+from zvault.system.process import user_program
 
 
 def held(it: World, line: str, **fields: Any) -> Hook:
     """A hook that takes a lock, which is a file, and gives it back when it is ended."""
     lock = it.log.parent / "lock"
     take = f"trap 'rm {lock}; log gave back; exit 0' TERM; touch {lock}; "
-    return it.hook(take + line, hold=True, **{"timeout": "20s", **fields})
+    return it.hook(take + line, hold=True, **{"timeout": "60s", **fields})
 
 
 WAIT = "while :; do sleep 0.02; done"
@@ -52,8 +58,8 @@ async def test_a_hook_that_is_held_runs_over_the_snapshot_and_no_longer(it: Worl
 
 
 async def test_several_are_ended_in_the_reverse_order(it: World) -> None:
-    first = it.hook(f"trap 'log first; exit' TERM; echo ready; {WAIT}", hold=True, timeout="20s")
-    second = it.hook(f"trap 'log second; exit' TERM; echo ready; {WAIT}", hold=True, timeout="20s")
+    first = it.hook(f"trap 'log first; exit' TERM; echo ready; {WAIT}", hold=True, timeout="60s")
+    second = it.hook(f"trap 'log second; exit' TERM; echo ready; {WAIT}", hold=True, timeout="60s")
     async with it.hooks.around("snapshot", Hooks(before=[first, second])):
         pass
     assert it.lines == ["second", "first"]
@@ -62,8 +68,8 @@ async def test_several_are_ended_in_the_reverse_order(it: World) -> None:
 @pytest.mark.parametrize(
     ("line", "timeout", "why"),
     [
-        ("echo no; exit 3", "20s", "exit status 3, before it was ended; it said: no"),
-        ("exit 0", "20s", "exit status 0, before it was ended, without a word"),
+        ("echo no; exit 3", "60s", "exit status 3, before it was ended; it said: no"),
+        ("exit 0", "60s", "exit status 0, before it was ended, without a word"),
         (f"echo almost ready; {WAIT}", "0.3s", "did not end within 0.3 s"),
     ],
 )
@@ -87,27 +93,38 @@ async def test_one_that_ends_meanwhile_did_not_hold(it: World, on_failure: str) 
     )
     async with it.hooks.around("snapshot", Hooks(before=[hook])):
         end.touch()
-        async with asyncio.timeout(20):
-            while alive(it):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not alive(it))
     (text,) = it.said("warning")
     assert "did not hold: exit status 0, before it was ended" in text
     assert len(it.blamed) == (on_failure == "stop")
 
 
-async def test_one_is_killed_at_its_timeout_while_the_snapshot_is_made(it: World) -> None:
+async def test_one_is_killed_at_its_timeout_while_the_snapshot_is_made(
+    it: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(hooks, "time", SimpleNamespace(monotonic=lambda: now))
+    deadline = Deadline(monkeypatch, 3.0)
     async with it.hooks.around("snapshot", Hooks(before=[held(it, f"echo ready; {WAIT}", timeout="3s")])):
-        async with asyncio.timeout(20):
-            while locked(it):
-                await asyncio.sleep(0.01)
+        deadline.over()
+        now += 3.0
+        await eventually(lambda: not locked(it))
     assert "did not end within 3 s" in str(it.blamed[0])
 
 
-async def test_one_that_is_just_being_killed_at_its_timeout_did_not_hold(it: World) -> None:
+async def test_one_that_is_just_being_killed_at_its_timeout_did_not_hold(
+    it: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(hooks, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(user_program, "KILL_GRACE", 2.0)
+    deadline = Deadline(monkeypatch, 2.0)
     # It ends only at SIGKILL, so it is still there when what it is held over ends.
     stubborn = f"trap '' TERM; echo ready; {WAIT}"
     async with it.hooks.around("snapshot", Hooks(before=[held(it, stubborn, timeout="2s")])):
-        await asyncio.sleep(2.2)
+        deadline.over()
+        now += 2.0
+        await asyncio.sleep(0.2)
     assert "did not end within 2 s" in str(it.blamed[0])
 
 
@@ -129,9 +146,7 @@ async def test_one_is_ended_where_the_run_is_stopped_before_it_is_ready(it: Worl
             raise AssertionError
 
     task = asyncio.create_task(run())
-    async with asyncio.timeout(20):
-        while not locked(it):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: locked(it))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -140,7 +155,7 @@ async def test_one_is_ended_where_the_run_is_stopped_before_it_is_ready(it: Worl
 
 async def test_what_it_started_is_ended_with_it(it: World) -> None:
     pid = it.log.parent / "pid"
-    hook = it.hook(f"sleep 1000 & echo $! >{pid}; echo ready; wait", hold=True, timeout="20s")
+    hook = it.hook(f"sleep 1000 & echo $! >{pid}; echo ready; wait", hold=True, timeout="60s")
     async with it.hooks.around("snapshot", Hooks(before=[hook])):
         child = Path(f"/proc/{int(pid.read_text())}/cmdline")
         assert b"sleep" in child.read_bytes()

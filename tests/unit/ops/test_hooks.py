@@ -12,6 +12,8 @@ from tests.unit.ops.hooks_world import (
     World,
     world_for_test,  # noqa: F401
 )
+from tests.unit.patience import FOR_EVER, eventually
+from tests.unit.system.process.deadline import Deadline
 from zvault.config.tables.hooks import Hook, Hooks
 from zvault.core.errors import HookFailed, Refused
 from zvault.ops import hooks as module
@@ -117,8 +119,9 @@ async def test_a_program_that_is_not_there(it: World) -> None:
             pass
 
 
-async def test_a_timeout(it: World) -> None:
-    around = Hooks(before=[it.hook("echo waiting for a lock; sleep 100", timeout="300ms")])
+async def test_a_timeout(it: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    it.heard = Deadline(monkeypatch, 0.3).over
+    around = Hooks(before=[it.hook(f"echo waiting for a lock; sleep {FOR_EVER}", timeout="300ms")])
     with pytest.raises(HookFailed) as caught:
         async with it.hooks.around("snapshot", around):
             pass
@@ -133,16 +136,12 @@ async def test_what_it_stands_around_fails(it: World) -> None:
 
 
 async def started(it: World, word: str) -> None:
-    for _ in range(500):
-        if word in it.lines:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{word} not in {it.lines}")
+    await eventually(lambda: word in it.lines)
 
 
 @pytest.mark.parametrize("where", ["before", "within", "after"])
 async def test_cancelled(it: World, where: str) -> None:
-    pause = "sleep 100" if where == "before" else ""
+    pause = "sleep 600" if where == "before" else ""
     slow = "sleep 0.5; " if where == "after" else ""
     around = Hooks(
         before=[it.hook(f"log locked; {pause}")],
@@ -153,7 +152,7 @@ async def test_cancelled(it: World, where: str) -> None:
         async with it.hooks.around("snapshot", around):
             it.log.open("a").write("within\n")
             if where == "within":
-                await asyncio.sleep(100)
+                await asyncio.sleep(FOR_EVER)
 
     task = asyncio.create_task(run())
     await started(it, {"before": "locked", "within": "within", "after": "unlocking"}[where])

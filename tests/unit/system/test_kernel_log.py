@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.unit.patience import PATIENCE, eventually
 from zvault.system import kernel_log
 from zvault.system.kernel_log import KernelLog, KernelRecord, follow, parse
 
@@ -58,26 +59,22 @@ def test_reading_never_waits(log: tuple[KernelLog, int]):
 async def test_records_are_passed_on_and_silence_is_told(
     log: tuple[KernelLog, int], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kernel_log, "QUIET", 0.05)
+    monkeypatch.setattr(kernel_log, "QUIET", PATIENCE)
     opened, write = log
     heard: list[str] = []
     os.write(write, b"6,1,0,-;was there\n")
     following = asyncio.create_task(
         follow(opened, lambda record: heard.append(record.text), lambda: heard.append(""))
     )
-    await asyncio.sleep(0.01)
+    await eventually(lambda: heard == ["was there"])
+    monkeypatch.setattr(kernel_log, "QUIET", 0.05)
     os.write(write, b"6,2,0,-;comes\n")
-    async with asyncio.timeout(5):
-        while "" not in heard:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: "" in heard)
     assert heard == ["was there", "comes", ""]
     await asyncio.sleep(0.15)
     assert heard == ["was there", "comes", ""], "silence is told once"
     os.write(write, b"6,3,0,-;later\n")
-    async with asyncio.timeout(5):
-        while heard[-1] != "" or len(heard) < 5:
-            await asyncio.sleep(0.01)
-    assert heard[3:] == ["later", ""]
+    await eventually(lambda: heard[3:] == ["later", ""])
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.patience import PATIENCE
 from zvault.core.errors import Busy, ZvaultError
 from zvault.system.state_files import LeaseStore, current_boot_id
 
@@ -172,7 +173,7 @@ def test_a_lock_ends_with_its_process(store: LeaseStore):
     os.waitpid(child, 0)
 
     async def enter() -> None:
-        async with store.lock("device/cold", deadline=0.1):
+        async with store.lock("device/cold", deadline=PATIENCE):
             pass
 
     asyncio.run(enter())

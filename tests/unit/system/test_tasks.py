@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.core.errors import DeviceGone, NotFound, ZvaultError
 from zvault.system import tasks
 from zvault.system.tasks import cancel, to_its_end, watched
@@ -26,8 +27,8 @@ async def well() -> ZvaultError | None:
 
 async def test_trouble_stops_the_block_and_is_raised() -> None:
     with pytest.raises(DeviceGone) as failure:
-        async with asyncio.timeout(5), watched(gone):
-            await asyncio.sleep(60)
+        async with asyncio.timeout(PATIENCE), watched(gone):
+            await asyncio.sleep(FOR_EVER)
     assert failure.value is GONE
     task = asyncio.current_task()
     assert task is not None
@@ -49,7 +50,7 @@ async def test_a_block_that_ends_by_itself_is_left_in_peace() -> None:
 async def test_a_cancellation_from_outside_stays_one() -> None:
     async def block() -> None:
         async with watched(well):
-            await asyncio.sleep(60)
+            await asyncio.sleep(FOR_EVER)
 
     task = asyncio.create_task(block())
     await asyncio.sleep(0.05)
@@ -91,9 +92,9 @@ async def test_trouble_that_comes_while_something_must_end_stops_the_block_after
     done: list[str] = []
 
     async def block() -> None:
-        async with asyncio.timeout(5), watched(gone):
+        async with asyncio.timeout(PATIENCE), watched(gone):
             await to_its_end(late(done))
-            await asyncio.sleep(60)
+            await asyncio.sleep(FOR_EVER)
 
     with pytest.raises(DeviceGone):
         await block()
@@ -115,7 +116,7 @@ async def test_cancelled_tasks_are_waited_for() -> None:
 
     async def slow(error: Exception | None) -> None:
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(FOR_EVER)
         finally:
             await to_its_end(late(ended))
             if error is not None:

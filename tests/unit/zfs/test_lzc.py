@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.patience import PATIENCE
 from zvault.core.errors import NotFound, ToolFailed, ToolMissing
 from zvault.system.process import json_child
 from zvault.zfs.changes import NamesGone
@@ -248,7 +249,7 @@ async def test_a_failure_of_thousands_of_datasets_still_fits_an_answer(lzc: Lzc)
 
 async def test_a_child_that_says_much_on_stderr_is_not_held_up(lzc: Lzc) -> None:
     for _ in range(3):
-        assert await asyncio.wait_for(lzc.send_space("chatty@s", None, []), 20) == 63033200
+        assert await asyncio.wait_for(lzc.send_space("chatty@s", None, []), PATIENCE) == 63033200
 
 
 async def test_an_error_that_pyzfs_does_not_know_is_told_with_its_name_and_ends_nothing(lzc: Lzc) -> None:
@@ -298,7 +299,7 @@ async def test_a_cancelled_start_leaves_no_child(pool: Pool, monkeypatch: pytest
     start = json_child.JsonChild.start
 
     async def slow(argv: list[str]) -> json_child.JsonChild:
-        started.append(await start([sys.executable, "-c", "import time; time.sleep(60)"]))
+        started.append(await start([sys.executable, "-c", "import time; time.sleep(600)"]))
         return started[-1]
 
     monkeypatch.setattr(json_child.JsonChild, "start", slow)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.patience import PATIENCE, eventually
 from tests.unit.zfs.gate.hostile_bytes import begin, record, sub
 from zvault.core.errors import (
     Busy,
@@ -268,20 +269,19 @@ async def test_one_that_died_while_it_had_no_stream_is_replaced(world: World) ->
     await world.send()
     (pid,) = world.idle()
     os.kill(pid, 9)
-    while Path(f"/proc/{pid}/fd/0").exists():
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.2)
+    (child,) = world.helpers._idle
+    await eventually(lambda: not child.runs)
     await world.send()
     assert pid not in world.idle()
 
 
 async def test_without_a_stream_for_some_time_it_is_ended(world: World) -> None:
     world.give(1)
-    world.helpers._patience = 0.2
     await world.send()
     assert world.idle()
-    await asyncio.sleep(0.5)
-    assert not world.idle()
+    world.helpers._patience = 0.2
+    await world.send()
+    await eventually(lambda: not world.idle())
 
 
 async def test_it_ends_with_the_daemon_and_the_receiver_in_good_order(world: World) -> None:
@@ -298,7 +298,7 @@ async def test_it_ends_with_the_daemon_and_the_receiver_in_good_order(world: Wor
     while not (world.folder / "cold_a@s1.properties").exists():
         await asyncio.sleep(0.05)
     (world.folder / "hold").unlink()
-    assert await asyncio.wait_for(child.wait(), 20) == 0
+    assert await asyncio.wait_for(child.wait(), PATIENCE) == 0
 
 
 async def test_without_the_library_it_is_told(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ REST = 300.0
 """Seconds without a connection after which the process ends: longer than any interval at which Prometheus asks, as what
 is asked less often than each five minutes is stale to it."""
 
+ENDING = 10.0
+"""Seconds that the process may take to end once it asks no more: on a busy host Python alone needs a few."""
+
 LISTENER = Path(__file__).with_name("listener.py")
 """The program. It is not imported here: zvaultd has no use for what it needs."""
 
@@ -117,7 +120,7 @@ class WebServer:
                         task = asyncio.create_task(_tell_later(writer, number, text))
                         later.add(task)
                         task.add_done_callback(later.discard)
-            await asyncio.wait({hearing}, timeout=1.0)
+            await asyncio.wait({hearing}, timeout=ENDING)
         finally:
             for task in later:
                 task.cancel()

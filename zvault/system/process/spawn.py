@@ -54,7 +54,7 @@ async def spawn(  # noqa: PLR0913 - what a process is given
     Raises ToolMissing, or ToolFailed where it cannot be started.
     """
     try:
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=stdin,
             stdout=stdout,
@@ -69,6 +69,12 @@ async def spawn(  # noqa: PLR0913 - what a process is given
         raise ToolFailed(f"{argv[0]} cannot be started", str(error), "zvault runs as root") from None
     except OSError as error:
         raise ToolFailed(f"{argv[0]} cannot be started", str(error)) from None
+    if process.stdin is not None:
+        # Whoever writes is told of a broken pipe by drain(). CPython 3.11 also tells whoever waits for the closing, and
+        # logs an error that nobody looked at where nobody does.
+        closed = process._protocol._get_close_waiter(process.stdin)  # type: ignore[attr-defined]
+        closed.add_done_callback(lambda it: it.cancelled() or it.exception())
+    return process
 
 
 def missing(tool: str) -> ToolMissing:

@@ -33,11 +33,13 @@ async def attend(
     ``deadline`` seconds, or when cancelled, it is ended with all of its process group: SIGTERM, then SIGKILL.
     ``started`` is given its process. Raises ToolMissing, ToolFailed where it cannot be started, DeadlineExceeded.
     """
-    process = await spawn_session(argv, env)
+    process, cancellation = await _begun(argv, env)
     if started is not None:
         started(process)
     listening = asyncio.ensure_future(read_lines(process.stdout, lambda line: _tell(line, hear)))
     try:
+        if cancellation is not None:
+            raise cancellation
         async with asyncio.timeout(deadline):
             await _ended(process, listening)
     except TimeoutError:
@@ -52,6 +54,24 @@ async def attend(
         await asyncio.wait({listening}, timeout=LAST_WORDS)
         listening.cancel()
     return process.returncode if process.returncode is not None else -1
+
+
+async def _begun(
+    argv: Sequence[str], env: Mapping[str, str]
+) -> tuple[asyncio.subprocess.Process, asyncio.CancelledError | None]:
+    """Start a program, and the cancellation that came meanwhile.
+
+    By itself asyncio would kill what it has not started to the end: without SIGTERM, and without its process group.
+    """
+    starting, cancellation = asyncio.ensure_future(spawn_session(argv, env)), None
+    while not starting.done():
+        try:
+            await asyncio.wait({starting})
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None and (failure := starting.exception()) is not None:
+        raise cancellation from failure
+    return starting.result(), cancellation
 
 
 def has_ended(process: asyncio.subprocess.Process) -> bool:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.examples import cases
+from tests.unit.patience import PATIENCE
 from zvault.blockstore.read.cache import CHUNK_BYTES, CHUNKS, FRAME, Cache, CacheFailed
 from zvault.core.errors import Busy
 
@@ -277,13 +277,13 @@ def test_many_threads_at_once(tmp_path: Path) -> None:
     """Fewer frames than chunks in use, so that frames are given away while they are read."""
     errors: list[BaseException] = []
     contents = {(segment, chunk): content(segment, chunk) for segment in range(3) for chunk in range(30)}
-    end = time.monotonic() + 2
+    keys = list(contents)
 
     def work(seed: int, cache: Cache) -> None:
         chance = random.Random(seed)
         try:
-            while time.monotonic() < end:
-                key = chance.choice(list(contents))
+            for _ in range(50_000):
+                key = chance.choice(keys)
                 data = cache.get(*key)
                 if data is None:
                     cache.put(*key, contents[key])
@@ -321,14 +321,14 @@ def test_closing_waits_for_those_who_write(tmp_path: Path, monkeypatch: pytest.M
 
     def slow(fd: int, pieces: list[bytes], at: int) -> int:
         begun.set()
-        assert go.wait(10)
+        assert go.wait(PATIENCE)
         return real(fd, pieces, at)
 
     monkeypatch.setattr(os, "pwritev", slow)
     writing = threading.Thread(target=put, args=(cache, 1, 1))
     closing = threading.Thread(target=cache.close)
     writing.start()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE)
     closing.start()
     closing.join(0.1)
     assert closing.is_alive()

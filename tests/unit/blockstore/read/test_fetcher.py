@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.unit.object_store.memory_store import MemoryStore
+from tests.unit.patience import PATIENCE
 from zvault.blockstore.format import BLOCK, CHUNK, SLOT, Damaged, segment_key
 from zvault.blockstore.log.segment_buffer import CAPACITY, SegmentBuffer
 from zvault.blockstore.map.blockmap import Extent
@@ -189,7 +190,7 @@ def test_no_more_is_kept_than_there_is_memory_for(store: CountingStore, pool: Th
     assert len(store.asked) == 40 + 39 - 3
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(PATIENCE)
 def test_whoever_waits_for_blocks_that_are_not_asked_for_any_more_is_told(store: CountingStore) -> None:
     pool = ThreadPoolExecutor(1)
     it = Fetcher(store, "it", None, 64 << 20, pool)

@@ -1,6 +1,7 @@
 """Of two trees that were matched before only what changed is visited, and the rest is as matching all gives it."""
 
 from dataclasses import replace
+from zlib import crc32
 
 import pytest
 
@@ -14,7 +15,7 @@ from zvault.core.replication.matching import KnownPairs, match
 def dataset(name: str, *numbers: int) -> Dataset:
     at = DatasetName(name)
     snaps = tuple(Snapshot(at, f"s{number}", 100 + number, number, number) for number in numbers)
-    return Dataset(at, hash(name) & 0xFFFF, "filesystem", snapshots=snaps)
+    return Dataset(at, crc32(name.encode()), "filesystem", snapshots=snaps)
 
 
 def tree(*datasets: Dataset) -> Tree:

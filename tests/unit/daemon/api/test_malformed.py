@@ -131,7 +131,10 @@ def well_told(status: int, answer: str) -> bool:
     )
 
 
-@settings(max_examples=cases(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@settings(max_examples=cases(150), deadline=None, suppress_health_check=QUIET)
 @given(data=st.data())
 async def test_no_call_meets_an_unknown_error(daemon: tuple[Daemon, Path], data: st.DataObject):
     _, path = daemon

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
 from zvault.core.integrity.verification import Proof
+from zvault.daemon.monitors import verify_scheduler as module
 from zvault.daemon.monitors.verify_scheduler import REST, VerifyScheduler
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Clock, Environment
@@ -111,15 +113,17 @@ async def test_one_verification_of_a_backup_at_a_time(verify_scheduler: VerifySc
 
 
 async def test_it_gives_way_to_backups_into_its_vault_and_to_nothing_else(
-    verify_scheduler: VerifyScheduler,
+    verify_scheduler: VerifyScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "GIVE_WAY_EVERY", FOR_EVER)
+
     def run(backup: str, trigger: str, waiting: float | None = None) -> Any:
         task = asyncio.create_task(asyncio.sleep(3600))
         return SimpleNamespace(backup=backup, trigger=trigger, waiting=waiting, task=task)
 
     others = [run("a", "verify"), run("c", "schedule"), run("b", "schedule", NOW), run("gone", "hand")]
     verify_scheduler.runs.current = dict(enumerate(others))  # type: ignore[arg-type]
-    await asyncio.wait_for(verify_scheduler._give_way("a"), 1)
+    await asyncio.wait_for(verify_scheduler._give_way("a"), PATIENCE)
     busy = run("b", "schedule")
     verify_scheduler.runs.current["busy"] = busy
     waiting = asyncio.create_task(verify_scheduler._give_way("a"))
@@ -127,7 +131,7 @@ async def test_it_gives_way_to_backups_into_its_vault_and_to_nothing_else(
     assert not waiting.done()
     del verify_scheduler.runs.current["busy"]
     busy.task.cancel()
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, PATIENCE)
     for one in others:
         one.task.cancel()
 

@@ -16,6 +16,7 @@ from tests.unit.daemon.notify.notifier_world import (
     world_for_test,  # noqa: F401
 )
 from tests.unit.ops.ops_world import HOUR, START
+from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from zvault.api import routes
 from zvault.core.notify.outbox import FAILING
 
@@ -224,20 +225,18 @@ async def test_a_kept_url_without_the_backups_name_is_not_one_switch_for_all(
 
 
 async def test_one_target_that_hangs_keeps_no_other(world: World, web: Web) -> None:
-    with_socket = await asyncio.start_server(lambda _r, _w: asyncio.sleep(60), "127.0.0.1", 0)
+    with_socket = await asyncio.start_server(lambda _r, _w: asyncio.sleep(FOR_EVER), "127.0.0.1", 0)
     port = with_socket.sockets[0].getsockname()[1]
     world.tell(
-        a={"webhook": f"http://127.0.0.1:{port}/", "after": "0s", "timeout": "20s"},
+        a={"webhook": f"http://127.0.0.1:{port}/", "after": "0s", "timeout": "5m"},
         b={"webhook": web.url, "after": "0s"},
     )
     world.ran("1", "failed")
     world.notifier.consider()
     world.notifier.send_due()
-    async with asyncio.timeout(15):
-        while not web.got:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: web.got)
     assert world.notifier.documents()[0]["state"] == "waiting"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await world.notifier.close()
     with_socket.close()
 

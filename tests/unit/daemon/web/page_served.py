@@ -20,6 +20,8 @@ from tests.unit.daemon.page.page_documents import (
     overview,
     run_page,
 )
+from tests.unit.daemon.web.clients import asked
+from tests.unit.patience import PATIENCE
 from zvault.daemon.page.topics import Topic
 from zvault.daemon.web.server import WebServer
 
@@ -104,11 +106,10 @@ async def page_with_files() -> AsyncIterator[Page]:
 async def ask(
     server: WebServer, target: str = "/", *lines: str, host: str = "localhost", method: str = "GET"
 ) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     head = "\r\n".join([f"{method} {target} HTTP/1.1", f"Host: {host}", *lines, "", ""])
-    writer.write(head.encode("latin-1"))
+    reader, writer = await asked(server.port, head.encode("latin-1"))
     try:
-        return await asyncio.wait_for(reader.read(), 30)
+        return await asyncio.wait_for(reader.read(), PATIENCE)
     finally:
         writer.close()
 

@@ -6,13 +6,16 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from tests.unit.daemon.web.clients import asked
+from tests.unit.patience import PATIENCE, eventually
 from zvault.core.errors import Busy
 from zvault.daemon.page.topics import Topic
+from zvault.daemon.web import server as module
 from zvault.daemon.web.channel import RESTED
 from zvault.daemon.web.server import WebServer
 
@@ -51,20 +54,11 @@ async def server() -> AsyncIterator[Metrics]:
 
 
 async def scrape(server: Metrics, host: str = "localhost") -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    reader, writer = await asked(server.port, f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     try:
-        return await asyncio.wait_for(reader.read(), 20)
+        return await asyncio.wait_for(reader.read(), PATIENCE)
     finally:
         writer.close()
-
-
-async def until(look: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if look():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError
 
 
 def pid_of(server: Metrics) -> int:
@@ -118,8 +112,8 @@ async def test_one_that_was_killed_is_known_to_be_gone_and_can_be_started_again(
     port = server.port
     assert port is not None
     os.kill(pid_of(server), signal.SIGKILL)
-    await until(lambda: server.address is None)
-    await until(lambda: "killed by signal 9" in caplog.text)
+    await eventually(lambda: server.address is None)
+    await eventually(lambda: "killed by signal 9" in caplog.text)
     with pytest.raises(ConnectionRefusedError):
         await scrape(server)
     await server.serve(port)
@@ -136,7 +130,7 @@ async def test_it_ends_when_nobody_comes_and_is_there_for_the_next_who_does(
         assert b"zvault_asked 1\n" in await scrape(it)
         process = it.process
         assert process is not None
-        await until(lambda: process.returncode is not None)
+        await eventually(lambda: process.returncode is not None)
         assert it.address is not None
         for number in range(2, 14):
             await asyncio.sleep(0.25 + number * 0.025)
@@ -146,6 +140,26 @@ async def test_it_ends_when_nobody_comes_and_is_there_for_the_next_who_does(
         assert caplog.records == []
     finally:
         await it.close()
+
+
+async def test_one_that_takes_its_time_to_end_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever came meanwhile is answered by the next one."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(f"import os, time\nos.read(0, 1)\nos.close(0)\ntime.sleep(2)\nos._exit({RESTED})\n")
+    it = Metrics(Figures())
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "LISTENER", slow)
+        await it.serve()
+        waiting = asyncio.ensure_future(scrape(it))
+        await eventually(lambda: it.process is not None)
+    first = it.process
+    assert b"zvault_asked 1\n" in await waiting
+    assert first is not None
+    assert first.returncode == RESTED
+    assert caplog.records == []
+    await it.close()
 
 
 async def test_a_port_that_is_taken_starts_nothing(server: Metrics) -> None:
@@ -179,7 +193,7 @@ async def test_one_that_cannot_be_started_is_told_and_leaves_nothing(
         await it.serve()
         with pytest.raises(ConnectionError):
             await scrape(it)
-        await until(lambda: it.address is None)
+        await eventually(lambda: it.address is None)
     assert "web requests cannot be started: [Errno 32] Broken pipe; it is tried again" in caplog.text
     assert it.process is None
     assert it.port is not None
@@ -200,7 +214,7 @@ async def run():
     while server.process is None:
         await asyncio.sleep(0.01)
     print(server.process.pid, flush=True)
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 asyncio.run(run())
 """
 
@@ -219,6 +233,6 @@ async def test_it_does_not_outlive_zvaultd() -> None:
     assert (await scrape(one)).startswith(b"HTTP/1.1 503")
     zvaultd.kill()
     await zvaultd.wait()
-    await until(lambda: not Path(f"/proc/{pid}").exists())
+    await eventually(lambda: not Path(f"/proc/{pid}").exists())
     with pytest.raises(ConnectionRefusedError):
         await scrape(one)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,9 @@ from tests.unit.devices.nbd.blockstore_specs import (
     slot_for_test,  # noqa: F401
     spec,
 )
+from tests.unit.devices.s3_lease.awake_clock import Awake
 from tests.unit.devices.s3_lease.test_takeover import MINE, Memory
+from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from zvault.config.tables.device import Device
 from zvault.core.errors import NotFound, ToolFailed
 from zvault.devices.layer import Slot
@@ -65,11 +65,10 @@ async def test_a_server_that_stops_has_its_time_and_the_lease_is_renewed_meanwhi
 ):
     memory = Memory()
     it = guard(memory, 60.0, bound=10.0)  # renewed every second; a busy host may miss four
-    it.clock = type(it.clock)()  # of the host: what is waited for is a process
+    it.clock = Awake().clock  # real time: what is waited for is a process
     it.renewed = it.clock.now()
     running = asyncio.ensure_future(it.run(["sh", "-c", SLOW.format(code=code, folder=tmp_path)]))
-    while not (tmp_path / "up").exists():
-        await asyncio.sleep(0.02)
+    await eventually((tmp_path / "up").exists)
     before = memory.number
     it.stop.set()
     while memory.number - before < 2:
@@ -84,18 +83,18 @@ async def test_a_server_that_stops_has_its_time_and_the_lease_is_renewed_meanwhi
             running.result()
 
 
-async def test_a_server_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch):
+async def test_a_server_that_takes_too_long_is_killed(tmp_path: Path):
     memory = Memory()
-    it = guard(memory, 0.3)
-    it.clock = type(it.clock)()
+    it = guard(memory, 0.3, bound=10.0)
+    it.clock = Awake().clock
     it.renewed = it.clock.now()
-    running = asyncio.ensure_future(it.run([sys.executable, "-c", HANGS.format(signal.SIGTERM)]))
-    await asyncio.sleep(0.5)
+    running = asyncio.ensure_future(it.run(["sh", "-c", HANGS.format(folder=tmp_path, seconds=FOR_EVER)]))
+    await eventually((tmp_path / "up").exists)
     it.stop.set()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, PATIENCE)
 
 
-HANGS = "import signal, time; signal.signal({:d}, signal.SIG_IGN); time.sleep(60)"
+HANGS = "trap '' TERM; touch {folder}/up; exec sleep {seconds}"
 
 
 # Keys

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import dataset, snap
+from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from zvault.core.names import DatasetName, split_point
 from zvault.ops.replication import bases as module
 from zvault.ops.replication.base_guard import BaseGuard
@@ -85,14 +86,12 @@ async def test_a_base_advances_while_others_are_sent_and_the_end_waits_for_nothi
     monkeypatch.setattr(module, "GATHER", 0.01)
     _, bases, (first, second, *_) = world()
     bases.advance_later(*first)
-    async with asyncio.timeout(10):
-        while not first[0].protects_only(first[1]):
-            await asyncio.sleep(0.001)
-    monkeypatch.setattr(module, "GATHER", 1000.0)
+    await eventually(lambda: first[0].protects_only(first[1]))
+    monkeypatch.setattr(module, "GATHER", FOR_EVER)
     bases.advance_later(*second)
     await asyncio.sleep(0.05)
     assert not second[0].protects_only(second[1]), "it waits for others"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         assert await bases.wait_advanced() == {}
     assert second[0].protects_only(second[1])
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.unit.patience import PATIENCE
 from zvault.core.replication.ordering import Order
 from zvault.ops.replication.parallel import side_by_side
 from zvault.ops.stream.slots import Slots
@@ -57,7 +58,7 @@ async def running(
         yield task
     finally:
         task.cancel()
-        await asyncio.wait({task}, timeout=5)
+        await asyncio.wait({task}, timeout=PATIENCE)
 
 
 def plain(*names: str) -> Order:
@@ -71,7 +72,7 @@ async def test_as_many_at_once_as_there_are_places() -> None:
         await work.end("b")
         assert work.begun == ["a", "b", "c"]
         await work.end("a", "c", "d")
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, PATIENCE)
     assert work.most == 2
 
 
@@ -90,7 +91,7 @@ async def test_a_slow_one_blocks_none_but_what_needs_it() -> None:
             await work.end(name)
         assert work.begun == ["slow", "a", "b", "c"]
         await work.end("slow", "slow/child")
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, PATIENCE)
 
 
 async def test_two_runs_share_a_vault_by_turns() -> None:
@@ -146,7 +147,7 @@ async def test_cancelled_all_go_down_and_every_place_is_given_back() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
     assert work.at_once == 0
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await slots.take(lambda: {"vault": 2})
         await slots.take(lambda: {"vault": 2})
 
@@ -160,7 +161,7 @@ async def test_cancelled_before_its_first_step_it_gives_its_place_back_too() -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert work.begun in ([], ["a"])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await slots.take(lambda: {"vault": 1})
 
 
@@ -173,7 +174,7 @@ async def test_who_gives_up_waiting_takes_no_place() -> None:
     waiting.cancel()  # it has been served, but does not know yet
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await slots.take(lambda: {"vault": 1})
 
 
@@ -188,7 +189,7 @@ async def test_limits_that_can_no_longer_be_told_are_the_trouble_of_who_waits() 
     slots.give(taken)
     with pytest.raises(KeyError):
         await waiting
-    assert await asyncio.wait_for(behind, 5) == ("vault",)
+    assert await asyncio.wait_for(behind, PATIENCE) == ("vault",)
 
 
 async def test_a_bug_in_one_ends_all_and_is_told_as_it_is() -> None:

@@ -159,21 +159,21 @@ async def test_a_session_ends_with_its_client_and_the_looks_in_it_before(world: 
     kept = asyncio.ensure_future(keep())
     await asyncio.sleep(0)
     ended: list[str] = []
+    looked = asyncio.Event()
 
     async def look() -> None:
         async with sessions.look(
             world.context, world.vaults, LookRequest("b", "x", HERE), "a" * 16, print
         ) as one:
             assert one[1] == "x"
+            looked.set()
             try:
                 await asyncio.Event().wait()
             finally:
                 ended.append(f"{len(world.vault.log)} changes")
 
     looking = asyncio.ensure_future(look())
-    while not world.vault.log:
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.01)
+    await looked.wait()
     kept.cancel()
     await asyncio.wait([kept, looking])
     assert ended == ["1 changes"]

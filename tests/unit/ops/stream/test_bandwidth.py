@@ -5,10 +5,12 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from tests.unit.patience import PATIENCE
+from zvault.core.replication.bandwidth import BURST
 from zvault.ops.stream.bandwidth import limited
 
 MIB = 1 << 20
@@ -39,17 +41,30 @@ class Streams:
         while chunk := await out.read(MIB):
             self.arrived[number] += len(chunk)
 
-    async def rate(self, seconds: float) -> float:
-        """MiB a second of all together, from now on."""
-        before, began = sum(self.arrived), time.monotonic()
+    async def rates(self, seconds: float) -> list[float]:
+        """MiB a second of each, from now on."""
+        before, began = list(self.arrived), time.monotonic()
         await asyncio.sleep(seconds)
-        return (sum(self.arrived) - before) / (time.monotonic() - began) / MIB
+        took = time.monotonic() - began
+        return [(now - then) / took / MIB for now, then in zip(self.arrived, before, strict=True)]
+
+    async def keep_to(self, limit: float, seconds: float, fair: Callable[[list[float]], bool]) -> None:
+        """For some seconds they go about as fast as they may, all together; never faster, but for what was saved up.
+
+        A machine that is busy, or stands still for a moment, may need more than one try to go that fast.
+        """
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                rates = await self.rates(seconds)
+                assert sum(rates) < limit * (1 + BURST / seconds) * 1.15
+                if limit * 0.6 < sum(rates) < limit * 1.15 and fair(rates):
+                    return
 
     async def __aexit__(self, *_: object) -> None:
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*self.tasks)
             await asyncio.gather(*(process.wait() for process in self.processes))
 
@@ -61,24 +76,23 @@ SLOW = "sh -c 'while sleep 0.1; do echo x; done'"
 async def test_all_together_keep_to_it_and_a_slow_one_leaves_its_share_to_the_others() -> None:
     async with limited(lambda: 8 * MIB) as throttle, Streams(throttle, [FAST, FAST, SLOW]) as streams:
         await asyncio.sleep(0.5)
-        rate = await streams.rate(1.5)
-        one, other, slow = streams.arrived
-    assert 8 * 0.6 < rate < 8 * 1.15  # less where this machine is busy; the lab looks closely
-    assert 0.6 < one / other < 1.7
-    assert slow < MIB
+        await streams.keep_to(8, 1.5, lambda rates: 0.6 * rates[1] < rates[0] < 1.7 * rates[1])
+        assert streams.arrived[2] < MIB
 
 
 async def test_a_new_rate_is_in_force_at_once_and_no_limit_is_none() -> None:
     rate: list[int | None] = [4 * MIB]
     async with limited(lambda: rate[0]) as throttle, Streams(throttle, [FAST]) as streams:
         await asyncio.sleep(0.5)
-        assert 4 * 0.6 < await streams.rate(1.0) < 4 * 1.2
+        await streams.keep_to(4, 1.0, any)
         rate[0] = None
         await asyncio.sleep(0.2)
-        assert await streams.rate(0.5) > 3 * 4  # how fast it can be is the machine's affair
+        async with asyncio.timeout(PATIENCE):
+            while (await streams.rates(0.5))[0] < 3 * 4:  # how fast it can be is the machine's affair
+                pass
         rate[0] = 2 * MIB
         await asyncio.sleep(0.5)
-        assert 2 * 0.6 < await streams.rate(1.0) < 2 * 1.25
+        await streams.keep_to(2, 1.0, any)
 
 
 async def test_a_limit_that_cannot_be_told_ends_the_streams_and_is_raised() -> None:
@@ -86,7 +100,7 @@ async def test_a_limit_that_cannot_be_told_ends_the_streams_and_is_raised() -> N
         return 1 // 0
 
     async def stream() -> None:
-        async with limited(rate) as throttle, Streams(throttle, [FAST]) as streams, asyncio.timeout(10):
+        async with limited(rate) as throttle, Streams(throttle, [FAST]) as streams, asyncio.timeout(PATIENCE):
             await streams.processes[0].wait()
             assert streams.arrived == [0]
 
@@ -99,7 +113,7 @@ async def test_with_nobody_to_give_leave_a_stream_ends() -> None:
         streams = Streams(throttle, ["sleep 1; " + FAST])
         await streams.__aenter__()
         await asyncio.sleep(0.3)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await streams.processes[0].wait()
     assert streams.processes[0].returncode == 1
     await streams.__aexit__()

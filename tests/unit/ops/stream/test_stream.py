@@ -7,9 +7,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.config.profile import Stream
 from zvault.core.errors import (
     Conflict,
@@ -107,20 +109,15 @@ async def run(
     receive: Sequence[str],
     *,
     trouble: tasks.Look | None = None,
-    seen: list[int] | None = None,
     buffer: Stream | None = None,
     total: int | None = None,
     stall: float = 60.0,
     throttle: Sequence[str] = (),
 ) -> Streamed:
-    def report(progress: Progress) -> None:
-        if seen is not None:
-            seen.append(progress.done)
-
     runner = HostRunner()
     between = [mbuffer_argv(buffer.buffer, buffer.block)] if buffer is not None else []
     stages = [send, *([throttle] if throttle else []), *between, receive]
-    return await stream(runner, stages, total=total, report=report, trouble=trouble, stall=stall)
+    return await stream(runner, stages, total=total, report=lambda _: None, trouble=trouble, stall=stall)
 
 
 @pytest.fixture(autouse=True)
@@ -132,14 +129,21 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_stream_is_reported_while_it_runs_and_once_more_at_its_end(tmp_path: Path) -> None:
     seen: list[int] = []
+    go = tmp_path / "go"
+
+    def report(progress: Progress) -> None:
+        seen.append(progress.done)
+        if progress.done == 5:
+            go.touch()
+
+    waits = f"while [ ! -e {go} ]; do sleep 0.02; done"
     send = script(
         tmp_path,
         "send",
-        "printf '12:00:00\\t5\\ttank@s\\n' >&2; echo data; sleep 0.4; printf '12:00:01\\t9\\ttank@s\\n' >&2",
+        f"printf '12:00:00\\t5\\ttank@s\\n' >&2; echo data; {waits}; printf '12:00:01\\t9\\ttank@s\\n' >&2; sleep 0.4",
     )
-    done = await run(send, ["cat"], seen=seen)
+    done = await stream(HostRunner(), [send, ["cat"]], total=None, report=report)
     assert done.bytes == seen[-1] == 9
-    assert 5 in seen
     assert done.seconds >= 0.4
 
 
@@ -202,7 +206,7 @@ async def test_a_vault_that_falls_away_ends_the_stream_and_is_its_reason(tmp_pat
         return gone if len(pids(tmp_path)) == 2 else None
 
     with pytest.raises(DeviceGone) as failure:
-        async with asyncio.timeout(20), tasks.watched(look):
+        async with asyncio.timeout(PATIENCE), tasks.watched(look):
             await run(*endless(tmp_path), trouble=look)
     assert failure.value is gone
     assert_all_gone(pids(tmp_path))
@@ -215,7 +219,7 @@ async def test_a_look_that_breaks_leaves_nothing_running(tmp_path: Path) -> None
         return None
 
     with pytest.raises(RuntimeError, match="a bug"):
-        async with asyncio.timeout(20), tasks.watched(look):
+        async with asyncio.timeout(PATIENCE), tasks.watched(look):
             await run(*endless(tmp_path), trouble=look)
     assert_all_gone(pids(tmp_path))
 
@@ -234,7 +238,7 @@ async def test_a_cancelled_stream_leaves_nothing_running(tmp_path: Path) -> None
     await until_running(tmp_path)
     streaming.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(streaming, 20)
+        await asyncio.wait_for(streaming, PATIENCE)
     assert_all_gone(pids(tmp_path))
 
 
@@ -242,31 +246,57 @@ SAYS = "printf '12:00:00\\t%s\\ttank@s\\n'"
 
 
 async def test_a_stream_that_stands_still_is_put_down_and_says_how_far_it_was(tmp_path: Path) -> None:
-    send = script(tmp_path, "send", f"echo $$ > $0.pid; {SAYS} 1048576 >&2; exec sleep 60")
+    send = script(tmp_path, "send", f"echo $$ > $0.pid; {SAYS} 1048576 >&2; exec sleep {FOR_EVER}")
     receive = script(tmp_path, "receive", "echo $$ > $0.pid; exec cat")
-    began = time.monotonic()
+
+    def report(progress: Progress) -> None:
+        if progress.done and len(pids(tmp_path)) == 2:
+            progress.stirred -= FOR_EVER  # so long ago was that
+
     with pytest.raises(Stalled) as failure:
-        await run(send, receive, stall=0.5, total=4 << 20)
-    assert 0.4 < time.monotonic() - began < 5
-    assert "after 1M of 4M" in failure.value.why
+        await stream(HostRunner(), [send, receive], total=4 << 20, report=report, stall=FOR_EVER)
+    assert "for 10m, after 1M of 4M" in failure.value.why
     assert failure.value.retryable
     assert failure.value.next
     assert_all_gone(pids(tmp_path))
 
 
+async def test_one_that_says_nothing_at_all_stands_still(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(Stalled):
+        await asyncio.wait_for(run(["sleep", str(FOR_EVER)], ["cat"], stall=0.3), PATIENCE)
+    assert time.monotonic() - began >= 0.3
+
+
+@pytest.fixture
+def words_take_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes with each word of a stage, and not otherwise: a fifth of a second."""
+    now, hear = time.monotonic(), Progress.hear
+
+    def later(progress: Progress, line: str) -> None:
+        nonlocal now
+        hear(progress, line)
+        now += 0.2
+
+    monkeypatch.setattr(Progress, "hear", later)
+    monkeypatch.setattr(stream_module, "time", SimpleNamespace(monotonic=lambda: now))
+
+
+@pytest.mark.usefixtures("words_take_time")
 async def test_as_long_as_any_stage_tells_of_new_bytes_it_does_not_stand_still(tmp_path: Path) -> None:
-    turns = f"for i in 1 2 3 4 5; do {SAYS} $i >&2; sleep 0.2; done"
-    await run(script(tmp_path, "send", turns), ["cat"], stall=0.6)
-    told = "for i in 1 2 3 4 5; do printf '\\rin @ 1 MiB/s, out @ 1 MiB/s, %s MiB total' $i >&2; sleep 0.2; done; cat"
-    await run(["true"], script(tmp_path, "receive", told), stall=0.6)
-    waits = "for i in 1 2 3 4 5; do echo 'throttle: 7' >&2; sleep 0.2; done; cat"
-    await run(["true"], ["cat"], throttle=script(tmp_path, "throttle", waits), stall=0.6)
+    turns = f"for i in 1 2 3 4 5 6 7; do {SAYS} $i >&2; sleep 0.1; done"
+    await run(script(tmp_path, "send", turns), ["cat"], stall=0.9)
+    # What is drawn is heard as it stands, and once more as its line ends.
+    told = "for i in 1 2 3 4 5; do printf '\\rin @ 1 MiB/s, out @ 1 MiB/s, %s MiB total' $i >&2; sleep 0.1; done; cat"
+    await run(["true"], script(tmp_path, "receive", told), stall=0.9)
+    waits = "for i in 1 2 3 4 5 6 7; do echo 'throttle: 7' >&2; sleep 0.1; done; cat"
+    await run(["true"], ["cat"], throttle=script(tmp_path, "throttle", waits), stall=0.9)
 
 
 async def test_the_same_count_again_and_again_is_no_progress(tmp_path: Path) -> None:
-    send = script(tmp_path, "send", f"for i in 1 2 3 4 5 6 7 8 9; do {SAYS} 5 >&2; sleep 0.2; done")
+    send = script(tmp_path, "send", f"while {SAYS} 5 >&2; do sleep 0.1; done")
     with pytest.raises(Stalled):
-        await run(send, ["cat"], stall=0.6)
+        await asyncio.wait_for(run(send, ["cat"], stall=0.6), PATIENCE)
 
 
 async def test_what_the_throttle_says_is_nobodys_complaint(tmp_path: Path) -> None:
@@ -298,7 +328,7 @@ async def test_where_its_progress_cannot_be_read_a_stream_is_ended(
     pids = tmp_path / "pids"
     stages = [["sh", "-c", f"echo $$ >> {pids}; echo said >&2; exec sleep 600"]] * 2
     with pytest.raises(ValueError, match="said"):
-        await asyncio.wait_for(stream(HostRunner(), stages, total=None, report=lambda _: None), 60)
+        await asyncio.wait_for(stream(HostRunner(), stages, total=None, report=lambda _: None), PATIENCE)
     for pid in pids.read_text().split():
         assert not Path(f"/proc/{pid}").exists()
 

@@ -10,12 +10,13 @@ import pytest
 
 from tests.unit.ops.ops_world import START
 from tests.unit.ops.vaults.past_world import World, quiet, world_of_pasts  # noqa: F401 - a fixture, too
+from tests.unit.patience import PATIENCE
 from zvault.core.errors import Busy, Refused
 from zvault.ops.vaults import past as module
 from zvault.ops.vaults.past import PastVaults
 from zvault.ops.vaults.past_record import Past
 
-SOON = 1.0
+SOON = PATIENCE
 """Seconds within which something comes that waits for nothing."""
 
 

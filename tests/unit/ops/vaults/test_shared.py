@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.vaults.shared_world import BOUND, CONFIG, HOUR, Bucket, HostVault, due, host
+from tests.unit.patience import PATIENCE
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, Refused, TakenOver
 from zvault.core.sharing.decide import Action, Holder
@@ -219,7 +220,7 @@ async def test_a_store_that_answers_late_is_asked_once_for_note_and_lease(bucket
     async with a.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail):
         bucket.now += BOUND + 60
         bucket.renewed, bucket.requests, bucket.seconds = bucket.now, 0, 15.0
-        waits = await asyncio.wait_for(b.decide(theirs), 5)
+        waits = await asyncio.wait_for(b.decide(theirs), PATIENCE)
         assert (waits.action, waits.reason, bucket.requests) == (Action.WAIT, "a has the vault", 2)
         bucket.seconds = 0.0
 

@@ -1,18 +1,19 @@
 """Whether a program that ended left open files behind, and short programs in Python."""
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from tests.unit.patience import eventually
 from zvault.system.process.runner import HostRunner
 
 RUNNER = HostRunner()
 
 
 def python(code: str) -> list[str]:
-    return [sys.executable, "-S", "-c", code]
+    # Without PYTHONUNBUFFERED: unbuffered, Python drops what a pipe does not take at once.
+    return [sys.executable, "-E", "-S", "-c", code]
 
 
 def fds() -> int:
@@ -24,8 +25,4 @@ async def no_more_fds() -> AsyncIterator[None]:
     await RUNNER.run(["true"])  # what asyncio opens once and keeps
     before = fds()
     yield
-    for _ in range(200):
-        if fds() <= before:
-            return
-        await asyncio.sleep(0.01)
-    assert fds() <= before
+    await eventually(lambda: fds() <= before)

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from tests.unit.system.process.open_files import RUNNER, no_more_fds, python
 from zvault.core.errors import ToolFailed, ToolMissing
 from zvault.system.process import output
@@ -52,12 +52,9 @@ async def test_what_only_moves_bytes_has_no_rights() -> None:
 
 async def status_of(pid: int, name: str) -> dict[str, str]:
     """What the kernel says of a process, once it has become that program."""
-    for _ in range(500):
-        text = Path(f"/proc/{pid}/status").read_text()
-        if text.startswith(f"Name:\t{name}\n"):
-            return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
-        await asyncio.sleep(0.01)
-    raise AssertionError(text)
+    status = Path(f"/proc/{pid}/status")
+    await eventually(lambda: status.read_text().startswith(f"Name:\t{name}\n"))
+    return dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
 
 
 async def test_one_without_rights_that_is_not_installed_is_told_of_as_any_other() -> None:
@@ -66,14 +63,17 @@ async def test_one_without_rights_that_is_not_installed_is_told_of_as_any_other(
             await RUNNER.pipeline([["cat"], ["no-such-tool"], ["cat"]], nobody={"no-such-tool"})
 
 
-async def test_the_stage_that_failed_first_can_be_told() -> None:
+async def test_the_stage_that_failed_first_can_be_told(tmp_path: Path) -> None:
+    wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"
     pipeline = await RUNNER.pipeline(
         [
-            ["sh", "-c", "sleep 0.2; exec cat /dev/zero"],
+            ["sh", "-c", f"{wait}; exec cat /dev/zero"],
             ["sh", "-c", "echo no memory >&2; exit 5"],
-            ["sh", "-c", "cat; sleep 0.1; echo incomplete stream >&2; exit 1"],
+            ["sh", "-c", f"cat; {wait}; echo incomplete stream >&2; exit 1"],
         ]
     )
+    await eventually(pipeline._ends[1].done)
+    (tmp_path / "go").touch()
     ends = await pipeline.wait()
     first = min((end for end in ends if not end.ok), key=lambda end: end.ended)
     assert (first.returncode, first.stderr) == (5, "no memory")
@@ -82,7 +82,7 @@ async def test_the_stage_that_failed_first_can_be_told() -> None:
 
 async def test_the_last_stage_sees_the_end_when_the_first_one_dies() -> None:
     pipeline = await RUNNER.pipeline([["sh", "-c", "echo a; kill -9 $$"], ["cat"], ["wc", "-c"]])
-    ends = await asyncio.wait_for(pipeline.wait(), 5)
+    ends = await asyncio.wait_for(pipeline.wait(), PATIENCE)
     assert [end.returncode for end in ends] == [-9, 0, 0]
 
 
@@ -95,12 +95,7 @@ async def test_what_a_stage_says_is_heard_while_it_says_it(tmp_path: Path) -> No
         lambda stage, line: heard.append((stage, line)),
     )
     # mbuffer ends no line: what it draws has to count before the next one comes.
-    for _ in range(1000):
-        if sorted(heard) == [(0, "early"), (1, "in @ 1")]:
-            break
-        await asyncio.sleep(0.01)
-    else:
-        pytest.fail(f"heard only {heard}")
+    await eventually(lambda: sorted(heard) == [(0, "early"), (1, "in @ 1")])
     (tmp_path / "go").touch()
     ends = await pipeline.wait()
     assert ends[1].stderr == "in @ 1\nin @ 2\nsummary"
@@ -129,7 +124,7 @@ async def test_a_character_cut_in_two_is_put_together_again() -> None:
 async def test_only_the_end_of_much_talk_is_kept() -> None:
     code = "import sys; [print('line', n, file=sys.stderr) for n in range(10_000)]; sys.stderr.write('x' * 9_000_000)"
     pipeline = await RUNNER.pipeline([python(code)])
-    (end,) = await asyncio.wait_for(pipeline.wait(), 20)
+    (end,) = await asyncio.wait_for(pipeline.wait(), PATIENCE)
     lines = end.stderr.splitlines()
     assert len(lines) == 50
     assert lines[-2] == "line 9999"
@@ -138,11 +133,11 @@ async def test_only_the_end_of_much_talk_is_kept() -> None:
 
 async def test_killing_ends_every_stage() -> None:
     async with no_more_fds():
-        pipeline = await RUNNER.pipeline([["sleep", "60"], ["cat"], ["sleep", "60"]])
-        before = time.monotonic()
-        await pipeline.kill()
-        ends = await asyncio.wait_for(pipeline.wait(), 5)
-        assert time.monotonic() - before < 10
+        sleep = ["sleep", str(FOR_EVER)]
+        pipeline = await RUNNER.pipeline([sleep, ["cat"], sleep])
+        async with asyncio.timeout(PATIENCE):
+            await pipeline.kill()
+            ends = await pipeline.wait()
     assert ends[0].returncode == -9
     assert not ends[2].ok
     await pipeline.kill()

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from zvault.core.diagnosis.observations import cpu, fullness, idle, span
 from zvault.system.process.runner import HostRunner
-from zvault.system.process.sampler import sampler_argv
+from zvault.system.process.sampler import _fill, sampler_argv
 
 BUSY = "while True: pass"
-STILL = "import time; time.sleep(60)"
+STILL = ["sleep", str(FOR_EVER)]
 
 
 def sampled(*pids: int, devices: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -37,12 +38,13 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
         one.wait()
 
 
-def test_a_full_pipe_and_an_empty_one(started: list[subprocess.Popen[bytes]]):
+async def test_a_full_pipe_and_an_empty_one(started: list[subprocess.Popen[bytes]]):
     yes = subprocess.Popen(["cat", "/dev/zero"], stdout=subprocess.PIPE)
-    reader = subprocess.Popen([sys.executable, "-S", "-c", STILL], stdin=yes.stdout)
-    silent = subprocess.Popen([sys.executable, "-S", "-c", STILL], stdout=subprocess.PIPE)
+    reader = subprocess.Popen(STILL, stdin=yes.stdout)
+    silent = subprocess.Popen(STILL, stdout=subprocess.PIPE)
     hungry = subprocess.Popen(["cat"], stdin=silent.stdout, stdout=subprocess.DEVNULL)
     started += [yes, reader, silent, hungry]
+    await eventually(lambda: _fill(f"/proc/{reader.pid}/fd/0") == 1)
     looks = sampled(reader.pid, hungry.pid)["looks"]
     assert (fullness(looks, str(reader.pid)) or 0) > 0.9
     assert fullness(looks, str(hungry.pid)) == 0
@@ -51,22 +53,23 @@ def test_a_full_pipe_and_an_empty_one(started: list[subprocess.Popen[bytes]]):
 
 def test_a_look_keeps_no_pipe_open(started: list[subprocess.Popen[bytes]]):
     writer = subprocess.Popen(["cat", "/dev/zero"], stdout=subprocess.PIPE)
-    reader = subprocess.Popen([sys.executable, "-S", "-c", STILL], stdin=writer.stdout)
+    reader = subprocess.Popen(STILL, stdin=writer.stdout)
     started += [writer, reader]
     assert writer.stdout is not None
     writer.stdout.close()
     sampled(reader.pid)
     reader.kill()
-    assert writer.wait(timeout=10) != 0, "it is told that nobody reads any more"
+    assert writer.wait(timeout=PATIENCE) != 0, "it is told that nobody reads any more"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives rights up")
 async def test_the_pipe_between_two_that_have_no_rights():
-    stages = [["cat", "/dev/zero"], ["cat"], [sys.executable, "-S", "-c", STILL]]
+    stages = [["cat", "/dev/zero"], ["cat"], STILL]
     pipeline = await HostRunner().pipeline(stages, nobody={"cat"})
     try:
         inputs = pipeline.inputs()
         assert list(inputs) == [process.pid for process in pipeline.processes[1:]]
+        await eventually(lambda: all(_fill(path) == 1 for path in inputs.values()))
         argv = sampler_argv(0.6, inputs, ())
         looks = json.loads((await HostRunner().run(argv)).stdout)["looks"]
         assert [(fullness(looks, str(pid)) or 0) > 0.9 for pid in inputs] == [True, True]
@@ -82,7 +85,7 @@ def worked(pid: int) -> float:
 
 
 def test_who_works_and_who_does_not(started: list[subprocess.Popen[bytes]]):
-    busy, still = (subprocess.Popen([sys.executable, "-S", "-c", code]) for code in (BUSY, STILL))
+    busy, still = (subprocess.Popen(argv) for argv in ([sys.executable, "-S", "-c", BUSY], STILL))
     started += [busy, still]
     before, began = worked(busy.pid), time.monotonic()
     found = sampled(busy.pid, still.pid)

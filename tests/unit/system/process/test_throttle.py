@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.unit.patience import PATIENCE
 from zvault.system.process.throttle import QUANTUM, bytes_let_pass, throttle_argv, unread
 
 
@@ -41,7 +42,7 @@ def test_what_passes_is_what_came_and_no_more_than_leave_was_given_for(leave: tu
     assert unread(throttle.stdout.fileno()) == 0
     os.write(leave[1], b"........")
     assert throttle.stdout.read() == data[2 * QUANTUM :]
-    assert throttle.wait(10) == 0
+    assert throttle.wait(PATIENCE) == 0
 
 
 def test_leave_that_it_cannot_use_is_left_to_others(leave: tuple[int, int]) -> None:
@@ -98,10 +99,10 @@ def test_it_ends_with_its_reader_and_with_whoever_gives_leave(leave: tuple[int, 
     os.write(leave[1], b".")
     alone.stdin.write(b"x")
     alone.stdin.close()
-    assert alone.wait(10) == -13
+    assert alone.wait(PATIENCE) == -13
     os.close(leave[0])
     os.close(leave[1])
-    _, said = orphan.communicate(b"x", timeout=10)
+    _, said = orphan.communicate(b"x", timeout=PATIENCE)
     assert orphan.returncode == 1
     assert b"zvaultd is gone" in said
 
@@ -116,7 +117,9 @@ def test_a_reader_that_goes_once_it_has_everything_is_no_trouble(leave: tuple[in
     assert throttle.stdout.read(1) == b"x"
     throttle.stdout.close()
     throttle.stdin.close()
-    assert throttle.wait(10) == 0, "zfs receive ends with its stream's last record, before its pipe does"
+    assert throttle.wait(PATIENCE) == 0, (
+        "zfs receive ends with its stream's last record, before its pipe does"
+    )
 
 
 def test_it_starts_without_the_packages_of_the_site() -> None:
