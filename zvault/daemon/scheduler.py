@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -25,6 +25,9 @@ SET_BACK = 15.0
 
 BEHIND_FOR = 86400.0
 """Seconds for which it is told that the clock was set back: one that was wrong by years may be right now."""
+
+PROMPT = 10.0
+"""Seconds that all schedules wait together for what has to be listed first."""
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,8 @@ class Scheduler:
         self._scheduler = AsyncIOScheduler(timezone=UTC)
         self._tick: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._later: dict[str, asyncio.Task[None]] = {}
+        """Of those backups of which it is not known yet when they last ran, what schedules them once it is."""
         self._before: tuple[float, float] | None = None
         """When the clock was set back (monotonic), and what it showed before (seconds since the epoch)."""
 
@@ -74,34 +79,76 @@ class Scheduler:
         await self.reschedule()
 
     async def reschedule(self) -> None:
-        """Take over the configured schedules. The old ones hold until it is known when each backup ran last."""
+        """Take over the configured schedules. The old ones hold until it is known when each backup ran last.
+
+        Of whom that is not known after PROMPT seconds follows by itself once it is: a source that does not answer, or
+        is listed for minutes, keeps no other backup waiting, nor the daemon from being ready.
+        """
         async with self._turn:
             await self._reschedule()
 
     async def _reschedule(self) -> None:
-        timed = {name: b for name, b in self.context.env.config.backup.items() if b.every or b.schedule}
+        timed = {name: b for name, b in self.context.env.config.backup.items() if b.scheduled}
         # All at once: each may be on a host that does not answer for a while.
-        lasts = await asyncio.gather(*(self.last_run(backup) for backup in timed.values()))
-        self._scheduler.remove_all_jobs()
-        for (name, backup), last in zip(timed.items(), lasts, strict=True):
-            trigger = self._trigger(backup, last)
-            if trigger is None:
-                continue
-            if late := missed(trigger, last, self.context.env.clock.now()):
-                trigger = (
-                    self._trigger(backup, None) or trigger
-                )  # an interval counts from the run that catches up
-            self._scheduler.add_job(
-                self._on_time,
-                trigger,
-                args=[name],
-                id=name,
-                misfire_grace_time=None,
-                coalesce=True,
-                max_instances=1,
-            )
-            if late:
-                self._fire(name, "catch-up")
+        asked = {name: asyncio.create_task(self.last_run(backup)) for name, backup in timed.items()}
+        try:
+            if asked:
+                await asyncio.wait(asked.values(), timeout=PROMPT)
+        except asyncio.CancelledError:
+            for task in asked.values():
+                task.cancel()
+            raise
+        self._forget_but(timed)
+        slow = {name: task for name, task in asked.items() if not task.done()}
+        for name, task in asked.items():
+            if name not in slow:
+                self._schedule(timed[name], task.result())
+        for name, task in slow.items():
+            self._later[name] = asyncio.create_task(self._schedule_later(timed[name], task))
+        if slow:
+            names = ", ".join(slow)
+            log.warning("it takes long to learn when these last ran, and then each is scheduled: %s", names)
+
+    def _forget_but(self, timed: Container[str]) -> None:
+        """Drop the schedules of other backups, and what earlier questions would tell of any."""
+        for task in self._later.values():
+            task.cancel()
+        self._later.clear()
+        for job in self._scheduler.get_jobs():
+            if job.id not in timed:
+                job.remove()
+
+    async def _schedule_later(self, backup: Backup, asked: asyncio.Task[datetime | None]) -> None:
+        try:
+            last = await asked
+        except Exception:
+            log.exception("cannot tell when %s last ran", backup.name, extra={"BACKUP": backup.name})
+            last = None
+        finally:
+            asked.cancel()
+        self._later.pop(backup.name, None)
+        self._schedule(backup, last)
+
+    def _schedule(self, backup: Backup, last: datetime | None) -> None:
+        """Have a backup run when its time comes, and now where it has passed since ``last``."""
+        trigger = self._trigger(backup, last)
+        if trigger is None:
+            return
+        if late := missed(trigger, last, self.context.env.clock.now()):
+            # An interval counts from the run that catches up.
+            trigger = self._trigger(backup, None) or trigger
+        self._scheduler.add_job(
+            self._on_time,
+            trigger,
+            args=[backup.name],
+            id=backup.name,
+            misfire_grace_time=None,
+            coalesce=True,
+            max_instances=1,
+            replace_existing=True,
+        )
+        if late:
+            self._fire(backup.name, "catch-up")
 
     def _trigger(self, backup: Backup, last: datetime | None) -> BaseTrigger | None:
         if backup.every is not None:
@@ -145,12 +192,15 @@ class Scheduler:
         return max(0.0, self._before[1] - self.context.env.clock.time())
 
     def next_run(self, name: str) -> float | None:
-        """When a backup is due next, in seconds since the epoch; None when it runs only by hand."""
+        """When a backup is due next, in seconds since the epoch; None when it runs only by hand, or it is not known
+        yet when it last ran.
+        """
         job = self._scheduler.get_job(name)
         return job.next_run_time.timestamp() if job is not None and job.next_run_time else None
 
     def stop(self) -> None:
         """Start nothing more."""
+        self._forget_but(self.context.env.config.backup)
         if self._tick is not None:
             self._tick.cancel()
         if self._scheduler.running:
