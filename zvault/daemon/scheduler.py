@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Callable, Container, Coroutine
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
@@ -59,7 +60,7 @@ class Scheduler:
         self,
         context: Context,
         due: Callable[[str, str], object],
-        last_run: Callable[[Backup], Awaitable[datetime | None]],
+        last_run: Callable[[Backup], Coroutine[Any, Any, datetime | None]],
     ) -> None:
         self.context = context
         self.due = due
