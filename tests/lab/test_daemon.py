@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import world
-from world import CONFIG, World, ctl, eventually, ok, service, sh, snapshots
+from world import CONFIG, DISK, World, ctl, eventually, ok, service, sh, snapshots
 
 LAB = {"mem": "3G", "timeout": 1200}
 
@@ -292,3 +294,58 @@ def test_journal_fields_find_a_run(tank):
     assert "tank/home" in world.journal(f"RUN={run}", "DATASET=tank/home")
     assert "ok" in world.journal(f"RUN={run}", "BACKUP=tank")
     assert world.journal("-p", "err", f"RUN={run}").strip() == ""
+
+
+SLOW = DISK / "slow.img"
+SLOW_DEVICE = Path("/dev/nbd9")
+
+
+@pytest.fixture
+def still(tank: World) -> Iterator[int]:
+    """A pool ``slow`` whose disk answers nothing, with a dataset of which nothing is cached; its server's pid."""
+    server, pidfile = Path("/run/slow.sock"), Path("/run/slow.pid")
+    sh("truncate", "-s", "256M", str(SLOW))
+    sh("nbdkit", "-U", str(server), "-P", str(pidfile), "file", str(SLOW))
+    eventually("the disk", pidfile.exists)
+    pid = int(pidfile.read_text())
+    client = ("nbd-client", "-unix", str(server), str(SLOW_DEVICE))
+    eventually("a connection", lambda: "Connected" in sh(*client, check=False))
+    sh("zpool", "create", "-m", "none", "slow", str(SLOW_DEVICE))
+    sh("zfs", "create", "slow/a")
+    sh("zfs", "snapshot", "-r", "slow@before")
+    sh("zpool", "export", "slow")
+    sh("zpool", "import", "-N", "-d", str(SLOW_DEVICE), "slow")
+    os.kill(pid, signal.SIGSTOP)
+    yield pid
+    os.kill(pid, signal.SIGCONT)
+    sh("systemctl", "stop", "zvaultd", check=False)
+    sh("zpool", "destroy", "-f", "slow")
+    sh("nbd-client", "-d", str(SLOW_DEVICE))
+    os.kill(pid, signal.SIGTERM)
+    eventually("the end of its server", lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_source_that_does_not_answer_keeps_neither_the_start_nor_other_backups_waiting(
+    tank: World, still: int
+) -> None:
+    """Else systemd would end zvaultd and start it again and again, as its start takes too long."""
+    tank.backup_extra = 'every = "30m"'
+    tank.extra = '[backup.slow]\nsource = "slow"\nvault = "cold"\nevery = "30m"\n'
+    tank.start()
+    eventually("the run of the other", lambda: snapshots("tank/home"))
+    eventually("it to end", lambda: backup("tank")["last_result"] == "ok")
+    assert backup("tank")["next_run"] is not None
+    assert (backup("slow")["scheduled"], backup("slow")["next_run"]) == (True, None)
+    assert "not known until its source has been listed" in ctl("status", "slow").out
+    assert int(service("NRestarts")) == 0
+    sh("systemctl", "reload", "zvaultd")
+    os.kill(still, signal.SIGCONT)
+    eventually("what was missed", lambda: backup("slow")["last_result"] == "ok")
+    assert backup("slow")["next_run"] is not None
+    assert int(service("NRestarts")) == 0
+
+
+def backup(name: str) -> dict[str, Any]:
+    """What the status has of a backup."""
+    (found,) = [one for one in world.status()["backups"] if one["name"] == name]
+    return found
