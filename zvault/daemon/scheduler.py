@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Container, Coroutine
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
 from typing import Any
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -68,8 +69,8 @@ class Scheduler:
         self._scheduler = AsyncIOScheduler(timezone=UTC)
         self._tick: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
-        self._later: dict[str, asyncio.Task[None]] = {}
-        """Of those backups of which it is not known yet when they last ran, what schedules them once it is."""
+        self._later: dict[str, asyncio.Task[datetime | None]] = {}
+        """Of those backups of which it is not known yet when they last ran, what tells."""
         self._before: tuple[float, float] | None = None
         """When the clock was set back (monotonic), and what it showed before (seconds since the epoch)."""
 
@@ -100,15 +101,28 @@ class Scheduler:
                 task.cancel()
             raise
         self._forget_but(timed)
-        slow = {name: task for name, task in asked.items() if not task.done()}
         for name, task in asked.items():
-            if name not in slow:
-                self._schedule(timed[name], task.result())
-        for name, task in slow.items():
-            self._later[name] = asyncio.create_task(self._schedule_later(timed[name], task))
-        if slow:
-            names = ", ".join(slow)
-            log.warning("it takes long to learn when these last ran, and then each is scheduled: %s", names)
+            self._later[name] = task
+            if task.done():
+                self._now_known(timed[name], task)
+            else:
+                task.add_done_callback(partial(self._now_known, timed[name]))
+        if self._later:
+            slow = ", ".join(self._later)
+            log.warning(
+                "each of these is scheduled once its source has been listed, which takes long: %s", slow
+            )
+
+    def _now_known(self, backup: Backup, asked: asyncio.Task[datetime | None]) -> None:
+        """Schedule a backup of which it is known now when it last ran, unless that was asked for what is outdated."""
+        if asked.cancelled() or self._later.get(backup.name) is not asked:
+            return
+        del self._later[backup.name]
+        if error := asked.exception():
+            log.error(
+                "cannot tell when %s last ran", backup.name, exc_info=error, extra={"BACKUP": backup.name}
+            )
+        self._schedule(backup, asked.result() if error is None else None)
 
     def _forget_but(self, timed: Container[str]) -> None:
         """Drop the schedules of other backups, and what earlier questions would tell of any."""
@@ -118,17 +132,6 @@ class Scheduler:
         for job in self._scheduler.get_jobs():
             if job.id not in timed:
                 job.remove()
-
-    async def _schedule_later(self, backup: Backup, asked: asyncio.Task[datetime | None]) -> None:
-        try:
-            last = await asked
-        except Exception:
-            log.exception("cannot tell when %s last ran", backup.name, extra={"BACKUP": backup.name})
-            last = None
-        finally:
-            asked.cancel()
-        self._later.pop(backup.name, None)
-        self._schedule(backup, last)
 
     def _schedule(self, backup: Backup, last: datetime | None) -> None:
         """Have a backup run when its time comes, and now where it has passed since ``last``."""
