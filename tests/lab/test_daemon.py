@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import world
-from world import CONFIG, World, ctl, eventually, ok, service, sh, snapshots
+from world import CONFIG, DISK, World, ctl, eventually, ok, service, sh, shell, snapshots
 
 LAB = {"mem": "3G", "timeout": 1200}
 
@@ -291,3 +293,68 @@ def test_journal_fields_find_a_run(tank):
     assert "tank/home" in world.journal(f"RUN={run}", "DATASET=tank/home")
     assert "ok" in world.journal(f"RUN={run}", "BACKUP=tank")
     assert world.journal("-p", "err", f"RUN={run}").strip() == ""
+
+
+SLOW = DISK / "slow.img"
+SLOW_DEVICE = Path("/dev/nbd9")
+
+
+@pytest.fixture
+def slow(tank: World) -> Iterator[int]:
+    """A pool ``slow`` whose snapshots are not cached; the pid of its disk's server."""
+    server, pidfile = Path("/run/slow.sock"), Path("/run/slow.pid")
+    sh("truncate", "-s", "256M", str(SLOW))
+    sh("nbdkit", "-U", str(server), "-P", str(pidfile), "file", str(SLOW))
+    eventually("the disk", pidfile.exists)
+    pid = int(pidfile.read_text())
+    client = ("nbd-client", "-unix", str(server), str(SLOW_DEVICE))
+    eventually("a connection", lambda: "Connected" in sh(*client, check=False))
+    sh("zpool", "create", "-m", "none", "slow", str(SLOW_DEVICE))
+    # So many that the import does not read all that a listing does.
+    shell(
+        "for n in $(seq 15); do zfs create slow/$n; done; for n in $(seq 30); do zfs snapshot -r slow@$n; done"
+    )
+    sh("zpool", "export", "slow")
+    sh("zpool", "import", "-N", "-d", str(SLOW_DEVICE), "slow")
+    sh("udevadm", "settle")  # it reads what came and went
+    yield pid
+    os.kill(pid, signal.SIGCONT)
+    sh("systemctl", "stop", "zvaultd", check=False)
+    sh("zpool", "destroy", "-f", "slow")
+    sh("nbd-client", "-d", str(SLOW_DEVICE))
+    os.kill(pid, signal.SIGTERM)
+    eventually("the end of its server", lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_source_that_does_not_answer_keeps_neither_the_start_nor_other_backups_waiting(
+    tank: World, slow: int
+) -> None:
+    """Else systemd would end zvaultd and start it again and again, as its start takes too long."""
+    tank.start()
+    ok("run", "tank")
+    sh("systemctl", "stop", "zvaultd")
+    tank.backup_extra = 'every = "8s"'
+    tank.extra = '[backup.slow]\nsource = "slow"\nvault = "cold"\nevery = "30m"\n'
+    os.kill(slow, signal.SIGSTOP)
+    tank.start()
+    eventually("three runs of the other", lambda: [run["result"] for run in runs("tank")].count("ok") >= 3)
+    assert backup("tank")["next_run"] is not None
+    assert (backup("slow")["scheduled"], backup("slow")["next_run"]) == (True, None)
+    assert "not known until its source has been listed" in ctl("status", "slow").out
+    assert int(service("NRestarts")) == 0
+    sh("systemctl", "reload", "zvaultd")
+    os.kill(slow, signal.SIGCONT)
+    eventually("what was missed", lambda: backup("slow")["last_result"] == "ok")
+    assert backup("slow")["next_run"] is not None
+    assert int(service("NRestarts")) == 0
+
+
+def runs(name: str) -> list[dict[str, Any]]:
+    """The runs of a backup that the history has."""
+    return ok("history", name, "-j").json()["runs"]
+
+
+def backup(name: str) -> dict[str, Any]:
+    """What the status has of a backup."""
+    (found,) = [one for one in world.status()["backups"] if one["name"] == name]
+    return found

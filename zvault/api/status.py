@@ -51,7 +51,8 @@ class BackupDocument(TypedDict):
     ``vault``, nor a lag; ``snapshot_age_seconds`` is then how old the newest snapshot is of the dataset where it is the
     oldest, None where one has none or nobody knows. With neither ``vault`` nor ``makes_snapshots`` it only prunes.
     ``turn``: None where no other host shares the vault; ``lag_seconds`` is then the lesser of what was read here and
-    what another host says it has done.
+    what another host says it has done. ``next_run`` is None where nothing is ``scheduled``, and until it is known when
+    the backup last ran.
     """
 
     name: str
@@ -68,6 +69,7 @@ class BackupDocument(TypedDict):
     last_run: float | None
     last_result: Result | None
     last_error: ErrorDocument | None
+    scheduled: bool
     next_run: float | None
     run: str | None
     retry_at: float | None
@@ -81,6 +83,10 @@ class BackupDocument(TypedDict):
     bytes_total: int | None
     turn: TurnDocument | None
     verdict: HealthDocument
+
+
+NEXT_RUN_UNKNOWN = "not known until its source has been listed"
+"""What is told in place of ``next_run`` where there is none of a backup that is scheduled."""
 
 
 class HostDocument(TypedDict):

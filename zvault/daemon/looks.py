@@ -14,6 +14,7 @@ from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.runs import unexpected
+from zvault.daemon.scheduler import PROMPT
 from zvault.daemon.standing_verdicts import StandingVerdicts
 from zvault.daemon.status import Status
 from zvault.ops.restore import snapshot_reader
@@ -39,6 +40,7 @@ class Looks:
         self._standing = StandingVerdicts(status)
         self._vaults_seen = 0.0
         self._left: list[str] = []
+        self._asked: dict[str, asyncio.Task[None]] = {}
 
     async def again_and_again(self, what: str, look: Callable[[], Awaitable[None]], every: float) -> None:
         """Look at something, so that a scrape need not. Whatever goes wrong, look again: stale is not silent."""
@@ -92,8 +94,17 @@ class Looks:
         self._left = left
 
     async def at_lags(self) -> None:
-        """Read all backups' lags, side by side: a host that does not answer keeps no other's lag from being known."""
-        await asyncio.gather(*map(self._at_lag, self.status.context.env.config.backup.values()))
+        """Read all backups' lags, side by side: a source that does not answer keeps no other's lag from being known.
+
+        Whoever is still asked after PROMPT seconds is not asked again until that has ended.
+        """
+        for name, backup in self.status.context.env.config.backup.items():
+            if name not in self._asked:
+                self._asked[name] = asyncio.create_task(self._at_lag(backup))
+        done = (await asyncio.wait(self._asked.values(), timeout=PROMPT))[0] if self._asked else set()
+        self._asked = {name: task for name, task in self._asked.items() if task not in done}
+        for task in done:
+            task.result()
 
     async def _at_lag(self, backup: Backup) -> None:
         name = backup.name

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Container, Coroutine
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
+from typing import Any
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
@@ -25,6 +27,9 @@ SET_BACK = 15.0
 
 BEHIND_FOR = 86400.0
 """Seconds for which it is told that the clock was set back: one that was wrong by years may be right now."""
+
+PROMPT = 10.0
+"""Seconds that all schedules wait together for what has to be listed first."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +61,7 @@ class Scheduler:
         self,
         context: Context,
         due: Callable[[str, str], object],
-        last_run: Callable[[Backup], Awaitable[datetime | None]],
+        last_run: Callable[[Backup], Coroutine[Any, Any, datetime | None]],
     ) -> None:
         self.context = context
         self.due = due
@@ -64,6 +69,8 @@ class Scheduler:
         self._scheduler = AsyncIOScheduler(timezone=UTC)
         self._tick: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._later: dict[str, asyncio.Task[datetime | None]] = {}
+        """Of those backups of which it is not known yet when they last ran, what tells."""
         self._before: tuple[float, float] | None = None
         """When the clock was set back (monotonic), and what it showed before (seconds since the epoch)."""
 
@@ -74,34 +81,78 @@ class Scheduler:
         await self.reschedule()
 
     async def reschedule(self) -> None:
-        """Take over the configured schedules. The old ones hold until it is known when each backup ran last."""
+        """Take over the configured schedules. The old ones hold until it is known when each backup ran last.
+
+        Of whom that is not known after PROMPT seconds follows by itself once it is: a source that does not answer, or
+        is listed for minutes, keeps no other backup waiting, nor the daemon from being ready.
+        """
         async with self._turn:
             await self._reschedule()
 
     async def _reschedule(self) -> None:
-        timed = {name: b for name, b in self.context.env.config.backup.items() if b.every or b.schedule}
+        timed = {name: b for name, b in self.context.env.config.backup.items() if b.scheduled}
         # All at once: each may be on a host that does not answer for a while.
-        lasts = await asyncio.gather(*(self.last_run(backup) for backup in timed.values()))
-        self._scheduler.remove_all_jobs()
-        for (name, backup), last in zip(timed.items(), lasts, strict=True):
-            trigger = self._trigger(backup, last)
-            if trigger is None:
-                continue
-            if late := missed(trigger, last, self.context.env.clock.now()):
-                trigger = (
-                    self._trigger(backup, None) or trigger
-                )  # an interval counts from the run that catches up
-            self._scheduler.add_job(
-                self._on_time,
-                trigger,
-                args=[name],
-                id=name,
-                misfire_grace_time=None,
-                coalesce=True,
-                max_instances=1,
+        asked = {name: asyncio.create_task(self.last_run(backup)) for name, backup in timed.items()}
+        try:
+            if asked:
+                await asyncio.wait(asked.values(), timeout=PROMPT)
+        except asyncio.CancelledError:
+            for task in asked.values():
+                task.cancel()
+            raise
+        self._forget_but(timed)
+        for name, task in asked.items():
+            self._later[name] = task
+            if task.done():
+                self._now_known(timed[name], task)
+            else:
+                task.add_done_callback(partial(self._now_known, timed[name]))
+        if self._later:
+            slow = ", ".join(self._later)
+            log.warning(
+                "each of these is scheduled once its source has been listed, which takes long: %s", slow
             )
-            if late:
-                self._fire(name, "catch-up")
+
+    def _now_known(self, backup: Backup, asked: asyncio.Task[datetime | None]) -> None:
+        """Schedule a backup of which it is known now when it last ran, unless that was asked for what is outdated."""
+        if asked.cancelled() or self._later.get(backup.name) is not asked:
+            return
+        del self._later[backup.name]
+        if error := asked.exception():
+            log.error(
+                "cannot tell when %s last ran", backup.name, exc_info=error, extra={"BACKUP": backup.name}
+            )
+        self._schedule(backup, asked.result() if error is None else None)
+
+    def _forget_but(self, timed: Container[str]) -> None:
+        """Drop the schedules of other backups, and what earlier questions would tell of any."""
+        for task in self._later.values():
+            task.cancel()
+        self._later.clear()
+        for job in self._scheduler.get_jobs():
+            if job.id not in timed:
+                job.remove()
+
+    def _schedule(self, backup: Backup, last: datetime | None) -> None:
+        """Have a backup run when its time comes, and now where it has passed since ``last``."""
+        trigger = self._trigger(backup, last)
+        if trigger is None:
+            return
+        if late := missed(trigger, last, self.context.env.clock.now()):
+            # An interval counts from the run that catches up.
+            trigger = self._trigger(backup, None) or trigger
+        self._scheduler.add_job(
+            self._on_time,
+            trigger,
+            args=[backup.name],
+            id=backup.name,
+            misfire_grace_time=None,
+            coalesce=True,
+            max_instances=1,
+            replace_existing=True,
+        )
+        if late:
+            self._fire(backup.name, "catch-up")
 
     def _trigger(self, backup: Backup, last: datetime | None) -> BaseTrigger | None:
         if backup.every is not None:
@@ -145,12 +196,15 @@ class Scheduler:
         return max(0.0, self._before[1] - self.context.env.clock.time())
 
     def next_run(self, name: str) -> float | None:
-        """When a backup is due next, in seconds since the epoch; None when it runs only by hand."""
+        """When a backup is due next, in seconds since the epoch; None when it runs only by hand, or it is not known
+        yet when it last ran.
+        """
         job = self._scheduler.get_job(name)
         return job.next_run_time.timestamp() if job is not None and job.next_run_time else None
 
     def stop(self) -> None:
         """Start nothing more."""
+        self._forget_but(self.context.env.config.backup)
         if self._tick is not None:
             self._tick.cancel()
         if self._scheduler.running:

@@ -178,6 +178,7 @@ class Status:
             "last_run": last["started"] if last else None,
             "last_result": last["result"] if last else None,
             "last_error": last["error"] if last else None,
+            "scheduled": backup.scheduled,
             "next_run": self.scheduler.next_run(name),
             "run": run.id if run else None,
             "retry_at": retry_at,

@@ -57,6 +57,8 @@ class ChangeFeed:
         self._try_again = -math.inf
         self._asleep = _asleep()
         self._working = False
+        self.works = False
+        """Whether events told of changes when they were last asked."""
         self._asked = self._told = 0  # the newest question that was begun, and that was answered
 
     def follow(self, follower: Follower) -> None:
@@ -99,10 +101,11 @@ class ChangeFeed:
             if child is not None:
                 followed = sum(one.followed() for one in self._followers)
                 changed = Changed.of(await child.ask({"datasets": followed}, DEADLINE))
-                self._working = True
+                self._working = self.works = True
                 return changed
         except (ZvaultError, KeyError, TypeError, ValueError):
             await self._drop()
+        self.works = False
         return Changed(lost=True, missed=worked)
 
     async def _ready_child(self) -> JsonChild | None:

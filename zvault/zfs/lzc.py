@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
-from zvault.core.names import DatasetName
+from zvault.core.errors import ToolFailed, ToolMissing
+from zvault.core.names import DatasetName, parse_name
 from zvault.system.process.json_child import JsonChild
 from zvault.zfs.changes import ChangeFailure, LzcFailure, refusal, some
 
@@ -28,51 +29,63 @@ SET_AT_ONCE = 500
 """Datasets that get a property in one request: it runs while a transaction group is written, and delays that."""
 
 
-class Lzc:
-    """Changes on this host, in a child process in which libzfs_core runs.
+MOST_IDLE = 2
+"""Child processes that are kept for the next call: of two pools that both have work none is started for each call."""
 
-    The child is started when first needed, and again after it was killed.
+
+class Lzc:
+    """Changes on this host, in child processes in which libzfs_core runs.
+
+    A call on a pool waits for the one before it on that pool, and for no other's: one that hangs in the kernel holds
+    up nobody else. Children are started when needed.
     """
 
     def __init__(self) -> None:
-        self._child: JsonChild | None = None
-        self._turn = asyncio.Lock()
+        self._idle: list[JsonChild] = []
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
         """See Changes.snapshot."""
         await self._call(
-            f"snapshot {some(names)}", "snapshot", names=list(names), properties=dict(properties)
+            f"snapshot {some(names)}", "snapshot", names, names=list(names), properties=dict(properties)
         )
 
     async def destroy(self, names: Sequence[str]) -> None:
         """See Changes.destroy; here it is all of them or none."""
-        await self._call(f"destroy {some(names)}", "destroy", names=list(names))
+        await self._call(f"destroy {some(names)}", "destroy", names, names=list(names))
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
         """See Changes.hold."""
-        await self._call(f"hold {some(names)}", "hold", names=list(names), tag=tag)
+        await self._call(f"hold {some(names)}", "hold", names, names=list(names), tag=tag)
 
     async def release(self, names: Sequence[str], tag: str) -> None:
         """See Changes.release."""
-        await self._call(f"release {some(names)}", "release", names=list(names), tag=tag)
+        await self._call(f"release {some(names)}", "release", names, names=list(names), tag=tag)
 
     async def tagged(self, names: Sequence[str], tag: str) -> list[str]:
         """Which of these snapshots a tag holds: one call into the kernel each, in which no snapshot is opened."""
-        value = await self._call(f"ask for the holds of {some(names)}", "tagged", names=list(names), tag=tag)
+        value = await self._call(
+            f"ask for the holds of {some(names)}", "tagged", names, names=list(names), tag=tag
+        )
         return [str(name) for name in value]
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
         """See Changes.bookmark."""
-        await self._call(f"bookmark {some(list(marks))}", "bookmark", marks=dict(marks))
+        await self._call(f"bookmark {some(list(marks))}", "bookmark", marks, marks=dict(marks))
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
         """See Changes.destroy_bookmarks."""
-        await self._call(f"destroy {some(names)}", "destroy_bookmarks", names=list(names))
+        await self._call(f"destroy {some(names)}", "destroy_bookmarks", names, names=list(names))
 
     async def send_space(self, snapshot: str, base: str | None, flags: Sequence[str]) -> int:
         """See Changes.send_space."""
         value = await self._call(
-            f"estimate {snapshot}", "send_space", snapshot_name=snapshot, base=base, flags=list(flags)
+            f"estimate {snapshot}",
+            "send_space",
+            [snapshot],
+            snapshot_name=snapshot,
+            base=base,
+            flags=list(flags),
         )
         return int(value)
 
@@ -80,7 +93,9 @@ class Lzc:
         """See Changes.range_space."""
         if not ranges:
             return []
-        value = await self._call(f"size {ranges[0][0]}", "range_space", ranges=[list(one) for one in ranges])
+        value = await self._call(
+            f"size {ranges[0][0]}", "range_space", ranges[0], ranges=[list(one) for one in ranges]
+        )
         return [int(size) for size in value]
 
     async def settings(self, names: Sequence[str]) -> dict[str, Any]:
@@ -92,7 +107,7 @@ class Lzc:
         for start in range(0, len(names), ASKED_AT_ONCE):
             asked = names[start : start + ASKED_AT_ONCE]
             what = f"read the properties of {some(asked)}"
-            value = await self._call(what, "settings", deadline=READ_DEADLINE, names=list(asked))
+            value = await self._call(what, "settings", asked, deadline=READ_DEADLINE, names=list(asked))
             if value is None:
                 raise ToolMissing("libzfs cannot be used", "it is of a version that zvault does not know")
             found |= value
@@ -108,32 +123,41 @@ class Lzc:
             some_of_them = {one: values[one] for one in datasets[start : start + SET_AT_ONCE]}
             what = f"set {name} on {some(list(some_of_them))}"
             pool = DatasetName(datasets[0]).pool
-            refused += await self._call(what, "set_user_property", pool=pool, name=name, values=some_of_them)
+            refused += await self._call(
+                what, "set_user_property", [pool], pool=pool, name=name, values=some_of_them
+            )
         return refused
 
     async def inherit_key(self, dataset: str) -> None:
         """See Changes.inherit_key."""
-        await self._call(f"let {dataset} inherit its key", "inherit_key", name=dataset)
+        await self._call(f"let {dataset} inherit its key", "inherit_key", [dataset], name=dataset)
 
     async def close(self) -> None:
-        """End the child."""
-        if self._child is not None:
-            await self._child.close()
-            self._child = None
+        """End the children that are not at work."""
+        idle, self._idle = self._idle, []
+        for child in idle:
+            await child.close()
 
-    async def _call(self, what: str, call: str, *, deadline: float = CALL_DEADLINE, **arguments: Any) -> Any:
-        async with self._turn:
-            child = await self._ready_child()
+    async def _call(
+        self,
+        what: str,
+        call: str,
+        of: Iterable[str],
+        *,
+        deadline: float = CALL_DEADLINE,
+        **arguments: Any,
+    ) -> Any:
+        """Make a call that concerns the names ``of`` one pool."""
+        pool = parse_name(next(iter(of), "")).pool
+        async with self._turns[pool]:
+            child = self._idle.pop() if self._idle else await _started()
             try:
                 answer = await child.ask({"call": call, "arguments": arguments}, deadline)
-            except (DeadlineExceeded, ToolFailed):
-                self._child = None
-                raise
             except asyncio.CancelledError:
                 # An answer may still be on its way; the next caller must not read it as its own.
-                self._child = None
                 await child.close()
                 raise
+            await self._let_go(child)
         if "errors" in answer:
             raise refusal(
                 what,
@@ -141,19 +165,25 @@ class Lzc:
             )
         return answer["value"]
 
-    async def _ready_child(self) -> JsonChild:
-        if self._child is None:
-            child = await JsonChild.start([sys.executable, "-m", "zvault.zfs.lzc_child"])
-            try:
-                await child.read(deadline=30.0)
-            except ToolFailed as error:
-                raise ToolMissing(
-                    "libzfs_core cannot be used from Python",
-                    error.why,
-                    "install python3-pyzfs of the same version as zfsutils-linux",
-                ) from None
-            except asyncio.CancelledError:
-                await child.close()
-                raise
-            self._child = child
-        return self._child
+    async def _let_go(self, child: JsonChild) -> None:
+        if len(self._idle) < MOST_IDLE:
+            self._idle.append(child)
+        else:
+            await child.close()
+
+
+async def _started() -> JsonChild:
+    """A child that is ready. Raises ToolMissing."""
+    child = await JsonChild.start([sys.executable, "-m", "zvault.zfs.lzc_child"])
+    try:
+        await child.read(deadline=30.0)
+    except ToolFailed as error:
+        raise ToolMissing(
+            "libzfs_core cannot be used from Python",
+            error.why,
+            "install python3-pyzfs of the same version as zfsutils-linux",
+        ) from None
+    except asyncio.CancelledError:
+        await child.close()
+        raise
+    return child

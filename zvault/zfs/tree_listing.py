@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from operator import attrgetter
 from typing import cast
 
@@ -45,6 +45,7 @@ class TreeListing:
         self._known = KnownDatasets()
         self._made: dict[str, parse.MadeTree] = {}
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._waiting: dict[str, set[DatasetName]] = defaultdict(set)
         self._feed = feed
         self._lapses = 0
         if feed is not None:
@@ -75,9 +76,12 @@ class TreeListing:
         pool waits, and then lists but what has changed since. Without ``sizes``, ``used`` and ``written`` may be of
         any earlier listing: no event tells of them.
         """
-        async with self._turns[DatasetName(root).pool]:
+        pool = DatasetName(root).pool
+        self._waiting[pool].add(DatasetName(root))
+        async with self._turns[pool]:
             try:
                 await self._collect()
+                await self._list_together(self._waiting.pop(pool, set()))
                 known = None if sizes else await self._known_tree(root)
                 return await self._tree(root) if known is None else known
             except (ValueError, KeyError) as error:
@@ -86,6 +90,31 @@ class TreeListing:
     async def _collect(self) -> None:
         if self._feed is not None:
             await self._feed.collect()
+
+    async def _list_together(self, waiting: Set[DatasetName]) -> None:
+        """List the roots of a pool that are waited for and of which nothing is known: all with one listing each of
+        datasets, of what they have, and of their properties. zvaultd asks for each backup's source before it is ready.
+
+        Nothing is known of them afterwards where that failed: each is listed by itself then, which tells why.
+        """
+        unknown = [root for root in sorted(waiting) if self._known.changed(root) is None]
+        roots = [root for root in unknown if not any(root.is_below(other) for other in unknown)]
+        if self._feed is None or not self._feed.works or len(roots) < 2:
+            return
+        moment, began, gone = self._known.moment, self.cache.now(), set[str]()
+        with contextlib.suppress(NotFound, ToolFailed, ValueError, KeyError):
+            lines = await self._lister.lines(roots, "-r", "filesystem,volume", parse.DATASET_COLUMNS, gone)
+            if not lines or len(lines) > MOST_AT_ONCE:
+                return
+            points, stamps = await self._lister.points(roots, "-r", gone), parse.stamps(lines)
+            own = await self._lister.own(roots, gone=gone)
+            found = parse.listed(lines, points, own, self.key_root)
+            self.cache.keep(list(stamps), stamps, points, began)
+            for root in (root for root in roots if root not in gone):
+                below = {name: one for name, one in found.items() if one.dataset.name.is_within(root)}
+                self._known.keep(root, Listed(moment, below))
+            # What changed while it was listed may have been seen in part: that is listed again.
+            await self._collect()
 
     async def _known_tree(self, root: str) -> Tree | None:
         """The tree as it is known, once what changed was listed again; None where all has to be listed."""

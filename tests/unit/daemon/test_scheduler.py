@@ -275,6 +275,79 @@ async def test_schedules_taken_over_at_the_same_time_lose_no_job(build: Any, fir
     assert all(scheduler.next_run(name) is not None for name in "abc")
 
 
+class Slow:
+    """A source of which it is told when it last ran only once somebody lets it."""
+
+    def __init__(self, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.answer: asyncio.Future[datetime | None] = asyncio.get_running_loop().create_future()
+        self.asked, self.given_up = 0, 0
+        told = scheduler.last_run
+
+        async def last_run(backup: Backup) -> datetime | None:
+            if backup.name != name:
+                return await told(backup)
+            self.asked += 1
+            try:
+                return await asyncio.shield(self.answer)
+            except asyncio.CancelledError:
+                self.given_up += 1
+                raise
+
+        monkeypatch.setattr(module, "PROMPT", 0.05)
+        monkeypatch.setattr(scheduler, "last_run", last_run)
+
+
+async def test_a_source_that_does_not_answer_keeps_no_other_backup_waiting_and_follows(
+    build: Any, fired: Fired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = build({name: {"schedule": "hourly"} for name in ("slow", "late", "early")})
+    ran_at(scheduler, "early", at("2026-11-21 09:00", UTC))
+    slow = Slow(scheduler, monkeypatch, "slow")
+    await asyncio.wait_for(scheduler.start(), 30)
+    assert fired == [("late", "catch-up")]
+    assert scheduler.next_run("early") is not None
+    assert scheduler.next_run("slow") is None, "it is not known"
+    slow.answer.set_result(at("2026-11-21 08:10", UTC))
+    await until(lambda: scheduler.next_run("slow") is not None)
+    assert fired == [("late", "catch-up"), ("slow", "catch-up")]
+    assert (slow.asked, slow.given_up) == (1, 0)
+
+
+async def test_who_is_asked_in_vain_is_asked_anew_of_a_new_configuration_and_forgotten_at_the_end(
+    build: Any, fired: Fired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = build({"slow": {"schedule": "hourly"}})
+    slow = Slow(scheduler, monkeypatch, "slow")
+    await scheduler.start()
+    await scheduler.reschedule()
+    await until(lambda: slow.given_up == 1)
+    assert slow.asked == 2
+    scheduler.stop()
+    await until(lambda: slow.given_up == 2)
+    slow.answer.set_result(None)
+    await asyncio.sleep(0)
+    assert (scheduler.next_run("slow"), fired) == (None, [])
+
+
+async def test_what_ends_in_an_error_nobody_foresaw_is_due_and_told(
+    build: Any, fired: Fired, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = build({"slow": {"schedule": "hourly"}})
+    slow = Slow(scheduler, monkeypatch, "slow")
+    await scheduler.start()
+    slow.answer.set_exception(RuntimeError("nobody foresaw it"))
+    await until(lambda: bool(fired))
+    assert (fired, scheduler.next_run("slow") is not None) == ([("slow", "catch-up")], True)
+    assert "cannot tell when slow last ran" in caplog.text
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Come back once it is true."""
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
 async def test_while_a_source_does_not_answer_the_old_schedule_holds(
     build: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

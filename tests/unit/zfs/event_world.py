@@ -62,6 +62,7 @@ class FakeChild(JsonChild):
         self.killed = False
 
     async def ask(self, question: object, deadline: float) -> dict[str, Any]:
+        await asyncio.sleep(0)
         if self.killed:
             raise ToolFailed("the child ended")
         return self.reader.take().document()

@@ -19,6 +19,8 @@ from zvault.zfs.pool.change_reader import MOST_OF_ONE, Changed
 Change = tuple[Callable[[FakePool, int, int], None], int, int]
 CHANGE = st.tuples(st.sampled_from(FakePool.CHANGES), st.integers(0, 9), st.integers(0, 9))
 ROOT = st.sampled_from(["tank", "tank/a", "tank/a/b"])
+BESIDE = "tank/c"
+"""A root that is asked for at the same time as another."""
 LOOK = st.tuples(st.sampled_from([0, 1]), ROOT, st.booleans(), st.lists(CHANGE, max_size=6))
 STEP = st.one_of(
     st.lists(CHANGE, min_size=1, max_size=4), LOOK, st.sampled_from(["read", "restart", "broken", "sleep"])
@@ -64,6 +66,7 @@ class Looks:
         await asyncio.gather(
             tree(self.clients[number], root, sizes),
             tree(self.clients[1 - number], root, True),
+            *(tree(client, BESIDE, False) for client in self.clients),
             self._others(),
         )
         self.tools[number].meanwhile = lambda: None
@@ -77,6 +80,10 @@ class Looks:
 
     async def check(self, root: str) -> None:
         """Nothing happens now, so what is known is what there is."""
+        await self._check(BESIDE)
+        await self._check(root)
+
+    async def _check(self, root: str) -> None:
         now = await tree(Zfs(FakeTools(self.pool), key_root="tank"), root, True)
         for client in self.clients:
             assert bare(await tree(client, root, False)) == bare(now)
@@ -325,3 +332,80 @@ async def test_a_receive_that_waits_to_be_resumed_is_listed_each_time(looks: Loo
     looks.tools[0].started.clear()
     await looks.clients[0].tree("tank", sizes=False)
     assert looks.tools[0].started == []
+
+
+@pytest.fixture
+def several() -> Looks:
+    """Sources side by side of which nothing is known: tank/a, tank/a/b, tank/c, some of them with points."""
+    found = Looks()
+    for place in (1, 2, 3):
+        found.pool.snapshot(place, 0)
+        found.pool.bookmark(place, 0)
+    return found
+
+
+ROOTS = ("tank/a", "tank/c", "tank/a/b")
+
+
+async def test_who_asks_for_several_roots_of_a_pool_has_them_listed_together(several: Looks) -> None:
+    client, fresh = several.clients[0], Zfs(FakeTools(several.pool), key_root="tank")
+    found = await asyncio.gather(*(client.tree(root, sizes=False) for root in ROOTS))
+    kinds = [argv[argv.index("-t") + 1] for argv in several.tools[0].started if "name,creation" not in argv]
+    assert kinds == ["filesystem,volume", "snapshot,bookmark", "filesystem,volume"]
+    assert found == [await fresh.tree(root) for root in ROOTS]
+    several.tools[0].started.clear()
+    several.pool.write(1, 1)
+    await asyncio.gather(*(client.tree(root, sizes=False) for root in ROOTS))
+    assert several.tools[0].started == []
+
+
+async def test_of_several_roots_one_that_is_not_there_is_told_and_the_others_are_listed(
+    several: Looks,
+) -> None:
+    client, fresh = several.clients[0], Zfs(FakeTools(several.pool), key_root="tank")
+    asked = (client.tree(root, sizes=False) for root in ("tank/none", *ROOTS))
+    gone, *found = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(gone, NotFound)
+    assert found == [await fresh.tree(root) for root in ROOTS]
+
+
+async def test_where_no_event_tells_each_root_is_listed_by_itself_and_once(several: Looks) -> None:
+    several.feed.kill()
+    client, fresh = several.clients[0], Zfs(FakeTools(several.pool), key_root="tank")
+    found = await asyncio.gather(*(client.tree(root, sizes=False) for root in ROOTS))
+    assert found == [await fresh.tree(root) for root in ROOTS]
+    assert [of for of in asked(several) if of[0] == "filesystem,volume"] == [
+        ["filesystem,volume", root] for root in ROOTS
+    ]
+
+
+def points_of(one: Dataset) -> tuple[int, ...]:
+    return tuple(sorted(point.guid for point in (*one.snapshots, *one.bookmarks)))
+
+
+def whole(pool: FakePool) -> set[tuple[int, ...]]:
+    """Each dataset with all that it has, by GUIDs, whatever it is called."""
+    return {(it.guid, *sorted(guid for guid, _ in it.points.values())) for it in pool.datasets.values()}
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize("change", FakePool.CHANGES, ids=lambda change: change.__name__)
+async def test_what_changes_while_several_roots_are_listed_together_is_in_the_next_listing(
+    several: Looks, change: Callable[[FakePool, int, int], None], place: int, number: int
+) -> None:
+    """Before each of the programs, at a root and below one. And nothing is told that never was."""
+    there, left = whole(several.pool), [change if at == number else None for at in range(4)]
+
+    def meanwhile() -> None:
+        if left and (now := left.pop(0)) is not None:
+            now(several.pool, place, 2)
+
+    client, fresh = several.clients[0], Zfs(FakeTools(several.pool), key_root="tank")
+    several.tools[0].meanwhile = meanwhile
+    found = await asyncio.gather(*(tree(client, root, False) for root in ROOTS))
+    told = {(one.guid, *points_of(one)) for it in found if it for one in it}
+    assert told <= there | whole(several.pool)
+    several.tools[0].meanwhile = lambda: None
+    for root in ROOTS:
+        assert bare(await tree(client, root, False)) == bare(await tree(fresh, root, True))

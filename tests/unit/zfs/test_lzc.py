@@ -12,7 +12,7 @@ from tests.unit.patience import PATIENCE
 from zvault.core.errors import NotFound, ToolFailed, ToolMissing
 from zvault.system.process import json_child
 from zvault.zfs.changes import NamesGone
-from zvault.zfs.lzc import Lzc, LzcFailure
+from zvault.zfs.lzc import MOST_IDLE, Lzc, LzcFailure
 
 ROOT = Path(__file__).parents[3]
 
@@ -283,6 +283,38 @@ async def test_calls_made_at_once_get_each_its_own_answer(lzc: Lzc, pool: Pool) 
     assert sorted(pool.read("snaps")) == [f"tank@s{number}" for number in range(10)]
 
 
+async def test_a_call_that_hangs_on_one_pool_holds_up_no_call_on_another(lzc: Lzc) -> None:
+    hanging = asyncio.create_task(lzc.send_space("slow@s", None, []))
+    behind = asyncio.create_task(lzc.send_space("slow@after", None, []))
+    for _ in range(3):
+        assert await asyncio.wait_for(lzc.send_space("tank@s1", None, []), 30) == 63033200
+    assert not hanging.done(), "it takes a minute"
+    assert not behind.done(), "it is of the same pool"
+    behind.cancel()
+    hanging.cancel()
+    await asyncio.wait({hanging, behind})
+
+
+async def test_of_many_pools_that_have_had_calls_at_once_few_children_are_left(
+    lzc: Lzc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[json_child.JsonChild] = []
+    start = json_child.JsonChild.start
+
+    async def noted(argv: list[str]) -> json_child.JsonChild:
+        started.append(await start(argv))
+        return started[-1]
+
+    monkeypatch.setattr(json_child.JsonChild, "start", noted)
+    await asyncio.gather(*(lzc.send_space(f"p{number}@s", None, []) for number in range(4)))
+    assert len(started) == 4
+    assert sum(child.runs for child in started) == MOST_IDLE
+    await lzc.send_space("tank@s1", None, [])
+    assert len(started) == 4, "one that was left was asked"
+    await lzc.close()
+    assert not any(child.runs for child in started)
+
+
 async def test_without_the_binding_one_is_told_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,8 +336,9 @@ async def test_a_cancelled_start_leaves_no_child(pool: Pool, monkeypatch: pytest
 
     monkeypatch.setattr(json_child.JsonChild, "start", slow)
     asking = asyncio.create_task(Lzc().hold(["tank@s1"], "t"))
-    while not started:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        while not started:
+            await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -10,7 +10,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.headlines import status_headlines
-from zvault.api.status import BackupDocument, DaemonDocument, StatusDocument
+from zvault.api.status import NEXT_RUN_UNKNOWN, BackupDocument, DaemonDocument, StatusDocument
 from zvault.api.vaults import JudgedVault
 from zvault.cli import completion
 from zvault.cli.client import read
@@ -274,9 +274,9 @@ def _waits(backup: BackupDocument) -> str:
 
 
 def _next_run(backup: BackupDocument) -> str:
-    if backup["next_run"] is None and backup["retry_at"] is not None:
-        return "by hand only, once this one has ended"
-    return _when(backup["next_run"], "by hand only")
+    if backup["scheduled"]:
+        return _when(backup["next_run"], NEXT_RUN_UNKNOWN)
+    return "by hand only" + ", once this one has ended" * (backup["retry_at"] is not None)
 
 
 def _newest_told(backup: BackupDocument) -> str:

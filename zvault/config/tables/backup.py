@@ -181,6 +181,11 @@ class Backup(NamedTable):
         return self.vault
 
     @property
+    def scheduled(self) -> bool:
+        """Whether it runs by itself."""
+        return self.schedule is not None or self.every is not None
+
+    @property
     def prunes_vault(self) -> bool:
         """Whether this host prunes its vault, and may destroy anything there."""
         return self.vault is not None and self.prune.vault == "here"

@@ -57,6 +57,7 @@ class DatasetSource:
             "source_listed": listing.source_at,
             "vault_listed": listing.vault_at,
             "foreseen": list(found.decided),
+            "scheduled": table.scheduled,
             "next_run": self._status.scheduler.next_run(backup),
             "drawn": [
                 (snap.creation, int(mark)) for snap, mark in zip(newest[:DRAWN], marks[:DRAWN], strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import tzinfo
 from typing import Any
 
+from zvault.api.status import NEXT_RUN_UNKNOWN
 from zvault.core.health.headlines import counted
 from zvault.daemon.page.model import DatasetPage, Mark, SideDocument
 from zvault.daemon.page.words import moment
@@ -26,6 +27,7 @@ def dataset(found: DatasetPage, zone: tzinfo) -> dict[str, Any]:
         "waiting": counts[Mark.WAITING],
         "foreign": counts[Mark.FOREIGN],
         "next_run": moment(found["next_run"], now, zone),
+        "no_next": NEXT_RUN_UNKNOWN if found["scheduled"] else "by hand",
         "goes": _goes(found, counts),
         "told": _told(found, counts),
         "left_out": max(0, found["total"] - len(found["drawn"])),

@@ -137,6 +137,7 @@ class DatasetPage(TypedDict):
     source_listed: float
     vault_listed: float | None
     foreseen: list[Side]
+    scheduled: bool
     next_run: float | None
     drawn: list[tuple[float, int]]
     counts: dict[str, int]

@@ -9,7 +9,7 @@ from typing import Any
 from zvault.api.cost import told_cost
 from zvault.api.headlines import status_headlines
 from zvault.api.health import HealthDocument
-from zvault.api.status import BackupDocument
+from zvault.api.status import NEXT_RUN_UNKNOWN, BackupDocument
 from zvault.api.vaults import DeviceDocument, JudgedVault, ScrubDocument
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.headlines import counted
@@ -160,6 +160,7 @@ def _backup(one: BackupDocument, schedule: str, now: float, zone: tzinfo) -> dic
         "last": moment(one["last_run"], now, zone),
         "result": one["last_result"] or "",
         "next": moment(one["next_run"], now, zone),
+        "no_next": NEXT_RUN_UNKNOWN if one["scheduled"] else "by hand",
         "proven": _proven(one, now, zone),
         "proofs": _proofs(one, now, zone),
         "datasets": one["datasets"],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
+from zvault.api.status import NEXT_RUN_UNKNOWN
 from zvault.config.schema import Backup
 from zvault.core.explanation import (
     Reason,
@@ -186,7 +187,7 @@ def _lag(case: Case, planned: Planned) -> Iterator[Reason]:
         error = last["error"]
     cause, seconds = "", lag.age(case.context.env.clock.time())
     if lag.pending or seconds is None:
-        scheduled = case.knowledge.next_run(case.backup) is not None
+        scheduled = case.knowledge.known and case.backup.scheduled
         running = case.knowledge.running(case.backup)
         cause = lag_cause(planned.plan, planned.blocked_by, running=running, error=error, scheduled=scheduled)
     elif case.backup.max_lag is not None and seconds > case.backup.max_lag:
@@ -259,6 +260,8 @@ def _runs(case: Case) -> Iterator[Reason]:
         if case.knowledge.running(case.backup)
         else case.when(due)
         if due is not None
+        else NEXT_RUN_UNKNOWN
+        if case.backup.scheduled
         else "by hand"
     )
     yield Reason("next run", state, "", f"'zvaultctl run {case.backup.name}' starts one now")

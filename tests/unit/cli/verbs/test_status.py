@@ -197,6 +197,15 @@ def test_a_run_that_waits_says_since_when_why_and_until_when(daemon, ctl):
     assert ctl("status", "-H").cells[0][-1] == "no answer"
 
 
+def test_of_one_that_is_scheduled_and_whose_next_run_is_not_known_it_is_not_said_that_there_is_none(
+    daemon, ctl
+):
+    daemon.documents["GET /v1/status"] = status(backup(**LATE, scheduled=True, next_run=None))
+    assert "next run: not known until its source has been listed" in ctl("status").out
+    daemon.documents["GET /v1/status"] = status(backup(**LATE, scheduled=False, next_run=None))
+    assert "next run: by hand only" in ctl("status").out
+
+
 def test_vault_status(daemon, ctl):
     daemon.documents["GET /v1/vaults"] = {"vaults": [vault(), vault("usb", **DOWN, pinned=True)]}
     said = ctl("vault", "status", "cold")

@@ -58,6 +58,7 @@ def backup(name: str = "home", of: HealthDocument = WELL, text: str = "tank", **
         "last_run": NOW - 1200,
         "last_result": "ok",
         "last_error": None,
+        "scheduled": True,
         "next_run": NOW + 2400,
         "run": None,
         "retry_at": None,
@@ -216,6 +217,7 @@ def dataset_page(text: str = "tank", **more: Any) -> DatasetPage:
         "source_listed": NOW - 20,
         "vault_listed": NOW - 40,
         "foreseen": ["source", "vault"],
+        "scheduled": True,
         "next_run": NOW + 600,
         "drawn": [
             (NOW - 60, int(both | Mark.BASE | Mark.GOES_ON_SOURCE)),
