@@ -68,7 +68,7 @@ def test_a_device_that_is_not(vault: Vault):
         assert down.returncode == 1
         assert "left as it is: the pool cold (suspended)" in " ".join(said.split())
         eventually("it to be told", watcher.told, seconds=120)
-    up = ctl("vault", "up", "cold", timeout=120)
+    up = ctl("vault", "up", "cold")
     print(up.err)
     assert "only a reboot helps" in " ".join(up.err.split())
     eventually("status to show it", lost)
