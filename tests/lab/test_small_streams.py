@@ -182,8 +182,11 @@ def test_as_many_programs_for_twenty_datasets_as_for_one(tank: Many) -> None:
         newest_is_there(name)
     print(*one, "--", *twenty, sep="\n")
     # How many there are depends on how often zvaultd looks at lags and vaults meanwhile: often, where the machine is
-    # slow. No dataset has any program of its own.
-    assert [argv for argv in twenty if len(set(re.findall(r"tank/d\d\d", argv))) == 1] == []
+    # slow. One for each dataset would name each of them alone. What looks between two events may do so with a few, and
+    # the first has a snapshot more to be pruned than the others.
+    named = [set(re.findall(r"tank/d\d\d", argv)) - {NAMES[0]} for argv in twenty]
+    alone = {name for names in named if len(names) == 1 for name in names}
+    assert len(alone) < 3, alone
     assert not [argv for argv in twenty if argv.startswith("zfs get") and " all " in argv]
 
 
