@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ def all_left() -> dict[str, object]:
 
 def cleared(what: object = "nothing is left") -> None:
     """Nothing is left; the kernel releases a cache a little later."""
-    eventually(lambda: f"{what}: {all_left()}", lambda: not all_left(), seconds=20)
+    eventually(lambda: f"{what}: {all_left()}", lambda: not all_left())
 
 
 def stop_all() -> None:
@@ -122,6 +123,17 @@ def cached_for_test(tmp_path: Path) -> Iterator[Cached]:
         found = all_left()
         stop_all()
         assert not found
+
+
+@contextlib.contextmanager
+def server_stopped() -> Iterator[None]:
+    """The device's server stands still meanwhile, and nothing reaches its file, however long anything takes."""
+    pid = int(sh("systemctl show -P MainPID zvault-device@cold-0"))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def kernel(name: str) -> str:

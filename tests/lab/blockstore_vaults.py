@@ -134,7 +134,7 @@ def gone() -> None:
     """Nothing of the vault is on this host, nor of its server."""
     nothing_left()
     units = ("systemctl", "list-units", "--plain", "--no-legend", "--all", "zvault-blockstore@*")
-    eventually(lambda: f"no unit is there: {sh(*units)}", lambda: not sh(*units).strip(), seconds=20)
+    eventually(lambda: f"no unit is there: {sh(*units)}", lambda: not sh(*units).strip())
     assert [path.name for path in STATUS.parents[1].iterdir()] == []
 
 

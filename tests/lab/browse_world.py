@@ -107,7 +107,12 @@ class Session:
             [*CURL, "-N", "-d", json.dumps(body), f"{API}/browse/session"], stdout=subprocess.PIPE, text=True
         )
         self.name = name
-        eventually("the snapshots are held", lambda: any("zvault:mount" in one for one in left()))
+        # The vault's come last.
+        held = "cold/lab/tank/home@"
+        eventually(
+            "the snapshots are held",
+            lambda: any(one.startswith(held) and "zvault:mount" in one for one in left()),
+        )
 
     def asked(self, path: str) -> dict[str, Any]:
         body = {"backup": "tank", "dataset": "tank/home", "path": path, "session": self.name}

@@ -8,6 +8,7 @@ import http.server
 import json
 import socketserver
 import ssl
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ PASSWORD, TOKEN, ADDRESS = "S3CRETpassword", "S3CRETtoken", "S3CRETaddress"
 
 
 class Web(http.server.ThreadingHTTPServer):
-    """Takes what it is sent, by path; ``statuses`` are answered where they are not 200."""
+    """Takes what it is sent, by path; ``statuses`` are answered where they are not 200, while ``answers`` is set."""
 
     daemon_threads = True
 
@@ -29,6 +30,8 @@ class Web(http.server.ThreadingHTTPServer):
         self.got: list[tuple[str, dict[str, str], str]] = []
         self.statuses: dict[str, int] = {}
         self.users: set[str] = set()
+        self.answers = threading.Event()
+        self.answers.set()
 
     @property
     def url(self) -> str:
@@ -47,6 +50,7 @@ class WebHandler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
         self.server.users |= senders()
+        self.server.answers.wait()
         if self.path == "/hang":
             time.sleep(60)
             return

@@ -22,6 +22,8 @@ from world import World, answer, ask, ctl, eventually, ok, sh, snapshots, status
 SLOW, LATE = 120, 150
 """MiB of what is sent slowly, and of what a pool has to write out before its export, at 6 MB/s."""
 
+BOOTED = "seconds since it booted: "
+
 KNOWN = Path("/share/moment")
 """At what the last boot was when it was shut down."""
 
@@ -109,8 +111,8 @@ def into_receive_and_flush() -> bool:
     for name, mib in (("slow", SLOW), ("fast", 60)):
         sh("zfs", "create", f"tank/{name}")
         world.noise(Path(f"/tank/{name}/noise"), mib)
-    # It takes two minutes: longer than all that follows, and than a daemon that stops alone lets it run.
-    Boot(backup_extra='limit = "1M"').start()
+    # It takes four minutes: longer than all that follows, and than a daemon that stops alone lets it run.
+    Boot(backup_extra='limit = "500K"').start()
     assert answer(ask("POST", "/v1/run/slow"))
     eventually("bytes", lambda: backup("slow")["bytes_done"] > 4_000_000)
     # 10 s to write back.
@@ -183,6 +185,7 @@ def main() -> None:
     moments = list(INTO)
     last = KNOWN.read_text() if KNOWN.exists() else None
     if last is not None:
+        print(f"{BOOTED}{Path('/proc/uptime').read_text().split()[0]}", flush=True)
         print(f"up after {last}", flush=True)
         sh("zpool", "import", "-d", "/dev/ubda", "tank")
         AFTER[last]()

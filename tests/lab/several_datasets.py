@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import world
+from mishaps_world import reader_of
 from world import DISK, World, ctl, events, eventually, get, ok, sh, snapshots
 
 MIB = 1 << 20
@@ -108,15 +109,28 @@ def sender(dataset: str) -> int | None:
 
 @contextmanager
 def stopped(dataset: str) -> Iterator[None]:
-    """Wait until a dataset is being sent, and stop that for as long as the block runs."""
-    pid = eventually(f"{dataset} being sent", lambda: sender(dataset), every=0.01)
+    """Wait until a dataset is being sent, and stop that for as long as the block runs: its sender may then be of no use
+    any more, as a write that waits for a full pipe fails by any signal."""
+    with _standing(lambda: sender(dataset), f"{dataset} being sent"):
+        yield
+
+
+@contextmanager
+def held_up(dataset: str) -> Iterator[None]:
+    """The same, but by whoever reads what is sent: the stream goes on afterwards."""
+    with _standing(lambda: reader_of(sender(dataset) or 0), f"who reads what is sent of {dataset}"):
+        yield
+
+
+@contextmanager
+def _standing(process: Callable[[], int | None], what: str) -> Iterator[None]:
+    pid = eventually(what, process, every=0.01)
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        if sender(dataset) == pid:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def live() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import world
+from libzfs_core import lzc_exists
 from world import CONFIG, DISK, ctl, eventually, nothing_left, ok, sh
 
 LAB = {"mem": "6G", "timeout": 1500}
@@ -115,10 +116,9 @@ def test_killed_while_it_tries_settings_out_on_a_new_vault() -> None:
     """The device is measured before its pool is made; what was worked out is kept, and the scratch dataset goes."""
     configure("auto")
     making = subprocess.Popen(["zvaultctl", "vault", "create", "cold", "--yes"], stderr=subprocess.DEVNULL)
-    there = f"{SCRATCH}/copy"
-    eventually(
-        "a receive is tried", lambda: there in sh("zfs", "list", "-Ho", "name", check=False), seconds=240
-    )
+    there = f"{SCRATCH}/copy".encode()
+    # It is there for some seconds at a time only.
+    eventually("a receive is tried", lambda: lzc_exists(there), seconds=240, every=0.02)
     killed = world.main_pid()
     sh("systemctl", "kill", "-s", "KILL", "zvaultd")
     assert making.wait(120) == 2
@@ -186,7 +186,8 @@ def test_measured_on_request_and_faster_than_by_default() -> None:
         "twice the size, half the depth": "was worked out, but this was faster",
     }
     assert reasons.get(won, "which was faster than what was worked out") in page
-    auto = seconds_to_receive()
+    # The device decides how soon it can be at best; a machine that is busy meanwhile only adds to that.
+    auto = min(seconds_to_receive() for _ in range(3))
     ok("vault", "down", "cold")
     assert now() == BEFORE
     configure("plain")

@@ -95,9 +95,9 @@ def test_backups_into_a_bucket(world: Vault):
     def seen() -> dict[str, float]:
         return {name: value for name, value in metrics().items() if name.startswith("zvault_blockstore_")}
 
-    eventually("metrics", lambda: f"zvault_blockstore_trouble{{{labels}}}" in seen())
+    # A store that takes its time is told as well, for as long as that is so.
+    eventually("metrics", lambda: seen().get(f"zvault_blockstore_trouble{{{labels}}}") == 0)
     now = seen()
-    assert now[f"zvault_blockstore_trouble{{{labels}}}"] == 0
     assert now[f"zvault_blockstore_live_bytes{{{labels}}}"] > 2_000_000
     assert any(
         name.startswith("zvault_blockstore_requests_total") and value > 0 for name, value in now.items()
@@ -129,7 +129,7 @@ def test_a_vault_whose_bucket_locks_what_is_put(world: Vault):
     ok("run", "tank")
     ok("vault", "up", "cold")
     eventually("all is locked", lambda: (engine("locked_until") or 0) > time.time() + 2 * 86400)
-    assert told()["trouble"] is None
+    eventually("all is well", lambda: told()["trouble"] is None)
     a_user_of_its_own(world)
     assert sorted(item.key for item in leases.objects.all()) == ["cold.lease", "cold/epoch"]
     drilled = ok("blockstore", "drill", "cold", "-j").json()["tried"]
@@ -210,8 +210,8 @@ def test_what_it_costs_is_what_the_store_was_asked(world: Vault, proxy: Proxy):
 def test_a_server_killed_in_the_middle_of_a_run(world: Vault):
     noise(Path("/tank/home/noise"), 100)
     world.retries = 2
-    # However fast the machine is, the stream is under way for long enough.
-    world.backup_extra = 'retry_wait = "1s"\nlimit = "10M"'
+    # However fast the machine is, and however slow the test, the stream is under way when the server is killed.
+    world.backup_extra = 'retry_wait = "1s"\nlimit = "5M"'
     world.start()
     ok("vault", "up", "cold")
     run = subprocess.Popen(
@@ -219,6 +219,9 @@ def test_a_server_killed_in_the_middle_of_a_run(world: Vault):
     )
     eventually("bytes on their way", lambda: (engine("written_bytes") or 0) > 20_000_000, every=0.05)
     sh("systemctl", "kill", "-s", "KILL", UNIT)
+    world.backup_extra = 'retry_wait = "1s"'
+    world.configure()
+    sh("systemctl", "reload", "zvaultd")
     out, _ = run.communicate(timeout=300)
     print(out)
     if run.returncode != 0:

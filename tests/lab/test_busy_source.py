@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from crash_world import Pair, api, bases_advanced, points, run_now, run_of, same_files, vault_guid
-from world import sh, snapshots
+from world import eventually, sh, snapshots
 
 LAB = {"mem": "3G", "timeout": 900}
 
@@ -37,6 +37,17 @@ def busy(script: str) -> Iterator[None]:
     finally:
         os.killpg(meddler.pid, signal.SIGTERM)
         meddler.wait()
+        # What it called last may be in the kernel still.
+        eventually("nobody meddles any more", lambda: not in_group(meddler.pid))
+
+
+def in_group(number: int) -> bool:
+    """Whether a process group has any process."""
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def runs(count: int) -> None:

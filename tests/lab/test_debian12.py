@@ -115,7 +115,7 @@ def test_it_is_watched_reloaded_and_stopped_as_its_systemd_does_it() -> None:
     peer("echo '# a line' >>/etc/zvault/zvault.toml; systemctl reload zvaultd")
     assert peer("systemctl show -P MainPID zvaultd") == before
     peer("systemctl restart zvaultd")
-    eventually("all is well", lambda: "all is well" in peer("zvaultctl status", check=False), seconds=30)
+    eventually("all is well", lambda: "all is well" in peer("zvaultctl status", check=False))
     peer("systemctl disable --now zvaultd; zpool destroy tank; rm -f /*.img")
 
 
@@ -142,7 +142,9 @@ def back_up_into_the_bucket() -> None:
     """Two runs, each of which brings the vault up and takes it down; then what is there is read back."""
     assert "2 full" in peer("zvaultctl run tank")
     peer("echo more >/tank/home/more; zvaultctl run tank")
-    assert peer("systemctl is-active 'zvault-blockstore@*'", check=False).strip() == ""
+    # systemd forgets a unit that has ended a little later.
+    servers = "systemctl list-units --all --plain --no-legend 'zvault-blockstore@*'"
+    eventually(lambda: f"no server is left: {peer(servers)}", lambda: not peer(servers).strip())
     peer("zvaultctl vault up cloud; zvaultctl scrub cloud; zvaultctl verify tank --level full")
     assert peer("ps -o uid= -C nbdkit").strip() != "0"
     assert "errors: No known data errors" in peer("zpool status cloud")

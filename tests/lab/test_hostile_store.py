@@ -107,7 +107,7 @@ def refused(disk: Disk) -> str:
     """What a server says that does not start."""
     disk.serve()
     assert disk.server is not None
-    assert disk.server.wait(120) != 0
+    assert disk.server.wait(240) != 0
     disk.server = None
     Disk.running.remove(disk)
     return disk.told()

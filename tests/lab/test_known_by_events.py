@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from libzfs_core import lzc_create
-from world import World, ctl, ok, sh, shell, snapshots
+from world import World, ctl, eventually, ok, sh, shell, snapshots
 
 from zvault.core.errors import NotFound
 from zvault.core.model import Tree
@@ -115,9 +115,11 @@ async def test_each_look_between_many_changes_sees_what_a_fresh_listing_sees(tan
             await tree(client, "tank", sizes=bool(look % 2))
             await meanwhile
             known = await tree(client, "tank", sizes=False)
-            fresh = await tree(Zfs(HostRunner()), "tank", sizes=True)
-            assert bare(known) == bare(fresh), look
-            assert await tree(client, "tank", sizes=True) == fresh, look
+            assert bare(known) == bare(await tree(Zfs(HostRunner()), "tank", sizes=False)), look
+            # What is used and written moves until all is written out and what was destroyed is freed.
+            await asyncio.to_thread(shell, "zpool sync tank && zpool wait -t free tank && zpool sync tank")
+            known = await tree(client, "tank", sizes=True)
+            assert known == await tree(Zfs(HostRunner()), "tank", sizes=True), look
         print(f"{next(numbers) / (time.monotonic() - began):.1f} changes a second, looks included")
 
 
@@ -223,18 +225,25 @@ def test_a_run_of_nothing_starts_few_programs(tank):
     for _ in range(2):
         ok("run", "tank")
     ok("run", "tank", "--no-snapshot")
-    counts = []
-    for _ in range(6):
+    counts: list[Counter[str]] = []
+
+    def alone() -> bool:
+        """Whether so few were started while a run had nothing to do."""
         STARTED.unlink()
         ok("run", "tank", "--no-snapshot")
-        counts.append(Counter(STARTED.read_text().splitlines()))
-    # zvaultd looks at lags and vaults every 15 s, and in some of these runs so.
-    started = min(counts, key=Counter.total)
+        started = Counter(STARTED.read_text().splitlines())
+        counts.append(started)
+        return (
+            started["zfs list"] <= LISTINGS
+            and started["zfs get"] <= GETS
+            and not [one for one in started if one.startswith("nbd")]
+            and started.total() <= ALL
+        )
+
+    # zvaultd looks at lags and vaults every few seconds, and in many runs so, the slower the machine the more: what a
+    # run starts by itself is seen in one in which no look falls.
+    eventually(lambda: f"a run that starts few programs: {[dict(one) for one in counts]}", alone)
     print([dict(one) for one in counts])
-    assert started["zfs list"] <= LISTINGS, started
-    assert started["zfs get"] <= GETS, started
-    assert not [one for one in started if one.startswith("nbd")], started
-    assert started.total() <= ALL, started
 
 
 LISTINGS = 0

@@ -4,9 +4,11 @@ that happens in its guest: whoever asked is told soon, and the daemon goes on.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,11 +22,14 @@ from zvault.zfs.pool.exports import Exports
 LAB = {"mem": "4G", "timeout": 2000}
 
 
+SERVER = Server(wdelay="300ms")
+"""Its disk takes a while for each write, so that an export takes some seconds."""
+
+
 @pytest.fixture(scope="module")
 def vault() -> Iterator[Vault]:
-    """On a server whose disk takes a while for each write, so that an export takes some seconds."""
     DISK.mkdir(exist_ok=True)
-    with nbd(Server(wdelay="300ms")) as storage:
+    with nbd(SERVER) as storage:
         # TCP goes on after a cut only as much later as that was long, and a busy guest is slow to end one.
         storage.timeout = 15
         it = Vault()
@@ -35,12 +40,18 @@ def vault() -> Iterator[Vault]:
         yield it
 
 
-def under_way() -> subprocess.Popen[str]:
-    """``vault down``, up to its export."""
+@contextmanager
+def cut_in_export() -> Iterator[subprocess.Popen[str]]:
+    """``vault down``, with its device cut off from its export on for as long as the block runs."""
     ok("vault", "up", "cold")
     down = subprocess.Popen(["zvaultctl", "vault", "down", "cold"], stderr=subprocess.PIPE, text=True)
     eventually("the export", lambda: Exports(Path("/proc")).exporting("cold"), every=0.01)
-    return down
+    # It is not over before the device is cut off, which takes a while.
+    assert SERVER.process is not None
+    SERVER.process.send_signal(signal.SIGSTOP)
+    with cut(PORT, "dport", "sport"):
+        SERVER.process.send_signal(signal.SIGCONT)
+        yield down
 
 
 def lost() -> bool:
@@ -51,24 +62,22 @@ def lost() -> bool:
 
 def test_a_device_that_is_back_in_time(vault: Vault):
     """Nothing is lost or told: the export only takes longer."""
-    down = under_way()
-    with cut(PORT, "dport", "sport"):
+    with cut_in_export() as down:
         time.sleep(1)
-    assert down.wait(120) == 0
+    assert down.wait(240) == 0
     world.nothing_left()
 
 
 def test_a_device_that_is_not(vault: Vault):
     pid = main_pid()
-    down = under_way()
-    began = time.monotonic()
-    with Watcher() as watcher, cut(PORT, "dport", "sport"):
-        _, said = down.communicate(timeout=200)
+    with Watcher() as watcher, cut_in_export() as down:
+        began = time.monotonic()
+        _, said = down.communicate(timeout=240)
         print(f"vault down gave up after {time.monotonic() - began:.1f} s:", said)
         assert down.returncode == 1
         assert "left as it is: the pool cold (suspended)" in " ".join(said.split())
-        eventually("it to be told", watcher.told, seconds=120)
-    up = ctl("vault", "up", "cold", timeout=120)
+        eventually("it to be told", watcher.told)
+    up = ctl("vault", "up", "cold")
     print(up.err)
     assert "only a reboot helps" in " ".join(up.err.split())
     eventually("status to show it", lost)

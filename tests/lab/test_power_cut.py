@@ -25,7 +25,7 @@ BIG = "during zfs receive .*big"
 LINES = (
     (
         ("during snapshot", 0.02),
-        (BIG, 0.5),
+        (BIG, 7.0),
         ("during destroy tank", 0.03),
         ("before bookmark tank", 0.0),
         ("during zpool export", 0.05),
@@ -43,8 +43,8 @@ LINES = (
 RESUMED = "an interrupted receive"
 """Told where what had arrived before the power went is not sent again."""
 
-OTHER_MOMENTS = (0.2, 1.0, 2.0, 4.0)
-"""Seconds after which the big one is cut off too, if it was not there yet, or over, on this machine."""
+OTHER_MOMENTS = (8.0, 6.0, 9.0, 5.0)
+"""Seconds after which the big one is cut off too, if it was not there yet, or over, on this machine: it takes ten."""
 
 CUTS = 5 if os.environ.get("ZVAULT_ALL") else 3
 """So many for each host: a boot takes half a minute."""

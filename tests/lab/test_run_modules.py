@@ -83,7 +83,7 @@ def run(suite: Path, *options: str, shaky: int, bad: bool, more: str = "") -> tu
         env=environment | {"PYTHON": sys.executable, "PYTHONPATH": ""},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
     )
     print(done.stdout, done.stderr)
     return done.returncode, done.stdout

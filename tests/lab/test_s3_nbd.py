@@ -106,7 +106,7 @@ def test_backups_into_a_bucket(world: Vault, cluster: ceph.Cluster):
     eventually("suspension", lambda: "SUSPENDED" in sh("zpool", "list", "-Ho", "health", "cold"))
     cluster.start_rgw()
     ok("vault", "up", "cold")
-    assert writer.wait(120) == 0
+    assert writer.wait(240) == 0
     assert "No known data errors" in scrubbed()
     assert snapshot_hashes(f"cold/lab/tank/home@{newest}") == tree_hashes(Path("/tank/home"))
     ok("vault", "down", "cold")

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -179,9 +180,13 @@ def test_as_many_programs_for_twenty_datasets_as_for_one(tank: Many) -> None:
     twenty = programs()
     for name in NAMES:
         newest_is_there(name)
-    verbs = [[argv.split()[1] for argv in found] for found in (one, twenty)]
-    # What looks at a vault now and then has programs too; one for each dataset would be twenty.
-    assert len(verbs[1]) <= len(verbs[0]) + 3, (one, twenty)
+    print(*one, "--", *twenty, sep="\n")
+    # How many there are depends on how often zvaultd looks at lags and vaults meanwhile: often, where the machine is
+    # slow. One for each dataset would name each of them alone. What looks between two events may do so with a few, and
+    # the first has a snapshot more to be pruned than the others.
+    named = [set(re.findall(r"tank/d\d\d", argv)) - {NAMES[0]} for argv in twenty]
+    alone = {name for names in named if len(names) == 1 for name in names}
+    assert len(alone) < 3, alone
     assert not [argv for argv in twenty if argv.startswith("zfs get") and " all " in argv]
 
 
@@ -192,21 +197,28 @@ def test_a_record_on_twenty_datasets_is_set_without_programs_and_at_once(tank: M
     assert {"none", "quota=209715200"} <= set(before.values())
     for name in NAMES:
         sh("zfs", "inherit", record, copy(name))
-    groups = int(kstat_txg())
+    earlier = len(written(record))
     with Seen() as seen:
         run("--no-snapshot")
     assert not [argv for argv in seen.programs if argv.startswith("zfs set")]
     assert {name: get(copy(name), record) for name in NAMES} == before
-    assert int(kstat_txg()) - groups < COUNT, "they share a transaction group"
+    groups = Counter(written(record)[earlier:])
+    print(groups)
+    assert groups.total() >= COUNT
+    assert len(groups) == 1, "they share a transaction group"
     # That was seen by the listing, too: nothing is left to be set.
     with Seen() as seen:
         run("--no-snapshot")
     assert {name: get(copy(name), record) for name in NAMES} == before
 
 
-def kstat_txg() -> str:
-    """The newest transaction group of the vault's pool."""
-    return Path("/proc/spl/kstat/zfs/cold/txgs").read_text().splitlines()[-1].split()[0]
+def written(record: str) -> list[str]:
+    """The transaction group of each time that a property was set in the vault's pool, by the pool's own history."""
+    sh("zpool", "sync", "cold")
+    found = re.findall(
+        r"\[txg:(\d+)\] set cold/lab/\S+ \(\d+\) (\S+?)=", sh("zpool", "history", "-i", "cold")
+    )
+    return [group for group, name in found if name == record]
 
 
 def test_properties_are_as_programs_leave_them_and_changed_ones_are_sent(tank: Many) -> None:
@@ -315,7 +327,7 @@ def test_a_helper_that_hangs_is_left_and_replaced(tank: Many) -> None:
         assert status()["daemon"], "the daemon answers while they hang"
     finally:
         sh("systemctl", "kill", "--signal=CONT", UNIT)
-    eventually("what hung to have ended", lambda: not idle & helpers(), seconds=120)
+    eventually("what hung to have ended", lambda: not idle & helpers())
     run()
     assert helpers() - idle
     for name in NAMES:
@@ -333,7 +345,7 @@ def test_a_daemon_that_is_killed_leaves_no_helper_and_the_next_goes_on(tank: Man
     before = main_pid()
     sh("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "zvaultd")
     world.restarted(before)
-    eventually("the helpers of before to have ended", lambda: not old & helpers(), seconds=60)
+    eventually("the helpers of before to have ended", lambda: not old & helpers())
     eventually("what was interrupted to be over", lambda: status()["backups"][0]["state"] == "idle")
     run()
     for name in NAMES:

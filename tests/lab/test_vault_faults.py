@@ -11,6 +11,7 @@ from pathlib import Path
 import world
 from vault_faults_world import (
     DATASETS,
+    PROFILE,
     PROMPT,
     act,
     begin,
@@ -32,8 +33,6 @@ from watcher import Watcher
 from world import DISK, ctl, eventually, ok, release_all, sh, snapshots
 
 LAB = {"mem": "4G", "timeout": 2250}
-PROFILE = '\nprofile = "nbd-lan"'
-"""It has mbuffer, which tells twice a second how far a stream is."""
 
 
 def test_what_is_not_there_and_what_is_in_the_way(tank):
@@ -120,9 +119,7 @@ def test_tools_and_services_that_are_missing(tank):
 
 
 def test_a_server_killed_while_it_is_written_to(tank):
-    world.noise(Path("/tank/home/noise"), 40)
-    tank.backup_extra, tank.delay = 'limit = "5M"', "filter=delay wdelay=20ms"
-    tank.vault_extra += PROFILE
+    tank.long_stream()
     tank.start()
     begin()
     with Watcher() as watcher:
@@ -141,20 +138,19 @@ def test_a_server_killed_while_it_is_written_to(tank):
     assert run["error"]["what"] in world.journal(f"RUN={run['id']}", f"REASON={reason}", "BACKUP=tank")
     print(world.journal())
     world.nothing_left()
+    tank.at_full_speed()
     converges()
     assert "interrupted receive" in world.journal(), "what had arrived was not sent again"
 
 
 def test_a_server_that_cannot_come_back_at_once(tank):
-    world.noise(Path("/tank/home/noise"), 40)
-    tank.backup_extra, tank.delay = 'limit = "5M"', "filter=delay wdelay=20ms"
-    tank.vault_extra += PROFILE
+    tank.long_stream()
     tank.start()
-    begin()
-    device = eventually("where it is to be told", lambda: status()["vaults"][0]["devices"][0]["path"])
     thief = subprocess.Popen(["nbdkit", "-f", "-U", "/run/thief.sock", "memory", "64M"])
     try:
         eventually("the thief's server", Path("/run/thief.sock").exists)
+        begin()
+        device = eventually("where it is to be told", lambda: status()["vaults"][0]["devices"][0]["path"])
         with without("nbdkit"), Watcher() as watcher:
             kill_server()
             run = eventually("the run to fail", ended, seconds=200)
@@ -181,6 +177,7 @@ def test_a_server_that_cannot_come_back_at_once(tank):
     finally:
         thief.kill()
         thief.wait()
+    tank.at_full_speed()
     converges()
 
 
@@ -204,11 +201,11 @@ def test_a_server_killed_while_its_vault_is_idle(tank):
 
 
 def test_the_daemon_and_the_device_die_together(tank):
-    world.noise(Path("/tank/home/noise"), 40)
-    tank.backup_extra, tank.delay = 'limit = "5M"', "filter=delay wdelay=20ms"
-    tank.vault_extra += PROFILE
+    tank.long_stream()
     tank.start()
     begin()
+    tank.backup_extra = ""  # for the next one
+    tank.configure()
     pid = world.main_pid()
     os.kill(server_pid(), signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
