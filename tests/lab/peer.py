@@ -89,7 +89,8 @@ def clean() -> None:
     sh("systemctl", "stop", "zvaultd", check=False)
     for pool in sh("zpool", "list", "-Ho", "name").split():
         sh("zpool", "destroy", "-f", pool)
-    peer("systemctl stop zvaultd 2>/dev/null; for pool in $(zpool list -Ho name); do zpool destroy -f $pool; done; rm -f /*.img")
+    peer("systemctl stop zvaultd 2>/dev/null; true")
+    peer("for pool in $(zpool list -Ho name); do zpool destroy -f $pool; done; rm -f /*.img")
     sh("rm", "-rf", "/run/zvault", "/var/lib/zvault", "/etc/zvault")
     sh("sh", "-c", "rm -f /*.img")
 

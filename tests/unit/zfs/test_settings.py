@@ -1,6 +1,6 @@
 """What is set on many datasets: read in one form on both sides, set with few calls. libzfs itself runs in the lab."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +24,7 @@ class Helper(Lzc):
         self.calls: list[tuple[str, list[str]]] = []
         self.error: Exception | None = None
 
-    async def _call(self, what: str, call: str, **arguments: Any) -> Any:
+    async def _call(self, what: str, call: str, of: Iterable[str], **arguments: Any) -> Any:
         names = list(arguments["names"] if call == "settings" else arguments["values"])
         self.calls.append((call, names))
         if self.error is not None:
