@@ -313,20 +313,54 @@ async def test_a_source_that_does_not_answer_keeps_no_other_backup_waiting_and_f
     assert (slow.asked, slow.given_up) == (1, 0)
 
 
-async def test_who_is_asked_in_vain_is_asked_anew_of_a_new_configuration_and_forgotten_at_the_end(
+async def test_who_is_asked_is_not_asked_again_while_its_table_is_the_same(
     build: Any, fired: Fired, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = build({"slow": {"schedule": "hourly"}})
     slow = Slow(scheduler, monkeypatch, "slow")
     await scheduler.start()
     await scheduler.reschedule()
-    await until(lambda: slow.given_up == 1)
-    assert slow.asked == 2
+    assert (slow.asked, slow.given_up) == (1, 0), "a listing that takes minutes goes on"
+    slow.answer.set_result(at("2026-11-21 09:10", UTC))
+    await until(lambda: scheduler.next_run("slow") is not None)
+    assert fired == []
+
+
+@pytest.mark.parametrize("now", [None, {}, {"schedule": "daily"}], ids=["gone", "by hand", "another schedule"])
+@pytest.mark.parametrize("late", [True, False])
+async def test_an_answer_for_a_table_that_is_not_in_force_any_more_starts_nothing(
+    build: Any, fired: Fired, monkeypatch: pytest.MonkeyPatch, now: dict[str, str] | None, late: bool
+) -> None:
+    """Whether it comes before the new schedules are taken over, or after."""
+    scheduler = build({"slow": {"schedule": "hourly"}})
+    slow = Slow(scheduler, monkeypatch, "slow")
+    await scheduler.start()
+    backups = scheduler.context.env.config.backup
+    del backups["slow"]
+    if now is not None:
+        backups["slow"] = build({"slow": now}).context.env.config.backup["slow"]
+    if late:
+        await scheduler.reschedule()
+        await until(lambda: slow.given_up == 1)
+    else:
+        slow.answer.set_result(at("2026-11-18 08:10", UTC))
+        await until(lambda: not scheduler._asked)
+    assert (fired, scheduler.next_run("slow")) == ([], None)
+
+
+async def test_what_is_asked_when_it_stops_is_given_up_and_starts_nothing(
+    build: Any, fired: Fired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = build({name: {"schedule": "hourly"} for name in ("slow", "late")})
+    slow = Slow(scheduler, monkeypatch, "slow")
+    monkeypatch.setattr(module, "PROMPT", 60.0)
+    starting = asyncio.create_task(scheduler.start())
+    await until(lambda: slow.asked == 1)
     scheduler.stop()
-    await until(lambda: slow.given_up == 2)
-    slow.answer.set_result(None)
-    await asyncio.sleep(0)
-    assert (scheduler.next_run("slow"), fired) == (None, [])
+    await asyncio.wait_for(starting, 30)
+    await scheduler.reschedule()
+    await until(lambda: slow.given_up == 1)
+    assert (slow.asked, fired, scheduler.next_run("late")) == (1, [], None)
 
 
 async def test_what_ends_in_an_error_nobody_foresaw_is_due_and_told(
