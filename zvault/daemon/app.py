@@ -351,6 +351,7 @@ class Daemon:
         await end_runs(self.context, self.runs)
         for task in list(self._tasks):
             task.cancel()
+        await self.looks.close()
         await self.notifier.close()
         self.scrub_scheduler.close()
         await self.vault_monitor.close()

@@ -119,7 +119,9 @@ class Scheduler:
                 one.waited_for = True
                 one.task.add_done_callback(partial(self._later_known, one))
         if self._asked:
-            log.warning("scheduled once it is known when they last ran, which takes long: %s", ", ".join(self._asked))
+            log.warning(
+                "scheduled once it is known when they last ran, which takes long: %s", ", ".join(self._asked)
+            )
 
     def _later_known(self, asked: Question, _: object) -> None:
         self._now_known(asked)

@@ -95,8 +95,8 @@ class TreeListing:
         """List the roots of a pool that are waited for and of which nothing is known: all with one listing each of
         datasets, of what they have, and of their properties. zvaultd asks for each backup's source before it is ready.
 
-        Nothing is known of them afterwards where that failed or took too long, or any dataset came or went meanwhile: each
-        is listed by itself then, which tells why.
+        Nothing is known of them afterwards where that failed or took too long, or any dataset came or went meanwhile:
+        each is listed by itself then, which tells why.
         """
         unknown = [root for root in sorted(waiting) if self._known.changed(root) is None]
         roots = [root for root in unknown if not any(root.is_below(other) for other in unknown)]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.ops.ops_world import context
 from zvault.core.integrity.damage import Damage
+from zvault.core.policy.schedule import parse_every
 from zvault.daemon.monitors import scrub_scheduler
 from zvault.daemon.monitors.scrub_scheduler import RESTS, ScrubScheduler, VaultScrub
 from zvault.ops.state.pool_health import Condition
@@ -73,6 +74,18 @@ def test_it_says_that_it_waits_for_a_backup(monkeypatch: pytest.MonkeyPatch, sai
     assert "backup b runs" in said[0]
     it.running = None
     assert it._to_heal(vault, HURT, care)
+
+
+def test_a_backup_that_is_scheduled_and_nobody_knows_when_may_be_due_at_once() -> None:
+    it, schedules = scheduler(), {"every": parse_every("1h"), "schedule": None}
+    it.runs = SimpleNamespace(running=lambda _: None)  # type: ignore[assignment]
+    it.scheduler = SimpleNamespace(next_run=lambda _: None)  # type: ignore[assignment]
+    backups, clock = it.context.env.config.backup, it.context.env.clock
+    backups["b"] = backups["b"].model_copy(update={"every": None, "schedule": None})
+    assert it._next("b") is None
+    backups["b"] = backups["b"].model_copy(update=schedules)
+    before = clock.time()
+    assert before <= (it._next("b") or 0) <= clock.time()
 
 
 class Looked(Decided):
