@@ -37,7 +37,7 @@ from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.page.document import PageSource
 from zvault.daemon.page.topics import Topic
 from zvault.daemon.runs import Runs, unexpected
-from zvault.daemon.scheduler import Scheduler
+from zvault.daemon.scheduler import PROMPT, Scheduler
 from zvault.daemon.shutdown import close_readings, end_runs, release_vaults
 from zvault.daemon.status import Status
 from zvault.daemon.web.serving import Serving
@@ -193,7 +193,7 @@ class Daemon:
             log.warning("%s: %s", name, CUT_OFF, extra={"BACKUP": name})
         interrupted = {name for name in self.context.env.config.backup if self.history.cut_off(name)}
         await self._run_pending_hooks("snapshot")
-        for text in await snapshot_reader.sweep(self.context):
+        for text in await snapshot_reader.sweep(self.context, PROMPT):
             log.warning("%s", text)
         for text in await self.runs.past.sweep(log.info):
             log.warning("%s", text)

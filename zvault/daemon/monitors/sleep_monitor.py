@@ -16,10 +16,10 @@ from zvault.core.policy.sleep import MARGIN
 from zvault.core.units import format_duration
 from zvault.daemon import journald
 from zvault.daemon.journald import log
-from zvault.daemon.runs import Runs
+from zvault.daemon.runs import Runs, unexpected
 from zvault.ops.context import Context
 from zvault.ops.vaults.sleep import PausedScrub, get_up, lie_down
-from zvault.ops.vaults.vault import Vaults
+from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.logind import inhibit, longest_delay, sleeps
 
 WHY = "zvault stops its streams, and has its vaults write out what they have"
@@ -113,12 +113,18 @@ class SleepMonitor:
         needed = {
             self.context.env.backup(name).vault for name in stopped if name in self.context.env.config.backup
         }
-        for vault in self.vaults.all():
-            try:
-                rest = self._rests.pop(vault.name, PausedScrub())
-                goes_on = vault.name in needed and not vault.config.hosts
-                await get_up(vault, rest, journald.about(vault.name), needed=goes_on)
-            except ZvaultError as error:
-                vault.error = error
-                log.error("vault %s: %s", vault.name, error, extra={"VAULT": vault.name})
-        self.wake(stopped)
+        try:
+            await asyncio.gather(*(self._up(one, needed=one.name in needed) for one in self.vaults.all()))
+        finally:
+            self.wake(stopped)
+
+    async def _up(self, vault: ManagedVault, *, needed: bool) -> None:
+        """Take one up, whatever is wrong with another."""
+        try:
+            rest = self._rests.pop(vault.name, PausedScrub())
+            goes_on = needed and not vault.config.hosts
+            await get_up(vault, rest, journald.about(vault.name), needed=goes_on)
+        except Exception as error:
+            told = error if isinstance(error, ZvaultError) else unexpected(error)
+            vault.error = told
+            log.error("vault %s: %s", vault.name, told, extra={"VAULT": vault.name})
