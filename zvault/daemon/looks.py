@@ -20,6 +20,9 @@ from zvault.daemon.status import Status
 from zvault.ops.restore import snapshot_reader
 from zvault.ops.vaults.vault import Vaults
 
+AWAY = 120.0
+"""Seconds for each thing that stayed open to go. It takes a minute where udev keeps it."""
+
 LAG = "lag "
 """Begins the key of the warning that a backup's lag is not known."""
 
@@ -89,7 +92,7 @@ class Looks:
 
     async def at_readings(self) -> None:
         """Take away what stayed mounted or held of snapshots that were open for reading, as soon as that can be."""
-        left = await snapshot_reader.sweep(self.status.context)
+        left = await snapshot_reader.sweep(self.status.context, AWAY)
         left += await self.status.runs.past.sweep(log.info, all_of_it=False)
         for text in left:
             if text not in self._left:

@@ -54,11 +54,11 @@ class CalendarTrigger(BaseTrigger):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class Question:
-    """When a backup last ran. ``waited_for``: whoever asked has not waited to the end."""
+    """When a backup last ran, of the source and vault (``way``) that it had as that was asked."""
 
     backup: Backup
+    way: str
     task: asyncio.Task[datetime | None]
-    waited_for: bool = False
 
 
 class Scheduler:
@@ -108,40 +108,40 @@ class Scheduler:
         # All at once: each may be on a host that does not answer for a while.
         for name, backup in timed.items():
             if name not in self._asked:
-                self._asked[name] = Question(backup, asyncio.create_task(self.last_run(backup)))
-        asked = dict(self._asked)
-        if asked:
-            await asyncio.wait([one.task for one in asked.values()], timeout=PROMPT)
-        for one in asked.values():
-            if one.task.done():
-                self._now_known(one)
-            elif not one.waited_for:
-                one.waited_for = True
-                one.task.add_done_callback(partial(self._later_known, one))
+                task = asyncio.create_task(self.last_run(backup))
+                self._asked[name] = asked = Question(backup, self.context.env.way(backup), task)
+                task.add_done_callback(partial(self._now_known, asked))
+        if self._asked:
+            await asyncio.wait([one.task for one in self._asked.values()], timeout=PROMPT)
         if self._asked:
             log.warning(
                 "scheduled once it is known when they last ran, which takes long: %s", ", ".join(self._asked)
             )
 
-    def _later_known(self, asked: Question, _: object) -> None:
-        self._now_known(asked)
-
-    def _now_known(self, asked: Question) -> None:
+    def _now_known(self, asked: Question, _: object) -> None:
         """Schedule a backup of which it is known now when it last ran, unless it is another by now."""
         name = asked.backup.name
         if self._asked.get(name) is not asked:
             return
         del self._asked[name]
-        if asked.task.cancelled() or self.context.env.config.backup.get(name) != asked.backup:
+        if asked.task.cancelled() or not self._in_force(asked):
             return
         if error := asked.task.exception():
             log.error("cannot tell when %s last ran", name, exc_info=error, extra={"BACKUP": name})
         self._schedule(asked.backup, asked.task.result() if error is None else None)
 
+    def _in_force(self, asked: Question) -> bool:
+        now = self.context.env.config.backup.get(asked.backup.name)
+        return now is not None and now == asked.backup and self.context.env.way(now) == asked.way
+
+    def asks(self, name: str) -> bool:
+        """Whether it is not known yet when a backup last ran, so it may be due at once."""
+        return name in self._asked
+
     def _forget_but(self, timed: Mapping[str, Backup]) -> None:
         """Drop the schedules of other backups, and what is asked of one that was another."""
         for name, one in list(self._asked.items()):
-            if timed.get(name) != one.backup:
+            if name not in timed or not self._in_force(one):
                 del self._asked[name]
                 one.task.cancel()
         for job in self._scheduler.get_jobs():

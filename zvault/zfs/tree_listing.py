@@ -48,6 +48,7 @@ class TreeListing:
         self._waiting: dict[str, set[DatasetName]] = defaultdict(set)
         self._feed = feed
         self._lapses = 0
+        self._lapsed: dict[str, int] = defaultdict(int)
         if feed is not None:
             feed.follow(self)
 
@@ -58,6 +59,8 @@ class TreeListing:
     def note(self, changed: Changed) -> None:
         """Take in what the feed tells."""
         self._lapses += changed.lost or bool(changed.pools)
+        for pool in changed.pools:
+            self._lapsed[pool] += 1
         self._known.note(changed)
         if changed.missed:
             self.cache.clear()
@@ -102,7 +105,8 @@ class TreeListing:
         roots = [root for root in unknown if not any(root.is_below(other) for other in unknown)]
         if self._feed is None or not self._feed.works or len(roots) < 2:
             return
-        moment, lapses, began, gone = self._known.moment, self._lapses, self.cache.now(), set[str]()
+        moment, began, gone = self._known.moment, self.cache.now(), set[str]()
+        lapses = self._lapses_of(roots[0])
         with contextlib.suppress(NotFound, ToolFailed, DeadlineExceeded, ValueError, KeyError):
             lines = await self._lister.lines(roots, "-r", "filesystem,volume", parse.DATASET_COLUMNS, gone)
             there = [root for root in roots if root not in gone]
@@ -110,7 +114,7 @@ class TreeListing:
                 return
             points, stamps = await self._lister.points(there, "-r", None), parse.stamps(lines)
             own = await self._lister.own(there)
-            if await self._moved(points, stamps) or not await self._names_stand(lapses):
+            if await self._moved(points, stamps) or not await self._names_stand(roots[0], lapses):
                 return
             self.cache.keep(list(stamps), stamps, points, began)
             found = parse.listed(lines, points, own, self.key_root)
@@ -127,13 +131,14 @@ class TreeListing:
         bare = [name for name, (_, changed) in stamps.items() if name not in points and changed != "-"]
         return (points.keys() - stamps.keys()) | await self._lister.gone(bare)
 
-    async def _names_stand(self, lapses: int) -> bool:
-        """Whether each name means the dataset that it meant when there had been so many lapses, as far as events tell.
+    def _lapses_of(self, root: str) -> int:
+        """How often names in the pool of a root came to mean something else, as far as events tell."""
+        return self._lapsed[DatasetName(root).pool]
 
-        What came to be known of a dataset since is noted then.
-        """
+    async def _names_stand(self, root: str, lapses: int) -> bool:
+        """Whether they mean what they meant at so many lapses; what came to be known of a dataset since is noted."""
         await self._collect()
-        return self._lapses == lapses or self._feed is None or not self._feed.works
+        return self._lapses_of(root) == lapses
 
     async def _known_tree(self, root: str) -> Tree | None:
         """The tree as it is known, once what changed was listed again; None where all has to be listed."""
@@ -209,8 +214,9 @@ class TreeListing:
         """
         for _ in range(LISTINGS):
             moment = self._known.moment
+            lapses = self._lapses_of(root)
             compared, points, moved = await self._listed(root)
-            if not moved:
+            if not moved and self._lapses_of(root) == lapses:
                 break
             await self._collect()
         if root in moved:
@@ -236,7 +242,7 @@ class TreeListing:
         """The datasets, what each of those has that are not known to be the same; and the names under which datasets
         came or went meanwhile.
         """
-        began, lapses = self.cache.now(), self._lapses
+        began, lapses = self.cache.now(), self._lapses_of(root)
         known = list(map(attrgetter("line"), self._known.below(root).values()))
         listing = await self._lister.lines(
             [root], "-r", "filesystem,volume", parse.DATASET_COLUMNS, known=known
@@ -257,7 +263,7 @@ class TreeListing:
             listed = await self._listed_whole(stale, moved)
             listed |= await self._changed_points(parts, moved)
         # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
-        if self._lister.host.address is None and await self._names_stand(lapses):
+        if self._lister.host.address is None and await self._names_stand(root, lapses):
             seen = [name for name in (*stale, *parts) if name not in moved]
             self.cache.keep(seen, stamps, listed, began)
         return compared, kept | listed, moved

@@ -355,9 +355,10 @@ async def test_what_is_asked_when_it_stops_is_given_up_and_starts_nothing(
 ) -> None:
     scheduler = build({name: {"schedule": "hourly"} for name in ("slow", "late")})
     slow = Slow(scheduler, monkeypatch, "slow")
-    monkeypatch.setattr(module, "PROMPT", 60.0)
+    monkeypatch.setattr(module, "PROMPT", FOR_EVER)
     starting = asyncio.create_task(scheduler.start())
-    await eventually(lambda: slow.asked == 1)
+    await eventually(lambda: slow.asked == 1 and fired == [("late", "catch-up")])
+    fired.clear()
     scheduler.stop()
     await asyncio.wait_for(starting, PATIENCE)
     await scheduler.reschedule()

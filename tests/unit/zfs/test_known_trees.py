@@ -441,7 +441,9 @@ async def test_what_was_away_while_it_was_listed_is_told_as_it_is_once_it_is_bac
 
     client, fresh = several.clients[0], Zfs(FakeTools(several.pool), key_root="tank")
     several.tools[0].meanwhile = meanwhile
-    await asyncio.gather(*(client.tree(root, sizes=False) for root in roots), return_exceptions=True)
+    there = whole(several.pool)
+    found = await asyncio.gather(*(tree(client, root, False) for root in roots))
+    assert {(one.guid, *points_of(one)) for it in found if it for one in it} <= there
     several.tools[0].meanwhile = lambda: None
     reached = next(turns, 9)
     if gone < reached <= gone + back + 1:

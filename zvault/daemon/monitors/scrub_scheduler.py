@@ -212,7 +212,7 @@ class ScrubScheduler:
         """
         run = self.runs.running(backup)
         due = self.scheduler.next_run(backup)
-        if due is None and self.context.env.backup(backup).scheduled:
+        if due is None and self.scheduler.asks(backup):
             due = self.context.env.clock.time()
         times = [due, run.waiting if run is not None else None]
         return min((when for when in times if when is not None), default=None)

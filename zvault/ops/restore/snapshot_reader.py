@@ -222,7 +222,7 @@ async def sweep(context: Context, within: float | None = None) -> list[str]:
                 async with asyncio.timeout(within):
                     why = await _swept(context, store, lease)
             except TimeoutError:
-                why = f"lease {lease} is of something open that does not go within {within or 0:g} s: its pool may hang"
+                why = f"what was left open by lease {lease} did not go within {within or 0:g} s: it is in use, or hangs"
             left += [why] if why else []
     return left
 

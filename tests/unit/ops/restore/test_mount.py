@@ -230,7 +230,7 @@ async def test_what_hangs_keeps_nothing_else_from_being_taken_away_and_is_tried_
 
     world.context.clients.zpool = SimpleNamespace(state=state)  # type: ignore[assignment]
     (left,) = await asyncio.wait_for(snapshot_reader.sweep(world.context, 0.2), PATIENCE)
-    assert "within 0.2 s: its pool may hang" in left
+    assert "within 0.2 s: it is in use, or hangs" in left
     assert world.host.log == ["release cold/x@s"]
     hung = False
     assert await snapshot_reader.sweep(world.context) == []
