@@ -340,7 +340,7 @@ def test_a_source_that_does_not_answer_keeps_neither_the_start_nor_other_backups
     eventually("three runs of the other", lambda: [run["result"] for run in runs("tank")].count("ok") >= 3)
     assert backup("tank")["next_run"] is not None
     assert (backup("slow")["scheduled"], backup("slow")["next_run"]) == (True, None)
-    assert "not known until its source has been listed" in ctl("status", "slow").out
+    assert "not known until its source and vault have been looked at" in ctl("status", "slow").out
     assert int(service("NRestarts")) == 0
     sh("systemctl", "reload", "zvaultd")
     os.kill(slow, signal.SIGCONT)

@@ -85,7 +85,7 @@ class BackupDocument(TypedDict):
     verdict: HealthDocument
 
 
-NEXT_RUN_UNKNOWN = "not known until its source has been listed"
+NEXT_RUN_UNKNOWN = "not known until its source and vault have been looked at"
 """What is told in place of ``next_run`` where there is none of a backup that is scheduled."""
 
 

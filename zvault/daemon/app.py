@@ -14,7 +14,7 @@ from zvault.api.events import Event
 from zvault.config.load import load
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.core.errors import Busy, ConfigError, ZvaultError
+from zvault.core.errors import Busy, ConfigError, Refused, ZvaultError
 from zvault.core.zfs_version import untested
 from zvault.daemon import journald
 from zvault.daemon.api.server import Api
@@ -37,7 +37,7 @@ from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.page.document import PageSource
 from zvault.daemon.page.topics import Topic
 from zvault.daemon.runs import Runs, unexpected
-from zvault.daemon.scheduler import Scheduler
+from zvault.daemon.scheduler import PROMPT, Scheduler
 from zvault.daemon.shutdown import close_readings, end_runs, release_vaults
 from zvault.daemon.status import Status
 from zvault.daemon.web.serving import Serving
@@ -161,14 +161,14 @@ class Daemon:
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
         self._background(self._feed_watchdog())
+        again_and_again = self.looks.again_and_again
         async with _patience():
             interrupted = await self.reconcile()
-        again_and_again = self.looks.again_and_again
-        self._background(again_and_again("state", self.state_monitor.look, STATE_EVERY))
-        self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
-        await self.api.listen(self.paths.socket)
-        await self.serving.look()
-        await self.scheduler.start()
+            self._background(again_and_again("state", self.state_monitor.look, STATE_EVERY))
+            self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
+            await self.api.listen(self.paths.socket)
+            await self.serving.look()
+            await self.scheduler.start()
         self._resume(interrupted)
         self._background(again_and_again("vaults", self._look_at_vaults, LOOK_EVERY))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
@@ -193,10 +193,12 @@ class Daemon:
             log.warning("%s: %s", name, CUT_OFF, extra={"BACKUP": name})
         interrupted = {name for name in self.context.env.config.backup if self.history.cut_off(name)}
         await self._run_pending_hooks("snapshot")
-        for text in await snapshot_reader.sweep(self.context):
+        for text in await snapshot_reader.sweep(self.context, PROMPT):
             log.warning("%s", text)
-        for text in await self.runs.past.sweep(log.info):
-            log.warning("%s", text)
+        past = asyncio.create_task(self._sweep_past())
+        self._tasks.add(past)
+        past.add_done_callback(self._tasks.discard)
+        await asyncio.wait({past}, timeout=PROMPT)
         # What a hook after a run takes away, the vault may stand on: then it goes down first.
         ended = hooks.cut_off(self.context.records.hooks)
         needed = {self.context.env.backup(name).vault for name in interrupted - ended}
@@ -215,6 +217,11 @@ class Daemon:
         await self._run_pending_hooks("run", lambda backup: backup not in later)
         _tell_version()
         return interrupted
+
+    async def _sweep_past(self) -> None:
+        """Take away what an earlier daemon had open as it was; that its pool hangs keeps nothing else waiting."""
+        for text in await self.runs.past.sweep(log.info):
+            log.warning("%s", text)
 
     def _vault_of(self, backup: str) -> str | None:
         found = self.context.env.config.backup.get(backup)
@@ -265,7 +272,7 @@ class Daemon:
         for name in sorted(interrupted):
             if self.runs.running(name) is not None:
                 continue  # its time had passed, too
-            with contextlib.suppress(Busy):
+            with contextlib.suppress(Busy, Refused):
                 self.runs.start(name, "catch-up")
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
@@ -351,6 +358,7 @@ class Daemon:
         await end_runs(self.context, self.runs)
         for task in list(self._tasks):
             task.cancel()
+        await self.looks.close()
         await self.notifier.close()
         self.scrub_scheduler.close()
         await self.vault_monitor.close()

@@ -20,6 +20,12 @@ from zvault.daemon.status import Status
 from zvault.ops.restore import snapshot_reader
 from zvault.ops.vaults.vault import Vaults
 
+AWAY = 120.0
+"""Seconds for each thing that stayed open to go. It takes a minute where udev keeps it."""
+
+LAG = "lag "
+"""Begins the key of the warning that a backup's lag is not known."""
+
 
 class Looks:
     """The looks at vaults and lags, and what follows from them."""
@@ -40,7 +46,7 @@ class Looks:
         self._standing = StandingVerdicts(status)
         self._vaults_seen = 0.0
         self._left: list[str] = []
-        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._asked: dict[str, tuple[Backup, asyncio.Task[None]]] = {}
 
     async def again_and_again(self, what: str, look: Callable[[], Awaitable[None]], every: float) -> None:
         """Look at something, so that a scrape need not. Whatever goes wrong, look again: stale is not silent."""
@@ -86,7 +92,7 @@ class Looks:
 
     async def at_readings(self) -> None:
         """Take away what stayed mounted or held of snapshots that were open for reading, as soon as that can be."""
-        left = await snapshot_reader.sweep(self.status.context)
+        left = await snapshot_reader.sweep(self.status.context, AWAY)
         left += await self.status.runs.past.sweep(log.info, all_of_it=False)
         for text in left:
             if text not in self._left:
@@ -98,19 +104,38 @@ class Looks:
 
         Whoever is still asked after PROMPT seconds is not asked again until that has ended.
         """
-        for name, backup in self.status.context.env.config.backup.items():
+        backups = self.status.context.env.config.backup
+        for name, (backup, task) in list(self._asked.items()):
+            if backups.get(name) != backup:
+                task.cancel()
+                del self._asked[name]
+        for name, backup in backups.items():
             if name not in self._asked:
-                self._asked[name] = asyncio.create_task(self._at_lag(backup))
-        done = (await asyncio.wait(self._asked.values(), timeout=PROMPT))[0] if self._asked else set()
-        self._asked = {name: task for name, task in self._asked.items() if task not in done}
-        for task in done:
-            task.result()
+                self._asked[name] = backup, asyncio.create_task(self._at_lag(backup))
+        if self._asked:
+            done, _ = await asyncio.wait([task for _, task in self._asked.values()], timeout=PROMPT)
+            self._asked = {name: one for name, one in self._asked.items() if one[1] not in done}
+        warnings = self.status.warnings
+        for key in [key for key in warnings if key.startswith(LAG) and key.removeprefix(LAG) not in backups]:
+            del warnings[key]
+
+    async def close(self) -> None:
+        """Give up what is still asked."""
+        tasks = [task for _, task in self._asked.values()]
+        self._asked.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _at_lag(self, backup: Backup) -> None:
-        name = backup.name
+        key = f"{LAG}{backup.name}"
         try:
             await self.status.runs.refresh_lag(backup)
-        except ZvaultError as error:
-            self.status.warnings[f"lag {name}"] = f"the lag of {name} is not known: {error}"
+        except Exception as error:
+            if not isinstance(error, ZvaultError):
+                log.exception("looking at the lag of %s failed", backup.name)
+            told = error if isinstance(error, ZvaultError) else unexpected(error)
+            self.status.warnings[key] = f"the lag of {backup.name} is not known: {told}"
         else:
-            self.status.warnings.pop(f"lag {name}", None)
+            self.status.warnings.pop(key, None)

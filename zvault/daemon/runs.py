@@ -345,14 +345,14 @@ class Runs:
         counts only where a backup makes nothing else. A time from the future is of a clock that was wrong, then or now;
         to wait until it has come could be to wait for years, so it counts for nothing.
         """
-        known = [self.history.last_begun(backup.name, self.lags.way(backup.name))]
         try:
             await self.refresh_lag(backup)
         except ZvaultError as error:
             log.warning("cannot tell what %s last put on its vault: %s", backup.name, error)
-        found = self.lags.get(backup.name, {}).values()
+        # Only now: that may have taken minutes, in which it ran.
+        known = [self.history.last_begun(backup.name, self.lags.way(backup.name))]
         now = self.context.env.clock.time()
-        known += [lag.covered(now) for lag in found]
+        known += [lag.covered(now) for lag in self.lags.get(backup.name, {}).values()]
         known += self.made.get(backup.name, {}).values()
         if (running := self.running(backup.name)) is not None:
             known.append(min(running.started, now))  # the clock may have been set back since: it has begun

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
@@ -51,6 +52,15 @@ class CalendarTrigger(BaseTrigger):  # type: ignore[misc]
         return next_time(self.cron, after, self.zone)
 
 
+@dataclass(eq=False)
+class Question:
+    """When a backup last ran, of the source and vault (``way``) that it had as that was asked."""
+
+    backup: Backup
+    way: str
+    task: asyncio.Task[datetime | None]
+
+
 class Scheduler:
     """Calls ``due(backup, trigger)`` when a backup's time has come, and once for any number of missed times.
 
@@ -69,8 +79,9 @@ class Scheduler:
         self._scheduler = AsyncIOScheduler(timezone=UTC)
         self._tick: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
-        self._later: dict[str, asyncio.Task[datetime | None]] = {}
-        """Of those backups of which it is not known yet when they last ran, what tells."""
+        self._stopped = False
+        self._asked: dict[str, Question] = {}
+        """Of those backups of which it is not known yet when they last ran."""
         self._before: tuple[float, float] | None = None
         """When the clock was set back (monotonic), and what it showed before (seconds since the epoch)."""
 
@@ -90,45 +101,49 @@ class Scheduler:
             await self._reschedule()
 
     async def _reschedule(self) -> None:
-        timed = {name: b for name, b in self.context.env.config.backup.items() if b.scheduled}
-        # All at once: each may be on a host that does not answer for a while.
-        asked = {name: asyncio.create_task(self.last_run(backup)) for name, backup in timed.items()}
-        try:
-            if asked:
-                await asyncio.wait(asked.values(), timeout=PROMPT)
-        except asyncio.CancelledError:
-            for task in asked.values():
-                task.cancel()
-            raise
-        self._forget_but(timed)
-        for name, task in asked.items():
-            self._later[name] = task
-            if task.done():
-                self._now_known(timed[name], task)
-            else:
-                task.add_done_callback(partial(self._now_known, timed[name]))
-        if self._later:
-            slow = ", ".join(self._later)
-            log.warning(
-                "each of these is scheduled once its source has been listed, which takes long: %s", slow
-            )
-
-    def _now_known(self, backup: Backup, asked: asyncio.Task[datetime | None]) -> None:
-        """Schedule a backup of which it is known now when it last ran, unless that was asked for what is outdated."""
-        if asked.cancelled() or self._later.get(backup.name) is not asked:
+        if self._stopped:
             return
-        del self._later[backup.name]
-        if error := asked.exception():
-            log.error(
-                "cannot tell when %s last ran", backup.name, exc_info=error, extra={"BACKUP": backup.name}
+        timed = {name: b for name, b in self.context.env.config.backup.items() if b.scheduled}
+        self._forget_but(timed)
+        # All at once: each may be on a host that does not answer for a while.
+        for name, backup in timed.items():
+            if name not in self._asked:
+                task = asyncio.create_task(self.last_run(backup))
+                self._asked[name] = asked = Question(backup, self.context.env.way(backup), task)
+                task.add_done_callback(partial(self._now_known, asked))
+        if self._asked:
+            await asyncio.wait([one.task for one in self._asked.values()], timeout=PROMPT)
+        if self._asked:
+            log.warning(
+                "scheduled once it is known when they last ran, which takes long: %s", ", ".join(self._asked)
             )
-        self._schedule(backup, asked.result() if error is None else None)
 
-    def _forget_but(self, timed: Container[str]) -> None:
-        """Drop the schedules of other backups, and what earlier questions would tell of any."""
-        for task in self._later.values():
-            task.cancel()
-        self._later.clear()
+    def _now_known(self, asked: Question, _: object) -> None:
+        """Schedule a backup of which it is known now when it last ran, unless it is another by now."""
+        name = asked.backup.name
+        if self._asked.get(name) is not asked:
+            return
+        del self._asked[name]
+        if asked.task.cancelled() or not self._in_force(asked):
+            return
+        if error := asked.task.exception():
+            log.error("cannot tell when %s last ran", name, exc_info=error, extra={"BACKUP": name})
+        self._schedule(asked.backup, asked.task.result() if error is None else None)
+
+    def _in_force(self, asked: Question) -> bool:
+        now = self.context.env.config.backup.get(asked.backup.name)
+        return now is not None and now == asked.backup and self.context.env.way(now) == asked.way
+
+    def asks(self, name: str) -> bool:
+        """Whether it is not known yet when a backup last ran, so it may be due at once."""
+        return name in self._asked
+
+    def _forget_but(self, timed: Mapping[str, Backup]) -> None:
+        """Drop the schedules of other backups, and what is asked of one that was another."""
+        for name, one in list(self._asked.items()):
+            if name not in timed or not self._in_force(one):
+                del self._asked[name]
+                one.task.cancel()
         for job in self._scheduler.get_jobs():
             if job.id not in timed:
                 job.remove()
@@ -136,7 +151,7 @@ class Scheduler:
     def _schedule(self, backup: Backup, last: datetime | None) -> None:
         """Have a backup run when its time comes, and now where it has passed since ``last``."""
         trigger = self._trigger(backup, last)
-        if trigger is None:
+        if trigger is None or self._stopped:
             return
         if late := missed(trigger, last, self.context.env.clock.now()):
             # An interval counts from the run that catches up.
@@ -204,7 +219,8 @@ class Scheduler:
 
     def stop(self) -> None:
         """Start nothing more."""
-        self._forget_but(self.context.env.config.backup)
+        self._stopped = True
+        self._forget_but({})
         if self._tick is not None:
             self._tick.cancel()
         if self._scheduler.running:

@@ -56,7 +56,7 @@ class ChangeFeed:
         self._followers: WeakSet[Follower] = WeakSet()
         self._try_again = -math.inf
         self._asleep = _asleep()
-        self._working = False
+        self._working = self._closed = False
         self.works = False
         """Whether events told of changes when they were last asked."""
         self._asked = self._told = 0  # the newest question that was begun, and that was answered
@@ -109,7 +109,7 @@ class ChangeFeed:
         return Changed(lost=True, missed=worked)
 
     async def _ready_child(self) -> JsonChild | None:
-        if self._child is None and time.monotonic() >= self._try_again:
+        if self._child is None and not self._closed and time.monotonic() >= self._try_again:
             self._try_again = time.monotonic() + AGAIN
             self._child = await JsonChild.start([sys.executable, "-I", "-S", str(CHILD), str(self._note)])
             await self._child.read(DEADLINE)
@@ -121,7 +121,8 @@ class ChangeFeed:
             await child.close()
 
     async def close(self) -> None:
-        """End the child, which first puts back what it changed of the host."""
+        """End the child, which first puts back what it changed of the host. None is started after that."""
+        self._closed = True
         async with self._turn:
             if self._child is not None:
                 with contextlib.suppress(ZvaultError):

@@ -42,6 +42,7 @@ class Lzc:
 
     def __init__(self) -> None:
         self._idle: list[JsonChild] = []
+        self._closed = False
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
@@ -133,7 +134,8 @@ class Lzc:
         await self._call(f"let {dataset} inherit its key", "inherit_key", [dataset], name=dataset)
 
     async def close(self) -> None:
-        """End the children that are not at work."""
+        """End the children: those at work once that is done."""
+        self._closed = True
         idle, self._idle = self._idle, []
         for child in idle:
             await child.close()
@@ -150,6 +152,7 @@ class Lzc:
         """Make a call that concerns the names ``of`` one pool."""
         pool = parse_name(next(iter(of), "")).pool
         async with self._turns[pool]:
+            self._idle = [child for child in self._idle if child.runs]
             child = self._idle.pop() if self._idle else await _started()
             try:
                 answer = await child.ask({"call": call, "arguments": arguments}, deadline)
@@ -166,7 +169,7 @@ class Lzc:
         return answer["value"]
 
     async def _let_go(self, child: JsonChild) -> None:
-        if len(self._idle) < MOST_IDLE:
+        if len(self._idle) < MOST_IDLE and not self._closed:
             self._idle.append(child)
         else:
             await child.close()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from operator import attrgetter
 from typing import cast
 
-from zvault.core.errors import NotFound, ToolFailed
+from zvault.core.errors import DeadlineExceeded, NotFound, ToolFailed
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
 from zvault.zfs import parse
@@ -48,6 +48,7 @@ class TreeListing:
         self._waiting: dict[str, set[DatasetName]] = defaultdict(set)
         self._feed = feed
         self._lapses = 0
+        self._lapsed: dict[str, int] = defaultdict(int)
         if feed is not None:
             feed.follow(self)
 
@@ -58,6 +59,8 @@ class TreeListing:
     def note(self, changed: Changed) -> None:
         """Take in what the feed tells."""
         self._lapses += changed.lost or bool(changed.pools)
+        for pool in changed.pools:
+            self._lapsed[pool] += 1
         self._known.note(changed)
         if changed.missed:
             self.cache.clear()
@@ -95,26 +98,47 @@ class TreeListing:
         """List the roots of a pool that are waited for and of which nothing is known: all with one listing each of
         datasets, of what they have, and of their properties. zvaultd asks for each backup's source before it is ready.
 
-        Nothing is known of them afterwards where that failed: each is listed by itself then, which tells why.
+        Nothing is known of them afterwards where that failed or took too long, or any dataset came or went meanwhile:
+        each is listed by itself then, which tells why.
         """
         unknown = [root for root in sorted(waiting) if self._known.changed(root) is None]
         roots = [root for root in unknown if not any(root.is_below(other) for other in unknown)]
         if self._feed is None or not self._feed.works or len(roots) < 2:
             return
         moment, began, gone = self._known.moment, self.cache.now(), set[str]()
-        with contextlib.suppress(NotFound, ToolFailed, ValueError, KeyError):
+        lapses = self._lapses_of(roots[0])
+        with contextlib.suppress(NotFound, ToolFailed, DeadlineExceeded, ValueError, KeyError):
             lines = await self._lister.lines(roots, "-r", "filesystem,volume", parse.DATASET_COLUMNS, gone)
+            there = [root for root in roots if root not in gone]
             if not lines or len(lines) > MOST_AT_ONCE:
                 return
-            points, stamps = await self._lister.points(roots, "-r", gone), parse.stamps(lines)
-            own = await self._lister.own(roots, gone=gone)
-            found = parse.listed(lines, points, own, self.key_root)
+            points, stamps = await self._lister.points(there, "-r", None), parse.stamps(lines)
+            own = await self._lister.own(there)
+            if await self._moved(points, stamps) or not await self._names_stand(roots[0], lapses):
+                return
             self.cache.keep(list(stamps), stamps, points, began)
-            for root in (root for root in roots if root not in gone):
+            found = parse.listed(lines, points, own, self.key_root)
+            for root in there:
                 below = {name: one for name, one in found.items() if one.dataset.name.is_within(root)}
                 self._known.keep(root, Listed(moment, below))
-            # What changed while it was listed may have been seen in part: that is listed again.
-            await self._collect()
+
+    async def _moved(
+        self, points: Mapping[str, DatasetPoints], stamps: Mapping[str, tuple[str, str]]
+    ) -> set[str]:
+        """The names under which datasets came or went between a listing of them, with these stamps, and one of what
+        each of them has.
+        """
+        bare = [name for name, (_, changed) in stamps.items() if name not in points and changed != "-"]
+        return (points.keys() - stamps.keys()) | await self._lister.gone(bare)
+
+    def _lapses_of(self, root: str) -> int:
+        """How often names in the pool of a root came to mean something else, as far as events tell."""
+        return self._lapsed[DatasetName(root).pool]
+
+    async def _names_stand(self, root: str, lapses: int) -> bool:
+        """Whether they mean what they meant at so many lapses; what came to be known of a dataset since is noted."""
+        await self._collect()
+        return self._lapses_of(root) == lapses
 
     async def _known_tree(self, root: str) -> Tree | None:
         """The tree as it is known, once what changed was listed again; None where all has to be listed."""
@@ -190,8 +214,9 @@ class TreeListing:
         """
         for _ in range(LISTINGS):
             moment = self._known.moment
+            lapses = self._lapses_of(root)
             compared, points, moved = await self._listed(root)
-            if not moved:
+            if not moved and self._lapses_of(root) == lapses:
                 break
             await self._collect()
         if root in moved:
@@ -217,7 +242,7 @@ class TreeListing:
         """The datasets, what each of those has that are not known to be the same; and the names under which datasets
         came or went meanwhile.
         """
-        began = self.cache.now()
+        began, lapses = self.cache.now(), self._lapses_of(root)
         known = list(map(attrgetter("line"), self._known.below(root).values()))
         listing = await self._lister.lines(
             [root], "-r", "filesystem,volume", parse.DATASET_COLUMNS, known=known
@@ -233,15 +258,12 @@ class TreeListing:
             listed = await self._lister.points([root], "-r", None)
             stamps = parse.stamps(listing)
             stale, kept, parts, compared = list(stamps), {}, {}, Compared.anew(listing)
-            moved |= listed.keys() - stamps.keys()
-            moved |= await self._lister.gone(
-                [name for name in stale if name not in listed and stamps[name][1] != "-"]
-            )
+            moved |= await self._moved(listed, stamps)
         else:
             listed = await self._listed_whole(stale, moved)
             listed |= await self._changed_points(parts, moved)
         # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
-        if self._lister.host.address is None:
+        if self._lister.host.address is None and await self._names_stand(root, lapses):
             seen = [name for name in (*stale, *parts) if name not in moved]
             self.cache.keep(seen, stamps, listed, began)
         return compared, kept | listed, moved

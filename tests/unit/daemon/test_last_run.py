@@ -75,6 +75,21 @@ async def test_a_run_that_failed_with_its_snapshot_made_has_run_and_one_that_cam
     assert await last(world, "b") == HOUR
 
 
+async def test_a_run_that_begins_and_ends_while_it_is_looked_when_it_last_ran_has_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source of thousands of datasets is listed for a minute."""
+
+    async def listed(_: object) -> None:
+        world.clock.at += HOUR
+        world.history.begin("r1", "b", "hand", world.clock.at, world.runs.lags.way("b"))
+        figures = {"bytes": 0, "datasets": 3, "sent": 0, "pruned": 0}
+        world.history.end("r1", world.clock.at, "failed", figures, None)
+
+    monkeypatch.setattr(world.runs, "refresh_lag", listed)
+    assert await last(world, "b") == HOUR
+
+
 async def test_a_run_under_way_has_begun(world: World) -> None:
     world.clock.at += HOUR
     world.runs.start("b", "hand")

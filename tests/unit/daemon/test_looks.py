@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.patience import PATIENCE
 from zvault.core.errors import ToolFailed
 from zvault.daemon import looks as module
 from zvault.daemon.looks import Looks
@@ -18,14 +19,19 @@ class Runs:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.answer = asyncio.Event()
+        self.answer, self.given_up = asyncio.Event(), 0
+        self.error: Exception = ToolFailed("cannot list it", "it is broken")
 
     async def refresh_lag(self, backup: Any) -> None:
         self.asked.append(backup.name)
         if backup.name == "slow":
-            await self.answer.wait()
+            try:
+                await self.answer.wait()
+            except asyncio.CancelledError:
+                self.given_up += 1
+                raise
         if backup.name == "broken":
-            raise ToolFailed("cannot list it", "it is broken")
+            raise self.error
 
 
 @pytest.fixture
@@ -40,7 +46,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 async def test_who_does_not_answer_is_not_asked_again_and_the_others_are(looks: Looks) -> None:
     runs: Any = looks.status.runs
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while min(runs.asked.count(name) for name in ("quick", "broken")) < 3:
             await looks.at_lags()
         assert runs.asked.count("slow") == 1
@@ -48,6 +54,38 @@ async def test_who_does_not_answer_is_not_asked_again_and_the_others_are(looks: 
         runs.answer.set()
         while runs.asked.count("slow") < 2:
             await looks.at_lags()
+
+
+async def test_of_a_backup_that_is_another_or_gone_nothing_old_is_waited_for_or_told(looks: Looks) -> None:
+    runs: Any = looks.status.runs
+    backups: dict[str, Any] = looks.status.context.env.config.backup  # type: ignore[assignment]
+    async with asyncio.timeout(PATIENCE):
+        while "broken" not in runs.asked:
+            await looks.at_lags()
+        backups["slow"] = SimpleNamespace(name="slow", source="another")
+        del backups["broken"]
+        while runs.asked.count("slow") < 2:
+            await looks.at_lags()
+    assert (runs.given_up, [*looks.status.warnings]) == (1, [])
+
+
+async def test_an_error_nobody_foresaw_is_told_of_its_backup_and_hides_no_other(
+    looks: Looks, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks.status.runs.error = RuntimeError("nobody foresaw it")  # type: ignore[attr-defined]
+    async with asyncio.timeout(PATIENCE):
+        while "lag broken" not in looks.status.warnings:
+            await looks.at_lags()
+    assert "nobody foresaw it" in looks.status.warnings["lag broken"]
+    assert "looking at the lag of broken failed" in caplog.text
+
+
+async def test_what_is_still_asked_at_the_end_is_given_up(looks: Looks) -> None:
+    runs: Any = looks.status.runs
+    await looks.at_lags()
+    await looks.close()
+    await looks.close()
+    assert runs.given_up == runs.asked.count("slow") == 1
 
 
 async def test_without_a_backup_there_is_nothing_to_look_at(looks: Looks) -> None:

@@ -303,30 +303,67 @@ async def test_a_source_that_does_not_answer_keeps_no_other_backup_waiting_and_f
     scheduler = build({name: {"schedule": "hourly"} for name in ("slow", "late", "early")})
     ran_at(scheduler, "early", at("2026-11-21 09:00", UTC))
     slow = Slow(scheduler, monkeypatch, "slow")
-    await asyncio.wait_for(scheduler.start(), 30)
+    await asyncio.wait_for(scheduler.start(), PATIENCE)
     assert fired == [("late", "catch-up")]
     assert scheduler.next_run("early") is not None
     assert scheduler.next_run("slow") is None, "it is not known"
     slow.answer.set_result(at("2026-11-21 08:10", UTC))
-    await until(lambda: scheduler.next_run("slow") is not None)
+    await eventually(lambda: scheduler.next_run("slow") is not None)
     assert fired == [("late", "catch-up"), ("slow", "catch-up")]
     assert (slow.asked, slow.given_up) == (1, 0)
 
 
-async def test_who_is_asked_in_vain_is_asked_anew_of_a_new_configuration_and_forgotten_at_the_end(
+async def test_who_is_asked_is_not_asked_again_while_its_table_is_the_same(
     build: Any, fired: Fired, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = build({"slow": {"schedule": "hourly"}})
     slow = Slow(scheduler, monkeypatch, "slow")
     await scheduler.start()
     await scheduler.reschedule()
-    await until(lambda: slow.given_up == 1)
-    assert slow.asked == 2
+    assert (slow.asked, slow.given_up) == (1, 0), "a listing that takes minutes goes on"
+    slow.answer.set_result(at("2026-11-21 09:10", UTC))
+    await eventually(lambda: scheduler.next_run("slow") is not None)
+    assert fired == []
+
+
+@pytest.mark.parametrize(
+    "now", [None, {}, {"schedule": "daily"}], ids=["gone", "by hand", "another schedule"]
+)
+@pytest.mark.parametrize("late", [True, False])
+async def test_an_answer_for_a_table_that_is_not_in_force_any_more_starts_nothing(
+    build: Any, fired: Fired, monkeypatch: pytest.MonkeyPatch, now: dict[str, str] | None, late: bool
+) -> None:
+    """Whether it comes before the new schedules are taken over, or after."""
+    scheduler = build({"slow": {"schedule": "hourly"}})
+    slow = Slow(scheduler, monkeypatch, "slow")
+    await scheduler.start()
+    backups = scheduler.context.env.config.backup
+    del backups["slow"]
+    if now is not None:
+        backups["slow"] = build({"slow": now}).context.env.config.backup["slow"]
+    if late:
+        await scheduler.reschedule()
+        await eventually(lambda: slow.given_up == 1)
+    else:
+        slow.answer.set_result(at("2026-11-18 08:10", UTC))
+        await eventually(lambda: not scheduler._asked)
+    assert (fired, scheduler.next_run("slow")) == ([], None)
+
+
+async def test_what_is_asked_when_it_stops_is_given_up_and_starts_nothing(
+    build: Any, fired: Fired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = build({name: {"schedule": "hourly"} for name in ("slow", "late")})
+    slow = Slow(scheduler, monkeypatch, "slow")
+    monkeypatch.setattr(module, "PROMPT", FOR_EVER)
+    starting = asyncio.create_task(scheduler.start())
+    await eventually(lambda: slow.asked == 1 and fired == [("late", "catch-up")])
+    fired.clear()
     scheduler.stop()
-    await until(lambda: slow.given_up == 2)
-    slow.answer.set_result(None)
-    await asyncio.sleep(0)
-    assert (scheduler.next_run("slow"), fired) == (None, [])
+    await asyncio.wait_for(starting, PATIENCE)
+    await scheduler.reschedule()
+    await eventually(lambda: slow.given_up == 1)
+    assert (slow.asked, fired, scheduler.next_run("late")) == (1, [], None)
 
 
 async def test_what_ends_in_an_error_nobody_foresaw_is_due_and_told(
@@ -336,16 +373,9 @@ async def test_what_ends_in_an_error_nobody_foresaw_is_due_and_told(
     slow = Slow(scheduler, monkeypatch, "slow")
     await scheduler.start()
     slow.answer.set_exception(RuntimeError("nobody foresaw it"))
-    await until(lambda: bool(fired))
+    await eventually(lambda: bool(fired))
     assert (fired, scheduler.next_run("slow") is not None) == ([("slow", "catch-up")], True)
     assert "cannot tell when slow last ran" in caplog.text
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Come back once it is true."""
-    async with asyncio.timeout(30):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 async def test_while_a_source_does_not_answer_the_old_schedule_holds(

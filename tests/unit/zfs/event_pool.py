@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from zvault.core.names import split_snapshot
 from zvault.zfs.parse import DATASET_COLUMNS, SENT
-from zvault.zfs.pool.change_reader import HISTORY, KernelEvent
+from zvault.zfs.pool.change_reader import HISTORY, POOL, KernelEvent
 
 PLACES = 8
 """Events that the kernel keeps here."""
@@ -35,6 +35,7 @@ class FakePool:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self.datasets: dict[str, FakeDataset] = {}
+        self.away: dict[str, FakeDataset] = {}
         self.events: list[KernelEvent] = []
         self.posted = 0
         self.failures = 0
@@ -274,6 +275,24 @@ class FakePool:
             self.posted += 1
             event = KernelEvent(self.posted, HISTORY, "other", f"other/{one}", ("set", "rename")[number % 2])
             self.events = [*self.events, event][-PLACES:]
+
+    def export(self) -> None:
+        self._of_the_pool("export")
+        self.away, self.datasets = self.datasets, {}
+
+    def import_again(self) -> None:
+        self._of_the_pool("import")
+        self.datasets = self.away
+
+    def _of_the_pool(self, what: str) -> None:
+        self.posted += 1
+        self.events = [*self.events, KernelEvent(self.posted, f"{POOL}{what}", "tank")][-PLACES:]
+
+    def move(self, name: str, to: str) -> None:
+        """Rename a dataset, with all below it."""
+        self.post(name, "rename")
+        for below in self._below(name):
+            self.datasets[to + below[len(name) :]] = self.datasets.pop(below)
 
     def scrub(self, *_: int) -> None:
         self.post("", "scan setup")

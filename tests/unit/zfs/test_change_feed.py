@@ -55,6 +55,16 @@ async def test_all_followers_hear_all(monkeypatch: pytest.MonkeyPatch, tmp_path:
     await feed.close()
 
 
+async def test_nothing_is_started_for_who_asks_after_the_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    feed, heard = child(monkeypatch, tmp_path, TELLS)
+    await feed.close()
+    await feed.collect()
+    assert feed._child is None
+    assert heard.all[-1].lost
+
+
 async def test_many_who_ask_at_once_are_served_by_two_questions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -409,3 +409,44 @@ async def test_what_changes_while_several_roots_are_listed_together_is_in_the_ne
     several.tools[0].meanwhile = lambda: None
     for root in ROOTS:
         assert bare(await tree(client, root, False)) == bare(await tree(fresh, root, True))
+
+
+AWAY = {
+    "export": (FakePool.export, FakePool.import_again),
+    "rename": (lambda pool: pool.move("tank/a", "tank/x"), lambda pool: pool.move("tank/x", "tank/a")),
+    "rename of a kid": (
+        lambda pool: pool.move("tank/a/b", "tank/b"),
+        lambda pool: pool.move("tank/b", "tank/a/b"),
+    ),
+}
+
+
+@pytest.mark.parametrize("back", range(6))
+@pytest.mark.parametrize("gone", range(5))
+@pytest.mark.parametrize("what", AWAY)
+@pytest.mark.parametrize("roots", [ROOTS, ("tank",), ("tank/a",)], ids=len)
+async def test_what_was_away_while_it_was_listed_is_told_as_it_is_once_it_is_back(
+    several: Looks, roots: Sequence[str], what: str, gone: int, back: int
+) -> None:
+    """Away before one of the programs, and back before a later one, or when all have ended."""
+    away, again = AWAY[what]
+    turns = iter(range(9))
+
+    def meanwhile() -> None:
+        turn = next(turns, None)
+        if turn == gone:
+            away(several.pool)
+        elif turn == gone + back + 1:
+            again(several.pool)
+
+    client, fresh = several.clients[0], Zfs(FakeTools(several.pool), key_root="tank")
+    several.tools[0].meanwhile = meanwhile
+    there = whole(several.pool)
+    found = await asyncio.gather(*(tree(client, root, False) for root in roots))
+    assert {(one.guid, *points_of(one)) for it in found if it for one in it} <= there
+    several.tools[0].meanwhile = lambda: None
+    reached = next(turns, 9)
+    if gone < reached <= gone + back + 1:
+        again(several.pool)
+    for root in roots:
+        assert await client.tree(root) == await fresh.tree(root)

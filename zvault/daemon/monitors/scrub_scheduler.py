@@ -206,9 +206,15 @@ class ScrubScheduler:
         return Traffic(sorted(running), when, first)
 
     def _next(self, backup: str) -> float | None:
-        """When a backup begins next: as scheduled, or to try again what failed."""
+        """When a backup begins next: as scheduled, or to try again what failed.
+
+        It may be due at once while that is not known yet.
+        """
         run = self.runs.running(backup)
-        times = [self.scheduler.next_run(backup), run.waiting if run is not None else None]
+        due = self.scheduler.next_run(backup)
+        if due is None and self.scheduler.asks(backup):
+            due = self.context.env.clock.time()
+        times = [due, run.waiting if run is not None else None]
         return min((when for when in times if when is not None), default=None)
 
     def _busy(self, name: str) -> str | None:

@@ -16,10 +16,11 @@ from zvault.core.policy.sleep import MARGIN
 from zvault.core.units import format_duration
 from zvault.daemon import journald
 from zvault.daemon.journald import log
-from zvault.daemon.runs import Runs
+from zvault.daemon.runs import Runs, unexpected
+from zvault.daemon.scheduler import PROMPT
 from zvault.ops.context import Context
 from zvault.ops.vaults.sleep import PausedScrub, get_up, lie_down
-from zvault.ops.vaults.vault import Vaults
+from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.logind import inhibit, longest_delay, sleeps
 
 WHY = "zvault stops its streams, and has its vaults write out what they have"
@@ -48,6 +49,7 @@ class SleepMonitor:
         self.problem: ZvaultError | None = None
         self._stopped: set[str] = set()
         self._rests: dict[str, PausedScrub] = {}
+        self._rising: set[asyncio.Task[None]] = set()
 
     def warnings(self) -> dict[str, str]:
         """What keeps the host awake for longer than anybody would expect, by vault."""
@@ -110,15 +112,39 @@ class SleepMonitor:
         self.context.activity.awake.set()
         self.runs.reopen()
         stopped, self._stopped = self._stopped, set()
-        needed = {
-            self.context.env.backup(name).vault for name in stopped if name in self.context.env.config.backup
+        needed = {self._vault_of(name) for name in stopped}
+        rising = {
+            one.name: asyncio.create_task(self._up(one, needed=one.name in needed))
+            for one in self.vaults.all()
         }
-        for vault in self.vaults.all():
-            try:
-                rest = self._rests.pop(vault.name, PausedScrub())
-                goes_on = vault.name in needed and not vault.config.hosts
-                await get_up(vault, rest, journald.about(vault.name), needed=goes_on)
-            except ZvaultError as error:
-                vault.error = error
-                log.error("vault %s: %s", vault.name, error, extra={"VAULT": vault.name})
-        self.wake(stopped)
+        if rising:
+            await asyncio.wait(rising.values(), timeout=PROMPT)
+        slow = {name: task for name, task in rising.items() if not task.done()}
+        waiting = {name for name in stopped if self._vault_of(name) in slow}
+        self.wake(stopped - waiting)
+        for name, task in slow.items():
+            later = asyncio.create_task(self._later(name, task, waiting))
+            self._rising.add(later)
+            later.add_done_callback(self._rising.discard)
+
+    def _vault_of(self, backup: str) -> str | None:
+        known = backup in self.context.env.config.backup
+        return self.context.env.backup(backup).vault if known else None
+
+    async def _later(self, vault: str, rising: asyncio.Task[None], waiting: set[str]) -> None:
+        """Go on with what was stopped on a vault that takes long to come up."""
+        await rising
+        self.wake({name for name in waiting if self._vault_of(name) == vault})
+
+    async def _up(self, vault: ManagedVault, *, needed: bool) -> None:
+        """Take one up, whatever is wrong with another."""
+        try:
+            rest = self._rests.pop(vault.name, PausedScrub())
+            goes_on = needed and not vault.config.hosts
+            await get_up(vault, rest, journald.about(vault.name), needed=goes_on)
+        except Exception as error:
+            told = error if isinstance(error, ZvaultError) else unexpected(error)
+            if told is not error:
+                log.exception("getting vault %s up failed", vault.name)
+            vault.error = told
+            log.error("vault %s: %s", vault.name, told, extra={"VAULT": vault.name})

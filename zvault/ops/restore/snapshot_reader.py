@@ -207,14 +207,23 @@ async def _unmount_only(host: Host, folder: str) -> None:
     )
 
 
-async def sweep(context: Context) -> list[str]:
-    """Take away what was left open, by an earlier daemon as a rule; returns what cannot be taken away yet, in words."""
+async def sweep(context: Context, within: float | None = None) -> list[str]:
+    """Take away what was left open, by an earlier daemon as a rule; returns what cannot be taken away yet, in words.
+
+    What does not end ``within`` so many seconds each stays for the next time: its pool may hang.
+    """
     left = []
     # A mount keeps its snapshot busy: it goes first.
     for store in (context.records.leases, context.records.mount_holds):
         for lease in store.names(LOOK):
-            if lease not in context.activity.readings and (why := await _swept(context, store, lease)):
-                left.append(why)
+            if lease in context.activity.readings:
+                continue
+            try:
+                async with asyncio.timeout(within):
+                    why = await _swept(context, store, lease)
+            except TimeoutError:
+                why = f"what was left open by lease {lease} did not go within {within or 0:g} s: it is in use, or hangs"
+            left += [why] if why else []
     return left
 
 

@@ -201,7 +201,7 @@ def test_of_one_that_is_scheduled_and_whose_next_run_is_not_known_it_is_not_said
     daemon, ctl
 ):
     daemon.documents["GET /v1/status"] = status(backup(**LATE, scheduled=True, next_run=None))
-    assert "next run: not known until its source has been listed" in ctl("status").out
+    assert "next run: not known until its source and vault have been looked at" in ctl("status").out
     daemon.documents["GET /v1/status"] = status(backup(**LATE, scheduled=False, next_run=None))
     assert "next run: by hand only" in ctl("status").out
 

@@ -75,6 +75,16 @@ def test_it_says_that_it_waits_for_a_backup(monkeypatch: pytest.MonkeyPatch, sai
     assert it._to_heal(vault, HURT, care)
 
 
+def test_a_backup_that_is_scheduled_and_nobody_knows_when_may_be_due_at_once() -> None:
+    it, asked = scheduler(), {"b"}
+    it.runs = SimpleNamespace(running=lambda _: None)  # type: ignore[assignment]
+    it.scheduler = SimpleNamespace(next_run=lambda _: None, asks=asked.__contains__)  # type: ignore[assignment]
+    before = it.context.env.clock.time()
+    assert before <= (it._next("b") or 0) <= it.context.env.clock.time()
+    asked.clear()
+    assert it._next("b") is None
+
+
 class Looked(Decided):
     """Its healings end as ``left`` says; it looks when it is told to, which is not when the pool is sound."""
 

@@ -133,6 +133,48 @@ async def test_everything_is_put_down_before_and_taken_up_after(host: Host, it: 
     assert isinstance(host.vault.error, DeviceGone)
 
 
+async def test_an_error_nobody_foresaw_keeps_neither_runs_nor_the_next_sleep_waiting(
+    host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def get_up(vault: Any, *_: object, **__: object) -> None:
+        host.log.append(f"{vault.name} gets up")
+        if vault.name == "cold":
+            raise RuntimeError("nobody foresaw it")
+
+    monkeypatch.setattr(sleep_monitor, "get_up", get_up)
+    host.heard.put_nowait(True)
+    await settle()
+    host.log.clear()
+    host.heard.put_nowait(False)
+    await settle()
+    assert host.log == ["reopens", "cold gets up", "spare gets up", "starts ['home']", "delay sleep"]
+    assert "nobody foresaw it" in str(host.vault.error)
+
+
+@pytest.mark.parametrize(("hangs", "starts"), [("spare", ["starts ['home']"]), ("cold", ["starts []"])])
+async def test_a_vault_that_does_not_get_up_keeps_no_run_on_another_waiting(
+    host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch, hangs: str, starts: list[str]
+) -> None:
+    comes = asyncio.Event()
+
+    async def get_up(vault: Any, *_: object, **__: object) -> None:
+        if vault.name == hangs:
+            await comes.wait()
+
+    monkeypatch.setattr(sleep_monitor, "get_up", get_up)
+    monkeypatch.setattr(sleep_monitor, "PROMPT", 0.05)
+    host.heard.put_nowait(True)
+    await eventually(lambda: "lets it sleep" in host.log)
+    host.log.clear()
+    host.heard.put_nowait(False)
+    await eventually(lambda: "delay sleep" in host.log)
+    assert host.log == ["reopens", *starts, "delay sleep"]
+    host.log.clear()
+    comes.set()
+    await eventually(lambda: bool(host.log))
+    assert host.log == (["starts ['home']"] if hangs == "cold" else ["starts []"])
+
+
 async def test_who_is_not_told_any_more_wakes_up_and_asks_again(host: Host, it: SleepMonitor):
     host.heard.put_nowait(True)
     await settle()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import HOUR, START, context, dataset, snap, snapname, tree
+from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.core.errors import NotFound, Refused, ToolFailed
 from zvault.core.model import Dataset
 from zvault.ops.restore import mount as module
@@ -212,6 +213,27 @@ async def test_a_crash_leaves_what_the_next_start_undoes_once_the_pool_is_there(
     ]
     assert await snapshot_reader.sweep(world.context) == []
     assert world.host.log == ["umount", f"release {NEWEST}"]
+    assert world.leases == []
+
+
+async def test_what_hangs_keeps_nothing_else_from_being_taken_away_and_is_tried_again(world: World) -> None:
+    holds = world.context.records.mount_holds
+    for name, pool in (("a", "hung"), ("b", "cold")):
+        path = f"{pool}/x@s\tzvault:mount-{name}"
+        holds.put(f"{snapshot_reader.LOOK}{name}", {"kind": "hold", "host": None, "path": path})
+    hung = True
+
+    async def state(pool: str) -> Any:
+        if hung and pool == "hung":
+            await asyncio.sleep(FOR_EVER)
+        return SimpleNamespace(guid=1)
+
+    world.context.clients.zpool = SimpleNamespace(state=state)  # type: ignore[assignment]
+    (left,) = await asyncio.wait_for(snapshot_reader.sweep(world.context, 0.2), PATIENCE)
+    assert "within 0.2 s: it is in use, or hangs" in left
+    assert world.host.log == ["release cold/x@s"]
+    hung = False
+    assert await snapshot_reader.sweep(world.context) == []
     assert world.leases == []
 
 
