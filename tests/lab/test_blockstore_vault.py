@@ -95,8 +95,7 @@ def test_backups_into_a_bucket(world: Vault):
     def seen() -> dict[str, float]:
         return {name: value for name, value in metrics().items() if name.startswith("zvault_blockstore_")}
 
-    # A store that takes its time is told as well, for as long as that is so.
-    eventually("metrics", lambda: seen().get(f"zvault_blockstore_trouble{{{labels}}}") == 0)
+    eventually("metrics, of a store that is slow no more", lambda: seen().get(f"zvault_blockstore_trouble{{{labels}}}") == 0)
     now = seen()
     assert now[f"zvault_blockstore_live_bytes{{{labels}}}"] > 2_000_000
     assert any(

@@ -91,10 +91,7 @@ def get(name: str, prop: str) -> str:
 
 
 def named_at(snapname: str) -> int:
-    """When a snapshot was made by its name, in seconds since the epoch: the moment before it, so never too late.
-
-    What zvault counts an age from. The kernel's ``creation`` is later, by as much as the machine is slow.
-    """
+    """When a snapshot was made by its name, as zvault counts ages; the kernel's ``creation`` is later where it is slow."""
     return calendar.timegm(time.strptime(snapname.rpartition("_")[2], "%Y-%m-%dT%H:%M:%SZ"))
 
 
