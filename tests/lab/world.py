@@ -91,7 +91,7 @@ def get(name: str, prop: str) -> str:
 
 
 def named_at(snapname: str) -> int:
-    """When a snapshot was made by its name, as zvault counts ages; the kernel's ``creation`` is later where it is slow."""
+    """When a snapshot was made by its name, as zvault counts ages; the kernel's ``creation`` is no earlier."""
     return calendar.timegm(time.strptime(snapname.rpartition("_")[2], "%Y-%m-%dT%H:%M:%SZ"))
 
 
