@@ -95,7 +95,7 @@ def test_backups_into_a_bucket(world: Vault):
     def seen() -> dict[str, float]:
         return {name: value for name, value in metrics().items() if name.startswith("zvault_blockstore_")}
 
-    eventually("metrics, of a store that is slow no more", lambda: seen().get(f"zvault_blockstore_trouble{{{labels}}}") == 0)
+    eventually("no store that is slow", lambda: seen().get(f"zvault_blockstore_trouble{{{labels}}}") == 0)
     now = seen()
     assert now[f"zvault_blockstore_live_bytes{{{labels}}}"] > 2_000_000
     assert any(
