@@ -12,7 +12,7 @@ import pytest
 from peer import SSH, clean, daemon, introduce, peer
 from world import eventually, noise, ok, sh, status
 
-LAB = {"mem": "4G", "timeout": 1200, "peer": True}
+LAB = {"mem": "4G", "timeout": 1200, "peer": True, "alone": True}
 
 MIB = 300
 """More than goes by while it is looked at."""

@@ -179,7 +179,8 @@ def test_while_it_is_written_the_host_stays_awake(tank):
     reload(tank)
     eventually("the run to end", lambda: backup()["state"] == "idle", seconds=240)
     unlocked()
-    eventually("the warning to go", lambda: not status()["daemon"]["warnings"])
+    # Others may be there: of a device, say, that is slower now that more is written.
+    eventually("the warning to go", lambda: "kept the host awake" not in str(status()["daemon"]["warnings"]))
     assert 'zvault_inhibitor_since_timestamp_seconds{vault="cold"}' not in metrics()
     whole()
 

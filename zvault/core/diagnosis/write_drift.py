@@ -23,6 +23,9 @@ ENOUGH = 4
 SLOWER = 4
 """Requests count as slow from this many times the lowest latency seen in the run."""
 
+MORE = 2
+"""Samples with up to so many times as much written are alike: with more, requests wait for each other."""
+
 NOTICED = 0.01
 """Seconds: a faster request never counts as slow."""
 
@@ -68,7 +71,7 @@ class DriftWatch:
     vault: str
     expected: ExpectedWrites
     told: bool = False
-    _least: Sample | None = None
+    _best: list[Sample] = field(default_factory=list)
     _before: list[Cause] = field(default_factory=list)
 
     def note(self, sample: Sample) -> tuple[Cause, str] | None:
@@ -83,10 +86,15 @@ class DriftWatch:
         return cause, f"vault {self.vault}: {text}; 'zvaultctl doctor {self.vault}' names the bottleneck"
 
     def _remember(self, sample: Sample) -> None:
-        """Keep the sample with the lowest latency."""
-        least = self._least.disk_wait if self._least is not None else None
-        if sample.disk_wait is not None and (least is None or sample.disk_wait < least):
-            self._least = sample
+        """Keep the samples than which none has both more written and a latency as low."""
+        if sample.disk_wait is None or any(_as_good(one, sample) for one in self._best):
+            return
+        self._best = [*(one for one in self._best if not _as_good(sample, one)), sample]
+
+    def _least(self, now: Sample) -> Sample | None:
+        """The one with the lowest latency when not much less was written than now: requests wait for each other."""
+        alike = [one for one in self._best if now.written <= MORE * one.written]
+        return min(alike, key=lambda one: one.disk_wait or 0.0, default=None)
 
     def _drift(self, now: Sample) -> tuple[Cause, str] | None:
         merged, request, took = self.expected.merged, now.request, now.disk_wait
@@ -94,8 +102,8 @@ class DriftWatch:
             if now.written >= ENOUGH * merged:
                 text = f"its requests have {format_size(int(request))} on average, although up to {format_size(merged)}"
                 return "request-size", f"{text} may be merged"
-        elif self._is_slower(now) and took is not None and self._least is not None:
-            least = seconds(self._least.disk_wait)
+        elif (before := self._least(now)) is not None and took is not None and _is_slower(now, before):
+            least = seconds(before.disk_wait)
             return "latency", f"a request takes {seconds(took)}; earlier in this run it took {least}"
         if now.sync is not None and now.sync > LATE * self.expected.timeout > 0:
             text = f"the sync of one transaction group took {seconds(now.sync)}"
@@ -104,11 +112,18 @@ class DriftWatch:
             return "queue", f"a write takes {seconds(now.wait)}, {seconds(took)} of them on the device"
         return None
 
-    def _is_slower(self, now: Sample) -> bool:
-        """Whether a request of about the same size takes much longer than earlier in the run."""
-        least = self._least
-        if least is None or least.disk_wait is None or least.request is None:
-            return False
-        if now.disk_wait is None or now.request is None or now.request > 2 * least.request:
-            return False
-        return now.disk_wait >= NOTICED and now.disk_wait >= SLOWER * least.disk_wait
+
+def _as_good(one: Sample, other: Sample) -> bool:
+    """Whether as much was written of one as of the other, with a latency as low."""
+    if one.disk_wait is None or other.disk_wait is None:
+        return False
+    return one.written >= other.written and one.disk_wait <= other.disk_wait
+
+
+def _is_slower(now: Sample, before: Sample) -> bool:
+    """Whether a request of about the same size takes much longer than before."""
+    if before.disk_wait is None or before.request is None:
+        return False
+    if now.disk_wait is None or now.request is None or now.request > 2 * before.request:
+        return False
+    return now.disk_wait >= NOTICED and now.disk_wait >= SLOWER * before.disk_wait

@@ -54,6 +54,17 @@ def test_a_profile_that_does_not_care_for_sizes():
     assert not any(one.note(BAD) for _ in range(5))
 
 
+def test_requests_that_wait_for_more_others_than_before_are_not_slow():
+    """As when a limit ends for the night: the device does all the more."""
+    few = replace(GOOD, written=20 * MIB, disk_wait=0.02)
+    many = replace(GOOD, disk_wait=0.13)
+    assert told(few, many, many, many) == []
+    ((cause, _),) = told(few, *[replace(many, written=40 * MIB)] * 2)
+    assert cause == "latency", "it does hardly more"
+    ((cause, text),) = told(few, many, *[replace(many, disk_wait=0.6)] * 2)
+    assert (cause, "earlier in this run it took 130ms" in text) == ("latency", True)
+
+
 def test_a_device_that_becomes_slow():
     slow = replace(GOOD, disk_wait=0.5)
     ((cause, text),) = told(GOOD, slow, slow)
