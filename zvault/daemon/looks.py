@@ -16,15 +16,12 @@ from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.runs import unexpected
 from zvault.daemon.scheduler import PROMPT
 from zvault.daemon.standing_verdicts import StandingVerdicts
-from zvault.daemon.status import Status
+from zvault.daemon.status import LAG, Status
 from zvault.ops.restore import snapshot_reader
 from zvault.ops.vaults.vault import Vaults
 
 AWAY = 120.0
 """Seconds for each thing that stayed open to go. It takes a minute where udev keeps it."""
-
-LAG = "lag "
-"""Begins the key of the warning that a backup's lag is not known."""
 
 
 class Looks:

@@ -31,6 +31,9 @@ from zvault.ops.health import health_document, judged
 from zvault.ops.replication.lag import pending
 from zvault.ops.tuning.parameters import complaints
 
+LAG = "lag "
+"""Begins the key of the warning that a backup's lag is not known."""
+
 
 @dataclass
 class Status:
@@ -122,7 +125,7 @@ class Status:
             backup,
             started=self.started,
             next_run=self.scheduler.next_run(backup.name),
-            not_read=self.warnings.get(f"lag {backup.name}", ""),
+            not_read=self.warnings.get(f"{LAG}{backup.name}", ""),
         )
         return self.judge.backup(facts, self.context.env.way(backup))
 
@@ -131,7 +134,7 @@ class Status:
         state = self.state if self.state is not None and self.state.looked else None
         return judge_daemon(
             DaemonFacts(
-                warnings={key: text for key, text in self.warnings.items() if not key.startswith("lag ")},
+                warnings={key: text for key, text in self.warnings.items() if not key.startswith(LAG)},
                 config_differs=self.config.differs if self.config is not None else None,
                 unwritable=(state.trouble or "") if state is not None else None,
                 space=state.space if state is not None else None,
