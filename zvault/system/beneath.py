@@ -56,9 +56,26 @@ def open_beneath(root: int, path: bytes, flags: int) -> int:
             raise OSError(code, os.strerror(code))
 
 
+def _is_roots_alone(folder: os.stat_result) -> bool:
+    """Whether only root and this process's user may rename what is in a folder, or put something there."""
+    others = (
+        stat.S_IWGRP | stat.S_IWOTH
+    )  # a POSIX ACL that lets others write shows in the group's bits (acl(5))
+    return folder.st_uid in {0, os.geteuid()} and not folder.st_mode & others
+
+
 def open_folder(path: bytes) -> int:
-    """Open a folder by the path that root gave. Raises OSError: ELOOP where a link of another user is on the way."""
+    """Open a folder by the path that root gave, and follow only symbolic links that nobody else can have put there.
+
+    A link of root's proves nothing by its owner: whoever may write to a folder on the way can rename such a link, or
+    the folder that it is in, so that the path leads elsewhere. Not even a sticky folder (/tmp) keeps others from
+    moving one of root's links into it. So no link is followed once the path went through a folder that others may
+    write to.
+
+    Raises OSError: ELOOP for a link that is not followed.
+    """
     at, links = os.open("/", FOLDER), 0
+    reached = _is_roots_alone(os.fstat(at))
     pending = path.split(b"/")[::-1]
     if not path.startswith(b"/"):
         raise OSError(errno.EINVAL, "no absolute path")
@@ -72,12 +89,15 @@ def open_folder(path: bytes) -> int:
             if not stat.S_ISLNK(seen.st_mode):
                 os.close(at)
                 at = found
+                reached = reached and _is_roots_alone(seen)
                 continue
             target = os.readlink("", dir_fd=found)
             os.close(found)
             links += 1
-            if links > LINKS or seen.st_uid not in {0, os.geteuid()}:
-                raise OSError(errno.ELOOP, f"{os.fsdecode(part)} is a link that user {seen.st_uid} made")
+            if links > LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            if not reached or seen.st_uid not in {0, os.geteuid()}:
+                raise OSError(errno.ELOOP, _why_not_followed(os.fsdecode(part), seen.st_uid))
             pending += os.fsencode(target).split(b"/")[::-1]
             if target.startswith("/"):
                 os.close(at)
@@ -85,6 +105,12 @@ def open_folder(path: bytes) -> int:
         return os.open(".", FOLDER, dir_fd=at)
     finally:
         os.close(at)
+
+
+def _why_not_followed(name: str, owner: int) -> str:
+    if owner not in {0, os.geteuid()}:
+        return f"{name} is a link that user {owner} made"
+    return f"{name} is a link, and others than root may write to a folder before it"
 
 
 def birth_time(fd: int) -> int | None:

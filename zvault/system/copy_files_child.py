@@ -11,6 +11,7 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import stat
 import sys
 import time
@@ -31,6 +32,9 @@ BATCH = 1000
 """Names in one answer."""
 
 HIDDEN = b".zfs"
+
+PRIVATE, NODE = b".zvault-", b"node"
+"""How the folders begin in which links, devices and fifos are made, and what each is called there."""
 
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 _NO_XATTRS = (errno.ENOTSUP, errno.ENODATA)
@@ -104,6 +108,26 @@ def _found(folder: int | None, name: bytes) -> os.stat_result | None:
         return None
 
 
+@contextlib.contextmanager
+def _private_folder(target: int) -> Iterator[int]:
+    """Have a new folder in ``target`` that only this process's user can enter, whoever owns ``target``.
+
+    Raises OSError: EEXIST where somebody put a folder in its place that others can enter, or that is not empty.
+    """
+    name = PRIVATE + secrets.token_hex(8).encode()
+    os.mkdir(name, 0o700, dir_fd=target)
+    try:
+        with opened(os.open(name, FOLDER, dir_fd=target)) as folder:
+            there = os.fstat(folder)
+            if there.st_uid != os.geteuid() or stat.S_IMODE(there.st_mode) & 0o077 or names_in(folder):
+                raise OSError(errno.EEXIST, "another folder was put in its place")
+            # An ACL that the target hands down to what is made in it lets nobody in: its mask is empty with this mode.
+            yield folder
+    finally:
+        with contextlib.suppress(OSError):  # renamed meanwhile by who owns the target: empty, and root's
+            os.rmdir(name, dir_fd=target)
+
+
 @dataclass
 class Copier(Reporter):
     """Copies entries as they are: owners, modes, times, links, ACLs, extended attributes, holes.
@@ -168,19 +192,23 @@ class Copier(Reporter):
                 self._content(wanted, found, seen.st_size)
                 self._traits(wanted, found, name)
             return
-        if stat.S_ISLNK(seen.st_mode):
-            link = os.readlink(name, dir_fd=source)
-            os.symlink(link, name, dir_fd=target)
-        else:
-            os.mknod(name, stat.S_IFMT(seen.st_mode) | 0o600, seen.st_rdev, dir_fd=target)
-        with (
-            opened(os.open(name, ANY, dir_fd=source)) as wanted,
-            opened(os.open(name, ANY, dir_fd=target)) as found,
-        ):
-            there = os.fstat(found)
-            if (stat.S_IFMT(there.st_mode), there.st_uid) != (stat.S_IFMT(seen.st_mode), os.geteuid()):
-                raise OSError(errno.EEXIST, "another file was put in its place")
-            self._traits(wanted, found, name)
+        with _private_folder(target) as private:
+            # Made and finished where nobody else gets in: a user who owns the target folder could put another of
+            # root's files (a disk's node) under this name before its mode is set, and would get access to that.
+            if stat.S_ISLNK(seen.st_mode):
+                os.symlink(os.readlink(name, dir_fd=source), NODE, dir_fd=private)
+            else:
+                os.mknod(NODE, stat.S_IFMT(seen.st_mode) | 0o600, seen.st_rdev, dir_fd=private)
+            try:
+                with (
+                    opened(os.open(name, ANY, dir_fd=source)) as wanted,
+                    opened(os.open(NODE, ANY, dir_fd=private)) as found,
+                ):
+                    self._traits(wanted, found, name)
+                # Not rename(2): it would replace what is there by now.
+                os.link(NODE, name, src_dir_fd=private, dst_dir_fd=target, follow_symlinks=False)
+            finally:
+                os.unlink(NODE, dir_fd=private)
 
     def _content(self, wanted: int, found: int, size: int) -> None:
         """Copy the content; holes stay holes."""

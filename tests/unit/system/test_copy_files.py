@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
+import stat
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from zvault.core.errors import NotFound
 from zvault.system import copy_files
-from zvault.system.beneath import open_beneath, open_folder
+from zvault.system.beneath import FOLDER, open_beneath, open_folder, opened
+from zvault.system.copy_files_child import Copier
 
 
 @pytest.fixture
@@ -123,15 +128,97 @@ async def test_a_user_who_swaps_folders_leads_no_file_out(root: Path, folder: Pa
     assert list(outside.iterdir()) == []
 
 
-async def test_the_folder_itself_may_not_be_a_users_link(root: Path, folder: Path, tmp_path: Path):
-    (tmp_path / "rooted").symlink_to(folder)
-    await copy_files.check_folder(str(tmp_path / "rooted"))
-    (tmp_path / "users").symlink_to(folder)
-    os.chown(tmp_path / "users", 1234, 1234, follow_symlinks=False)
+@pytest.fixture
+def roots_own() -> Iterator[Path]:
+    """A folder to which nobody but root may write, nor to any above it: pytest's own lie in /tmp."""
+    made = Path(tempfile.mkdtemp(dir=Path.home()))
+    yield made
+    shutil.rmtree(made)
+
+
+async def test_the_folder_itself_may_not_be_a_users_link(root: Path, folder: Path, roots_own: Path):
+    (roots_own / "rooted").symlink_to(folder)
+    await copy_files.check_folder(str(roots_own / "rooted"))
+    (roots_own / "users").symlink_to(folder)
+    os.chown(roots_own / "users", 1234, 1234, follow_symlinks=False)
     with pytest.raises(NotFound, match="link that user 1234 made"):
-        await copy_files.check_folder(str(tmp_path / "users"))
+        await copy_files.check_folder(str(roots_own / "users"))
     with pytest.raises(NotFound):
         await copy_files.check_folder(str(root / "nothing"))
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o775, 0o757, 0o1777])
+@pytest.mark.parametrize("owner", [0, 1234])
+@pytest.mark.parametrize("below", ["", "of root/"])
+async def test_a_link_of_roots_counts_only_where_nobody_else_can_have_put_it(
+    folder: Path, roots_own: Path, mode: int, owner: int, below: str
+):
+    """Whoever may write to a folder can give one of root's links, or a folder with one, the name that root asks for."""
+    way = roots_own / "way"
+    (way / "of root").mkdir(parents=True)
+    (way / below / "rescue").symlink_to(folder)
+    (way / "real").mkdir()
+    os.chown(way, owner, owner)
+    way.chmod(mode)
+    await copy_files.check_folder(str(way / "real"))
+    if (mode, owner) == (0o755, 0):
+        await copy_files.check_folder(str(way / below / "rescue"))
+    else:
+        with pytest.raises(
+            NotFound, match="rescue is a link, and others than root may write to a folder before it"
+        ):
+            await copy_files.check_folder(str(way / below / "rescue"))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [stat.S_IFIFO | 0o666, stat.S_IFSOCK | 0o666, stat.S_IFBLK | 0o660, stat.S_IFCHR | 0o666, stat.S_IFLNK],
+)
+def test_nobody_can_exchange_a_node_before_it_is_finished(
+    root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: int
+):
+    """Given a mode under its name in a user's folder, it could be another of root's nodes by then: a disk's."""
+    if stat.S_ISLNK(kind):
+        (root / "node").symlink_to("away")
+    else:
+        os.mknod(root / "node", kind, os.makedev(259, 77))
+        (root / "node").chmod(stat.S_IMODE(kind))
+    os.chown(folder, 1234, 1234)
+    set_traits, seen = Copier._traits, []
+
+    def look(self: Copier, wanted: int, found: int, path: bytes) -> None:
+        (only,) = folder.iterdir()
+        there = only.stat()
+        seen.append((stat.S_ISDIR(there.st_mode), there.st_uid, stat.S_IMODE(there.st_mode)))
+        set_traits(self, wanted, found, path)
+
+    monkeypatch.setattr(Copier, "_traits", look)
+    one, other = os.open(root, FOLDER), os.open(folder, FOLDER)
+    with opened(one), opened(other):
+        Copier(target=other).entry(one, b"node", other, b"node")
+    assert seen == [(True, 0, 0o700)]
+    copied, wanted = (folder / "node").lstat(), (root / "node").lstat()
+    assert [path.name for path in folder.iterdir()] == ["node"]
+    assert (copied.st_mode, copied.st_rdev, copied.st_nlink) == (wanted.st_mode, wanted.st_rdev, 1)
+
+
+def test_a_node_replaces_nothing_that_came_meanwhile(
+    root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    os.mkfifo(root / "node")
+    set_traits = Copier._traits
+
+    def come_between(self: Copier, wanted: int, found: int, path: bytes) -> None:
+        (folder / "node").write_text("the user's")
+        set_traits(self, wanted, found, path)
+
+    monkeypatch.setattr(Copier, "_traits", come_between)
+    one, other = os.open(root, FOLDER), os.open(folder, FOLDER)
+    with opened(one), opened(other):
+        Copier(target=other).entry(one, b"node", other, b"node")
+    assert "node: File exists" in capsys.readouterr().out
+    assert (folder / "node").read_text() == "the user's"
+    assert [path.name for path in folder.iterdir()] == ["node"]
 
 
 def test_what_is_opened_beneath(root: Path):
