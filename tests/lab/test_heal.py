@@ -294,7 +294,7 @@ def test_by_itself_where_that_is_wanted_and_from_another_vault(sick: Sick):
 
 
 @pytest.mark.timeout(600)
-def test_a_pool_that_people_have_mounted_is_exported_only_by_hand_and_mounted_again(sick: Sick):
+def test_by_hand_where_nothing_else_is_said_and_what_is_mounted_is_mounted_again(sick: Sick):
     sick.vault_extra = 'create = true\nscrub.every = "35d"'
     sick.configure()
     sh("systemctl", "reload", "zvaultd")
@@ -306,9 +306,7 @@ def test_a_pool_that_people_have_mounted_is_exported_only_by_hand_and_mounted_ag
         Path(point).mkdir(parents=True, exist_ok=True)
         sh("mount", "-t", "zfs", "-o", "ro" if "@" in source else "ro,zfsutil", source, point)
     assert ctl("scrub", "cold").code == 1
-    eventually("it says why it waits", lambda: "the pool is not zvault's alone" in journal())
     done = heals("healed")
-    assert "is mounted at /mnt/zstd" in journal()
     assert "healed 1 of 1 files" in ok("heal", "cold").out
     assert heals("healed") == done + 1
     mounts = Path("/proc/self/mounts").read_text()

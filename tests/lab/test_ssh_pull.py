@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from peer import (
@@ -18,7 +19,8 @@ from peer import (
     peer_pool,
     peer_snapshots,
 )
-from world import ctl, get, ok, sh, snapshots
+from world import ctl, get, journal, ok, sh, snapshots
+from wounds import hurt
 
 LAB = {"mem": "4G", "timeout": 2500, "peer": True}
 
@@ -179,3 +181,33 @@ def test_a_stream_that_is_not_compressed_yet_is_on_the_way(tank: None) -> None:
     same_on_both_sides()
     # 6 MB of noise, and 20 MB that shrink to next to nothing.
     assert 6_000_000 < received() - before < 9_000_000
+
+
+def test_blocks_of_another_host_are_believed_by_their_checksum_or_by_a_person(tank: None) -> None:
+    """Another host can make other bytes that fit fletcher's sums, and none that fit SHA-256's."""
+    peer("zfs create tank/signed")
+    files = {"home": "a b", "signed": "a"}
+    sh("zpool", "destroy", "cold")
+    sh("truncate", "-s", "1G", "/srv/cold.img")
+    device = '[[vault.cold.device]]\nnbd = "nbdkit:file /srv/cold.img"\nsize = "1G"\n'
+    daemon(config(host=f"create = true\n{device}"))
+    ok("run", "filer")
+    ok("vault", "up", "cold")
+    sh("zfs", "set", "checksum=sha256", "cold/peer/tank/signed")
+    peer("cp '/tank/home/a b' /tank/signed/a; zpool sync tank")
+    ok("run", "filer")
+    wounds = []
+    for name, file in files.items():
+        place = f"cold/peer/tank/{name}@{snapshots(f'cold/peer/tank/{name}')[-1]}"
+        wounds.append((place, int(peer(f"stat -c %i '/tank/{name}/{file}'")), 0, 1))
+    hurt(Path("/srv/cold.img"), *wounds)
+    assert ctl("scrub", "cold").code == 1
+    refused = ctl("heal", "cold", "-j")
+    assert refused.code == 1, refused.out + refused.err
+    left = refused.json()["healed"]["left"]
+    assert {one["dataset"] for one in left} == {"cold/peer/tank/home"}
+    assert all("one other host alone sends bytes for it" in one["why"] for one in left)
+    assert "heal cold --trust-hosts" in journal()
+    assert "healed 1 of 1 files" in ok("heal", "cold", "--trust-hosts").out
+    ok("vault", "up", "cold")
+    same_on_both_sides()

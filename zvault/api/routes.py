@@ -37,6 +37,7 @@ from zvault.api.vaults import (
     ClosedAnswer,
     ClosePastBody,
     CreationAnswer,
+    HealBody,
     OpenPastBody,
     PastAnswer,
     PoolHistoryAnswer,
@@ -294,7 +295,7 @@ SCRUB: Route[StartedAnswer | ScrubAnswer] = Route(
     other=ScrubAnswer,
     body=ScrubBody,
 )
-HEAL = _act("/v1/vaults/{vault}/heal", StartedAnswer, "Begins to heal what is damaged.")
+HEAL = _act("/v1/vaults/{vault}/heal", StartedAnswer, "Begins to heal what is damaged.", HealBody)
 MEASURE = Route(
     *("POST", "/v1/vaults/{vault}/measure", MeasuredAnswer),
     "Measures the vault's device; [it tells how it goes](#long-answers). Who closes the connection stops it.",

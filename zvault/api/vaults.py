@@ -159,6 +159,12 @@ class ScrubBody(TypedDict, total=False):
     act: Literal["start", "pause", "stop"]
 
 
+class HealBody(TypedDict, total=False):
+    """``trusts_hosts``: blocks that only another host sends are taken even where their checksum could be forged."""
+
+    trusts_hosts: bool
+
+
 class CreationStep(TypedDict):
     """One command of making a vault; ``device`` is None for the pool's."""
 

@@ -8,7 +8,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.answers import StartedAnswer
-from zvault.api.vaults import ScrubAnswer, ScrubBody
+from zvault.api.vaults import HealBody, ScrubAnswer, ScrubBody
 from zvault.cli.client import Daemon, act, connect
 from zvault.cli.follow import Follower, Start, follow
 from zvault.cli.options import AsJson, NoWait, Quiet, VaultName
@@ -56,7 +56,19 @@ def _hold(vault: str, what: Literal["pause", "stop"], quiet: bool, json: bool) -
         say(f"scrubs of {vault} are {went}{done} until 'zvaultctl scrub {vault}'")
 
 
-def heal(vault: VaultName, no_wait: NoWait = False, quiet: Quiet = False, json: AsJson = False) -> None:
+def heal(
+    vault: VaultName,
+    trust_hosts: Annotated[
+        bool,
+        typer.Option(
+            "--trust-hosts",
+            help="Accept blocks that only one other host sends, though their checksum (fletcher) can be forged.",
+        ),
+    ] = False,
+    no_wait: NoWait = False,
+    quiet: Quiet = False,
+    json: AsJson = False,
+) -> None:
     """Repair known damage in VAULT, and follow the repair to its end.
 
     The source, or another vault that has the snapshot, sends the data of a damaged snapshot again, and zvault writes it
@@ -66,7 +78,8 @@ def heal(vault: VaultName, no_wait: NoWait = False, quiet: Quiet = False, json: 
     """
 
     def start(daemon: Daemon) -> str:
-        return daemon.post(routes.HEAL, vault=vault)["run"]
+        body: HealBody = {"trusts_hosts": trust_hosts}
+        return daemon.post(routes.HEAL, body, vault=vault)["run"]
 
     _follow(vault, "heal", start, no_wait, quiet, json)
 

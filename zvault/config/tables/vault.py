@@ -120,12 +120,11 @@ class Vault(NamedTable):
         description="When everything in the pool is read and checked. A pool on another `host` is left to whoever "
         "runs it unless this is set.",
     )
-    heal: Literal["auto", "by-hand", "off"] | None = Field(
-        default=None,
-        description='What is done about damage that ZFS found and cannot repair. "auto" heals it as soon as it is '
-        'known, and exports the pool for that; "by-hand" with `zvaultctl heal`; "off" refuses that too '
-        '(docs/how-to/heal.md). Unset it is "auto" while the pool is zvault\'s alone, and "by-hand" while anything '
-        "else of it is mounted or open on this host.",
+    heal: Literal["auto", "by-hand", "off"] = Field(
+        default="by-hand",
+        description='What zvault does about damage that ZFS found and cannot repair. "auto" heals it as soon as it is '
+        'known, and exports the pool for that; "by-hand" waits for `zvaultctl heal`; "off" refuses that too '
+        "(docs/how-to/heal.md).",
         examples=["auto"],
     )
 

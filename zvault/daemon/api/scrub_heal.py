@@ -37,4 +37,6 @@ class ScrubHealApi:
 
     async def post_heal(self, request: web.Request) -> StartedAnswer:
         """Start to heal a vault."""
-        return {"run": self.scrub_scheduler.heal(request.match_info["vault"])}
+        body = await json_object(request) if request.can_read_body else {}
+        trusts = body.get("trusts_hosts") is True
+        return {"run": self.scrub_scheduler.heal(request.match_info["vault"], trusts_hosts=trusts)}

@@ -21,7 +21,6 @@ from zvault.ops.healing.scrub import Scrubbing, hold_scrubs
 from zvault.ops.outcome import Outcome
 from zvault.ops.state.pool_health import Condition
 from zvault.ops.vaults.health import look_at
-from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.pool.scrub import Scrubber
 
@@ -151,7 +150,7 @@ class ScrubScheduler:
         Says once why it is not, where it might be.
         """
         new = found.errors > care.errors or not care.tried.issuperset(found.damages)
-        if not new or not found.damages or vault.heal in {"by-hand", "off"}:
+        if not new or not found.damages or vault.heal != "auto":
             return False
         why = self._keeps_from_healing(vault)
         if why and why != care.waits:
@@ -170,11 +169,6 @@ class ScrubScheduler:
 
     def _keeps_from_healing(self, vault: Vault) -> str:
         """Why damage is not healed by itself now, in words; empty where nothing is in the way."""
-        if vault.heal is None and (used := others_use(vault.pool, str(self.context.env.paths.run))):
-            return (
-                f"the pool is not zvault's alone ({used}), and would be exported for that;"
-                f" 'zvaultctl heal {vault.name}' does it, and mounts all that again"
-            )
         busy = self._busy(vault.name)
         return f"{busy}; it waits for that" if busy is not None else ""
 
@@ -279,8 +273,8 @@ class ScrubScheduler:
         """Pause a vault's scrub until it is wanted again, or stop it."""
         return await hold_scrubs(self.context, self.vaults, name, stop=stop)
 
-    def heal(self, name: str) -> str:
-        """Start to heal a vault; the run's id. Raises NotFound, Busy, Refused."""
+    def heal(self, name: str, *, trusts_hosts: bool = False) -> str:
+        """Start to heal a vault; the run's id. ``trusts_hosts`` as Healing has it. Raises NotFound, Busy, Refused."""
         from zvault.ops.healing.heal import Healing
 
         self._free(name, but="scrub")
@@ -295,7 +289,7 @@ class ScrubScheduler:
             emit = self.runs.emitter(run, vault)
             try:
                 await Healing(
-                    self.context, self.vaults, vault, lambda: self._busy(vault), emit, outcome
+                    self.context, self.vaults, vault, lambda: self._busy(vault), emit, outcome, trusts_hosts
                 ).run()
             finally:
                 self._healed(vault, self._cares.setdefault(vault, VaultScrub()))

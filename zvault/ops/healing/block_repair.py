@@ -36,6 +36,10 @@ LOOK_EVERY = 5.0
 NOT_THERE = "zdb(8) does not show the block where the pool's error log has it: it may be gone by now"
 MOVED = "the pool has another block in its place by now"
 LOST = "what was written over it reads back as something else, or is refused: the device does not keep it"
+UNCONFIRMED = (
+    "one other host alone sends bytes for it, and its checksum (fletcher) is one that a hostile host can make other"
+    " bytes fit: no second host sends the same, and nobody said that this one is trusted"
+)
 UNKNOWN = "only its name is known, and not which of its blocks is damaged"
 
 
@@ -90,6 +94,14 @@ class BlockRepair:
             for wound, piece in self._pieces.items()
             if wound not in self.sound and not self.folder.has(piece)
         ]
+
+    def explain_unconfirmed(self) -> None:
+        """Say why those stay for which bytes were sent that nobody else confirmed."""
+        self.why |= {
+            wound: UNCONFIRMED
+            for wound in self.missing()
+            if self.folder.lacks_confirmation(self._pieces[wound])
+        }
 
     def ask(self, dataset: str) -> bool:
         """Say which blocks of a dataset the next stream is to be searched for; whether any of them is compressed here,

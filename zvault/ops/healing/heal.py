@@ -20,7 +20,7 @@ from zvault.core.names import SnapshotName
 from zvault.core.replication.lineage import ASIDE
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
-from zvault.ops.healing.block_repair import BlockRepair, scratch
+from zvault.ops.healing.block_repair import UNCONFIRMED, BlockRepair, scratch
 from zvault.ops.healing.damage import leaking, name_damage, note_damage, tell_damage
 from zvault.ops.healing.intact_copies import Holders, IntactCopy
 from zvault.ops.healing.scrub import LOOK_EVERY, Obstacle
@@ -53,7 +53,8 @@ class Healed:
 class Healing:
     """One healing of a vault, by ``name``: it may take long, so the configuration in force is looked up each time.
 
-    ``obstacle`` tells what it waits for between two streams.
+    ``obstacle`` tells what it waits for between two streams. ``trusts_hosts``: a person said that no other host that
+    sends blocks makes them up.
     """
 
     context: Context
@@ -62,6 +63,7 @@ class Healing:
     obstacle: Obstacle
     emit: Emit
     outcome: Outcome
+    trusts_hosts: bool = False
     _failures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,11 +80,13 @@ class Healing:
             before, tree, copies = await self._gather(repair)
             if not before:
                 return Healed(0)
+            repair.explain_unconfirmed()
             await repair.put(self._user)
         left = [wound for wound in before if wound not in repair.sound]
         await self._note(left)
         done = Healed(files(before), tuple(unhealed(left, tree.datasets, copies, self._failures, repair.why)))
-        self._report(done, time.monotonic() - began, self._advice(left, tree))
+        unconfirmed = any(one.why == UNCONFIRMED for one in done.left)
+        self._report(done, time.monotonic() - began, self._advice(left, tree, unconfirmed=unconfirmed))
         return done
 
     @property
@@ -167,7 +171,9 @@ class Healing:
         size = await self._size(place, cure)
         told = "" if size is None else f", at most {format_size(size)}"
         self._say(f"{dataset}: {cure.reason}{told}")
-        argv = heal_send_argv(cure, flags), pick_argv(repair.folder.path)
+        address = place.zfs.host.address
+        host = None if self.trusts_hosts or address is None else address.host
+        argv = heal_send_argv(cure, flags), pick_argv(repair.folder.path, host)
         order = heal_order(SnapshotName(cure.snapshot), cure.target.guid, flags)
         try:
             done = await stream(
@@ -217,13 +223,18 @@ class Healing:
             run_total=size,
         )
 
-    def _advice(self, left: list[HealTarget], tree: Tree) -> str:
+    def _advice(self, left: list[HealTarget], tree: Tree, *, unconfirmed: bool) -> str:
         """What can be done about what stays damaged."""
         env = self.context.env
         backups = [one for one in env.config.backup.values() if one.vault == self.name]
         roots = [env.target_of(one, one.source.dataset) for one in backups]
         aside = f"{ASIDE}{env.clock.now().strftime('%Y%m%dT%H%M%SZ')}"
         renames = anew(left, tree.datasets, roots, aside)
+        if unconfirmed:
+            return (
+                f"'zvaultctl heal {self.name} --trust-hosts' takes them, if you trust the hosts that send them"
+                " (docs/how-to/heal.md#blocks-from-another-host)"
+            )
         commands = "; ".join(f"'{one}'" for one in renames)
         return (
             f"{commands}: the next run sends it in full then (not under a name below {', '.join(roots)}: such a rename"

@@ -5,13 +5,16 @@ so nothing that is sound is touched. Nobody may have the pool imported meanwhile
 opened here (O_EXCL, open(2)).
 
 It runs as a program of its own: ``python -m zvault.zfs.repair.block_writer look FOLDER`` prints which blocks are
-sound where they lie; ``pick FOLDER`` reads a stream from its input and leaves in FOLDER what is wanted of it;
-``put FOLDER`` writes that to
-the devices, and prints what became of each block.
+sound where they lie; ``pick FOLDER [HOST]`` reads a stream, from another HOST, from its input and leaves in FOLDER what
+is wanted of it; ``put FOLDER`` writes that to the devices, and prints what became of each block.
+
+Fletcher's four sums are no proof against a hostile host: whoever knows a block makes another with the same sums. Bytes
+with such a checksum that come from another host are kept apart until a second host sends the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -77,6 +80,17 @@ class Folder:
         fresh.write_bytes(data)
         fresh.replace(file)
 
+    def keep_if_confirmed(self, piece: PoolBlock, data: bytes, host: str) -> None:
+        """Keep bytes that one host sent, and could have made up, once another host sent the same; until then apart."""
+        own = self._claim(piece, host)
+        own.write_bytes(data)
+        if any(other != own and other.read_bytes() == data for other in self._claims(piece)):
+            self.keep(piece, data)
+
+    def lacks_confirmation(self, piece: PoolBlock) -> bool:
+        """Whether bytes were sent for it that no second host confirmed."""
+        return not self.has(piece) and bool(self._claims(piece))
+
     def has(self, piece: PoolBlock) -> bool:
         """Whether it was found."""
         return self._file(piece).exists()
@@ -84,6 +98,13 @@ class Folder:
     def bytes_of(self, piece: PoolBlock) -> bytes:
         """A piece that was found."""
         return self._file(piece).read_bytes()
+
+    def _claim(self, piece: PoolBlock, host: str) -> Path:
+        file = self._file(piece)
+        return file.with_name(f"{file.name}.{hashlib.sha256(host.encode()).hexdigest()}")
+
+    def _claims(self, piece: PoolBlock) -> list[Path]:
+        return [*self.path.glob(f"{self._file(piece).name}.{'?' * hashlib.sha256().digest_size * 2}")]
 
     def _file(self, piece: PoolBlock) -> Path:
         # No two blocks of a pool have the same place.
@@ -96,9 +117,10 @@ def look_argv(folder: Path) -> list[str]:
     return [sys.executable, "-P", "-m", "zvault.zfs.repair.block_writer", "look", str(folder)]
 
 
-def pick_argv(folder: Path) -> list[str]:
-    """The program, as the last stage of a stream."""
-    return [sys.executable, "-P", "-m", "zvault.zfs.repair.block_writer", "pick", str(folder)]
+def pick_argv(folder: Path, host: str | None) -> list[str]:
+    """The program, as the last stage of a stream; ``host`` is another host that sends it and might make blocks up."""
+    argv = [sys.executable, "-P", "-m", "zvault.zfs.repair.block_writer", "pick", str(folder)]
+    return argv if host is None else [*argv, host]
 
 
 def put_argv(folder: Path) -> list[str]:
@@ -113,8 +135,11 @@ def look(folder: Folder) -> list[bool]:
         return [not _wrong(piece, _places(piece.pointer, task.vdevs, files)) for piece in task.pieces]
 
 
-def pick(stream: BinaryIO, folder: Folder) -> None:
-    """Keep what a stream has of the wanted pieces; ends when all are found. Raises BadStream."""
+def pick(stream: BinaryIO, folder: Folder, host: str | None = None) -> None:
+    """Keep what a stream has of the wanted pieces; ends when all are found. Raises BadStream.
+
+    What another ``host`` sends has to have a checksum that nobody can forge, or the word of a second host.
+    """
     wanted: dict[tuple[int, int], list[PoolBlock]] = defaultdict(list)
     for piece in folder.task().pieces:
         if not folder.has(piece):
@@ -124,7 +149,10 @@ def pick(stream: BinaryIO, folder: Folder) -> None:
         for piece in list(place):
             data = piece.pointer.padded(one.data)
             if one.logical == piece.pointer.logical and piece.pointer.fits(data):
-                folder.keep(piece, data)
+                if host is None or piece.pointer.is_cryptographic:
+                    folder.keep(piece, data)
+                else:
+                    folder.keep_if_confirmed(piece, data, host)
                 place.remove(piece)
         if not any(wanted.values()):
             return
@@ -197,7 +225,7 @@ def main(argv: Sequence[str]) -> int:
     verb, folder = argv[0], Folder(Path(argv[1]))
     try:
         if verb == "pick":
-            pick(sys.stdin.buffer, folder)
+            pick(sys.stdin.buffer, folder, argv[2] if len(argv) > 2 else None)
         else:
             print(json.dumps(look(folder) if verb == "look" else put(folder)))  # noqa: T201 - this program's answer
     except (BadStream, OSError, ValueError) as error:

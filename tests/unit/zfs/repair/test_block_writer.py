@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.integrity.block_pointer import BlockPointer, Dva, fletcher4
+from zvault.core.integrity.block_pointer import BlockPointer, Dva, fletcher4, sha256
 from zvault.zfs.gate.records import MAGIC
 from zvault.zfs.repair.block_writer import LABELS, Folder, PoolBlock, Task, look, main, pick, put
 from zvault.zfs.repair.stream_records import BadStream, written
@@ -114,6 +115,42 @@ def test_only_bytes_with_the_checksum_are_picked(folder: Folder):
     )
     assert [folder.has(one) for one in (here, there, changed)] == [True, True, False]
     assert folder.bytes_of(there) == padded
+
+
+def forge(data: bytes) -> bytes:
+    """Other bytes with the same four sums: the fourth difference of its words is zero for every cubic weight."""
+    words = list(struct.unpack(f"<{len(data) // 4}I", data))
+    for at, change in enumerate((1, -4, 6, -4, 1)):
+        words[at] += change
+    return struct.pack(f"<{len(words)}I", *words)
+
+
+def test_what_one_other_host_sends_is_not_believed_for_its_fletcher_sums(folder: Folder):
+    honest = struct.pack("<128I", *range(1000, 1128))
+    forged = forge(honest)
+    wanted = piece(3, 0, honest)
+    assert honest != forged
+    assert wanted.pointer.fits(forged)
+    folder.begin(Task([wanted], {}))
+    pick(stream(write(3, 0, forged)), folder, "hostile")
+    pick(stream(write(3, 0, forged)), folder, "hostile")
+    assert (folder.has(wanted), folder.lacks_confirmation(wanted)) == (False, True)
+    pick(stream(write(3, 0, honest)), folder, "honest")
+    assert (folder.has(wanted), folder.lacks_confirmation(wanted)) == (False, True), "two hosts, two contents"
+    pick(stream(write(3, 0, honest)), folder, "another")
+    assert folder.bytes_of(wanted) == honest
+    assert not folder.lacks_confirmation(wanted)
+
+
+def test_this_hosts_own_copy_and_a_cryptographic_checksum_need_no_second_host(folder: Folder):
+    data = os.urandom(512)
+    own, signed = piece(3, 0, data), piece(4, 0, data)
+    signed = replace(signed, pointer=replace(signed.pointer, checksum="sha256", words=sha256(data, "<")))
+    folder.begin(Task([own, signed], {}))
+    pick(stream(write(3, 0, data), write(4, 0, data)), folder, "other")
+    assert [folder.has(one) for one in (own, signed)] == [False, True]
+    pick(stream(write(3, 0, data)), folder)
+    assert folder.has(own)
 
 
 def test_two_births_of_one_block_are_told_apart(folder: Folder):
