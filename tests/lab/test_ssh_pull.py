@@ -208,6 +208,6 @@ def test_blocks_of_another_host_are_believed_by_their_checksum_or_by_a_person(ta
     assert {one["dataset"] for one in left} == {"cold/peer/tank/home"}
     assert all("one other host alone sends bytes for it" in one["why"] for one in left)
     assert "heal cold --trust-hosts" in journal()
-    assert "healed 1 of 1 files" in ok("heal", "cold", "--trust-hosts").out
+    assert "healed 2 of 2 files" in ok("heal", "cold", "--trust-hosts").out
     ok("vault", "up", "cold")
     same_on_both_sides()
