@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import world
-from world import World, get, ok, sh, snapshots
+from world import World, ctl, get, ok, sh, snapshots
 
 LAB = {"mem": "3G", "timeout": 1750}
 
@@ -39,6 +39,14 @@ def protected(snapname: str) -> None:
         assert [line.split("\t")[:2] for line in held.splitlines()] == [[f"{name}@{snapname}", hold]]
         (mark,) = sh("zfs", "list", "-Ho", "name", "-t", "bookmark", name).split()
         assert get(mark, "guid") == get(f"{name}@{snapname}", "guid")
+
+
+def test_a_run_that_finds_none_of_its_snapshots_fails_and_says_so(tank: None) -> None:
+    sh("zfs", "snapshot", "-r", "tank@by-hand")
+    done = ctl("run", "tank", "--no-snapshot")
+    assert done.code == 1, done.out
+    assert "found no snapshot to send" in done.err
+    sh("zfs", "destroy", "-r", "tank@by-hand")
 
 
 def test_it_sends_the_snapshots_that_are_there_and_makes_none(tank: None) -> None:

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from zvault.api.events import Event
+from zvault.api.events import Event, TransferFinished
 from zvault.api.runs import Result, RunDocument
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.days import PastRun
@@ -26,6 +26,8 @@ KEPT = 10_000
 """Runs remembered; a year of hourly runs of one backup."""
 KEPT_PRUNED = 200_000
 """Pruned snapshots remembered, some 30 MB: three months of 100 datasets that are snapshotted every hour."""
+SENT_INTERVAL = 1.0
+"""Seconds between two updates of what a run has sent: each waits for the disk, and small streams end by the hundred."""
 log = logging.getLogger(__name__)
 
 
@@ -42,6 +44,8 @@ class History:
         self.file = file
         self.trouble: str | None = None
         self._in_memory = False
+        self._sent: dict[str, tuple[int, float]] = {}
+        """By run under way: its streams that went through, and when that was written last (seconds since the epoch)."""
         self.changes = 0  # grows with each statement that changes anything
         self._connection = self._connect()
 
@@ -146,6 +150,7 @@ class History:
 
         ``held_back`` counts by side the datasets of which prune_limit held something back; None where it did not prune.
         """
+        self._sent.pop(run, None)
         self._do(
             "update run set ended=?, result=?, bytes=?, datasets=?, sent=?, pruned=?, error=?, warning=?,"
             " held_back=? where id=?",
@@ -165,7 +170,9 @@ class History:
         self._do("update run set made_by=? where id=?", (made_by, run))
 
     def note(self, event: Event) -> None:
-        """Write down what an event says was pruned. All by one statement: each waits for the disk."""
+        """Write down what an event says was pruned or sent. Pruned all by one statement: each waits for the disk."""
+        if event["event"] == "transfer-finished":
+            self._note_sent(event)
         if event["event"] != "pruned":
             return
         self._do(
@@ -173,6 +180,17 @@ class History:
             (event["run"], event["backup"], event["side"], event["time"], json.dumps(event["snapshots"])),
         )
         self._do("delete from pruned where rowid <= (select max(rowid) from pruned) - ?", (KEPT_PRUNED,))
+
+    def _note_sent(self, event: TransferFinished) -> None:
+        """Write down how far a run is, at most once a SENT_INTERVAL: a run that is killed would have sent nothing."""
+        run, now = event["run"], event["time"]
+        sent, written = self._sent.get(run, (0, float("-inf")))
+        due = abs(now - written) >= SENT_INTERVAL
+        self._sent[run] = sent + 1, now if due else written
+        if due:
+            self._do(
+                "update run set sent=?, bytes=? where id=?", (sent + 1, min(event["run_bytes"], MOST), run)
+            )
 
     def pruned(self, snapshot: str) -> list[Pruned]:
         """The records of a snapshot of that full name having been pruned, the newest first."""

@@ -79,7 +79,7 @@ class Runs:
             raise Busy(
                 f"backup '{backup}' is already running",
                 f"run {running.id} began it",
-                "wait for it to end; 'zvaultctl status' shows it",
+                f"'zvaultctl follow {backup}' shows it to its end",
             )
         return self.launch(backup, trigger, partial(self._back_up, snapshot=snapshot))
 

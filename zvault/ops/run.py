@@ -15,6 +15,7 @@ from zvault.core.errors import (
     DeadlineExceeded,
     DeviceGone,
     HeldElsewhere,
+    NotFound,
     PoolSuspended,
     Stalled,
     TakenOver,
@@ -30,7 +31,7 @@ from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides import Sides, Sizes, look, selected
+from zvault.ops.replication.sides import Sides, Sizes, look, selected, wanted_of
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource
@@ -280,6 +281,7 @@ class Run:
         if (anew := await self.snapshots.make_anew(vault, looked.sides)) is not None:
             made, seen = anew, None
             looked = await self._look(vault, made, sizes=sizes)
+        self._refuse_without_snapshots(looked.sides)
         opened, plan = await self._plan(vault, looked.sides)
         if not (looked.sides.sized or plan.idle):
             looked = await self._look(vault, made, seen)
@@ -287,6 +289,25 @@ class Run:
         self.meter.expect(plan.sizes)
         announce(opened, plan)
         return looked, opened, plan
+
+    def _refuse_without_snapshots(self, sides: Sides) -> None:
+        """Raise NotFound for a run that makes no snapshot and finds none that it may send: it would end well and empty.
+
+        So it is where ``also`` has a typing mistake, or whatever makes the snapshots has stopped.
+        """
+        backup = self.backup
+        is_sent = wanted_of(backup)
+        if self.snapshots.wanted_now or any(
+            is_sent(snap) for one, _ in sides.pairs for snap in one.snapshots
+        ):
+            return
+        patterns = f", or that also = {backup.also} names" if backup.also else ""
+        raise NotFound(
+            f"backup '{self.name}' found no snapshot to send",
+            f"this run makes none, and no dataset of {backup.source} has one that zvault made for it{patterns}",
+            f"'zvaultctl run {self.name}' makes one unless snapshot.make is off;"
+            " 'also' names the snapshots of other tools that are to be sent",
+        )
 
     async def _look(
         self, vault: OpenVault | None, made: str, seen: Tree | None = None, *, sizes: Sizes = "vault"

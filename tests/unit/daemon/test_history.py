@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from zvault.api.events import TransferFinished
 from zvault.daemon import history as module
 from zvault.daemon.history import History
 from zvault.ops.explain.knowledge import Pruned
@@ -52,6 +53,42 @@ def test_a_run_is_told_as_the_api_tells_it(history: History) -> None:
             "seconds": 5.0,
         }
     ]
+
+
+def test_a_run_that_is_killed_has_sent_what_it_had_sent(file: Path, history: History) -> None:
+    history.begin("r1", "b", "hand", 10.0)
+    history.begin("r2", "b", "hand", 10.0)
+    for number in range(5):
+        for run in ("r1", "r2"):
+            history.note(sent(run, time=20.0 + 2 * number, run_bytes=100 * (number + 1)))
+    history.end("r2", 40.0, "ok", FIGURES, None)
+    killed = History(file)
+    killed.interrupt_unfinished(50.0)
+    told = {run["id"]: (run["result"], run["sent"], run["bytes"]) for run in killed.runs("b", 20)}
+    assert told == {"r1": ("interrupted", 5, 500), "r2": ("ok", FIGURES["sent"], FIGURES["bytes"])}
+    killed.close()
+
+
+def test_streams_by_the_hundred_are_written_once_a_second(history: History) -> None:
+    history.begin("r1", "b", "hand", 10.0)
+    before = history.changes
+    for number in range(300):
+        history.note(sent("r1", time=20.0 + number / 100, run_bytes=number))
+    assert history.changes - before <= 4
+
+
+def sent(run: str, time: float, run_bytes: int) -> TransferFinished:
+    return {
+        "event": "transfer-finished",
+        "time": time,
+        "run": run,
+        "backup": "b",
+        "dataset": "tank",
+        "bytes": 100,
+        "seconds": 1.0,
+        "run_bytes": run_bytes,
+        "run_total": 500,
+    }
 
 
 def test_only_runs_of_the_way_that_a_backup_goes_now_are_its_last(history: History) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -52,11 +53,26 @@ def run(
         try:
             return daemon.post(routes.RUN, body, backup=backup)["run"]
         except Busy as busy:
-            raise Busy(
-                busy.what, busy.why, busy.next or f"follow the run that is under way with '{again}'"
-            ) from None
+            if (running := _offer_to_follow(daemon, backup, busy, ask=not (quiet or json))) is not None:
+                return running
+            raise Busy(busy.what, busy.why, f"'{again}' shows it to its end") from None
 
     raise typer.Exit(follow(start, Follower("run", quiet, json), lambda _run: again))
+
+
+def _is_at_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _offer_to_follow(daemon: Daemon, backup: str, busy: Busy, *, ask: bool) -> str | None:
+    """The run that is under way, if a person at a terminal wants to follow that one; None else."""
+    if not (ask and _is_at_a_terminal()):
+        return None
+    status = daemon.get(routes.STATUS, {})
+    running = next((one["run"] for one in status["backups"] if one["name"] == backup), None)
+    if running is None or not typer.confirm(f"{busy.what} ({busy.why}). Follow it?", default=True):
+        return None
+    return running
 
 
 def follow_(

@@ -8,7 +8,15 @@ in its queue (docs/explanation/tuning.md).
 
 from __future__ import annotations
 
-from zvault.core.diagnosis.doctor_text import Bottleneck, Knob, packets, percent, reads, written_size
+from zvault.core.diagnosis.doctor_text import (
+    Bottleneck,
+    Knob,
+    packets,
+    percent,
+    reads,
+    send_knob,
+    written_size,
+)
 from zvault.core.diagnosis.doctor_vault import AT_WORK, CPU_BOUND, at_the_vault, out_of_processors
 from zvault.core.diagnosis.observations import Observations, Stage, StreamFlow, TcpPath
 from zvault.core.units import format_duration, format_rate, format_size
@@ -115,10 +123,12 @@ def _source(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
         return Bottleneck(
             "source",
             f"zfs send bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for {rate}",
-            Knob("send", f"[backup.{flow.backup}]", None, "{ compressed = true, large_blocks = true }"),
-            "blocks sent as they are on disk need no decompression, and large records mean fewer of them",
+            (knob := send_knob(flow)),
+            "blocks sent as they are on disk need no decompression, and large records mean fewer of them"
+            if knob is not None
+            else "blocks are sent as they are on disk already: with more 'transfers' several datasets are read at once",
         )
-    if (found := out_of_processors(seen, rate)) is not None:
+    if (found := out_of_processors(seen, flow, rate)) is not None:
         return found
     disk = max(seen.source_disks, key=lambda one: one.busy, default=None)
     how = f"; its disk {disk.name} is busy {percent(disk.busy)} of the time: {reads(disk)}" if disk else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from zvault.core.diagnosis.observations import Disk, Observations, TcpPath
+from zvault.core.diagnosis.observations import Disk, Observations, StreamFlow, TcpPath
 from zvault.core.tuning.tuning import AGGREGATION, DIRTY
 from zvault.core.units import format_rate, format_size
 
@@ -35,6 +35,14 @@ class Knob:
     where: str
     now: str | None
     value: str | None
+
+
+def send_knob(flow: StreamFlow | None) -> Knob | None:
+    """The setting that has blocks sent as they are on disk; None where that is set already, or nobody knows."""
+    if flow is None or not flow.send_off:
+        return None
+    value = ", ".join(f"{key} = true" for key in flow.send_off)
+    return Knob("send", f"[backup.{flow.backup}]", None, f"{{ {value} }}")
 
 
 @dataclass(frozen=True, slots=True)

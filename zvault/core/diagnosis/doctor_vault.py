@@ -6,7 +6,16 @@ from __future__ import annotations
 
 from statistics import median_low
 
-from zvault.core.diagnosis.doctor_text import Bottleneck, Knob, law, module, percent, reads, seconds
+from zvault.core.diagnosis.doctor_text import (
+    Bottleneck,
+    Knob,
+    law,
+    module,
+    percent,
+    reads,
+    seconds,
+    send_knob,
+)
 from zvault.core.diagnosis.observations import Disk, Observations, StreamFlow
 from zvault.core.tuning.tuning import AGGREGATION, DIRTY, DIRTY_SHARE
 from zvault.core.units import format_rate, format_size
@@ -111,10 +120,12 @@ def _receiver(seen: Observations, flow: StreamFlow | None) -> Bottleneck | None:
             "one thread receives a dataset; only several datasets at once use more processors",
         )
     # A device can look busy because its server process gets no processor time.
-    return out_of_processors(seen, rate, besides=not any(one.busy >= AT_WORK for one in seen.disks))
+    return out_of_processors(seen, flow, rate, besides=not any(one.busy >= AT_WORK for one in seen.disks))
 
 
-def out_of_processors(seen: Observations, rate: str, *, besides: bool = False) -> Bottleneck | None:
+def out_of_processors(
+    seen: Observations, flow: StreamFlow | None, rate: str, *, besides: bool = False
+) -> Bottleneck | None:
     """Whether all processors are busy, and OpenZFS is the cause; with ``besides`` whatever the cause is."""
     packing = seen.threads.get(PACKERS, 0.0)
     if seen.idle is None or seen.idle >= IDLE or (packing < PACKING and not besides):
@@ -128,8 +139,10 @@ def out_of_processors(seen: Observations, rate: str, *, besides: bool = False) -
         "processor",
         f"the processors of this host bound vault {seen.vault}: {percent(seen.idle)} of their time is left at {rate}"
         + by,
-        Knob("send", "[backup.…]", None, "{ compressed = true }"),
-        "what is sent compressed is not compressed again",
+        (knob := send_knob(flow)),
+        "what is sent compressed is not compressed again"
+        if knob is not None
+        else "see with 'top' what else runs here; 'schedule' moves the backup to a quieter hour",
     )
 
 

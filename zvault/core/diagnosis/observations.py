@@ -54,7 +54,8 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class StreamFlow:
     """One stream into the vault, its stages first to last. ``rate`` and ``limit`` are bytes a second, ``marks``
-    percent of mbuffer's memory.
+    percent of mbuffer's memory. ``send_off`` are the keys of the backup's ``send`` table that are off and would have
+    blocks sent as they are on disk.
     """
 
     backup: str
@@ -63,6 +64,7 @@ class StreamFlow:
     rate: float
     limit: int | None = None
     marks: tuple[int, int] | None = None
+    send_off: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from zvault.core.health.backup_conditions import (
     CONFLICT,
     DIFFERS,
     FAILED,
+    FIRST_RUN,
     HELD_BACK,
     INTERRUPTED,
     LAG_UNKNOWN,
@@ -82,7 +83,8 @@ class BackupFacts:
     has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``proofs``: by level.
     ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
     ``sends``: False where it makes snapshots only: then there is no lag; ``snapshot_age`` is how old the newest one is,
-    in seconds, and ``bare`` the datasets without any where others have some.
+    in seconds, and ``bare`` the datasets without any where others have some. ``running``: whether a run of it is under
+    way.
     """
 
     name: str
@@ -106,6 +108,7 @@ class BackupFacts:
     ahead: tuple[str, ...] = ()
     at_least: float | None = None
     made_by: str | None = None
+    running: bool = False
 
     @property
     def never_ran(self) -> bool:
@@ -126,7 +129,9 @@ def judge_backup(facts: BackupFacts, unknown_for: float = 0.0) -> Verdict:
     if not verdict.open or unknown_for < facts.patience:
         return verdict
     first = next(one for one in verdict.findings if one.condition.level == "unknown")
-    lag = facts.sends and first.condition in (NEW, LAG_UNKNOWN)
+    if first.condition == FIRST_RUN:
+        return verdict  # a first stream of many terabytes takes weeks, and nobody has to start anything
+    lag = facts.sends and first.condition in (NEW, FIRST_RUN, LAG_UNKNOWN)
     condition = LAG_UNKNOWN_LONG if lag else UNKNOWN_LONG
     why = f"for {format_duration(unknown_for)}: {first.why}"
     return Verdict.of([*verdict.findings, finding(condition, facts.name, why, first.next)], BACKUP_CONDITIONS)
@@ -174,7 +179,8 @@ def _lag(facts: BackupFacts) -> Iterator[Finding]:
         return
     if facts.never_ran:
         on_vault = "nothing of it is known to be on the vault"
-        yield finding(NEW, facts.name, on_vault if facts.sends else "no snapshot of it is known")
+        condition = FIRST_RUN if facts.running else NEW
+        yield finding(condition, facts.name, on_vault if facts.sends else "no snapshot of it is known")
     elif not facts.sends:
         without = f"there is none of {_named(facts.bare)}" if facts.bare else _ahead(facts)
         yield finding(SNAPSHOTS_UNKNOWN, facts.name, without or facts.not_read or "none of it is known")

@@ -178,6 +178,16 @@ NEW = Condition(
     "There is no backup yet.",
     "start it with 'zvaultctl run {name}'",
 )
+FIRST_RUN = Condition(
+    "first-run",
+    "backup",
+    "unknown",
+    "new",
+    "runs for the first time",
+    "Its first run is under way, and nothing of it is known to be on the vault yet.",
+    "There is no whole backup yet.",
+    "'zvaultctl follow {name}' shows how far it is",
+)
 LAG_UNKNOWN = Condition(
     "lag-unknown",
     "backup",
@@ -238,6 +248,7 @@ BACKUP_CONDITIONS = (
     NEVER_PROVEN,
     UNKNOWN_LONG,
     NEW,
+    FIRST_RUN,
     LAG_UNKNOWN,
     SNAPSHOTS_UNKNOWN,
     NOT_READ,

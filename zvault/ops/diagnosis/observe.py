@@ -294,6 +294,10 @@ async def _here(runner: Runner, pid: int) -> list[tcp_info.Connection]:
 # Observations
 
 
+AS_STORED = ("compressed", "large_blocks")
+"""The keys of a backup's ``send`` table that have blocks sent as they are on disk."""
+
+
 def _flow(
     context: Context, one: ActiveStream, looks: observations.Looks, hz: int, ways: Mapping[int, TcpPath]
 ) -> StreamFlow:
@@ -306,6 +310,7 @@ def _flow(
         one.progress.rate(),
         backup.limit.rate(now),
         one.progress.marks.range(),
+        () if backup.send.raw else tuple(key for key in AS_STORED if not getattr(backup.send, key)),
     )
 
 

@@ -13,8 +13,9 @@ from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import sent_marks
 from zvault.core.replication.lineage import DatasetPair
+from zvault.core.replication.plan_model import Ours
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import Sides, look
+from zvault.ops.replication.sides import Sides, look, ours_of
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties, settings
 from zvault.zfs.client import Zfs
@@ -55,13 +56,25 @@ def not_sent_yet(pair: DatasetPair, pool: int) -> bool:
     return empty and not sent_marks(pair.source, pool)
 
 
-def compare_guids(sides: Sides, pool: int) -> list[Difference]:
-    """What the listings of both sides contradict: no base in common, a snapshot of the same name but another GUID,
-    something written on the vault, if they are ``sized``. ``pool`` is the GUID of the vault's pool.
+def is_in_conflict(pair: DatasetPair, pool: int) -> bool:
+    """Whether the vault has another dataset in its place, and the pool, of that GUID, never had anything of it.
+
+    So it is where a dataset was destroyed and made again under its name: the plan calls that a conflict, and nothing
+    was damaged. Where a bookmark says that the pool had a base, its absence is a difference.
+    """
+    return pair.vault is not None and pair.base is None and not sent_marks(pair.source, pool)
+
+
+def compare_guids(sides: Sides, pool: int, is_own: Ours) -> list[Difference]:
+    """List what contradicts each other in the listings of both sides.
+
+    That is a base which is gone, one of zvault's own snapshots (``is_own``) with another GUID there, and bytes written
+    on the vault, if the listings are ``sized``. Other tools use a name again for another snapshot (vzdump's each
+    night), so of theirs a name says nothing. ``pool`` is the GUID of the vault's pool.
     """
     found = []
     for pair in sides.pairing.pairs:
-        if not_sent_yet(pair, pool):
+        if not_sent_yet(pair, pool) or is_in_conflict(pair, pool):
             continue
         if pair.vault is None:
             found.append(Difference(pair.source.name, "the dataset", "there", "missing"))
@@ -72,7 +85,7 @@ def compare_guids(sides: Sides, pool: int) -> list[Difference]:
             found.append(
                 Difference(pair.source.name, "bytes written on the vault", "0", str(pair.vault.written))
             )
-        own = {snap.snapname: snap.guid for snap in pair.source.snapshots}
+        own = {snap.snapname: snap.guid for snap in pair.source.snapshots if is_own(snap)}
         for snap in pair.vault.snapshots:
             if own.get(snap.snapname, snap.guid) != snap.guid:
                 here, there = (f"GUID {guid:016x}" for guid in (own[snap.snapname], snap.guid))
@@ -130,7 +143,7 @@ async def prove_guids(
         fresh = before.result == "ok" and before.tried is not None and 0 <= now - before.tried < GUIDS_EVERY
         if not (fresh or sides.sized):
             sides = await look(context, backup, vault, source=sides.source, sizes="vault")
-        differences = compare_guids(sides, opened.guid)
+        differences = compare_guids(sides, opened.guid, ours_of(backup))
         if not fresh and not differences and backup.send.properties:
             differences = await compare_properties(context.clients.source_of(backup), vault, sides)
         result = "differs" if differences else "ok"

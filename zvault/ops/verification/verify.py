@@ -11,7 +11,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import KEY_SPACE, Findings, Level, Proof, mismatch
 from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import Sides, look
+from zvault.ops.replication.sides import Sides, look, ours_of
 from zvault.ops.restore.compare import Comparison, GiveWay, no_matter
 from zvault.ops.restore.snapshot_reader import reading, sweep
 from zvault.ops.vaults.vault import OpenVault, Vaults
@@ -19,6 +19,7 @@ from zvault.ops.verification.proofs import (
     common,
     compare_guids,
     compare_properties,
+    is_in_conflict,
     not_sent_yet,
     read_proofs,
     write_proof,
@@ -100,8 +101,16 @@ class Verification:
         for name in late:
             self.found.unproven[name] = "it is not backed up yet"
             self.emit("warning", text=f"{name} is not proven: it is not backed up yet; the next run sends it")
-        self.found.datasets = len(sides.pairs) - len(late)
-        differences = compare_guids(sides, vault.guid)
+        conflicts = [pair.source.name for pair in sides.pairing.pairs if is_in_conflict(pair, vault.guid)]
+        for name in conflicts:
+            self.found.unproven[name] = "the vault has another dataset in its place"
+            self.emit(
+                "warning",
+                text=f"{name} is not proven: the vault has another dataset in its place, and the last run left it out"
+                f" as a conflict; 'zvaultctl plan {self.name}' says what to do",
+            )
+        self.found.datasets = len(sides.pairs) - len(late) - len(conflicts)
+        differences = compare_guids(sides, vault.guid, ours_of(self.backup))
         if self.backup.send.properties:
             differences += await compare_properties(source, vault.zfs, sides)
         for one in self.found.add(differences):

@@ -38,6 +38,33 @@ def test_quiet_says_nothing_when_all_went_well(started, ctl):
     assert (said.code, said.out, said.err) == (0, "", "")
 
 
+def test_a_run_that_is_under_way_is_offered_to_be_followed(started, ctl, monkeypatch):
+    started.refuse("POST /v1/run/home", 409, reason="busy", what="backup 'home' is already running")
+    started.documents["GET /v1/status"] = status(backup(run="42"))
+    asked = []
+
+    def confirm(text: str, *, default: bool) -> bool:
+        asked.append((text, default))
+        return wants
+
+    monkeypatch.setattr("typer.confirm", confirm)
+    wants = True
+    said = ctl("run", "home")
+    assert (said.code, asked) == (1, []), "nobody is at a terminal"
+    assert "'zvaultctl follow home' shows it to its end" in said.err
+    monkeypatch.setattr("zvault.cli.verbs.run._is_at_a_terminal", lambda: True)
+    assert ctl("run", "home", "-q").code == 1
+    assert asked == []
+    said = ctl("run", "home")
+    assert said.code == 0
+    assert "home ok" in said.out
+    ((text, default),) = asked
+    assert text.startswith("backup 'home' is already running")
+    assert default
+    wants = False
+    assert ctl("run", "home").code == 1
+
+
 @pytest.mark.parametrize("result", ["partial", "failed"])
 @pytest.mark.parametrize("flags", [(), ("-q",)])
 def test_a_failure_is_told_once_with_what_why_and_next(started, ctl, result, flags):

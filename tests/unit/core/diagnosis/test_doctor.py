@@ -187,9 +187,11 @@ def test_threads_and_processors():
     assert diagnose(replace(GOOD, threads={"receive_writer": 0.97})).bound == "receive"
     busy = replace(GOOD, idle=0.01, disks=(disk(0.1, 0.0002, MIB, busy=0.2),))
     assert diagnose(busy).bound == "processor"
-    knob = diagnose(busy).knob
+    assert diagnose(busy).knob is None, "blocks are sent as they are on disk already"
+    off = replace(busy, flows=(replace(busy.flows[0], send_off=("compressed",)),))
+    knob = diagnose(off).knob
     assert knob is not None
-    assert knob.name == "send"
+    assert (knob.name, knob.value) == ("send", "{ compressed = true }")
     packing = diagnose(replace(busy, threads={"z_wr_iss": 0.9}))
     assert packing.bound == "processor"
     assert "a thread that compresses and checksums blocks takes 90% of one" in packing.sentence
@@ -208,6 +210,13 @@ def test_a_source_that_gets_no_processor_is_not_what_is_slow():
 
 def test_the_stream_before_the_vault():
     assert diagnose(vault(flows=(flow(0.0, 0.0),))).bound == "source"
+    decompressing = replace(
+        flow(0.0, 0.0), stages=(Stage("source", "zfs send", 0.99), *flow(0.0, 0.0).stages[1:])
+    )
+    assert diagnose(vault(flows=(decompressing,))).knob is None, "nothing is advised that is set"
+    knob = diagnose(vault(flows=(replace(decompressing, send_off=("compressed", "large_blocks")),))).knob
+    assert knob is not None
+    assert knob.value == "{ compressed = true, large_blocks = true }"
     assert diagnose(vault(flows=(flow(1.0, 0.0, 0.0, limit=8 << 20),))).bound == "limit"
     assert diagnose(vault(flows=(flow(0.3, 0.4, marks=(0, 100)),))).bound == "buffer"
     assert diagnose(vault(flows=(pull(cpu=0.98),))).bound == "ssh"

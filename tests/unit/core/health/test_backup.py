@@ -108,6 +108,15 @@ def test_each_condition_by_its_facts(change: dict[str, Any], unknown_for: float,
     assert judge_backup(replace(GOOD, **change), unknown_for).keys == keys
 
 
+def test_a_first_run_that_goes_on_for_weeks_is_no_alarm():
+    running = replace(NEVER, running=True)
+    for unknown_for in (0, 3 * HOUR, 20 * DAY):
+        verdict = judge_backup(running, unknown_for)
+        assert verdict.keys == ("first-run",)
+        assert verdict.level == "unknown"
+    assert "zvaultctl run" not in judge_backup(running).findings[0].next
+
+
 def test_what_never_ran_is_new_and_not_for_ever():
     assert judge_backup(NEVER).keys == ("new",)
     assert judge_backup(replace(NEVER, missed=True)).keys == ("overdue", "new")
@@ -117,7 +126,7 @@ def test_what_never_ran_is_new_and_not_for_ever():
 
 
 def test_the_cases_show_every_condition():
-    shown = {key for _, _, keys in CASES for key in keys} | {"new"}
+    shown = {key for _, _, keys in CASES for key in keys} | {"new", "first-run"}
     assert shown == {one.key for one in BACKUP_CONDITIONS}
 
 

@@ -15,7 +15,7 @@ from zvault.ops.replication.base_guard import mark_name, unsent_mark_name
 from zvault.ops.replication.sides import Sides
 from zvault.ops.restore.compare import Comparison
 from zvault.ops.restore.snapshot_reader import OpenSnapshot
-from zvault.ops.verification.proofs import common, compare_guids
+from zvault.ops.verification.proofs import common, compare_guids, is_in_conflict, not_sent_yet
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.host import LocalHost
 
@@ -98,7 +98,8 @@ def snaps(name: str, *guids: int) -> tuple[Snapshot, ...]:
 
 def test_listings_that_contradict_each_other() -> None:
     source = Dataset(DatasetName("tank"), 1, "filesystem", snapshots=snaps("tank", 11, 12, 13))
-    child = Dataset(DatasetName("tank/a"), 2, "filesystem", snapshots=snaps("tank/a", 21))
+    gone = Bookmark(DatasetName("tank/a"), mark_name(POOL, 20), 20, 1, 1)
+    child = Dataset(DatasetName("tank/a"), 2, "filesystem", snapshots=snaps("tank/a", 21), bookmarks=(gone,))
     sent = Bookmark(DatasetName("tank/b"), mark_name(POOL, 31), 31, 1, 1)
     lost = Dataset(DatasetName("tank/b"), 3, "filesystem", snapshots=snaps("tank/b", 31), bookmarks=(sent,))
     vault = Dataset(
@@ -107,7 +108,8 @@ def test_listings_that_contradict_each_other() -> None:
     other = Dataset(DatasetName("cold/tank/a"), 5, "filesystem", snapshots=snaps("cold/tank/a", 77))
     pairs = ((source, "cold/tank"), (child, "cold/tank/a"), (lost, "cold/tank/b"))
     trees = (Tree({one.name: one for one in side}) for side in ((source, child, lost), (vault, other)))
-    found = [(one.dataset, one.path) for one in compare_guids(Sides(*trees, pairs), POOL)]
+    sides = Sides(*trees, pairs)
+    found = [(one.dataset, one.path) for one in compare_guids(sides, POOL, lambda _: True)]
     assert found == [
         ("tank", "bytes written on the vault"),
         ("tank", "@s2"),
@@ -115,6 +117,20 @@ def test_listings_that_contradict_each_other() -> None:
         ("tank/a", "@s1"),
         ("tank/b", "the dataset"),
     ]
+    others = [(one.dataset, one.path) for one in compare_guids(sides, POOL, lambda _: False)]
+    assert others == [one for one in found if "@" not in one[1]], (
+        "others use a name again, and nothing is damaged"
+    )
+
+
+def test_a_dataset_that_was_made_anew_is_a_conflict_and_no_difference() -> None:
+    """Nothing of it was ever sent to this pool, so nothing of it can be damaged there."""
+    anew = Dataset(DatasetName("tank"), 1, "filesystem", snapshots=snaps("tank", 21, 22))
+    vault = Dataset(DatasetName("cold/tank"), 4, "filesystem", snapshots=snaps("cold/tank", 11, 12))
+    sides = Sides(Tree({"tank": anew}), Tree({"cold/tank": vault}), ((anew, DatasetName("cold/tank")),))
+    assert compare_guids(sides, POOL, lambda _: True) == []
+    (pair,) = sides.pairing.pairs
+    assert is_in_conflict(pair, POOL)
 
 
 def test_a_dataset_that_was_never_sent_is_no_difference() -> None:
@@ -127,10 +143,12 @@ def test_a_dataset_that_was_never_sent_is_no_difference() -> None:
     half = Dataset(place, 4, "filesystem", resume_token="1-2")
     stranger = Dataset(place, 4, "filesystem")
     holder = Dataset(place, 4, "filesystem", placeholder=True)
-    for there, differs in ((None, False), (half, False), (holder, False), (stranger, True)):
+    for there, conflict in ((None, False), (half, False), (holder, False), (stranger, True)):
         vault = Tree({place: there}) if there is not None else Tree()
         sides = Sides(Tree({new.name: new}), vault, ((new, place),))
-        assert bool(compare_guids(sides, POOL)) is differs
+        assert compare_guids(sides, POOL, lambda _: True) == []
+        (pair,) = sides.pairing.pairs
+        assert (is_in_conflict(pair, POOL) and not not_sent_yet(pair, POOL)) is conflict
 
 
 def test_compared_is_the_newest_that_both_have() -> None:
