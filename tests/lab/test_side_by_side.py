@@ -79,6 +79,36 @@ snapshot = { prefix = "other" }
     world.nothing_left()
 
 
+def test_a_backup_that_waits_for_a_place_says_who_has_it(tank):
+    sh("zfs", "create", "tank/other")
+    world.noise(Path("/tank/other/noise"), 2)
+    tank.exclude = '["tank/scratch", "tank/other", "tank/other/**"]'
+    tank.extra = """
+[backup.other]
+source = "tank/other"
+vault = "cold"
+into = "other/{dataset}"
+snapshot = { prefix = "other" }
+"""
+    tank.vault_extra, tank.backup_extra = "create = true\ntransfers = 1", 'limit = "256K"'
+    tank.start()
+    first = begun(0)
+    second = ok("run", "--no-wait", "-j", "other").json()["run"]["id"]
+
+    def waits() -> str | None:
+        return next(one for one in status()["backups"] if one["name"] == "other")["waits_for"]
+
+    assert "(vault cold); they are taken by: tank 1" in eventually("it says for what it waits", waits)
+    assert "other waits for one of the 1 streams" in " ".join(ctl("status").out.split())
+    tank.backup_extra = ""
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    for one in (first, second):
+        assert ctl("follow", one).code == 0
+    assert waits() is None
+    world.nothing_left()
+
+
 def test_a_dataset_that_stands_still_blocks_no_other_and_is_tried_again(tank):
     tank.vault_extra = 'create = true\ntransfers = 2\nstall = "10s"'
     tank.retries, tank.backup_extra = 1, 'retry_wait = "1s"\nlimit = "3M"'

@@ -51,7 +51,8 @@ class BackupDocument(TypedDict):
     ``vault``, nor a lag; ``snapshot_age_seconds`` is then how old the newest snapshot is of the dataset where it is the
     oldest, None where one has none or nobody knows. With neither ``vault`` nor ``makes_snapshots`` it only prunes.
     ``turn``: None where no other host shares the vault; ``lag_seconds`` is then the lesser of what was read here and
-    what another host says it has done. ``next_run`` is None where nothing is ``scheduled``, and until it is known when
+    what another host says it has done. ``waits_for`` is what its run waits for that other backups have, None where it
+    waits for nothing. ``next_run`` is None where nothing is ``scheduled``, and until it is known when
     the backup last ran.
     """
 
@@ -82,6 +83,7 @@ class BackupDocument(TypedDict):
     bytes_done: int
     bytes_total: int | None
     turn: TurnDocument | None
+    waits_for: str | None
     verdict: HealthDocument
 
 

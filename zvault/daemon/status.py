@@ -184,6 +184,7 @@ class Status:
             "scheduled": backup.scheduled,
             "next_run": self.scheduler.next_run(name),
             "run": run.id if run else None,
+            "waits_for": self.context.activity.slots.describe_wait(name),
             "retry_at": retry_at,
             "retry_since": failed["time"] if failed else None,
             "retry_error": failed["error"] if failed else None,

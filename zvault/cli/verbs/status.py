@@ -190,6 +190,7 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
                 only = "makes snapshots only, and" if backup["makes_snapshots"] else "only prunes, and"
                 yield f"{backup['name']} {only} backs nothing up: {_newest_told(backup)}"
             yield from _turn_told(backup)
+            yield from _wait_told(backup)
     if found["vaults"]:
         yield ""
         yield from table(VAULTS, found["vaults"], form)
@@ -209,6 +210,11 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
         if not well(vault):
             yield ""
             yield from _troubled_vault(vault)
+
+
+def _wait_told(backup: BackupDocument) -> Iterator[str]:
+    if backup["waits_for"] is not None:
+        yield f"{backup['name']} waits for {clean(backup['waits_for'])}"
 
 
 def _turn_told(backup: BackupDocument) -> Iterator[str]:

@@ -25,7 +25,7 @@ from zvault.ops.replication.run_plan import OpenBackup, RunPlan
 from zvault.ops.replication.sides import look
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.stream.route import Route
-from zvault.ops.stream.stream import ActiveStream, Progress, Streamed, stream, stream_in_helper
+from zvault.ops.stream.stream import LEAST_RATE, ActiveStream, Progress, Streamed, stream, stream_in_helper
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.orders import step_order
 from zvault.zfs.stream import receive_argv, send_argv
@@ -34,6 +34,9 @@ BUSY_PATIENCE = 60.0
 """Seconds to wait for an earlier receive to end that was put down while its device was gone."""
 
 BUSY_PAUSE = 2.0
+
+MANY_STREAMS = 64
+"""Streams among which a backup's limit may be shared (``transfers`` is at most that)."""
 
 
 @dataclass
@@ -260,6 +263,7 @@ class Transfers:
         """Have one stream go the way that suits it."""
         opened, flags, record = self.opened, self.opened.flags(dataset), self._record(step, dataset)
         trouble, stall = opened.vault.trouble, self.route.stall
+        crowded = self._is_in_the_way
         there = self.plan.sides.counterparts.get(dataset.name)
         small = self.small and self.small.small(
             step, plan, dataset, size, limited=bool(self.throttle), record=record
@@ -268,7 +272,7 @@ class Transfers:
             helpers = opened.context.clients.helpers
             try:
                 return await stream_in_helper(
-                    helpers, small, total=size, report=report, trouble=trouble, stall=stall
+                    helpers, small, total=size, report=report, trouble=trouble, stall=stall, crowded=crowded
                 )
             except ToolMissing as error:
                 self.small.usable = False
@@ -291,8 +295,21 @@ class Transfers:
             step_order(step, dataset, flags),
         )
         return await stream(
-            opened.context.env.runner, stages, total=size, report=report, trouble=trouble, stall=stall
+            opened.context.env.runner,
+            stages,
+            total=size,
+            report=report,
+            trouble=trouble,
+            stall=stall,
+            crowded=crowded,
         )
+
+    def _is_in_the_way(self) -> bool:
+        """Whether other backups wait for a place that this one has, and its own limit is not why it is slow."""
+        opened = self.opened
+        allowed = opened.backup.limit.rate(opened.context.env.clock.now().astimezone(opened.context.env.zone))
+        slow = allowed is not None and allowed < MANY_STREAMS * LEAST_RATE
+        return not slow and opened.context.activity.slots.is_wanted_by_others(opened.backup.name)
 
     async def _refuse_unless_empty(self, plan: TransferPlan) -> None:
         """Before ``zfs receive -F``: what it is received over must still hold nothing itself. Raises Conflict."""

@@ -25,12 +25,12 @@ class StreamLimits:
 
     def __init__(self, env: Environment, backup: Backup) -> None:
         self._env = env
-        self._name = backup.name
+        self.name = backup.name
         self._limit = backup.limit
 
     def slots(self) -> dict[str, int]:
         """What each of its streams takes a slot of, and how many slots each has. Raises NotFound."""
-        backup = self._env.backup(self._name)
+        backup = self._env.backup(self.name)
         host = backup.source.host
         slots = {f"vault {backup.vault}": self._env.vault(backup.its_vault).transfers}
         if host is not None:
@@ -40,7 +40,7 @@ class StreamLimits:
     def rate(self) -> int | None:
         """How many bytes a second all its streams may have together at this moment."""
         with contextlib.suppress(NotFound):  # while it runs it may vanish from the configuration
-            self._limit = self._env.backup(self._name).limit
+            self._limit = self._env.backup(self.name).limit
         return self._limit.rate(self._env.clock.now().astimezone(self._env.zone))
 
     def throttle(self) -> AbstractAsyncContextManager[Sequence[str]]:
@@ -57,6 +57,9 @@ async def transfer_all(transfers: Transfers, slots: Slots, limits: StreamLimits,
     sizes = transfers.plan.sizes
     order = Order({name: plan.after for name, plan in plans.items()}, sizes)
 
+    def tell(text: str) -> None:
+        transfers.opened.emit("message", text=text)
+
     async def carry_out(name: str) -> bool:
         try:
             await transfers.carry_out(plans[name])
@@ -71,7 +74,7 @@ async def transfer_all(transfers: Transfers, slots: Slots, limits: StreamLimits,
     def of_each(name: str) -> Mapping[str, int]:
         return limits.slots() if name in sizes else {}
 
-    await side_by_side(order, slots, of_each, carry_out)
+    await side_by_side(order, slots, limits.name, of_each, carry_out, tell)
     return order.stuck()
 
 

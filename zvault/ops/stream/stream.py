@@ -32,6 +32,11 @@ PROGRESS_EVERY = 0.5
 WINDING_UP = 30.0
 """Seconds the receiver may take to save what it has, once its stream ended: a txg of a slow vault, or two."""
 
+LEAST_RATE = 1024.0
+"""Bytes a second, over the time after which a silent stream counts as dead, that a stream must make while others wait
+for its slot. Four streams of one byte each 20 s once kept every other backup from a vault.
+"""
+
 HANGING = 3.0
 """Seconds a stream may take to end after it was killed, before it is left to the kernel."""
 
@@ -123,6 +128,10 @@ class Streamed:
     seconds: float
 
 
+def _never() -> bool:
+    return False
+
+
 async def stream(
     runner: Runner,
     stages: Sequence[Sequence[str]],
@@ -131,16 +140,17 @@ async def stream(
     report: Callable[[Progress], None],
     trouble: Look | None = None,
     stall: float = math.inf,
+    crowded: Callable[[], bool] = _never,
 ) -> Streamed:
     """Run one stream to its end: the last of its stages receives it.
 
-    Raises what the first failing stage amounts to, and Stalled when nothing has moved for ``stall`` seconds.
-    Cancelling it puts every stage down, and the receiver keeps what it has for a resume; if ``trouble`` finds any it
-    is not waited for.
+    Raises what the first failing stage amounts to, and Stalled when nothing has moved for ``stall`` seconds, or less
+    than LEAST_RATE while others wait for its slot (``crowded``). Cancelling it puts every stage down, and the receiver
+    keeps what it has for a resume; if ``trouble`` finds any it is not waited for.
     """
     progress = Progress(total)
     pipeline = await runner.pipeline(stages, lambda _, line: progress.hear(line), nobody=HELPERS)
-    return await _attend(pipeline, progress, report, trouble, stall)
+    return await _attend(pipeline, progress, report, trouble, _Watch(progress, report, stall, crowded))
 
 
 async def stream_in_helper(
@@ -151,11 +161,12 @@ async def stream_in_helper(
     report: Callable[[Progress], None],
     trouble: Look | None = None,
     stall: float = math.inf,
+    crowded: Callable[[], bool] = _never,
 ) -> Streamed:
     """Run one stream to its end as ``stream`` does, but in a helper process. Raises ToolMissing besides."""
     progress = Progress(total)
     pipeline = await helpers.start(small, progress.hear)
-    return await _attend(pipeline, progress, report, trouble, stall)
+    return await _attend(pipeline, progress, report, trouble, _Watch(progress, report, stall, crowded))
 
 
 class UnderWay(Protocol):
@@ -183,11 +194,11 @@ async def _attend(
     progress: Progress,
     report: Callable[[Progress], None],
     trouble: Look | None,
-    stall: float,
+    watch: _Watch,
 ) -> Streamed:
     progress.stages, progress.inputs = pipeline.programs, pipeline.inputs
     ends = asyncio.ensure_future(pipeline.wait())
-    watching = asyncio.ensure_future(_watch(progress, report, stall))
+    watching = asyncio.ensure_future(watch.execute())
     try:
         await asyncio.wait({ends, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not ends.done():
@@ -205,20 +216,58 @@ async def _attend(
     return Streamed(moved, time.monotonic() - progress.started)
 
 
-async def _watch(progress: Progress, report: Callable[[Progress], None], stall: float) -> NoReturn:
-    """Report now and then. Raises Stalled."""
-    while True:
-        await asyncio.sleep(PROGRESS_EVERY)
-        progress.note()
-        report(progress)
-        still = time.monotonic() - progress.stirred
-        if still >= stall:
-            of = f" of {format_size(progress.total)}" if progress.total else ""
+@dataclass
+class _Watch:
+    """Watches one stream, and reports on it now and then.
+
+    ``_slow_since``: since when it is looked at whether it makes LEAST_RATE, and what it had moved then.
+    """
+
+    progress: Progress
+    report: Callable[[Progress], None]
+    stall: float
+    crowded: Callable[[], bool]
+    _slow_since: tuple[float, int] | None = None
+
+    async def execute(self) -> NoReturn:
+        """Watch until it is cancelled. Raises Stalled."""
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY)
+            self.progress.note()
+            self.report(self.progress)
+            now = time.monotonic()
+            self._refuse_silence(now - self.progress.stirred)
+            self._refuse_trickle(now)
+
+    def _refuse_silence(self, still: float) -> None:
+        if still >= self.stall:
             raise Stalled(
                 "the stream stood still and was stopped",
-                f"no byte moved for {format_duration(still)}, after {format_size(progress.done)}{of}",
+                f"no byte moved for {format_duration(still)}, after {self._moved}",
                 "the next try resumes it; a vault that is that slow at times needs a longer 'stall'",
             )
+
+    def _refuse_trickle(self, now: float) -> None:
+        """Only while others wait: nobody is harmed by a slow stream otherwise, and a slow one is better than none."""
+        done = self.progress.done
+        if not self.crowded():
+            self._slow_since = None
+            return
+        since, before = self._slow_since = self._slow_since or (now, done)
+        if now - since < self.stall:
+            return
+        if done - before < LEAST_RATE * (now - since):
+            raise Stalled(
+                "the stream hardly moved and was stopped, since others wait for its place",
+                f"{format_size(done - before)} in {format_duration(now - since)}, after {self._moved}",
+                "the next try resumes it; see what slows down its source: 'zvaultctl doctor' during the run",
+            )
+        self._slow_since = now, done
+
+    @property
+    def _moved(self) -> str:
+        of = f" of {format_size(self.progress.total)}" if self.progress.total else ""
+        return f"{format_size(self.progress.done)}{of}"
 
 
 async def _give_up(pipeline: UnderWay, ends: asyncio.Future[list[StageEnd]], trouble: Look | None) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from tests.unit.patience import PATIENCE
 from zvault.core.replication.ordering import Order
+from zvault.ops.replication import parallel
 from zvault.ops.replication.parallel import side_by_side
-from zvault.ops.stream.slots import Slots
+from zvault.ops.stream.slots import Slots, Taken
 
 
 @dataclass
@@ -21,6 +22,7 @@ class Work:
     at_once: int = 0
     most: int = 0
     go: dict[str, asyncio.Event] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)
     outcome: Callable[[str], bool] = lambda name: True
 
     async def __call__(self, name: str) -> bool:
@@ -50,9 +52,10 @@ def vault(slots: int) -> Callable[[str], Mapping[str, int]]:
 
 @asynccontextmanager
 async def running(
-    order: Order, slots: Slots, work: Work, limits: Callable[[str], Mapping[str, int]]
+    order: Order, slots: Slots, work: Work, limits: Callable[[str], Mapping[str, int]], owner: str = ""
 ) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(side_by_side(order, slots, limits, work))
+    owner = owner or f"backup {id(work)}"
+    task = asyncio.create_task(side_by_side(order, slots, owner, limits, work, work.told.append))
     await settle()
     try:
         yield task
@@ -110,6 +113,44 @@ async def test_two_runs_share_a_vault_by_turns() -> None:
         assert first.at_once + second.at_once == 2
 
 
+async def test_who_has_least_of_a_vault_gets_the_next_place_however_late_it_came() -> None:
+    """A backup of many datasets asks anew as soon as one of its streams ends; one that came later has none yet."""
+    slots, many, late = Slots(), Work(), Work()
+    async with running(plain("a", "b", "c", "d", "e"), slots, many, vault(3), "many"):
+        assert many.begun == ["a", "b", "c"]
+        assert slots.describe_wait("many") is None, "it waits for its own streams"
+        async with running(plain("x", "y"), slots, late, vault(3), "late"):
+            assert slots.describe_wait("late") == (
+                "one of the 3 streams that may go at once (vault); they are taken by: many 3"
+            )
+            assert slots.is_wanted_by_others("many")
+            assert not slots.is_wanted_by_others("late")
+            await many.end("a")
+            assert (many.begun, late.begun) == (["a", "b", "c"], ["x"])
+            await many.end("b")
+            assert (many.begun, late.begun) == (["a", "b", "c", "d"], ["x"]), (
+                "each has one: who waited longest"
+            )
+            assert slots.describe_wait("late") is None
+        await settle()
+        assert not slots.is_wanted_by_others("many")
+
+
+async def test_a_long_wait_for_a_place_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "WAIT_TOLD_AFTER", 0.01)
+    slots, first, second = Slots(), Work(), Work()
+    async with (
+        running(plain("a", "b"), slots, first, vault(1), "first"),
+        running(plain("x"), slots, second, vault(1), "second"),
+    ):
+        async with asyncio.timeout(PATIENCE):
+            while not second.told:
+                await asyncio.sleep(0.01)
+        told = "waiting for one of the 1 streams that may go at once (vault); they are taken by: first 1"
+        assert second.told == [told]
+        assert first.told == []
+
+
 async def test_a_full_vault_keeps_nobody_from_another() -> None:
     slots, cold, warm = Slots(), Work(), Work()
     async with (
@@ -148,13 +189,13 @@ async def test_cancelled_all_go_down_and_every_place_is_given_back() -> None:
             await task
     assert work.at_once == 0
     async with asyncio.timeout(PATIENCE):
-        await slots.take(lambda: {"vault": 2})
-        await slots.take(lambda: {"vault": 2})
+        await slots.take(lambda: {"vault": 2}, "b")
+        await slots.take(lambda: {"vault": 2}, "b")
 
 
 async def test_cancelled_before_its_first_step_it_gives_its_place_back_too() -> None:
     work, slots = Work(), Slots()
-    task = asyncio.create_task(side_by_side(plain("a"), slots, vault(1), work))
+    task = asyncio.create_task(side_by_side(plain("a"), slots, "b", vault(1), work, print))
     while not slots._taken["vault"]:
         await asyncio.sleep(0)
     task.cancel()
@@ -162,34 +203,34 @@ async def test_cancelled_before_its_first_step_it_gives_its_place_back_too() -> 
         await task
     assert work.begun in ([], ["a"])
     async with asyncio.timeout(PATIENCE):
-        await slots.take(lambda: {"vault": 1})
+        await slots.take(lambda: {"vault": 1}, "b")
 
 
 async def test_who_gives_up_waiting_takes_no_place() -> None:
     slots = Slots()
-    taken = await slots.take(lambda: {"vault": 1})
-    waiting = asyncio.create_task(slots.take(lambda: {"vault": 1}))
+    taken = await slots.take(lambda: {"vault": 1}, "b")
+    waiting = asyncio.create_task(slots.take(lambda: {"vault": 1}, "b"))
     await settle()
     slots.give(taken)
     waiting.cancel()  # it has been served, but does not know yet
     with pytest.raises(asyncio.CancelledError):
         await waiting
     async with asyncio.timeout(PATIENCE):
-        await slots.take(lambda: {"vault": 1})
+        await slots.take(lambda: {"vault": 1}, "b")
 
 
 async def test_limits_that_can_no_longer_be_told_are_the_trouble_of_who_waits() -> None:
     known = {"vault": 1}
     slots = Slots()
-    taken = await slots.take(lambda: known)
-    waiting = asyncio.create_task(slots.take(lambda: {"vault": known["vault"]}))
-    behind = asyncio.create_task(slots.take(lambda: {"vault": 1}))
+    taken = await slots.take(lambda: known, "b")
+    waiting = asyncio.create_task(slots.take(lambda: {"vault": known["vault"]}, "b"))
+    behind = asyncio.create_task(slots.take(lambda: {"vault": 1}, "b"))
     await settle()
     known.clear()
     slots.give(taken)
     with pytest.raises(KeyError):
         await waiting
-    assert await asyncio.wait_for(behind, PATIENCE) == ("vault",)
+    assert await asyncio.wait_for(behind, PATIENCE) == Taken("b", ("vault",))
 
 
 async def test_a_bug_in_one_ends_all_and_is_told_as_it_is() -> None:

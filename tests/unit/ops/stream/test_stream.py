@@ -293,6 +293,32 @@ async def test_as_long_as_any_stage_tells_of_new_bytes_it_does_not_stand_still(t
     await run(["true"], ["cat"], throttle=script(tmp_path, "throttle", waits), stall=0.9)
 
 
+@pytest.mark.usefixtures("words_take_time")
+@pytest.mark.parametrize(
+    ("crowded", "step", "stops"), [(True, 5, True), (True, 5000, False), (False, 5, False)]
+)
+async def test_a_trickle_is_put_down_where_others_wait_for_its_place(
+    tmp_path: Path, crowded: bool, step: int, stops: bool
+) -> None:
+    """Each word moves ``step`` bytes in a fifth of a second, so silence never lasts."""
+    turns = f"for i in $(seq 1 40); do {SAYS} $((i * {step})) >&2; sleep 0.1; done"
+    going = stream(
+        HostRunner(),
+        [script(tmp_path, "send", turns), ["cat"]],
+        total=None,
+        report=lambda _: None,
+        stall=2.0,
+        crowded=lambda: crowded,
+    )
+    if not stops:
+        await asyncio.wait_for(going, PATIENCE)
+        return
+    with pytest.raises(Stalled) as failure:
+        await asyncio.wait_for(going, PATIENCE)
+    assert "since others wait for its place" in failure.value.what
+    assert failure.value.retryable
+
+
 async def test_the_same_count_again_and_again_is_no_progress(tmp_path: Path) -> None:
     send = script(tmp_path, "send", f"while {SAYS} 5 >&2; do sleep 0.1; done")
     with pytest.raises(Stalled):
