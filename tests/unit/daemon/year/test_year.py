@@ -20,7 +20,7 @@ import pytest
 from tests.unit.daemon.year.simulated_time import SimulatedLoop
 from tests.unit.daemon.year.year_checks import Checks
 from tests.unit.daemon.year.year_oracle import BERLIN
-from tests.unit.daemon.year.year_world import CONFIG, DAY, HOUR, Use, World
+from tests.unit.daemon.year.year_world import CONFIG, DAY, HOUR, Alarm, Use, World, list_alarms
 
 DAYS = int(os.environ.get("ZVAULT_YEAR_DAYS", "14"))
 SEED = int(os.environ.get("ZVAULT_YEAR_SEED", "1"))
@@ -67,6 +67,8 @@ class Life:
     troubles: list[Trouble]
     uses: list[Use] = field(default_factory=list)
     away: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {"cold": [], "usb": []})
+    alarms: dict[frozenset[Alarm], list[float]] = field(default_factory=dict)
+    """When these were told, and no others."""
 
     @property
     def days(self) -> float:
@@ -78,6 +80,15 @@ class Life:
         return all(
             end < one.at or begin > one.at + one.lasts + HOUR for one in self.troubles if one.what != but
         )
+
+    def settled(self, at: float) -> bool:
+        """Whether nothing befalls the host, and all that did is over: a clock that was ahead was set back so far."""
+        behind = (
+            one.at + one.lasts <= at <= one.at + one.lasts + one.by
+            for one in self.troubles
+            if one.what == "forth"
+        )
+        return self.quiet(at, at) and not any(behind)
 
     def is_away(self, vault: str, at: float) -> bool:
         return any(begin <= at <= end for begin, end in self.away[vault])
@@ -113,6 +124,7 @@ async def live(world: World, days: int, seed: int) -> Life:
             await asyncio.sleep(2340.0)
             if not world.serving.done():
                 life.checks.look()
+                life.alarms.setdefault(await list_alarms(world), []).append(world.loop.now)
 
     async def measure() -> None:
         for day in range(1, days, 3):
@@ -163,7 +175,35 @@ def test_the_days_of_zvaultd(lived: Life) -> None:
     runs_went_well(lived)
     every_hour_had_its_run(lived)
     verifications_waited(lived)
+    no_alarm_came_without_a_cause(lived)
+    every_cause_had_its_alarm(lived)
     nothing_grew(lived)
+
+
+def no_alarm_came_without_a_cause(life: Life) -> None:
+    """No warning or critical finding, and no such line in the journal, on a host that nothing befell."""
+    quiet = {alarms: [at for at in times if life.settled(at)] for alarms, times in life.alarms.items()}
+    assert len(quiet.pop(frozenset())) > 10 * life.days
+    assert {alarms: times for alarms, times in quiet.items() if times} == {}
+    told = [(at, text) for at, text in life.world.journal.warnings if life.settled(at)]
+    assert told == []
+
+
+def every_cause_had_its_alarm(life: Life) -> None:
+    """A vault that is away for longer than max_lag is told, by its backup and no other."""
+    seen = 0
+    for name, times in life.away.items():
+        for begin, end in times:
+            known = [
+                alarms
+                for alarms, moments in life.alarms.items()
+                if any(begin + 4.5 * HOUR < at <= end for at in moments)
+            ]
+            seen += len(known)
+            for alarms in known:
+                subjects = {alarm.subject for alarm in alarms if alarm.kind == "backup"}
+                assert subjects == {one for one in CONFIG["backup"] if vault_of(one) == name}, alarms
+    assert seen or not any(end - begin > 6 * HOUR for times in life.away.values() for begin, end in times)
 
 
 def runs_went_well(life: Life) -> None:

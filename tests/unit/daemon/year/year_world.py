@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import logging
 from collections import Counter, deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ CONFIG: dict[str, Any] = {
             "prune_limit": "100%",
             "retries": 1,
             "verify": {"every": "2d"},
+            "max_lag": "3h",
         }
         for name, where in (("a", "cold"), ("b", "usb"))
     },
@@ -84,12 +86,15 @@ EVERY: dict[str, float] = {
 
 TICK = 300.0
 
+SIMULATED = "this host is simulated"
+"""Why no program can be run."""
+
 
 class NoTools(HostRunner):
     """A host on which no program can be run."""
 
     async def run(self, argv: Any, **_: Any) -> Any:
-        raise ToolMissing(f"{argv[0]} is not installed", "this host is simulated", "")
+        raise ToolMissing(f"{argv[0]} is not installed", SIMULATED, "")
 
 
 class Journal(logging.Handler):
@@ -101,10 +106,13 @@ class Journal(logging.Handler):
         self.lines: Counter[int] = Counter()
         self.newest: deque[tuple[datetime, logging.LogRecord]] = deque(maxlen=60)
         self.errors: list[str] = []
+        self.warnings: list[tuple[float, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines[int(self.clock.loop.now // DAY)] += 1
         self.newest.append((self.clock.now(), record))
+        if record.levelno >= logging.WARNING and SIMULATED not in record.getMessage():
+            self.warnings.append((self.clock.loop.now, record.getMessage()))
         if record.exc_info:
             self.errors.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
 
@@ -129,6 +137,37 @@ class Ended:
     trigger: str
     result: str
     error: str
+
+
+def in_toml(value: Any) -> str:
+    """A table of the configuration on one line."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {in_toml(one)}' for key, one in value.items())} }}"
+    return json.dumps(value)
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A finding that would have somebody look: a warning, or critical. ``why`` is of the last time."""
+
+    kind: str
+    subject: str
+    condition: str
+    why: str = field(compare=False)
+
+
+async def list_alarms(world: World) -> frozenset[Alarm]:
+    """What zvaultd finds to be wrong at this moment, of everything that it judges."""
+    document = await world.daemon.status.document()
+    judged = [("zvaultd", "", document["daemon"]["verdict"])]
+    judged += [("backup", one["name"], one["verdict"]) for one in document["backups"]]
+    judged += [("vault", one["name"], one["verdict"]) for one in document["vaults"]]
+    return frozenset(
+        Alarm(kind, subject, one["condition"], one["why"])
+        for kind, subject, verdict in judged
+        for one in verdict["findings"]
+        if one["level"] in {"warning", "critical"}
+    )
 
 
 class World:
@@ -209,6 +248,9 @@ class World:
 
     async def start(self) -> None:
         paths = Paths(self.folder, self.folder, self.folder)
+        (self.folder / "zvault.toml").write_text(
+            "".join(f"{key} = {in_toml(CONFIG[key])}\n" for key in CONFIG)
+        )
         self.daemon = Daemon(Config.model_validate(CONFIG), paths, self.clock)
         clients: Any = self.daemon.context.clients
         clients._sources[None] = SimulatedZfs(self.pools)
