@@ -104,7 +104,7 @@ INHIBITOR = Condition(
     "inhibitor",
     "keeps the host awake for long",
     "An inhibitor of a vault has been held for more than a day.",
-    "The host neither sleeps nor shuts down when asked.",
+    "The host does not sleep when asked.",
     "see with 'zvaultctl status' what is written to the vault",
     "ZvaultInhibitorStuck",
 )
