@@ -163,7 +163,9 @@ def whole() -> None:
 def test_while_it_is_written_the_host_stays_awake(tank):
     tank.backup_extra = 'limit = "2M"'  # it does not end before all of this was seen
     tank.start()
-    (delay,) = eventually("the lock that only puts it off", lambda: len(found := locks("delay")) == 1 and found)
+    (delay,) = eventually(
+        "the lock that only puts it off", lambda: len(found := locks("delay")) == 1 and found
+    )
     assert "shutdown:sleep" in delay
     began = time.time()
     begin(140)

@@ -60,16 +60,16 @@ class Daemon(Table):
     )
     inhibit_sleep: Mode = Field(
         default="block",
-        description="What logind does about a sleep while a vault is written to. \"block\" refuses it, to root as well. "
-        '"block-weak" refuses it to everybody but root. "delay" puts it off for some seconds, in which zvaultd stops its '
-        "streams, resumably: see [sleep and shutdown](../explanation/sleep.md).",
+        description='What logind does about a sleep while a vault is written to. "block" refuses it, to root as well; '
+        '"block-weak" refuses it to everybody but root; "delay" puts it off for some seconds, in which zvaultd stops '
+        "its streams, resumably: see [sleep and shutdown](../explanation/sleep.md).",
         examples=["delay"],
     )
     inhibit_shutdown: Mode = Field(
         default="delay",
-        description='The same for a shutdown or reboot. With "block" and "block-weak" the power button does nothing, and '
-        "with \"block\" neither can a UPS shut the host down, for as long as a run takes. Before systemd 257 \"block\" is as "
-        '"block-weak".',
+        description='The same for a shutdown or reboot. With "block" and "block-weak" the power button does nothing, '
+        'and with "block" a UPS cannot shut the host down, for as long as a run takes. Before systemd 257 "block" '
+        'does what "block-weak" does.',
         examples=["block-weak"],
     )
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import zvault
 from zvault.api.emit import Emit
 from zvault.api.events import Event
-from zvault.config.load import load
+from zvault.config.load import exposures, load
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, ConfigError, Refused, ZvaultError
@@ -71,7 +71,7 @@ DRAIN_PATIENCE = 600.0
 PATIENCE_STEP = 5.0
 
 START_EXTENSION = 60.0
-"""Seconds for which systemd is asked to wait, again and again: a loop that stands still for longer is worth a restart."""
+"""Seconds that systemd is asked to wait, again and again. A loop that stands still for longer is worth a restart."""
 
 DRAIN_EXTENSION = 15.0
 """The same while stopping. What is left of it after the daemon's end goes to children that hang in the kernel."""
@@ -169,7 +169,7 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
         self._background(self._feed_watchdog())
         again_and_again = self.looks.again_and_again
-        # A start that is killed begins anew, for ever: each step has a deadline of its own, so all of them together need none.
+        # A start that is killed begins anew, for ever. Each step has a deadline of its own: together they need none.
         async with _patience(math.inf, START_EXTENSION):
             interrupted = await self.reconcile()
             self._background(again_and_again("state", self.state_monitor.look, STATE_EVERY))
@@ -220,8 +220,8 @@ class Daemon:
             task = self._background(self._adopt_and_run_hooks(vault, hooked, needed=needs))
             if not vault.config.hosts:
                 adopting.add(task)
-        # The import of a slow pool takes minutes, and a cache may be written back for hours before its vault is down. No
-        # other vault waits for that, nor systemd: only who uses this vault does, and the hooks that what it lies on needs.
+        # The import of a slow pool takes minutes, and a cache may be written back for hours before its vault is down.
+        # Neither another vault waits for that nor systemd: only who uses this one, and hooks that may end its storage.
         if adopting:
             await asyncio.wait(adopting, timeout=PROMPT)
         await reconcile_tuning(self.context, log.info)
@@ -342,6 +342,8 @@ class Daemon:
             await self.scheduler.reschedule()
             await self.serving.reload()
             log.info("configuration reloaded; backups: %d", len(config.backup))
+            for told in exposures(self.paths, config):
+                log.warning("%s", told)
         sd_notify.ready(self.status.line())
 
     def _refuse_loss(self, config: Config) -> None:
@@ -388,7 +390,7 @@ class Daemon:
 
 @contextlib.asynccontextmanager
 async def _patience(longest: float, extension: float) -> AsyncIterator[None]:
-    """Have systemd wait as long as something is done, ``longest`` seconds at most, so that the unit's timeout can be short.
+    """Have systemd wait as long as something is done, but no longer than ``longest`` seconds: its own timeout is short.
 
     That one is then left for what hangs in the kernel after the daemon is gone: no restart waits for it long.
     """

@@ -28,8 +28,8 @@ DEADLINE = 5.0
 WHO = "zvault"
 
 MODE_BEFORE_257: dict[Mode, Mode] = {"block-weak": "block"}
-"""What a systemd before 257 calls a mode that it does not know. There ``block`` let root pass; 257 gave that a name of its
-own, and made ``block`` refuse root as well.
+"""What a systemd before 257 calls a mode that it does not know. There ``block`` let root pass; 257 gave that a name of
+its own, and made ``block`` refuse root as well.
 """
 
 UNKNOWN_MODE = "org.freedesktop.DBus.Error.InvalidArgs"

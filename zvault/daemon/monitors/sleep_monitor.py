@@ -1,7 +1,7 @@
 """The host goes to sleep and wakes, or shuts down: streams are put down and go on, and no vault is left half-written.
 
-logind announces a sleep or a shutdown, and waits for who holds a lock of mode ``delay`` (org.freedesktop.login1(5)): a few
-seconds, InhibitDelayMaxSec. While a vault is written to, a lock of ops/vaults/inhibitor.py keeps most sleeps away
+logind announces a sleep or a shutdown, and waits for who holds a lock of mode ``delay`` (org.freedesktop.login1(5)): a
+few seconds, InhibitDelayMaxSec. While a vault is written to, a lock of ops/vaults/inhibitor.py keeps most sleeps away
 altogether; this is for those that come all the same, for vaults that are up while nobody writes to them, and for
 shutdowns.
 """
@@ -35,8 +35,8 @@ USUAL_DELAY = 5.0
 """InhibitDelayMaxSec where it cannot be asked for: logind's own."""
 
 END_OVERDUE = 900.0
-"""Seconds awake after which a sleep or shutdown that was announced is over, also untold: zvaultd would have been stopped by
-then, for which systemd waits ten minutes. asyncio's clock stands still while the host sleeps.
+"""Seconds awake after which a sleep or shutdown that was announced is over, also untold: zvaultd would have been
+stopped by then, for which systemd waits ten minutes. asyncio's clock stands still while the host sleeps.
 """
 
 LONG = 86400.0
@@ -106,7 +106,7 @@ class SleepMonitor:
     async def _wait_for_end(self, event: Event, heard: asyncio.Queue[Announcement | None]) -> bool:
         """Wait until a sleep is over, or a shutdown was called off; whether logind is still heard.
 
-        It also ends after END_OVERDUE: a logind that was restarted meanwhile tells nothing of it, and no run could start.
+        It also ends after END_OVERDUE: a logind that was restarted meanwhile tells nothing, and no run could start.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_OVERDUE):
@@ -114,7 +114,7 @@ class SleepMonitor:
                     if told.event == event and not told.coming:
                         return True
                 if event == "shutdown":
-                    # The bus may have been stopped by the shutdown: zvaultd is stopped next, and begins nothing until then.
+                    # The shutdown may have stopped the bus: zvaultd is stopped next, and begins nothing until then.
                     await asyncio.sleep(AGAIN)
                 return False
         log.warning("nobody told that the %s is over, and the host has been up for minutes: going on", event)
@@ -167,7 +167,7 @@ class SleepMonitor:
         )
 
     async def _take_up(self, rising: dict[str, asyncio.Task[None]]) -> None:
-        """Start what was stopped, each run as soon as its vault is up; a vault that takes long keeps no other waiting."""
+        """Start what was stopped, each run once its vault is up: a vault that takes long keeps no other waiting."""
         stopped, self._stopped = self._stopped, set()
         if rising:
             await asyncio.wait(rising.values(), timeout=PROMPT)

@@ -1,9 +1,9 @@
 """Keeping the host awake: one set of inhibitor locks a vault, for as long as anybody writes to its devices.
 
 A host that suspends in the middle of network block I/O hangs: the freezer waits 20 s for the pending request, and an
-export that has begun was seen to hang for 661 s. So a sleep is refused exactly while a device is written, brought up or
-taken down; never ``idle``, which would keep a screen lit. A shutdown is delayed only (daemon/monitors/sleep_monitor.py),
-unless the configuration says otherwise: nothing is lost by it, and the one that a UPS asks for cannot wait for hours.
+export that has begun was seen to hang for 661 s. So a sleep is refused exactly while a device is written, brought up
+or taken down; never ``idle``, which would keep a screen lit. A shutdown is only delayed (daemon/monitors/), unless the
+configuration says otherwise: nothing is lost by it, and the one that a UPS asks for cannot wait for hours.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Say = Callable[[str], None]
 class VaultInhibitor:
     """The locks of one vault, counted: the first user takes them, the last releases them.
 
-    ``modes`` gives the mode of logind's lock for each event, as it is configured when the locks are taken. ``refused`` are
-    the events that a lock is held for; ``since`` is when they were taken, in seconds since the epoch, None while none is
-    held; ``problem`` says why one could not be had: then work goes on without it.
+    ``modes`` gives the mode of logind's lock for each event, as it is configured when the locks are taken. ``refused``
+    are the events that a lock is held for; ``since`` is when they were taken, in seconds since the epoch, None while
+    none is held; ``problem`` says why one could not be had: then work goes on without it.
     """
 
     def __init__(
