@@ -35,7 +35,7 @@ daemon.
 |---|---|
 | `--etc` | Where `zvault.toml` is, `conf.d` and `profiles` beside it; `/etc/zvault` if left out. |
 | `--run` | Its socket and its leases; `/run/zvault` if left out. |
-| `--state` | Its history; `/var/lib/zvault` if left out. It may be lost: what counts is in the pools. |
+| `--state` | Its history, what it has still to do, and how far it knows block stores to have come; `/var/lib/zvault` if left out. Delete nothing there without a look at `reference/files.md` in the documentation. |
 | `--version` | Print the version and exit. |
 
 # EXIT STATUS
