@@ -277,7 +277,9 @@ def test_what_may_be_deleted_of_the_state_costs_no_backup_anything(tank):
     assert kinds == {"incremental"}
     ok("vault", "up", "cold")
     newest = snapshots("tank/home")[-1]
-    assert world.snapshot_hashes(f"cold/lab/tank/home@{newest}") == world.snapshot_hashes(f"tank/home@{newest}")
+    assert world.snapshot_hashes(f"cold/lab/tank/home@{newest}") == world.snapshot_hashes(
+        f"tank/home@{newest}"
+    )
     ok("vault", "down", "cold")
 
 

@@ -32,8 +32,8 @@ STATE_UNWRITABLE = Condition(
     "state",
     "cannot write its state",
     "Nothing can be written in the state directory.",
-    "The history is in memory only, and what is seen of the vaults or owed after a crash is not kept: after a restart less"
-    " is known.",
+    "The history is in memory only, and what is seen of the vaults or owed after a crash is not kept: after a"
+    " restart less is known.",
     "make room in the state directory, or mount it read-write",
     "ZvaultStateNotWritable",
 )
