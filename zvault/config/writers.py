@@ -47,10 +47,12 @@ def find_writers(files: Iterable[Path]) -> list[ForeignWriter]:
 
 
 def find_writers_within(folder: Path) -> Iterator[ForeignWriter]:
-    """Who else may write anything in a folder; links are not followed, and what is gone meanwhile is no problem."""
+    """Who else may write anything in a folder, or what a link in it leads to; what is gone meanwhile is no problem."""
     for at, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            if (found := _writer(Path(at, name), follow=False)) is not None:
+        for place in (Path(at, name) for name in (*folders, *files)):
+            if place.is_symlink():
+                yield from find_writers([place])
+            elif (found := _writer(place)) is not None:
                 yield found
 
 
@@ -61,14 +63,16 @@ def _way_to(file: Path) -> Iterator[Path]:
         yield real
 
 
-def _writer(place: Path, *, follow: bool = True) -> ForeignWriter | None:
+def _writer(place: Path) -> ForeignWriter | None:
     try:
-        seen = place.stat(follow_symlinks=follow)
+        seen = place.lstat()
     except OSError:
         return None
+    if stat.S_ISLNK(seen.st_mode):
+        return None  # to change it takes its folder, and what it leads to is on the way, too
     if seen.st_uid not in {0, os.geteuid()}:
         return ForeignWriter(place, f"belongs to {_user(seen.st_uid)}", f"chown root {place}")
-    if stat.S_ISLNK(seen.st_mode) or not seen.st_mode & _OTHERS:
+    if not seen.st_mode & _OTHERS:
         return None
     if stat.S_ISDIR(seen.st_mode) and seen.st_mode & stat.S_ISVTX:
         return None  # as /tmp: others may add to it, and neither rename nor remove what is not theirs

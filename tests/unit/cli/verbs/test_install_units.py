@@ -57,6 +57,7 @@ def venv(opt: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             one.chmod(0o755)
     monkeypatch.setattr(sys, "prefix", str(opt))
     monkeypatch.setattr(sys, "executable", str(opt / "bin" / "python"))
+    monkeypatch.setattr(sys, "path", ["", str(opt / "lib"), str(opt / "lib" / "none.zip")])
     monkeypatch.setattr(zvault, "__file__", str(code / "__init__.py"))
     return opt
 
@@ -89,22 +90,40 @@ def test_what_others_may_write_of_it_is_refused_with_the_way_out(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-@pytest.mark.parametrize("place", [".", "bin", "bin/python", "lib/zvault/__init__.py"])
+@pytest.mark.parametrize("place", [".", "bin", "lib/zvault/__init__.py"])
 def test_what_belongs_to_another_is_refused(venv: Path, tmp_path: Path, place: str) -> None:
-    os.chown(venv / place, 65534, 0, follow_symlinks=False)
+    os.chown(venv / place, 65534, 0)
     with pytest.raises(Refused) as refused:
         install_units(tmp_path / "etc")
     assert "belongs to nobody" in refused.value.why
 
 
-def test_code_that_lies_elsewhere_counts(venv: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    checkout = tmp_path / "checkout" / "zvault"
-    checkout.mkdir(parents=True)
-    checkout.parent.chmod(0o777)
-    monkeypatch.setattr(zvault, "__file__", str(checkout / "__init__.py"))
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_where_a_link_leads_counts_and_not_who_owns_it(venv: Path, tmp_path: Path) -> None:
+    link = venv / "lib" / "other"
+    link.symlink_to(tmp_path)
+    os.chown(link, 65534, 0, follow_symlinks=False)
+    found = find_foreign_code()
+    assert found is None or venv not in (found.place, *found.place.parents), str(found)
+    tmp_path.chmod(0o777)
     found = find_foreign_code()
     assert found is not None
-    assert found.place == checkout.parent
+    assert found.place == tmp_path
+
+
+def test_code_that_lies_elsewhere_counts(venv: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    (checkout / "zvault").mkdir(parents=True)
+    checkout.chmod(0o777)
+    for where in ("__file__", "path"):
+        with monkeypatch.context() as then:
+            if where == "path":
+                then.setattr(sys, "path", [*sys.path, str(checkout)])
+            else:
+                then.setattr(zvault, "__file__", str(checkout / "zvault" / "__init__.py"))
+            found = find_foreign_code()
+        assert found is not None
+        assert found.place == checkout
 
 
 def test_units_are_removed_whoever_may_write_the_code(venv: Path, tmp_path: Path) -> None:
