@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import world
+from harmless_reboot import harmless_reboot
 from world import shell as sh
 
 from zvault.core.errors import ToolMissing
@@ -94,13 +95,8 @@ async def test_a_lock_refuses_suspend():
 
 @pytest.fixture
 def harmless() -> Iterator[None]:
-    """A reboot reaches its target, and nothing happens there."""
-    unit = Path("/run/systemd/system/reboot.target")
-    unit.write_text("[Unit]\nDescription=no reboot\nDefaultDependencies=no\n")
-    sh("systemctl daemon-reload")
-    yield
-    unit.unlink()
-    sh("systemctl stop reboot.target; systemctl daemon-reload")
+    with harmless_reboot():
+        yield
 
 
 async def reboot() -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import world
+from harmless_reboot import harmless_reboot
 from world import World, answer, ask, ctl, eventually, journal, make_tank, metrics, ok, sh, snapshots, status
 
 LAB = {"mem": "4G", "timeout": 2500}
@@ -224,6 +225,37 @@ def test_a_stream_is_put_down_and_goes_on_after_it(tank):
     kinds = [one["kind"] for one in world.events(last["id"]) if one["event"] == "transfer-started"]
     assert "resume" in kinds
     assert last["bytes"] < 94 << 20
+    whole()
+
+
+def test_a_shutdown_stops_the_run_and_exports_its_vault_and_what_is_called_off_goes_on(tank):
+    patient_logind()
+    tank.start()
+    run = begin(96)
+    with harmless_reboot():
+        # By root, with Debian's own rules of polkit: nothing refuses it.
+        sh("systemctl", "reboot")
+        eventually("the end of it", lambda: "the host does not go down after all" in told(), seconds=200)
+    said = told()
+    steps = [
+        "the host is going down; 1 runs to stop",
+        "cold: exported pool cold",
+        "ready for the shutdown after",
+    ]
+    places = [said.index(step) for step in [*steps, "the host does not go down after all"]]
+    assert places == sorted(places), "logind went on before all was put down"
+    (first,) = [one for one in ctl("history", "-j").json()["runs"] if one["id"] == run]
+    assert (first["result"], first["error"]["why"]) == ("interrupted", "the host is going down")
+    last = eventually(
+        "the run that goes on to end",
+        lambda: next(
+            (one for one in ctl("history", "-j").json()["runs"] if one["id"] != run and one["ended"]), None
+        ),
+        seconds=240,
+    )
+    assert (last["result"], last["trigger"]) == ("ok", "catch-up")
+    kinds = [one["kind"] for one in world.events(last["id"]) if one["event"] == "transfer-started"]
+    assert "resume" in kinds
     whole()
 
 

@@ -89,12 +89,14 @@ def closed(*places: Path) -> Path | None:
 def find_foreign_code() -> ForeignWriter | None:
     """The first place of this zvault that others than root may write: its venv, its code, or a folder on the way there.
 
-    What lies below /usr is the system's, and root runs it anyway: of the Python there only the way to it counts. Code may
-    lie elsewhere than the venv: an editable installation leaves it in a checkout, to which a file in the venv leads.
+    What lies below /usr is the system's, and root runs it anyway: of the Python there only the way to it counts. Code
+    may lie elsewhere than the venv: an editable installation leaves it in a checkout.
     """
     from zvault.config.writers import find_writers, find_writers_within
 
-    trees = dict.fromkeys([Path(sys.prefix), Path(zvault.__file__).parent, *map(Path, filter(None, sys.path))])
+    trees = dict.fromkeys(
+        [Path(sys.prefix), Path(zvault.__file__).parent, *map(Path, filter(None, sys.path))]
+    )
     on_the_way = find_writers([*trees, Path(sys.executable)])
     own = (tree for tree in trees if Path("/usr") not in (tree, *tree.parents))
     within = (found for tree in own for found in find_writers_within(tree))
