@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.config.device_specs.nbd import NbdkitServer
 from zvault.config.device_specs.secrets import names_secret
 from zvault.config.problems import Finding
 from zvault.config.schema import Config
@@ -19,6 +20,9 @@ from zvault.core.notify.secrets import holds_secret
 
 INTERPRETERS = re.compile(r"(ba|da|z|k)?sh|python3?(\.\d+)?|perl")
 """Programs whose first argument, if it is a file, is the program that counts."""
+
+SCRIPTED = frozenset({"lua", "perl", "python", "ruby", "sh", "tcl"})
+"""nbdkit's plugins whose first parameter is a program in that language."""
 
 
 def find_exposed_secrets(config: Config, homes: Mapping[KeyPath, Path]) -> Iterator[Finding]:
@@ -69,10 +73,19 @@ def _programs(config: Config) -> Iterator[tuple[KeyPath, Path]]:
         if vault.encryption is not None and vault.encryption.command is not None:
             yield ("vault", name, "encryption", "command"), Path(vault.encryption.command)
         for index, device in enumerate(vault.device):
-            if isinstance(device.nbd, BlockstoreServer) and (
-                command := device.nbd.setting("encryption-command")
-            ):
-                yield ("vault", name, "device", index, "nbd"), Path(command)
+            yield from (
+                (("vault", name, "device", index, "nbd"), Path(one)) for one in _served_by(device.nbd)
+            )
+
+
+def _served_by(server: object) -> Iterator[str]:
+    """What a device's server loads or runs: a program that gives a key, a plugin's script."""
+    if isinstance(server, BlockstoreServer):
+        if command := server.setting("encryption-command"):
+            yield command
+    elif isinstance(server, NbdkitServer) and server.plugin in SCRIPTED:
+        scripts = (one.removeprefix("script=") for one in server.params[:1])
+        yield from (script for script in scripts if script.startswith("/"))
 
 
 def _run_words(run: list[str]) -> Iterator[str]:

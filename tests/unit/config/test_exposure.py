@@ -120,3 +120,15 @@ def test_so_is_a_program_that_gives_a_key(paths: Paths) -> None:
     (told,) = exposures(paths, load(paths))
     assert told.startswith("vault.cold.encryption.command: root runs ")
     assert "belongs to nobody" in told
+
+
+@pytest.mark.parametrize("nbd", ["nbdkit:python PROGRAM", "nbdkit:sh script=PROGRAM"])
+def test_so_is_what_nbdkit_loads(paths: Paths, nbd: str) -> None:
+    program = paths.etc / "serve"
+    write(program, "", 0o775)
+    device = f'[[vault.cold.device]]\nnbd = "{nbd.replace("PROGRAM", str(program))}"\n'
+    write(paths.config_file, BACKUP + device, 0o644)
+    (told,) = exposures(paths, load(paths))
+    assert told.startswith("vault.cold.device[0].nbd: root runs ")
+    program.chmod(0o755)
+    assert exposures(paths, load(paths)) == []
