@@ -239,7 +239,7 @@ def test_a_shutdown_stops_the_run_and_exports_its_vault_and_what_is_called_off_g
     said = told()
     steps = [
         "the host is going down; 1 runs to stop",
-        "cold: exported pool cold",
+        ": exported pool cold",
         "ready for the shutdown after",
     ]
     places = [said.index(step) for step in [*steps, "the host does not go down after all"]]
