@@ -102,15 +102,16 @@ format: ## rewrite the sources in the one style
 
 PACKAGES = $(DESTDIR)$(PREFIX)/lib/python3/dist-packages
 DOC = $(DESTDIR)$(PREFIX)/share/doc/zvault
+# What root runs is nobody else's: neither a checkout's owner and modes come along, nor those of files that were there before.
 install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
-	@mkdir -p $(PACKAGES) $(DESTDIR)$(PREFIX)/bin
-	@find -L zvault \( -name '*.py' -o -name py.typed -o -path 'zvault/data/*' \) -type f -print0 \
-	    | xargs -0 cp -pL --parents -t $(PACKAGES)
+	@install -d $(PACKAGES) $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share
+	@rm -rf $(PACKAGES)/zvault
+	@umask 022; find -L zvault \( -name '*.py' -o -name py.typed -o -path 'zvault/data/*' \) -type f -print0 \
+	    | xargs -0 cp -L --preserve=timestamps --parents -t $(PACKAGES)
 	@find $(PACKAGES)/zvault -type d -exec chmod 755 {} + -o -exec chmod 644 {} +
-	@install -d $(DESTDIR)$(PREFIX)/share
 	@ln -sfnr $(PACKAGES)/zvault/data $(DESTDIR)$(PREFIX)/share/zvault
 	@launcher() { \
-	    printf '#!/usr/bin/python3\nimport sys\n\nfrom zvault.%s import main\n\nsys.exit(main())\n' "$$2" >"$$1"; \
+	    rm -f "$$1"; printf '#!/usr/bin/python3\nimport sys\n\nfrom zvault.%s import main\n\nsys.exit(main())\n' "$$2" >"$$1"; \
 	    chmod 755 "$$1"; }; \
 	launcher $(DESTDIR)$(PREFIX)/bin/zvaultctl cli.app; \
 	launcher $(DESTDIR)$(PREFIX)/bin/zvaultd daemon.main

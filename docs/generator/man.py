@@ -35,8 +35,13 @@ daemon.
 |---|---|
 | `--etc` | Where `zvault.toml` is, `conf.d` and `profiles` beside it; `/etc/zvault` if left out. |
 | `--run` | Its socket and its leases; `/run/zvault` if left out. |
-| `--state` | Its history; `/var/lib/zvault` if left out. It may be lost: what counts is in the pools. |
+| `--state` | Its history, and what it owes; `/var/lib/zvault` if left out. See FILES. |
 | `--version` | Print the version and exit. |
+
+# FILES
+
+Not all of what is in `/var/lib/zvault` may be deleted: hooks that are owed after a crash are there, and how far block
+stores have come. `/usr/share/doc/zvault/reference/files.md` says which file is which.
 
 # EXIT STATUS
 

@@ -96,7 +96,7 @@ def hang(storage: Storage, host: str) -> None:
 
 def sleep(storage: Storage, host: str) -> None:
     """As when somebody closes the lid all the same; the clock wakes it."""
-    on(host, "systemd-run -q systemctl suspend -i")
+    on(host, "systemd-run -q systemctl suspend")
 
 
 def cut_from_store(storage: Storage, host: str) -> None:

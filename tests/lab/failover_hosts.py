@@ -70,9 +70,7 @@ def prepare() -> None:
 
 
 LET_SLEEP = f"""
-mkdir -p /etc/polkit-1/rules.d /etc/systemd/sleep.conf.d /run/systemd/logind.conf.d /usr/lib/systemd/system-sleep
-echo 'polkit.addRule(function(action, subject) {{ if (/^org.freedesktop.login1.*-ignore-inhibit$/.test(action.id))
-return polkit.Result.YES; }});' >/etc/polkit-1/rules.d/10-lab.rules
+mkdir -p /etc/systemd/sleep.conf.d /run/systemd/logind.conf.d /usr/lib/systemd/system-sleep
 printf '[Sleep]\nSuspendState=mem\n' >/etc/systemd/sleep.conf.d/lab.conf
 printf '[Login]\nInhibitDelayMaxSec=60\n' >/run/systemd/logind.conf.d/lab.conf
 printf '#!/bin/sh\n[ $1 != pre ] || exec rtcwake -m no -s {ASLEEP}\n' >/usr/lib/systemd/system-sleep/lab
@@ -93,7 +91,8 @@ systemctl daemon-reload
 
 def begin(device: str, profile: str, keep: int = 9) -> None:
     """Start both daemons with one vault on that device, and a backup that is due every hour."""
-    text = f"""
+    text = f"""inhibit_sleep = "block-weak"
+
 [vault.{POOL}]
 pool = "{POOL}"
 profile = "{profile}"

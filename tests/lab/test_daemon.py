@@ -258,6 +258,31 @@ def test_sigterm_drains_and_the_next_start_resumes(tank):
     assert "resume to" in world.journal()
 
 
+def test_what_may_be_deleted_of_the_state_costs_no_backup_anything(tank):
+    tank.start()
+    ok("run", "tank")
+    sh("systemctl", "stop", "zvaultd")
+    page = Path("/src/docs/reference/files.md").read_text()
+    deletable = re.findall(r"^\| `([\w.-]+)`[^|]*\| may be deleted \|", page, re.MULTILINE)
+    there = {path.name for path in Path("/var/lib/zvault").iterdir()}
+    assert {"history.sqlite", "pools", "places"} <= there & set(deletable)
+    for name in deletable:
+        sh("rm", "-rf", f"/var/lib/zvault/{name}")
+    world.fill(Path("/tank/home"), 3, count=2)
+    tank.start()
+    ok("run", "tank")
+    (run,) = ok("history", "-j").json()["runs"]
+    assert run["result"] == "ok"
+    kinds = {one["kind"] for one in world.events(run["id"]) if one["event"] == "transfer-started"}
+    assert kinds == {"incremental"}
+    ok("vault", "up", "cold")
+    newest = snapshots("tank/home")[-1]
+    assert world.snapshot_hashes(f"cold/lab/tank/home@{newest}") == world.snapshot_hashes(
+        f"tank/home@{newest}"
+    )
+    ok("vault", "down", "cold")
+
+
 def test_group_may_read_root_may_act_others_nothing(tank):
     Path("/etc/sysusers.d").mkdir(exist_ok=True)
     Path("/etc/sysusers.d/lab.conf").write_text("u reader -\nm reader zvault\nu stranger -\n")

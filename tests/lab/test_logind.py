@@ -5,15 +5,17 @@ import contextlib
 import gc
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import world
+from harmless_reboot import harmless_reboot
 from world import shell as sh
 
 from zvault.core.errors import ToolMissing
-from zvault.system.logind import inhibit, longest_delay
+from zvault.core.policy.sleep import Mode
+from zvault.system.logind import MODE_BEFORE_257, Announcement, hear_announcements, inhibit, longest_delay
 
 PATIENT = 60.0
 """Seconds for one conversation with logind where nothing is proven by how long it takes."""
@@ -75,7 +77,7 @@ async def test_a_lock_is_there_while_it_is_held_and_not_after():
         assert lock.held
         assert lock.problem is None
         (line,) = listed()
-        for word in ("zvault", "shutdown:sleep", "backup of tank „Köln“", "block"):
+        for word in ("zvault", " sleep ", "backup of tank „Köln“", "block"):
             assert word in line
         assert "root" in line
     assert not lock.held
@@ -89,6 +91,61 @@ async def test_a_lock_refuses_suspend():
         )
         assert done.returncode != 0
         assert "lab" in done.stderr or "inhibit" in done.stderr.lower()
+
+
+@pytest.fixture
+def harmless() -> Iterator[None]:
+    with harmless_reboot():
+        yield
+
+
+async def reboot() -> int:
+    """As root on a terminal, an update and a UPS have it: the exit status."""
+    done = await asyncio.create_subprocess_exec("systemctl", "reboot")
+    return await done.wait()
+
+
+async def hear(heard: asyncio.Queue[Announcement | None]) -> Announcement | None:
+    async with asyncio.timeout(PATIENT):
+        return await heard.get()
+
+
+@pytest.mark.parametrize("mode", ["block", "block-weak"])
+async def test_a_shutdown_is_refused_to_root_by_block_alone(harmless: None, mode: Mode):
+    async with (
+        hear_announcements() as heard,
+        inhibit(why="lab", what="shutdown", mode=mode, deadline=PATIENT) as lock,
+    ):
+        assert lock.held
+        assert (await reboot() == 0) == (mode == "block-weak")
+        if mode == "block-weak":
+            assert await hear(heard) == Announcement("shutdown", coming=True)
+            assert await hear(heard) == Announcement("shutdown", coming=False)
+        assert heard.empty()
+
+
+async def test_a_shutdown_that_is_delayed_waits_for_the_lock_and_comes(harmless: None):
+    async with hear_announcements() as heard:
+        async with inhibit(why="lab", what="sleep:shutdown", mode="delay", deadline=PATIENT) as lock:
+            assert lock.held
+            assert await reboot() == 0
+            assert await hear(heard) == Announcement("shutdown", coming=True)
+            assert sh("systemctl is-active reboot.target", check=False) == "inactive"
+        assert await hear(heard) == Announcement("shutdown", coming=False)
+        assert sh("systemctl is-active reboot.target", check=False) == "active"
+
+
+async def test_a_logind_that_does_not_know_a_mode_is_asked_for_what_it_called_that(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(MODE_BEFORE_257, "block-weaker", "block")
+    async with inhibit(why="lab", mode="block-weaker", deadline=PATIENT) as lock:  # type: ignore[arg-type]
+        assert lock.held
+        (line,) = listed()
+        assert line.split()[-1] == "block"
+    async with inhibit(why="lab", mode="blocker", deadline=PATIENT) as lock:  # type: ignore[arg-type]
+        assert lock.problem is not None
+        assert "blocker" in lock.problem.why
 
 
 async def test_a_lock_ends_with_an_exception_and_with_a_cancelled_task():
@@ -111,7 +168,7 @@ async def test_a_lock_ends_with_an_exception_and_with_a_cancelled_task():
 
 
 async def test_several_locks_and_the_list_of_them():
-    one = inhibit(why="one", deadline=PATIENT)
+    one = inhibit(why="one", what="sleep:shutdown", deadline=PATIENT)
     two = inhibit(why="two", what="sleep", mode="delay", deadline=PATIENT)
     async with one, two:
         lines = sh("systemd-inhibit --list --no-legend --no-pager").splitlines()

@@ -1,4 +1,4 @@
-"""The host is shut down in the middle of something: refused where it would break it, and clean where it comes."""
+"""The host is shut down in the middle of something: it is never refused, and comes clean."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_tools_and_services_that_are_missing(tank):
         sh("systemctl", "start", "systemd-logind")
     told = done.out + done.err
     assert "without an inhibitor" in told
-    assert "sleep and shutdown wait" not in told
+    assert "sleep waits" not in told
     assert "without an inhibitor" in world.journal("BACKUP=tank")
     world.nothing_left()
     converges()

@@ -85,7 +85,7 @@ class VaultUp(EventHead, VaultUpFields):
 
 
 class InhibitorFields(TypedDict):
-    """Whether sleep and shutdown wait for the run."""
+    """Whether the host is kept from sleeping for the run, or why not."""
 
     held: bool
     message: str

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from zvault.config import cross_checks, overlap_checks, sharing_checks
+from zvault.config import cross_checks, exposure, overlap_checks, sharing_checks
 from zvault.config.fields import Table, nearest, quote
 from zvault.config.paths import Paths
 from zvault.config.problems import Finding, Problem, findings
@@ -53,12 +53,21 @@ def load(paths: Paths, file: Path | None = None) -> Config:
     return config
 
 
-def doubts(paths: Paths, config: Config) -> list[str]:
+def doubts(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
     """What is wrong with a configuration that was loaded unless the host is set up for it: ``KEY: what``."""
     found = [finding for finding, certain in _late_timeouts(paths, config) if not certain]
     found += cross_checks.plain_endpoints(config.vault)
     found += cross_checks.plain_notifications(config.notify)
     found += cross_checks.short_locks(config.vault)
+    return [f"{show(finding.path)}: {finding.message}" for finding in found] + exposures(paths, config, file)
+
+
+def exposures(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
+    """What other users of this host can read of a configuration that was loaded, or change: ``KEY: what``."""
+    merged = _Merged()
+    _read_all(file or paths.config_file, merged)
+    homes = {path: document.file for path, document in merged.home.items()}
+    found = [*exposure.find_exposed_secrets(config, homes), *exposure.find_writable_programs(config)]
     return [f"{show(finding.path)}: {finding.message}" for finding in found]
 
 
@@ -202,8 +211,12 @@ def _profile_problems(paths: Paths, merged: _Merged) -> list[Problem]:
             continue
         if _profile_file(paths, name) is None:
             missing.append(Finding(("vault", vault, "profile"), _no_profile(paths, name)))
-        elif isinstance(found := _read_profile(paths, name), list):
-            problems |= {str(problem): problem for problem in found}
+        else:
+            found = _read_profile(paths, name)
+            own = [file for folder in paths.profile_dirs[:1] if (file := folder / f"{name}.toml").exists()]
+            told = found if isinstance(found, list) else []
+            told = told + written_by_others(own, "sets parameters of the kernel")
+            problems |= {str(problem): problem for problem in told}
     merged.report(missing)
     return list(problems.values())
 

@@ -14,6 +14,7 @@ from zvault.config.tables.page import Page
 from zvault.config.tables.snapshot import SnapshotConfig
 from zvault.config.tables.transfer import Send
 from zvault.config.tables.vault import Vault
+from zvault.core.policy.sleep import Event, Mode
 
 __all__ = [
     "Backup",
@@ -57,6 +58,25 @@ class Daemon(Table):
         "Set it where the host's name may change: the vault's datasets are found by it.",
         examples=["filer1"],
     )
+    inhibit_sleep: Mode = Field(
+        default="block",
+        description='What logind does about a sleep while a vault is written to. "block" refuses it, to root as well; '
+        '"block-weak" refuses it to everybody but root; "delay" puts it off for some seconds, in which zvaultd stops '
+        "its streams, resumably: see [sleep and shutdown](../explanation/sleep.md).",
+        examples=["delay"],
+    )
+    inhibit_shutdown: Mode = Field(
+        default="delay",
+        description='The same for a shutdown or reboot. With "block" and "block-weak" the power button does nothing, '
+        'and with "block" a UPS cannot shut the host down, for as long as a run takes. Before systemd 257 "block" '
+        'does what "block-weak" does.',
+        examples=["block-weak"],
+    )
+
+    @property
+    def inhibitor_modes(self) -> dict[Event, Mode]:
+        """The mode of logind's lock for each event, while a vault is written to."""
+        return {"sleep": self.inhibit_sleep, "shutdown": self.inhibit_shutdown}
 
 
 class Host(Table):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, cast
@@ -11,7 +12,7 @@ from typing import Any, cast
 import zvault
 from zvault.api.emit import Emit
 from zvault.api.events import Event
-from zvault.config.load import load
+from zvault.config.load import exposures, load
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, ConfigError, Refused, ZvaultError
@@ -64,10 +65,16 @@ READINGS_EVERY = 30.0
 NOTIFY_PAUSE = 1.0
 """Seconds between looks at what is to be told, at least: what comes at the same time is told together."""
 
-PATIENCE = 600.0
-"""Seconds a start or a drain may take: the import and the export of a slow pool take minutes."""
+DRAIN_PATIENCE = 600.0
+"""Seconds a drain may take: the export of a slow pool takes minutes. A shutdown of the host waits no longer."""
 
 PATIENCE_STEP = 5.0
+
+START_EXTENSION = 60.0
+"""Seconds that systemd is asked to wait, again and again. A loop that stands still for longer is worth a restart."""
+
+DRAIN_EXTENSION = 15.0
+"""The same while stopping. What is left of it after the daemon's end goes to children that hang in the kernel."""
 
 CUT_OFF = ZvaultError(
     "the last run did not end",
@@ -162,7 +169,8 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
         self._background(self._feed_watchdog())
         again_and_again = self.looks.again_and_again
-        async with _patience():
+        # A start that is killed begins anew, for ever. Each step has a deadline of its own: together they need none.
+        async with _patience(math.inf, START_EXTENSION):
             interrupted = await self.reconcile()
             self._background(again_and_again("state", self.state_monitor.look, STATE_EVERY))
             self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
@@ -181,7 +189,7 @@ class Daemon:
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.env.config.backup))
         sd_notify.ready(self.status.line())
         await self._stop.wait()
-        async with _patience():
+        async with _patience(DRAIN_PATIENCE, DRAIN_EXTENSION):
             await self._drain()
 
     async def reconcile(self) -> set[str]:
@@ -202,17 +210,20 @@ class Daemon:
         # What a hook after a run takes away, the vault may stand on: then it goes down first.
         ended = hooks.cut_off(self.context.records.hooks)
         needed = {self.context.env.backup(name).vault for name in interrupted - ended}
-        later: set[str] = set()
+        adopting, later = set[asyncio.Task[None]](), set[str]()
         for vault in self.vaults.all():
-            if vault.config.hosts:
-                # It may be another host's by now: the run asks for its turn first, with nothing left here. Giving up
-                # what was left takes as long as the store does, and nobody need wait for that but these hooks.
-                hooked = {name for name in ended if self._vault_of(name) == vault.name}
-                later |= hooked
-                self.runs.held |= {name: asyncio.Event() for name in hooked}
-                self._background(self._adopt_shared(vault, hooked))
-            else:
-                await self._adopt(vault, needed=vault.name in needed)
+            hooked = {name for name in ended if self._vault_of(name) == vault.name}
+            later |= hooked
+            self.runs.held |= {name: asyncio.Event() for name in hooked}
+            # One that hosts share may be another's by now: the run asks for its turn first, with nothing left here.
+            needs = vault.name in needed and not vault.config.hosts
+            task = self._background(self._adopt_and_run_hooks(vault, hooked, needed=needs))
+            if not vault.config.hosts:
+                adopting.add(task)
+        # The import of a slow pool takes minutes, and a cache may be written back for hours before its vault is down.
+        # Neither another vault waits for that nor systemd: only who uses this one, and hooks that may end its storage.
+        if adopting:
+            await asyncio.wait(adopting, timeout=PROMPT)
         await reconcile_tuning(self.context, log.info)
         await self._run_pending_hooks("run", lambda backup: backup not in later)
         _tell_version()
@@ -227,10 +238,10 @@ class Daemon:
         found = self.context.env.config.backup.get(backup)
         return found.vault if found is not None else None
 
-    async def _adopt_shared(self, vault: ManagedVault, hooked: set[str]) -> None:
-        """Give up what was left of a vault that hosts share, then run the hooks of its backups that are pending."""
+    async def _adopt_and_run_hooks(self, vault: ManagedVault, hooked: set[str], *, needed: bool) -> None:
+        """Join or give up what was left of a vault, then run the hooks of its backups that are pending."""
         try:
-            await self._adopt(vault, needed=False)
+            await self._adopt(vault, needed=needed)
             if hooked:
                 await self._run_pending_hooks("run", hooked.__contains__)
         finally:
@@ -275,10 +286,11 @@ class Daemon:
             with contextlib.suppress(Busy, Refused):
                 self.runs.start(name, "catch-up")
 
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _feed_watchdog(self) -> None:
         """From the loop itself: when it hangs, systemd shall know."""
@@ -330,6 +342,8 @@ class Daemon:
             await self.scheduler.reschedule()
             await self.serving.reload()
             log.info("configuration reloaded; backups: %d", len(config.backup))
+            for told in exposures(self.paths, config):
+                log.warning("%s", told)
         sd_notify.ready(self.status.line())
 
     def _refuse_loss(self, config: Config) -> None:
@@ -375,15 +389,17 @@ class Daemon:
 
 
 @contextlib.asynccontextmanager
-async def _patience() -> AsyncIterator[None]:
-    """Have systemd wait as long as something is done, so that the unit's own timeout can be short.
+async def _patience(longest: float, extension: float) -> AsyncIterator[None]:
+    """Have systemd wait as long as something is done, but no longer than ``longest`` seconds: its own timeout is short.
 
     That one is then left for what hangs in the kernel after the daemon is gone: no restart waits for it long.
     """
 
     async def ask() -> None:
-        for _ in range(int(PATIENCE / PATIENCE_STEP)):
-            sd_notify.extend(3 * PATIENCE_STEP)
+        asked = 0.0
+        while asked < longest:
+            sd_notify.extend(extension)
+            asked += PATIENCE_STEP
             await asyncio.sleep(PATIENCE_STEP)
 
     asking = asyncio.create_task(ask())

@@ -117,7 +117,7 @@ def main() -> None:
         _import_without_tls()
         import asyncio
 
-        from zvault.config.load import load
+        from zvault.config.load import exposures, load
         from zvault.daemon import app, journald  # noqa: F401 - the daemon itself, for _serve
     journald.set_up()
     try:
@@ -126,6 +126,8 @@ def main() -> None:
                 "zvaultd must run as root", "it imports pools and receives into them", "use systemd"
             )
         config = load(paths)
+        for told in exposures(paths, config):
+            journald.log.warning("%s", told)
         with only_one(paths):
             asyncio.run(_serve(config, paths))
     except ZvaultError as error:

@@ -1,5 +1,8 @@
 """zvaultd stops: alone, and vaults that are up stay so; or with the host, and every vault goes down before it.
 
+logind announces most shutdowns some seconds before systemd stops anything: then runs are stopped and vaults taken down
+while all of the host is still there. What is not done by then goes on as zvaultd is stopped.
+
 A pool that is still imported when the kernel ends loses nothing that was synced. But its storage may hang by a network
 that is gone by then, and what unmounts it would wait for that; another host could not import it without force.
 """
@@ -17,6 +20,9 @@ from zvault.ops.context import Context
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.systemd_units import Units
 
+GOES_DOWN = "the host is going down"
+"""Why a run was stopped."""
+
 DRAIN_SECONDS = 20.0
 """How long a daemon that stops alone lets runs end by themselves before it stops their streams, resumably."""
 
@@ -25,13 +31,33 @@ async def end_runs(context: Context, runs: Runs) -> None:
     """Have all runs end: where the host goes down too at once, else after some patience."""
     try:
         context.activity.awake.set()  # where a sleep was announced, this is what comes of it
-        context.activity.going_down = await Units(context.env.runner).host_goes_down()
+        # What was announced stays true, whatever systemd tells of itself by then.
+        if not context.activity.going_down:
+            context.activity.going_down = await Units(context.env.runner).host_goes_down()
     except ZvaultError as error:
         log.warning("whether the host goes down as well is not known: %s", error)
     if context.activity.going_down:
-        await runs.drain("the host is going down", 0.0)
+        await runs.drain(GOES_DOWN, 0.0)
     else:
         await runs.drain("the daemon is stopping", DRAIN_SECONDS)
+
+
+async def prepare_shutdown(context: Context, runs: Runs, vaults: Vaults) -> set[str]:
+    """Once a shutdown is announced: stop what runs, resumably, and take down each vault that nobody uses any more.
+
+    Nothing starts until ``call_off_shutdown``. Returns the backups whose runs it stopped.
+    """
+    context.activity.going_down = True
+    stopped = await runs.put_down(GOES_DOWN)
+    idle = [vault for vault in vaults.all() if not vault.users]
+    await asyncio.gather(*(_let_go(context, vault) for vault in idle))
+    return stopped
+
+
+def call_off_shutdown(context: Context, runs: Runs) -> None:
+    """Let runs start again: the host stays up after all."""
+    context.activity.going_down = False
+    runs.reopen()
 
 
 READINGS_END = 30.0

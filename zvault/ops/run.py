@@ -23,6 +23,7 @@ from zvault.core.errors import (
 )
 from zvault.core.model import Tree
 from zvault.core.policy.backoff import A_FIFTH, delays
+from zvault.core.policy.sleep import describe_waiting
 from zvault.core.replication.progress import RunMeter
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
@@ -264,7 +265,9 @@ class Run:
     def _tell_up(self, vault: OpenVault) -> None:
         self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
         awake = vault.managed.awake
-        held = "sleep and shutdown wait for this run" if awake.held else str(awake.problem)
+        held = f"{describe_waiting(awake.refused)} for this run"
+        if awake.problem is not None:
+            held = str(awake.problem)
         self.emit("inhibitor", held=awake.held, message=held)
 
     async def _look_and_plan(

@@ -10,12 +10,13 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from dbus_fast import BusType, DBusError, Message, MessageType
 from dbus_fast.aio import MessageBus
 
 from zvault.core.errors import ToolMissing, ZvaultError
+from zvault.core.policy.sleep import Event, Mode
 from zvault.system.system_bus import PROPERTIES, asked, close
 
 LOGIN1 = "org.freedesktop.login1"
@@ -26,14 +27,16 @@ DEADLINE = 5.0
 
 WHO = "zvault"
 
-_LISTEN = Message(
-    destination="org.freedesktop.DBus",
-    path="/org/freedesktop/DBus",
-    interface="org.freedesktop.DBus",
-    member="AddMatch",
-    signature="s",
-    body=[f"type='signal',sender='{LOGIN1}',interface='{MANAGER}',member='PrepareForSleep'"],
-)
+MODE_BEFORE_257: dict[Mode, Mode] = {"block-weak": "block"}
+"""What a systemd before 257 calls a mode that it does not know. There ``block`` let root pass; 257 gave that a name of
+its own, and made ``block`` refuse root as well.
+"""
+
+UNKNOWN_MODE = "org.freedesktop.DBus.Error.InvalidArgs"
+"""How logind answers a mode that it does not know."""
+
+ANNOUNCEMENTS: dict[str, Event] = {"PrepareForSleep": "sleep", "PrepareForShutdown": "shutdown"}
+"""logind's signals by which it announces an event (True), and tells that it is over or was called off (False)."""
 
 _ending: set[asyncio.Future[Message]] = set()
 """Conversations nobody waits for any more, until they have closed what they got; the loop would forget them."""
@@ -47,19 +50,30 @@ class Inhibitor:
     problem: ZvaultError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """The host is about to sleep or to shut down (``coming``), or is awake again, or the shutdown was called off."""
+
+    event: Event
+    coming: bool
+
+
 @contextlib.asynccontextmanager
 async def inhibit(
     *,
     why: str,
-    what: str = "sleep:shutdown",
-    mode: Literal["block", "delay"] = "block",
+    what: str = "sleep",
+    mode: Mode = "block",
     deadline: float = DEADLINE,
 ) -> AsyncIterator[Inhibitor]:
-    """Hold an inhibitor lock. Never fails: look at ``held`` and ``problem`` of what it yields."""
+    """Hold an inhibitor lock. Never fails: look at ``held`` and ``problem`` of what it yields.
+
+    ``what`` are events with colons between them. A logind before 257 is asked for what it has in the place of a mode.
+    """
     lock, fd = Inhibitor(), -1
     try:
         try:
-            reply = await _call("Inhibit", "ssss", [what, WHO, why, mode], deadline)
+            reply = await _inhibit(what, why, mode, deadline)
             fd = reply.unix_fds[reply.body[0]]
             lock.held = True
         except ZvaultError as error:
@@ -78,16 +92,17 @@ async def longest_delay() -> float:
 
 
 @contextlib.asynccontextmanager
-async def sleeps() -> AsyncIterator[asyncio.Queue[bool | None]]:
-    """Hear when the host goes to sleep (True) and when it is awake again (False); None: nobody tells any more.
+async def hear_announcements() -> AsyncIterator[asyncio.Queue[Announcement | None]]:
+    """Hear what logind announces, in its order; None: nobody announces anything any more.
 
     Raises ZvaultError where logind cannot be heard.
     """
-    heard: asyncio.Queue[bool | None] = asyncio.Queue()
+    heard: asyncio.Queue[Announcement | None] = asyncio.Queue()
 
     def hear(message: Message) -> None:
-        if message.message_type is MessageType.SIGNAL and message.member == "PrepareForSleep":
-            heard.put_nowait(bool(message.body[0]))
+        event = ANNOUNCEMENTS.get(message.member or "")
+        if message.message_type is MessageType.SIGNAL and event is not None:
+            heard.put_nowait(Announcement(event, bool(message.body[0])))
 
     bus = MessageBus(bus_type=BusType.SYSTEM)
     bus.add_message_handler(hear)
@@ -95,7 +110,8 @@ async def sleeps() -> AsyncIterator[asyncio.Queue[bool | None]]:
         try:
             async with asyncio.timeout(DEADLINE):
                 await bus.connect()
-                await asked(bus, _LISTEN)
+                for signal in ANNOUNCEMENTS:
+                    await asked(bus, _listen(signal))
         except (DBusError, OSError, EOFError, ValueError) as error:  # TimeoutError is an OSError
             raise _no_logind(str(error) or type(error).__name__) from error
         ended = asyncio.ensure_future(bus.wait_for_disconnect())  # type: ignore[no-untyped-call]
@@ -103,6 +119,27 @@ async def sleeps() -> AsyncIterator[asyncio.Queue[bool | None]]:
         yield heard
     finally:
         await close(bus)
+
+
+def _listen(signal: str) -> Message:
+    return Message(
+        destination="org.freedesktop.DBus",
+        path="/org/freedesktop/DBus",
+        interface="org.freedesktop.DBus",
+        member="AddMatch",
+        signature="s",
+        body=[f"type='signal',sender='{LOGIN1}',interface='{MANAGER}',member='{signal}'"],
+    )
+
+
+async def _inhibit(what: str, why: str, mode: Mode, deadline: float) -> Message:
+    try:
+        return await _call("Inhibit", "ssss", [what, WHO, why, mode], deadline)
+    except ZvaultError as error:
+        cause, older = error.__cause__, MODE_BEFORE_257.get(mode)
+        if older is None or not isinstance(cause, DBusError) or cause.type != UNKNOWN_MODE:
+            raise
+    return await _call("Inhibit", "ssss", [what, WHO, why, older], deadline)
 
 
 async def _call(

@@ -198,7 +198,7 @@ def run_events(result="ok", error=None, middle=()):
     return [
         event("run-started", trigger="hand"),
         event("vault-up", vault="cold", message="pool coldpool imported from /dev/nbd0"),
-        event("inhibitor", held=True, message="sleep and shutdown wait for the run"),
+        event("inhibitor", held=True, message="sleep waits for the run"),
         event("snapshot", snapname="zvault_2026-11-21T09:00:00Z", datasets=3),
         event(
             "plan",

@@ -66,6 +66,30 @@ def test_what_a_link_leads_to_counts_and_its_folder(paths: Paths, tmp_path: Path
     assert found.startswith(f"{home}: may be written by everybody")
 
 
+def test_each_folder_on_the_way_counts_but_one_in_which_nobody_can_rename_what_is_not_his(
+    paths: Paths, tmp_path: Path
+):
+    tmp_path.chmod(0o777)
+    (found,) = refused(paths)
+    assert found.startswith(f"{tmp_path}: may be written by everybody")
+    tmp_path.chmod(0o1777)
+    assert refused(paths) == []
+    tmp_path.chmod(0o755)
+
+
+def test_a_profile_of_ones_own_counts(paths: Paths):
+    paths.config_file.write_text('[vault.cold]\npool = "cold"\nprofile = "mine"\n')
+    (paths.etc / "profiles").mkdir(mode=0o755)
+    mine = paths.etc / "profiles" / "mine.toml"
+    mine.write_text("")
+    mine.chmod(0o644)
+    assert refused(paths) == []
+    mine.chmod(0o664)
+    (found,) = refused(paths)
+    assert found.startswith(f"{mine}: may be written by its group, ")
+    assert "sets parameters of the kernel" in found
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_one_that_belongs_to_another_is_refused(paths: Paths):
     os.chown(paths.config_file, 65534, 0)

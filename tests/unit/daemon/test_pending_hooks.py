@@ -34,11 +34,12 @@ class World:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log, self.adopted = folder / "log", asyncio.Event()
+        self.slow = "cloud"
         self.fails = False
         self.daemon = Daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
 
         async def adopt(vault: ManagedVault, *_: object, **__: object) -> None:
-            if vault.name == "cloud":
+            if vault.name == self.slow:
                 await self.adopted.wait()
                 if self.fails:
                     raise DeviceGone("the pool 'cloud' cannot be given up")
@@ -112,3 +113,16 @@ async def test_one_without_such_hooks_waits_for_nothing(world: World):
     await world.daemon.reconcile()
     assert await world.backed_up("far", PATIENCE) == ["near"]
     assert not world.adopted.is_set()
+
+
+async def test_a_vault_that_takes_long_keeps_neither_the_start_nor_another_vault_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import takes minutes, and a cache is written back for hours: systemd killed the start after ten minutes."""
+    monkeypatch.setattr("zvault.daemon.app.PROMPT", 0.3)
+    world.slow = "cold"
+    async with asyncio.timeout(PATIENCE):
+        await world.daemon.reconcile()
+    assert world.ran == ["far"]
+    # What it lies on may be needed until it is down: its hooks wait, and so does its backup.
+    assert await world.backed_up("near", 0.3) == ["far", "near"]

@@ -11,7 +11,13 @@ import pytest
 from tests.unit.patience import PATIENCE
 from zvault.core.errors import DeadlineExceeded, DeviceGone
 from zvault.daemon import shutdown
-from zvault.daemon.shutdown import DRAIN_SECONDS, end_runs, release_vaults
+from zvault.daemon.shutdown import (
+    DRAIN_SECONDS,
+    call_off_shutdown,
+    end_runs,
+    prepare_shutdown,
+    release_vaults,
+)
 from zvault.ops.state.activity import Activity
 
 
@@ -30,7 +36,7 @@ class Host:
         self.moves = asyncio.Lock()
         managed = [self.vault("cold"), self.vault("spare")]
         self.vaults: Any = SimpleNamespace(all=lambda: managed)
-        self.runs: Any = SimpleNamespace(drain=self.drain)
+        self.runs: Any = SimpleNamespace(drain=self.drain, put_down=self.put_down, reopen=self.reopen)
 
     def vault(self, name: str) -> Any:
         async def down(say: object) -> None:
@@ -47,12 +53,20 @@ class Host:
 
         return SimpleNamespace(
             name=name,
+            users={},
             lease=SimpleNamespace(exists=f"vault/{name}" in self.leases),
             settled=settled,
             config=SimpleNamespace(device=["nbd"], pool=name),
             assembly=lambda: SimpleNamespace(zpool=SimpleNamespace(kernel_state=kernel_state)),
             down=down,
         )
+
+    async def put_down(self, why: str) -> set[str]:
+        self.log.append(f"puts down: {why}")
+        return {"home"}
+
+    def reopen(self) -> None:
+        self.log.append("reopens")
 
     async def drain(self, why: str, within: float) -> None:
         self.log.append(f"{why}: {within:g} s")
@@ -106,3 +120,22 @@ async def test_it_waits_for_what_moves_a_vault(host: Host):
         await asyncio.sleep(0.05)
         assert not stopping.done()
     await asyncio.wait_for(stopping, PATIENCE)
+
+
+async def test_what_is_announced_is_done_at_once_and_the_stop_goes_on_with_the_rest(host: Host) -> None:
+    cold = host.vaults.all()[0]
+    cold.users["a restore"] = 1
+    assert await prepare_shutdown(host.context, host.runs, host.vaults) == {"home"}
+    assert host.log == ["puts down: the host is going down"], "who uses a vault keeps it until it is stopped"
+    del cold.users["a restore"]
+    # Its own word counts even if systemd does not say so (yet).
+    host.stops = False
+    assert (await host.stop())[1:] == ["the host is going down: 0 s", "cold goes down"]
+
+
+async def test_a_shutdown_that_was_announced_takes_down_what_nobody_uses(host: Host) -> None:
+    await prepare_shutdown(host.context, host.runs, host.vaults)
+    assert host.log == ["puts down: the host is going down", "cold goes down"]
+    host.log.clear()
+    call_off_shutdown(host.context, host.runs)
+    assert (host.log, host.context.activity.going_down) == (["reopens"], False)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.patience import eventually
 from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Config
 from zvault.core.errors import Refused, ToolMissing
-from zvault.daemon.app import Daemon
+from zvault.daemon.app import Daemon, _patience
 from zvault.daemon.journald import log
 from zvault.daemon.runs import Runs
 from zvault.ops.vault_documents import vault_document
@@ -155,3 +158,25 @@ async def test_an_openzfs_that_is_not_loaded_is_unknown(
     await it.reconcile()
     assert "OpenZFS on this host" not in caplog.text
     it.history.close()
+
+
+async def test_systemd_waits_as_long_as_the_start_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr("zvault.daemon.app.sd_notify.extend", asked.append)
+    monkeypatch.setattr("zvault.daemon.app.PATIENCE_STEP", 0.001)
+    async with _patience(math.inf, 60.0):
+        await eventually(lambda: len(asked) > 200)
+    ended = len(asked)
+    await asyncio.sleep(0.01)
+    assert len(asked) == ended
+    assert set(asked) == {60.0}
+
+
+async def test_a_drain_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr("zvault.daemon.app.sd_notify.extend", asked.append)
+    monkeypatch.setattr("zvault.daemon.app.PATIENCE_STEP", 0.001)
+    async with _patience(0.01, 15.0):
+        await eventually(lambda: len(asked) >= 10)
+        await asyncio.sleep(0.05)
+    assert len(asked) <= 11

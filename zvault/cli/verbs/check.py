@@ -56,7 +56,7 @@ def check_config(
             for problem in problems:
                 tell(clean(problem))
         raise typer.Exit(USAGE) from None
-    warnings = doubts(paths, config)
+    warnings = doubts(paths, config, file)
     if not offline:
         warnings += _asked(paths, config)
     if json:

@@ -6,15 +6,19 @@ import re
 import stat
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import zvault
 from zvault import data
 from zvault.cli.options import AsJson, DryRun
 from zvault.cli.output import document, say, say_all
 from zvault.core.errors import Refused, ToolFailed
 from zvault.data.units import OLDEST, PROGRAMS, fitted
+
+if TYPE_CHECKING:
+    from zvault.config.writers import ForeignWriter
 
 NEXT = "systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"
 """What makes systemd know of what was written."""
@@ -33,6 +37,7 @@ def install_units(
 
     For a zvault from a venv or pipx; Debian's package brings its units along. What the systemd here is too old for is
     left out of them. Files that are there are replaced; changes of your own belong into drop-ins ('systemctl edit').
+    A zvault that others than root may write is refused: its units would have root run it.
     """
     programs = Path(sys.executable).parent
     if programs == Path(PROGRAMS):
@@ -47,6 +52,13 @@ def install_units(
             "what zvaultd starts without root's rights, as its page and the servers of block stores, could not load it",
             "put it where all can read, as by 'python3 -m venv --system-site-packages /opt/zvault', or by pipx with"
             " PIPX_HOME=/opt/pipx",
+        )
+    if not remove and (found := find_foreign_code()) is not None:
+        raise Refused(
+            "others than root may write the code that zvaultd would run as root",
+            str(found),
+            f"'{found.cure}', and see to the rest of it; or install zvault anew as root, as by"
+            " 'python3 -m venv --system-site-packages /opt/zvault' and its pip",
         )
     # No other verb needs what they import.
     import asyncio
@@ -72,6 +84,23 @@ def closed(*places: Path) -> Path | None:
     """The first folder on the way to one of these places that others than its owner may not enter."""
     ways = (folder for place in places for folder in reversed((place, *place.parents)))
     return next((folder for folder in ways if not folder.stat().st_mode & stat.S_IXOTH), None)
+
+
+def find_foreign_code() -> ForeignWriter | None:
+    """The first place of this zvault that others than root may write: its venv, its code, or a folder on the way there.
+
+    What lies below /usr is the system's, and root runs it anyway: of the Python there only the way to it counts. Code
+    may lie elsewhere than the venv: an editable installation leaves it in a checkout.
+    """
+    from zvault.config.writers import find_writers, find_writers_within
+
+    trees = dict.fromkeys(
+        [Path(sys.prefix), Path(zvault.__file__).parent, *map(Path, filter(None, sys.path))]
+    )
+    on_the_way = find_writers([*trees, Path(sys.executable)])
+    own = (tree for tree in trees if Path("/usr") not in (tree, *tree.parents))
+    within = (found for tree in own for found in find_writers_within(tree))
+    return next(iter(on_the_way), None) or next(within, None)
 
 
 def _shipped() -> dict[str, str]:

@@ -270,7 +270,7 @@ def _next(vault: JudgedVault) -> str:
 
 
 def _awake(since: float | None) -> str:
-    return "" if since is None else f"taken {ago(since)}: sleep and shutdown wait"
+    return "" if since is None else f"taken {ago(since)}: sleep waits"
 
 
 def _detail(device: DeviceDocument) -> Iterator[str]:

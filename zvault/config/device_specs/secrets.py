@@ -15,12 +15,20 @@ _NAMES = frozenset(
 """Parameters that hold one (of nbdkit's S3, curl, ssh and vddk plugins, of its luks filter, of ours)."""
 _IN_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*:[^/?#\s]*@")
 _IN_HEADER = re.compile(r"(proxy-)?authorization\s*:|cookie\s*:|[\w-]*(token|key|secret)\s*:", re.IGNORECASE)
+_VARIABLE = re.compile(
+    r"(?i)(.*_|^|PG|MYSQL_?|AWS_?)(PASSWORD|PASSWD|PWD|PASSPHRASE|SECRET|TOKEN|(SECRET_?|ACCESS_?|API_?)KEY)"
+)
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_secret(name: str) -> bool:
     """Whether a parameter of this name holds a secret, however it is written: some take "_" for "-"."""
     return name.lower().replace("_", "-") in _NAMES
+
+
+def names_secret(variable: str) -> bool:
+    """Whether a variable of the environment of this name holds a secret, as PGPASSWORD and API_TOKEN do."""
+    return _VARIABLE.fullmatch(variable) is not None and variable not in {"PWD", "OLDPWD"}
 
 
 def refuse_secrets_within(word: str) -> None:

@@ -32,7 +32,8 @@ STATE_UNWRITABLE = Condition(
     "state",
     "cannot write its state",
     "Nothing can be written in the state directory.",
-    "The history is in memory only, and what is seen of the vaults is not kept: after a restart less is known.",
+    "The history is in memory only, and what is seen of the vaults or owed after a crash is not kept: after a"
+    " restart less is known.",
     "make room in the state directory, or mount it read-write",
     "ZvaultStateNotWritable",
 )
@@ -104,7 +105,7 @@ INHIBITOR = Condition(
     "inhibitor",
     "keeps the host awake for long",
     "An inhibitor of a vault has been held for more than a day.",
-    "The host neither sleeps nor shuts down when asked.",
+    "The host does not sleep when asked.",
     "see with 'zvaultctl status' what is written to the vault",
     "ZvaultInhibitorStuck",
 )

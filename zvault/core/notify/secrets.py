@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote, urlsplit
+
+KEY_LENGTH = 16
+"""Characters of a key that a service makes, at least: of healthchecks.io 22, of Slack 24, of ntfy's tokens 32."""
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
+_USER = re.compile(r"[^/]*://[^/?#]*:[^/?#@]+@")
+_KEY = re.compile(r"(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]+")
 
 LEAST = 6
 """Characters of a part of a URL that may be a secret: a shorter one is none, and would make holes in any text."""
@@ -17,6 +25,21 @@ class Secret:
 
     kept: Literal["here", "credential", "file"]
     text: str = field(repr=False)
+
+
+def holds_secret(text: str) -> bool:
+    """Whether a text has a URL with what only its owner knows: a password, or a key as services make them.
+
+    A key is long, and has letters and digits: ``https://example.org/zvault`` has none.
+    """
+    return any(
+        _USER.match(url) is not None or any(_is_key(part) for part in _parts(url) if "/" not in part)
+        for url in _URL.findall(text)
+    )
+
+
+def _is_key(part: str) -> bool:
+    return any(len(word) >= KEY_LENGTH and not word.isdigit() for word in _KEY.findall(part))
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:

@@ -1,6 +1,15 @@
-"""Decides whether an export fits into the seconds between the announcement of a sleep and the sleep."""
+"""Decides what is refused while a vault is written to, and whether an export fits into the seconds before a sleep."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+Event = Literal["sleep", "shutdown"]
+"""What logind has locks for, of what zvault minds."""
+
+Mode = Literal["block", "block-weak", "delay"]
+"""logind's modes of a lock: refused to everybody, to everybody but root, only put off for some seconds."""
 
 MARGIN = 0.5
 """Seconds of reserve: all work must end this long before logind's InhibitDelayMaxSec expires."""
@@ -18,3 +27,19 @@ def time_to_export(left: float, synced_in: float) -> bool:
     If the host falls asleep during an export, the export hangs: for 661 s on a host that was half asleep.
     """
     return left >= max(SHORTEST, SLOWER * synced_in)
+
+
+def group_by_mode(modes: Mapping[Event, Mode]) -> dict[Mode, str]:
+    """The locks that refuse events: what each is for, by its mode. An event with mode ``delay`` is refused by none.
+
+    ``{"sleep": "block", "shutdown": "delay"}`` gives ``{"block": "sleep"}``.
+    """
+    refused = dict.fromkeys(mode for mode in modes.values() if mode != "delay")
+    return {mode: ":".join(event for event, its in modes.items() if its == mode) for mode in refused}
+
+
+def describe_waiting(events: Sequence[str]) -> str:
+    """What waits while these events are refused: ``sleep and shutdown wait``."""
+    if not events:
+        return "nothing waits"
+    return f"{' and '.join(events)} {'waits' if len(events) == 1 else 'wait'}"

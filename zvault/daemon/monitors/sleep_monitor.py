@@ -1,43 +1,53 @@
-"""The host goes to sleep, and wakes: streams are put down and go on, and no vault is left half-written.
+"""The host goes to sleep and wakes, or shuts down: streams are put down and go on, and no vault is left half-written.
 
-logind announces a sleep, and waits for who holds a lock of mode ``delay`` (org.freedesktop.login1(5)): a few seconds,
-InhibitDelayMaxSec. The block locks of runs (ops/awake.py) keep most sleeps away altogether; this is for those that come
-all the same, and for vaults that are up while nobody writes to them.
+logind announces a sleep or a shutdown, and waits for who holds a lock of mode ``delay`` (org.freedesktop.login1(5)): a
+few seconds, InhibitDelayMaxSec. While a vault is written to, a lock of ops/vaults/inhibitor.py keeps most sleeps away
+altogether; this is for those that come all the same, for vaults that are up while nobody writes to them, and for
+shutdowns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from zvault.core.errors import ZvaultError
-from zvault.core.policy.sleep import MARGIN
+from zvault.core.policy.sleep import MARGIN, Event
 from zvault.core.units import format_duration
 from zvault.daemon import journald
 from zvault.daemon.journald import log
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import PROMPT
+from zvault.daemon.shutdown import call_off_shutdown, prepare_shutdown
 from zvault.ops.context import Context
 from zvault.ops.vaults.sleep import PausedScrub, get_up, lie_down
 from zvault.ops.vaults.vault import ManagedVault, Vaults
-from zvault.system.logind import inhibit, longest_delay, sleeps
+from zvault.system.logind import Announcement, hear_announcements, inhibit, longest_delay
 
 WHY = "zvault stops its streams, and has its vaults write out what they have"
 
 AGAIN = 30.0
-"""Seconds until logind is asked again to tell of sleeps."""
+"""Seconds until logind is asked again to announce what the host does."""
 
 USUAL_DELAY = 5.0
 """InhibitDelayMaxSec where it cannot be asked for: logind's own."""
 
+END_OVERDUE = 900.0
+"""Seconds awake after which a sleep or shutdown that was announced is over, also untold: zvaultd would have been
+stopped by then, for which systemd waits ten minutes. asyncio's clock stands still while the host sleeps.
+"""
 
 LONG = 86400.0
 """Seconds an inhibitor may be held before that is told: a day. A first backup can take longer, and is worth a look."""
 
 
 class SleepMonitor:
-    """Puts everything down when the host goes to sleep, and takes it up again. ``wake`` starts what was stopped."""
+    """Puts everything down before the host sleeps or shuts down, and takes it up again where it goes on.
+
+    ``wake`` starts what was stopped.
+    """
 
     def __init__(
         self, context: Context, vaults: Vaults, runs: Runs, wake: Callable[[set[str]], None]
@@ -48,6 +58,7 @@ class SleepMonitor:
         self.wake = wake
         self.problem: ZvaultError | None = None
         self._stopped: set[str] = set()
+        self._to_be_up: list[ManagedVault] = []
         self._rests: dict[str, PausedScrub] = {}
         self._rising: set[asyncio.Task[None]] = set()
 
@@ -65,28 +76,64 @@ class SleepMonitor:
         """Listen for ever."""
         while True:
             try:
-                async with sleeps() as heard:
+                async with hear_announcements() as heard:
                     self.problem = None
                     await self._listen(heard)
             except ZvaultError as error:
                 if self.problem is None:
-                    log.warning("sleep is not heard of, and may come into whatever is done: %s", error)
+                    log.warning(
+                        "sleep and shutdown are not heard of, and may come into whatever is done: %s", error
+                    )
                 self.problem = error
             await asyncio.sleep(AGAIN)
 
-    async def _listen(self, heard: asyncio.Queue[bool | None]) -> None:
+    async def _listen(self, heard: asyncio.Queue[Announcement | None]) -> None:
         while True:
-            async with inhibit(why=WHY, what="sleep", mode="delay") as lock:
+            async with inhibit(why=WHY, what="sleep:shutdown", mode="delay") as lock:
                 if lock.problem is not None:
                     raise lock.problem
-                while not (going := await heard.get()):
-                    if going is None:
-                        return
-                await self.lie_down()
-            going = await heard.get()
-            await self.get_up()
-            if going is None:
+                told = await heard.get()
+                while told is not None and not told.coming:
+                    told = await heard.get()
+                if told is None:
+                    return
+                await (self.lie_down() if told.event == "sleep" else self.prepare_shutdown())
+            heard_on = await self._wait_for_end(told.event, heard)
+            await (self.get_up() if told.event == "sleep" else self.stay_up())
+            if not heard_on:
                 return
+
+    async def _wait_for_end(self, event: Event, heard: asyncio.Queue[Announcement | None]) -> bool:
+        """Wait until a sleep is over, or a shutdown was called off; whether logind is still heard.
+
+        It also ends after END_OVERDUE: a logind that was restarted meanwhile tells nothing, and no run could start.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_OVERDUE):
+                while (told := await heard.get()) is not None:
+                    if told.event == event and not told.coming:
+                        return True
+                if event == "shutdown":
+                    # The shutdown may have stopped the bus: zvaultd is stopped next, and begins nothing until then.
+                    await asyncio.sleep(AGAIN)
+                return False
+        log.warning("nobody told that the %s is over, and the host has been up for minutes: going on", event)
+        return True
+
+    async def prepare_shutdown(self) -> None:
+        """Put everything down while the whole host is still there; what takes longer goes on as zvaultd is stopped."""
+        began = time.monotonic()
+        log.info("the host is going down; %d runs to stop", len(self.runs.current))
+        self._to_be_up = [one for one in self.vaults.all() if one.facts.to_be_up]
+        self._stopped = await prepare_shutdown(self.context, self.runs, self.vaults)
+        log.info("ready for the shutdown after %.1f s", time.monotonic() - began)
+
+    async def stay_up(self) -> None:
+        """Take everything up again: the shutdown was called off."""
+        log.info("the host does not go down after all")
+        call_off_shutdown(self.context, self.runs)
+        vaults, self._to_be_up = self._to_be_up, []
+        await self._take_up({one.name: asyncio.create_task(self._bring_up(one)) for one in vaults})
 
     async def lie_down(self) -> None:
         """Put everything down within logind's patience."""
@@ -111,12 +158,17 @@ class SleepMonitor:
         log.info("the host is awake again")
         self.context.activity.awake.set()
         self.runs.reopen()
+        needed = {self._vault_of(name) for name in self._stopped}
+        await self._take_up(
+            {
+                one.name: asyncio.create_task(self._up(one, needed=one.name in needed))
+                for one in self.vaults.all()
+            }
+        )
+
+    async def _take_up(self, rising: dict[str, asyncio.Task[None]]) -> None:
+        """Start what was stopped, each run once its vault is up: a vault that takes long keeps no other waiting."""
         stopped, self._stopped = self._stopped, set()
-        needed = {self._vault_of(name) for name in stopped}
-        rising = {
-            one.name: asyncio.create_task(self._up(one, needed=one.name in needed))
-            for one in self.vaults.all()
-        }
         if rising:
             await asyncio.wait(rising.values(), timeout=PROMPT)
         slow = {name: task for name, task in rising.items() if not task.done()}
@@ -137,11 +189,17 @@ class SleepMonitor:
         self.wake({name for name in waiting if self._vault_of(name) == vault})
 
     async def _up(self, vault: ManagedVault, *, needed: bool) -> None:
-        """Take one up, whatever is wrong with another."""
+        rest = self._rests.pop(vault.name, PausedScrub())
+        goes_on = needed and not vault.config.hosts
+        await self._told(vault, get_up(vault, rest, journald.about(vault.name), needed=goes_on))
+
+    async def _bring_up(self, vault: ManagedVault) -> None:
+        await self._told(vault, vault.up(journald.about(vault.name)))
+
+    async def _told(self, vault: ManagedVault, work: Awaitable[None]) -> None:
+        """Do that with one vault; whatever is wrong with it is told, and stops no other."""
         try:
-            rest = self._rests.pop(vault.name, PausedScrub())
-            goes_on = needed and not vault.config.hosts
-            await get_up(vault, rest, journald.about(vault.name), needed=goes_on)
+            await work
         except Exception as error:
             told = error if isinstance(error, ZvaultError) else unexpected(error)
             if told is not error:

@@ -30,7 +30,7 @@ class Lifecycle:
         self.context = context
         self.name = name
         self.lease = VaultLease(context.records.leases, name)
-        self.awake = VaultInhibitor(context.env.clock.time)
+        self.awake = VaultInhibitor(lambda: context.env.config.daemon.inhibitor_modes, context.env.clock.time)
         self.life = Life.UNKNOWN
         self.users: dict[str, int] = {}
         self.pinned = False

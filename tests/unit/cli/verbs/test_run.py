@@ -22,7 +22,7 @@ def test_a_run_is_told_in_a_few_lines(started, ctl):
     assert said.lines == [
         "run 42 of home (by hand)",
         "vault cold: pool coldpool imported from /dev/nbd0",
-        "inhibitor: sleep and shutdown wait for the run",
+        "inhibitor: sleep waits for the run",
         "snapshot: @zvault_2026-11-21T09:00:00Z of 3 datasets",
         "plan: 1 full, 1 incremental, 1 nothing; 2G to send",
         "sent: tank/home  1G in 10s (100M/s)",

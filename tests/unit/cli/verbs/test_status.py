@@ -216,7 +216,7 @@ def test_vault_status(daemon, ctl):
         "      state: up, pool ONLINE",
         "       size: 1T, 256G allocated, 768G free",
         "    used by: home",
-        "  inhibitor: taken 3d 1h ago: sleep and shutdown wait",
+        "  inhibitor: taken 3d 1h ago: sleep waits",
         "",
         "    DEVICE  STATE  SIZE  PATH       SPEC",
         "    cold-0  up       1T  /dev/nbd0  nbdkit:file /srv/cold.img",

@@ -1,4 +1,4 @@
-"""What is done between the announcement of a sleep and the sleep, and after it."""
+"""What is done between the announcement of a sleep or a shutdown and the event, and after it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from zvault.daemon.monitors import sleep_monitor
 from zvault.daemon.monitors.sleep_monitor import LONG, SleepMonitor
 from zvault.ops.state.activity import Activity
 from zvault.ops.vaults.sleep import PausedScrub
-from zvault.system.logind import Inhibitor
+from zvault.system.logind import Announcement, Inhibitor
 
 
 def alone(name: str) -> Any:
     """A vault that no other host shares."""
     config, awake = SimpleNamespace(hosts=[]), SimpleNamespace(since=None)
-    return SimpleNamespace(name=name, error=None, config=config, awake=awake)
+    facts = SimpleNamespace(to_be_up=False)
+    return SimpleNamespace(name=name, error=None, config=config, awake=awake, facts=facts)
+
+
+ASLEEP, AWAKE = Announcement("sleep", True), Announcement("sleep", False)
+DOWN, CALLED_OFF = Announcement("shutdown", True), Announcement("shutdown", False)
 
 
 class Host:
@@ -30,7 +35,7 @@ class Host:
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.heard: asyncio.Queue[bool | None] = asyncio.Queue()
+        self.heard: asyncio.Queue[Announcement | None] = asyncio.Queue()
         self.problem: ToolMissing | None = None
         self.now = 1e9
         self.context: Any = SimpleNamespace(
@@ -45,7 +50,7 @@ class Host:
         self.current: dict[str, object] = {}
 
     @asynccontextmanager
-    async def sleeps(self) -> AsyncIterator[asyncio.Queue[bool | None]]:
+    async def hear_announcements(self) -> AsyncIterator[asyncio.Queue[Announcement | None]]:
         if self.problem is not None:
             raise self.problem
         self.log.append("listens")
@@ -66,6 +71,11 @@ class Host:
     def reopen(self) -> None:
         self.log.append("reopens")
 
+    async def prepare_shutdown(self, context: Any, runs: object, vaults: object) -> set[str]:
+        context.activity.going_down = True
+        self.log.append("takes all down")
+        return {"home"}
+
     async def lie_down(self, vault: Any, until: float, say: object) -> PausedScrub:
         self.log.append(f"{vault.name} lies down")
         return PausedScrub(scrub=vault.name == "spare")
@@ -80,7 +90,7 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     it = Host()
-    for name in ("sleeps", "inhibit", "lie_down", "get_up"):
+    for name in ("hear_announcements", "inhibit", "lie_down", "get_up", "prepare_shutdown"):
         monkeypatch.setattr(sleep_monitor, name, getattr(it, name))
 
     async def delay() -> float:
@@ -108,11 +118,11 @@ async def settle() -> None:
 
 
 async def test_everything_is_put_down_before_and_taken_up_after(host: Host, it: SleepMonitor):
-    host.heard.put_nowait(True)
+    host.heard.put_nowait(ASLEEP)
     await settle()
     assert host.log == [
         "listens",
-        "delay sleep",
+        "delay sleep:shutdown",
         "puts down: the host goes to sleep",
         "cold lies down",
         "spare lies down",
@@ -120,14 +130,14 @@ async def test_everything_is_put_down_before_and_taken_up_after(host: Host, it: 
     ]
     assert not host.context.activity.awake.is_set()
     host.log.clear()
-    host.heard.put_nowait(False)
+    host.heard.put_nowait(AWAKE)
     await settle()
     assert host.log == [
         "reopens",
         "cold gets up for a run",
         "spare gets up and goes on with its scrub",
         "starts ['home']",
-        "delay sleep",
+        "delay sleep:shutdown",
     ]
     assert host.context.activity.awake.is_set()
     assert isinstance(host.vault.error, DeviceGone)
@@ -142,12 +152,12 @@ async def test_an_error_nobody_foresaw_keeps_neither_runs_nor_the_next_sleep_wai
             raise RuntimeError("nobody foresaw it")
 
     monkeypatch.setattr(sleep_monitor, "get_up", get_up)
-    host.heard.put_nowait(True)
+    host.heard.put_nowait(ASLEEP)
     await settle()
     host.log.clear()
-    host.heard.put_nowait(False)
+    host.heard.put_nowait(AWAKE)
     await settle()
-    assert host.log == ["reopens", "cold gets up", "spare gets up", "starts ['home']", "delay sleep"]
+    assert host.log == ["reopens", "cold gets up", "spare gets up", "starts ['home']", "delay sleep:shutdown"]
     assert "nobody foresaw it" in str(host.vault.error)
 
 
@@ -163,12 +173,12 @@ async def test_a_vault_that_does_not_get_up_keeps_no_run_on_another_waiting(
 
     monkeypatch.setattr(sleep_monitor, "get_up", get_up)
     monkeypatch.setattr(sleep_monitor, "PROMPT", 0.05)
-    host.heard.put_nowait(True)
+    host.heard.put_nowait(ASLEEP)
     await eventually(lambda: "lets it sleep" in host.log)
     host.log.clear()
-    host.heard.put_nowait(False)
-    await eventually(lambda: "delay sleep" in host.log)
-    assert host.log == ["reopens", *starts, "delay sleep"]
+    host.heard.put_nowait(AWAKE)
+    await eventually(lambda: "delay sleep:shutdown" in host.log)
+    assert host.log == ["reopens", *starts, "delay sleep:shutdown"]
     host.log.clear()
     comes.set()
     await eventually(lambda: bool(host.log))
@@ -176,11 +186,11 @@ async def test_a_vault_that_does_not_get_up_keeps_no_run_on_another_waiting(
 
 
 async def test_who_is_not_told_any_more_wakes_up_and_asks_again(host: Host, it: SleepMonitor):
-    host.heard.put_nowait(True)
+    host.heard.put_nowait(ASLEEP)
     await settle()
     host.heard.put_nowait(None)
-    await eventually(lambda: host.context.activity.awake.is_set() and host.log[-1] == "delay sleep")
-    assert host.log[-2:] == ["listens", "delay sleep"]
+    await eventually(lambda: host.context.activity.awake.is_set() and host.log[-1] == "delay sleep:shutdown")
+    assert host.log[-2:] == ["listens", "delay sleep:shutdown"]
 
 
 async def test_without_logind_it_is_asked_again(host: Host, it: SleepMonitor):
@@ -198,3 +208,54 @@ async def test_an_inhibitor_that_is_held_for_days_is_told(host: Host, it: SleepM
     host.now += 2 * 86400
     (told,) = it.warnings().values()
     assert "vault cold has kept the host awake for" in told
+
+
+async def test_a_shutdown_is_put_off_until_all_is_down_and_nothing_starts_after_it(
+    host: Host, it: SleepMonitor
+) -> None:
+    host.heard.put_nowait(DOWN)
+    await settle()
+    assert host.log == ["listens", "delay sleep:shutdown", "takes all down", "lets it sleep"]
+    # What tells of something else is no end of it.
+    host.heard.put_nowait(AWAKE)
+    host.heard.put_nowait(DOWN)
+    await settle()
+    assert host.context.activity.going_down
+    assert host.log[-1] == "lets it sleep"
+
+
+async def test_where_a_shutdown_is_called_off_vaults_that_were_up_are_again_and_runs_go_on(
+    host: Host, it: SleepMonitor
+) -> None:
+    async def up(_: object) -> None:
+        host.log.append("spare is brought up")
+
+    host.spare.facts.to_be_up, host.spare.up = True, up
+    host.heard.put_nowait(DOWN)
+    await settle()
+    host.log.clear()
+    host.heard.put_nowait(CALLED_OFF)
+    await settle()
+    assert not host.context.activity.going_down
+    assert host.log == ["reopens", "spare is brought up", "starts ['home']", "delay sleep:shutdown"]
+
+
+@pytest.mark.parametrize("announced", [ASLEEP, DOWN])
+async def test_an_end_that_nobody_tells_of_keeps_no_backup_from_running(
+    host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch, announced: Announcement
+) -> None:
+    monkeypatch.setattr(sleep_monitor, "END_OVERDUE", 0.05)
+    host.heard.put_nowait(announced)
+    await eventually(lambda: "reopens" in host.log and host.log[-1] == "delay sleep:shutdown")
+    assert "starts ['home']" in host.log
+
+
+async def test_a_bus_that_ends_with_the_host_starts_nothing_before_zvaultd_ends(
+    host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sleep_monitor, "AGAIN", 3600.0)
+    host.heard.put_nowait(DOWN)
+    host.heard.put_nowait(None)
+    await settle()
+    assert host.context.activity.going_down
+    assert "reopens" not in host.log

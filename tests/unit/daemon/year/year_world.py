@@ -207,7 +207,7 @@ class World:
             return world.proofs_of(_)
 
         @contextlib.asynccontextmanager
-        async def inhibit(*, why: str) -> AsyncIterator[Inhibitor]:
+        async def inhibit(*, why: str, what: str, mode: str) -> AsyncIterator[Inhibitor]:
             yield Inhibitor(held=True)
 
         monkeypatch.setattr(log, "propagate", False)

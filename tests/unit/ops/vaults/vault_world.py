@@ -258,7 +258,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> World:
         return SimpleNamespace(scan=SimpleNamespace(state="none"))
 
     @asynccontextmanager
-    async def inhibit(*, why: str) -> AsyncIterator[Inhibitor]:
+    async def inhibit(*, why: str, what: str, mode: str) -> AsyncIterator[Inhibitor]:
         await world.step()
         yield Inhibitor(held=True)
 
