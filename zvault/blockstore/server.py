@@ -184,7 +184,9 @@ class ServedDevice:
 
     def _options(self) -> Options:
         opens = self._opener.write if self._opener is not None else None
-        return replace(options_of(self.words.spec), seen=self.words.seen, open_position=opens)
+        options = options_of(self.words.spec)
+        name = self.named(str(options.journal))
+        return replace(options, seen=self.words.seen, open_position=opens, journal_name=name)
 
     def _there(self, store: ObjectStore) -> Superblock:
         """What the store is, which is made if that is asked for."""

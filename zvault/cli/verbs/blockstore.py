@@ -21,6 +21,7 @@ from zvault.cli.verbs.blockstore_drill import drill
 from zvault.cli.verbs.blockstore_gc import gc
 from zvault.cli.verbs.blockstore_history import history
 from zvault.cli.verbs.blockstore_journal import give_up
+from zvault.cli.verbs.blockstore_missing_journal import give_up_journal
 from zvault.cli.verbs.blockstore_recover import recover
 from zvault.cli.verbs.blockstore_rewind import rewind
 from zvault.cli.verbs.blockstore_rollback import accept
@@ -268,5 +269,6 @@ def serve(
 app.command("history")(history)
 app.command("rewind")(rewind)
 app.command("rotate-key")(blockstore_keys.rotate)
+app.command("give-up-journal")(give_up_journal)
 app.command("recover")(recover)
 app.command("drill")(drill)
