@@ -101,8 +101,8 @@ class MissingJournal:
             what,
             f"{lost} may hold writes that were answered and are not in the bucket, and {found}; nothing was begun"
             " without it",
-            "mount the disk that it is on, or bring its folder back, and zvault goes on from it; if it is lost for good,"
-            " 'zvaultctl blockstore give-up-journal' shows what is lost with it",
+            "mount the disk that it is on, or bring its folder back, and zvault goes on from it; if it is lost for"
+            " good, 'zvaultctl blockstore give-up-journal' shows what is lost with it",
         )
 
 

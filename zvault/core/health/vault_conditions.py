@@ -41,8 +41,8 @@ JOURNAL_MISSING = Condition(
     "A block store with `mode=writeback` is not begun, because the journal that may hold writes which are not in the "
     "bucket yet is missing, is another one, or is an older copy.",
     "What was written last is in that journal alone. Nothing can be backed up or restored until it is back.",
-    "mount its disk or bring its folder back: zvault goes on from it; 'zvaultctl blockstore give-up-journal {name}' shows"
-    " what is lost with it",
+    "mount its disk or bring its folder back: zvault goes on from it; if it is lost for good, 'zvaultctl blockstore"
+    " give-up-journal {name}' shows what is lost with it",
 )
 POOL_UNWELL = Condition(
     "pool-unwell",
