@@ -16,8 +16,8 @@ from zvault.object_store.interface import Buffer, Denied, TooLarge
 from zvault.object_store.s3_settings import S3Settings, keys_of
 
 MAX_ANSWER = 6 << 20
-"""Bytes: more than a page of a listing, or an error, ever has: 1000 keys of 1024 bytes, each written with three letters,
-and what is said of them. Parsed, so many elements without contents take thirty times as much memory."""
+"""Bytes: more than a page of a listing, or an error, ever has: 1000 keys of 1024 bytes, each written with three
+letters, and what is said of them. Parsed, so many elements without contents take thirty times as much memory."""
 
 
 class S3Clients:

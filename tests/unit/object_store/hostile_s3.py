@@ -102,7 +102,9 @@ class _HostileHandler(_Handler):
         declared = "<!DOCTYPE ListBucketResult>" if self.server.has_doctype else ""
         cut = f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>"
         self.mangle(self.server.lists) or self.answer(
-            200, f"{declared}<ListBucketResult>{cut}{more}{items}</ListBucketResult>".encode(), type="application/xml"
+            200,
+            f"{declared}<ListBucketResult>{cut}{more}{items}</ListBucketResult>".encode(),
+            type="application/xml",
         )
 
     def refuse(self, status: int, code: str) -> None:
