@@ -159,6 +159,8 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     yield "map", f"{size('map_bytes')} in {plural(row['map_objects'], 'object')}"
     since = f", since {ago(row['since'])}" if row["since"] else ""
     yield "writer", f"{row['owner']} (epoch {row['epoch']}{since})" if row["epoch"] else "none so far"
+    if (journal := row["journal"]) is not None:
+        yield "journal", f"what is not in the bucket yet is in {journal['folder']} of {journal['host']}"
     yield "requests", ", ".join(f"{number} {kind}" for kind, number in row["requests"].items() if number)
     yield "cost", "" if row["cost"] is None or not any(row["requests"].values()) else f"{row['cost']:.2f}"
 

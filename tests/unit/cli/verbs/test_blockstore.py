@@ -231,6 +231,10 @@ def test_a_journal_that_is_missing_is_given_up_only_with_yes(
         assert f"waits for the journal of epoch 2 in {here.journal} of filer1" in said.out
         assert "nothing is changed" in said.out
     assert not here.journal.exists(), "a look makes no folder below a mount point"
+    assert (
+        f"journal: what is not in the bucket yet is in {here.journal} of filer1"
+        in ctl("blockstore", "info", PLACE).out
+    )
     told = json.loads(ctl(*give_up, "-j").out)
     assert (told["epoch"], told["host"], told["found"], told["given_up"]) == (2, "filer1", "none", False)
     assert full.objects == before
