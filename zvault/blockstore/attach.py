@@ -148,8 +148,8 @@ def find_missing(
 ) -> MissingJournal | None:
     """What is missing of the journal that the store waits for, by what the bucket and this host say."""
     note = seen.journal if seen is not None else None
-    newest = max(before.number, root.epoch)
-    return find_missing_journal(before.journal, note, there, newest, options.boot)
+    # Whoever only took the store has changed nothing yet: its first root comes before its first write.
+    return find_missing_journal(before.journal, note, there, root.epoch, options.boot)
 
 
 def _refuse_what_went_back(

@@ -111,7 +111,7 @@ def find_missing_journal(
 ) -> MissingJournal | None:
     """What is missing; None where the journal that is waited for is there, or none is.
 
-    ``newest``: the epoch of whoever wrote last. What this host notes counts only while that is its own: after another
+    ``newest``: the epoch of the newest root. What this host notes counts only while that is its own: after another
     writer its journal can never be applied. ``boot``: of now, b"" where it is not known.
     """
     own = note if note is not None and note.epoch == newest and note.boot in (b"", boot) else None
