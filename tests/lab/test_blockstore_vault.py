@@ -316,7 +316,7 @@ def test_a_journal_that_is_missing_is_waited_for(world: Vault, cluster: ceph.Clu
     def critical() -> bool:
         (vault,) = ctl("vault", "status", "cold", "-j").json()["vaults"]
         return any(
-            one["level"] == "critical" and "give-up-journal" in one["next"]
+            one["level"] == "critical" and "give-up-journal cold/0'" in one["next"]
             for one in vault["verdict"]["findings"]
         )
 

@@ -24,8 +24,8 @@ class Info:
     """Sizes in bytes, times in seconds since the epoch. ``requests`` are those of all its writers, by kind.
 
     ``past_bytes`` are stored for the ``moments`` that are kept alone, and are no garbage. All that is needed is locked
-    by ``lock_mode`` until ``locked_until``; "" and 0: nothing is, as far as its writer knows. ``journal``: the one that may
-    have what the store lacks (epoch, host, folder, since); None: all is in the store.
+    by ``lock_mode`` until ``locked_until``; "" and 0: nothing is, as far as its writer knows. ``journal``: the one
+    that may have what the store lacks (epoch, host, folder, since); None: all is in the store.
     """
 
     uuid: str
