@@ -297,6 +297,50 @@ def test_writeback_leaves_nothing_in_its_journal_and_an_outage_is_ridden_out(
     gone()
 
 
+def test_a_journal_that_is_missing_is_waited_for(world: Vault, cluster: ceph.Cluster):
+    """Its disk drops off while the pool is imported, and the server dies: nothing goes on without it."""
+    world.mode = f"mode=writeback journal={JOURNAL} journal-size=512M"
+    world.start()
+    ok("vault", "create", "cold", "--yes")
+    ok("vault", "up", "cold")
+    cluster.kill("client.rgw")
+    sh("zfs", "create", "-o", "mountpoint=/cold", "-o", "compression=off", "cold/own")
+    noise(Path("/cold/noise"), 8)
+    sh("zpool", "sync", "cold")
+    eventually("it is in the journal", lambda: (engine("journal_used") or 0) > 8 << 20)
+    hashes = tree_hashes(Path("/cold"))
+    away = JOURNAL.rename(JOURNAL.with_name("zvault-lab-away"))
+    sh("systemctl", "kill", "-s", "KILL", UNIT)
+    cluster.start_rgw()
+
+    def critical() -> bool:
+        (vault,) = ctl("vault", "status", "cold", "-j").json()["vaults"]
+        return any(
+            one["level"] == "critical" and "give-up-journal cold/0'" in one["next"]
+            for one in vault["verdict"]["findings"]
+        )
+
+    eventually(lambda: f"it is told: {ctl('vault', 'status', 'cold')}", critical)
+    said = ctl("vault", "up", "cold")
+    assert said.code != 0
+    assert f"is not in {JOURNAL}" in " ".join(said.err.split()), said
+    assert sh("zpool", "list", "-Ho", "health", "cold").strip() == "SUSPENDED", "it is not cleared"
+    shown = ok("blockstore", "give-up-journal", "cold").out
+    assert re.search(r"on its disk: [\d,]+ writes? at least", shown), shown
+    assert "is imported" in ctl("blockstore", "give-up-journal", "cold", "--yes").err
+
+    # Its disk is back: all goes on, and nothing is missing.
+    sh("rm", "-rf", str(JOURNAL))
+    away.rename(JOURNAL)
+    eventually("it goes on", lambda: ctl("vault", "up", "cold").code == 0, every=2)
+    assert tree_hashes(Path("/cold")) == hashes
+    sh("zpool", "scrub", "-w", "cold")
+    assert "No known data errors" in sh("zpool", "status", "cold")
+    sh("zfs", "unmount", "cold/own")
+    ok("vault", "down", "cold")
+    gone()
+
+
 def test_what_keeps_it_from_coming_up_is_told(world: Vault):
     world.vault_extra = ""
     world.start()

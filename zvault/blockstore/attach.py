@@ -10,6 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 import numpy as np
 
+from zvault.blockstore.awaited_journal import FoundJournal, MissingJournal, find_missing_journal
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import BLOCK, SLOT_BITS, ZERO, Damaged, Segment, numbers
 from zvault.blockstore.log.journal import Frame, Journal
@@ -44,7 +45,8 @@ def attach(
 ) -> Engine:
     """Take a store and open it. Whoever had it can write no more, and finds that out.
 
-    Raises NotFound, Busy, Damaged, StoreError; Refused where the journal holds what would be lost.
+    Raises NotFound, Busy, Damaged, StoreError; Refused where the journal holds what would be lost, JournalMissing where
+    the one that holds it is not there: then nothing is taken, so that it can come back.
     """
     what = superblock(store, prefix)
     journal = Journal(
@@ -59,9 +61,10 @@ def attach(
     try:
         root = newest_root(store, prefix, what)
         _refuse_what_went_back(seen, journal, root, prefix, options)
-        refuse_to_lose(journal, root, options)
         # Roots are ordered by their epoch, so the next is after all of them, also where the object was lost.
         before = Epoch.read(store, prefix)
+        _refuse_without_journal(before, root, seen, journal, prefix, options)
+        refuse_to_lose(journal, root, options, before.owner)
         if not options.accept_older:
             see_that_it_did_not_go_back(before, root, prefix)
         known = seen.known.epoch if seen is not None and seen.known is not None else 0
@@ -75,7 +78,7 @@ def attach(
             raise Busy(
                 f"the block store {prefix} could not be taken", "another writer is at it", "see who it is"
             )
-        refuse_to_lose(journal, root, options)
+        refuse_to_lose(journal, root, options, before.owner)
         engine = Engine(store, prefix, what, root, epoch, journal, options)
         engine.seen = seen
         _open(engine, root, what.identity, say)
@@ -125,6 +128,28 @@ def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
     engine.opened = True
     engine.note_position(engine.log.uploaded, durable=True, anew=engine.options.accept_older)
     engine.journal.begin(engine.fence.epoch.number, engine.log.frame + 1)
+    engine.await_journal()
+
+
+def _refuse_without_journal(
+    before: Epoch, root: Root, seen: SeenPosition | None, journal: Journal, prefix: str, options: Options
+) -> None:
+    """See that the journal is there which may hold what was answered. Raises JournalMissing."""
+    if options.give_up_journal or options.accept_older:
+        return
+    there = FoundJournal(journal.epoch, journal.find_last())
+    missing = find_missing(before, root, seen, there, options)
+    if missing is not None:
+        raise missing.error(prefix, options.journal_name or str(options.journal))
+
+
+def find_missing(
+    before: Epoch, root: Root, seen: SeenPosition | None, there: FoundJournal, options: Options
+) -> MissingJournal | None:
+    """What is missing of the journal that the store waits for, by what the bucket and this host say."""
+    note = seen.journal if seen is not None else None
+    # Whoever only took the store has changed nothing yet: its first root comes before its first write.
+    return find_missing_journal(before.journal, note, there, root.epoch, options.boot)
 
 
 def _refuse_what_went_back(
@@ -222,8 +247,8 @@ def take_in(blocks: BlockMap, segments: list[Segment]) -> None:
                 blocks.overlay.put(block, count, segment.sequence << SLOT_BITS | slot)
 
 
-def refuse_to_lose(journal: Journal, root: Root, options: Options) -> None:
-    """See that the journal holds nothing that another writer made impossible to keep. Raises Refused."""
+def refuse_to_lose(journal: Journal, root: Root, options: Options, owner: str) -> None:
+    """See that the journal holds nothing that a later writer, ``owner``, made impossible to keep. Raises Refused."""
     if journal.epoch in (0, root.epoch) or (options.accept_older and journal.epoch > root.epoch):
         return
     after = _known_end(journal.epoch, root)
@@ -233,9 +258,10 @@ def refuse_to_lose(journal: Journal, root: Root, options: Options) -> None:
     many = f"{lost} writes" if lost > 0 else "writes"
     raise Refused(
         f"the journal in {options.journal} holds {many} that the store never got",
-        f"another host has written to it since (epoch {root.epoch}, the journal's is {journal.epoch})",
-        "see what that host has; to go on with the store as it is and lose these writes, run"
-        " 'zvaultctl blockstore check --give-up-journal'",
+        f"the store went on without it, last with {owner or 'another host'} (epoch {root.epoch}, the journal's is"
+        f" {journal.epoch})",
+        "see what the store has; to go on with it as it is and lose these writes, run"
+        " 'zvaultctl blockstore check --give-up-journal FOLDER'",
     )
 
 

@@ -6,12 +6,14 @@ order. A flush answers when all before it is where the mode says: in the store, 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from zvault.api.blockstore import EngineStatus
+from zvault.blockstore.awaited_journal import JournalMark, JournalNote
 from zvault.blockstore.checkpoint import Checkpoints
 from zvault.blockstore.fence import Fence, Fenced
 from zvault.blockstore.format import BLOCK, Superblock
@@ -29,6 +31,7 @@ from zvault.blockstore.read.fetcher import Fetcher
 from zvault.blockstore.read.reader import Reader
 from zvault.blockstore.recovery import Epoch
 from zvault.blockstore.writer import Writer
+from zvault.core.errors import Busy
 from zvault.object_store.interface import Buffer, ObjectStore, StoreError
 
 
@@ -180,6 +183,10 @@ class Engine:
         except JournalFailed as error:
             self.fail(error)
             raise
+        if self.seen is not None and self.opened:
+            # Kept by the kernel, at the price of one small write: what a killed server had flushed is known for sure,
+            # and after a power cut what the host's disk got by itself, and with each checkpoint.
+            self.seen.note_journal(JournalNote(self.journal.epoch, self.journal.flushed))
 
     def put_all(self) -> int:
         """Wait until what was written so far is there; up to which segment."""
@@ -231,7 +238,34 @@ class Engine:
             if self.keeper is not None:
                 self.keeper.unsaved = False
             self.checkpoints.take(self.asked())
+            # With it what is noted of the journal, which is in the same file.
             self.note_position(self.blocks.root.applied, durable=True)
+
+    def await_journal(self) -> None:
+        """Say in the bucket and on this host which journal has what will be answered. Before the first write.
+
+        Raises StoreError; Busy where the store is another's by now.
+        """
+        options, epoch = self.options, self.fence.epoch
+        writeback = options.mode == "writeback"
+        mark = None
+        if writeback:
+            host, folder = epoch.owner.partition(",")[0], options.journal_name or str(options.journal)
+            mark = JournalMark(self.journal.epoch, host, folder, int(epoch.since))
+        if self.seen is not None:
+            boot = b"" if writeback else options.boot
+            kept = writeback or boot
+            note = JournalNote(self.journal.epoch, self.log.frame, boot) if kept else JournalNote(0)
+            self.seen.note_journal(note, durable=True)
+        self.fence.mark_journal(mark)
+
+    def forget_journal(self) -> None:
+        """Say that all is in the bucket: no journal is waited for."""
+        # Where that cannot be said the journal, which is empty, is waited for once more.
+        with contextlib.suppress(StoreError, Busy):
+            self.fence.mark_journal(None)
+        if self.seen is not None:
+            self.seen.note_journal(JournalNote(0), durable=True)
 
     def keep_locked(self) -> None:
         """Lock what is needed again, and remove what is not, where that is due. Raises StoreError, Fenced."""
@@ -274,6 +308,7 @@ class Engine:
             if self.checkpoints.due or (self.keeper is not None and self.keeper.unsaved):
                 self.checkpoint()
             self.release()
+            self.forget_journal()
         finally:
             self.fail(Closed("the block store is closed"))
             self.abandon()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from zvault.blockstore.awaited_journal import JournalMark
 from zvault.blockstore.recovery import Epoch
 from zvault.object_store.interface import ObjectStore, StoreError
 
@@ -23,17 +24,26 @@ class Fence:
         self.prefix = prefix
         self.epoch = epoch
         self._looking = threading.Lock()
+        self._asking = threading.Lock()
         self._sure = 0
 
     def look(self) -> None:
         """Raises Fenced when another writer has taken the store, StoreError when that cannot be known."""
-        now, mine = Epoch.read(self.store, self.prefix), self.epoch
+        # One at a time: who looks while the mark is put would take its new ETag for another writer's.
+        with self._asking:
+            now, mine = Epoch.read(self.store, self.prefix), self.epoch
         if (now.number, now.etag.strip('"')) != (mine.number, mine.etag.strip('"')):
             raise Fenced(
                 f"this host may not write to the block store {self.prefix} any more",
                 f"{now.owner or 'somebody'} has taken it (epoch {now.number}, after ours, {mine.number})",
                 "what was written here since is lost; give the device up, and see who has it",
             )
+
+    def mark_journal(self, mark: JournalMark | None) -> None:
+        """Have the bucket say which journal is waited for. Raises Busy where the store is another's, StoreError."""
+        with self._asking:
+            if self.epoch.journal != mark:
+                self.epoch = self.epoch.with_journal(self.store, self.prefix, mark)
 
     def sure_of(self, segment: int, uploaded: Callable[[], int]) -> None:
         """See that the segments up to this one, which are in the store, count for whoever takes it.

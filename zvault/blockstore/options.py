@@ -23,13 +23,16 @@ class Options:
     ``uploads``: segments on their way at once; 0: no threads, for tests. ``checkpoint_segments``: a checkpoint after
     so many. ``linger``: how long what is not flushed stays in memory. ``stored``: at most so many bytes are stored for
     each live one. ``collect_rate``: bytes a second that collecting garbage may move. ``watch``: between two looks
-    whether the store has another writer. ``give_up_journal``: lose what only the journal has, where another host wrote.
+    whether the store has another writer. ``give_up_journal``: lose what only the journal has, where another host wrote
+    or the journal is missing.
     ``seen``: the folder where this host keeps how far it knows stores to have come; None: it does not.
     ``open_position`` opens the file there, by the store's uuid, where this process itself may not.
     ``history``: which moments of the past are kept; None: those that are, and no more; without any rule: none.
     ``lock``: how what is needed is locked; the store locks what is put. ``gc_elsewhere``: nothing is removed here.
     ``keeps_locked``: whether it has all locked again when that is due.
     ``accept_older``: go on with a store that is older than that, or than the journal.
+    ``journal_name``: what people call the folder of the journal; ``boot``: the boot of this host, b"" where a journal
+    in memory is not looked after.
     """
 
     journal: Path
@@ -54,6 +57,8 @@ class Options:
     gc_elsewhere: bool = False
     keeps_locked: bool = True
     clock: Callable[[], float] = time.time
+    journal_name: str = ""
+    boot: bytes = b""
 
     @property
     def removes_at_once(self) -> bool:

@@ -3,6 +3,8 @@
 Nothing in a bucket is signed, and an old state of it is as sound as the newest: only somebody who remembers can tell.
 So a folder of this host has a small file for each store, named for its uuid, with two records that are written in turn:
 a crash may spoil one. What it says was in the store for sure and counted; it may lag behind, and then tells less.
+
+Behind them two more records say which journal the store waits for (see awaited_journal.py), in the same way.
 """
 
 from __future__ import annotations
@@ -16,12 +18,18 @@ from pathlib import Path
 
 from xxhash import xxh3_64_digest
 
+from zvault.blockstore.awaited_journal import JournalNote
 from zvault.blockstore.format import Damaged, checkpoint_key, segment_key
 from zvault.blockstore.map.root import Root
 
 _RECORD = struct.Struct("<8s16sQQQQ")  # magic, identity, count, epoch, checkpoint, segment
 _MAGIC = b"zvSEEN01"
 _SIZE = _RECORD.size + 8
+
+_JOURNAL = struct.Struct("<8s16sQQQ16s")  # magic, identity, count, epoch, last flushed frame, boot
+_JOURNAL_MAGIC = b"zvJNOTE1"
+_JOURNAL_SIZE = _JOURNAL.size + 8
+_JOURNAL_AT = 2 * _SIZE
 
 
 class WentBack(Damaged):
@@ -50,7 +58,9 @@ class SeenPosition:
         self.path = folder / identity.hex()
         self.trouble: str | None = None
         self.known: Position | None = None
-        self._identity, self._count, self._fd = identity, 0, -1
+        self.journal: JournalNote | None = None
+        """What is known of the journal; None where nothing was ever noted."""
+        self._identity, self._count, self._journal_count, self._fd = identity, 0, 0, -1
         self._lock = threading.Lock()
         try:
             if opened is None:
@@ -59,6 +69,7 @@ class SeenPosition:
             else:
                 self._fd = opened(identity)
             self._load(os.pread(self._fd, 2 * _SIZE, 0))
+            self._load_journal(os.pread(self._fd, 2 * _JOURNAL_SIZE, _JOURNAL_AT))
         except OSError as error:
             self._refused(error)
 
@@ -72,6 +83,35 @@ class SeenPosition:
                 self._count, self.known = count, Position(*position)
         if data and self.known is None:
             self.trouble = f"{self.path} cannot be read: whether the store went back is not known"
+
+    def _load_journal(self, data: bytes) -> None:
+        for at in (0, _JOURNAL_SIZE):
+            record = data[at : at + _JOURNAL_SIZE]
+            if len(record) < _JOURNAL_SIZE or xxh3_64_digest(record[:-8]) != record[-8:]:
+                continue
+            magic, identity, count, epoch, flushed, boot = _JOURNAL.unpack(record[:-8])
+            if magic == _JOURNAL_MAGIC and identity == self._identity and count > self._journal_count:
+                self._journal_count = count
+                self.journal = JournalNote(epoch, flushed, boot if any(boot) else b"")
+
+    def note_journal(self, note: JournalNote, *, durable: bool = False) -> None:
+        """Keep what is known of the journal in the place of what was; ``durable``: on the disk too."""
+        with self._lock:
+            if self._fd < 0 or (note == self.journal and not durable):
+                return
+            count = self._journal_count + 1
+            fields = (_JOURNAL_MAGIC, self._identity, count, note.epoch, note.flushed, note.boot)
+            record = _JOURNAL.pack(*fields)
+            record += xxh3_64_digest(record)
+            try:
+                at = _JOURNAL_AT + count % 2 * _JOURNAL_SIZE
+                if os.pwrite(self._fd, record, at) != _JOURNAL_SIZE:
+                    raise OSError("the disk took only a part of it")
+                self._journal_count, self.journal = count, note
+                if durable:
+                    os.fdatasync(self._fd)
+            except OSError as error:
+                self._refused(error)
 
     def note(self, position: Position, *, durable: bool = False, anew: bool = False) -> None:
         """Keep it, where it is further than what is known, or ``anew`` in its place; ``durable``: on the disk too."""

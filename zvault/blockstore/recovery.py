@@ -7,6 +7,7 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 
+from zvault.blockstore.awaited_journal import JournalMark
 from zvault.blockstore.format import (
     BLOCK,
     MAX_SIZE,
@@ -32,7 +33,8 @@ LOOKS = 3
 class Epoch:
     """Who writes: the object ``PREFIX/epoch`` as it was put, with its ETag.
 
-    ``root``: epoch and number of the newest checkpoint when it was put.
+    ``root``: epoch and number of the newest checkpoint when it was put. ``journal``: the one that the store waits for;
+    it stays there whoever takes the store, until all that it may hold is there, or was given up.
     """
 
     number: int
@@ -40,6 +42,7 @@ class Epoch:
     since: float
     etag: str = ""
     root: tuple[int, int] = (0, 0)
+    journal: JournalMark | None = None
 
     @staticmethod
     def key(prefix: str) -> str:
@@ -60,7 +63,8 @@ class Epoch:
             number = int(found["epoch"])
             if not 0 <= number < 1 << 32:
                 raise ValueError(f"{number} is no epoch")
-            return cls(number, str(found["owner"]), float(found["since"]), etag, root)
+            journal = JournalMark.of_data(found.get("journal"))
+            return cls(number, str(found["owner"]), float(found["since"]), etag, root, journal)
         except UNREADABLE as error:
             why = f"it cannot be read: {error}"
             raise Damaged(
@@ -76,11 +80,20 @@ class Epoch:
         """
         number = max(self.number, root[0], after) + 1
         mine = replace(self, number=number, owner=owner, since=time.time(), root=max(self.root, root))
+        return mine._put(store, prefix, "another writer took it at the same moment")
+
+    def with_journal(self, store: ObjectStore, prefix: str, mark: JournalMark | None) -> Epoch:
+        """The same one, put again to say which journal is waited for. Raises Busy where another has taken the store."""
+        return replace(self, journal=mark)._put(store, prefix, "another writer has taken it")
+
+    def _put(self, store: ObjectStore, prefix: str, why: str) -> Epoch:
+        """Put it in the place of the one with its ETag."""
         said = {
-            "epoch": number,
-            "owner": owner,
-            "since": mine.since,
-            "root": mine.root,
+            "epoch": self.number,
+            "owner": self.owner,
+            "since": self.since,
+            "root": self.root,
+            "journal": self.journal.as_data() if self.journal is not None else None,
             "mark": uuid.uuid4().hex,
         }
         text = json.dumps(said).encode()
@@ -89,12 +102,10 @@ class Epoch:
         except PreconditionFailed as error:
             there, etag = store.read(self.key(prefix))
             if there == text:  # it was put, and again after an answer that was lost
-                return replace(mine, etag=etag)
+                return replace(self, etag=etag)
             what = f"the block store {prefix} could not be taken"
-            raise Busy(
-                what, "another writer took it at the same moment", "see who it is, and try again"
-            ) from error
-        return replace(mine, etag=etag)
+            raise Busy(what, why, "see who it is, and try again") from error
+        return replace(self, etag=etag)
 
 
 def create(store: ObjectStore, prefix: str, size: int) -> Superblock:

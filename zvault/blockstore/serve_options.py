@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from zvault.blockstore.options import Options, ReadOptions
 from zvault.config.device_specs.blockstore import BlockstoreServer, of_words
 from zvault.config.device_specs.blockstore_settings import MIN_JOURNAL
 from zvault.core.errors import ConfigError, Refused
+from zvault.system.state_files import current_boot_id
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
@@ -102,7 +104,16 @@ def options_of(spec: BlockstoreServer) -> Options:
         history=spec.history,
         lock=spec.lock,
         gc_elsewhere=spec.gc_elsewhere,
+        boot=this_boot(),
     )
+
+
+def this_boot() -> bytes:
+    """The boot of this host in 16 bytes; b"" where the kernel does not tell."""
+    try:
+        return uuid.UUID(current_boot_id()).bytes
+    except (OSError, ValueError):
+        return b""
 
 
 def read_options_of(spec: BlockstoreServer) -> ReadOptions:

@@ -48,6 +48,7 @@ from zvault.blockstore.readonly import ReadOnly
 from zvault.blockstore.recovery import create, kept_moment, newest_root, superblock
 from zvault.blockstore.serve_options import ServeOptions, options_of, read_options_of
 from zvault.core.errors import NotFound, Refused, ZvaultError
+from zvault.core.printable import make_printable
 from zvault.core.units import format_size
 from zvault.object_store.interface import ObjectStore
 from zvault.object_store.metered import BOUNDS
@@ -184,7 +185,9 @@ class ServedDevice:
 
     def _options(self) -> Options:
         opens = self._opener.write if self._opener is not None else None
-        return replace(options_of(self.words.spec), seen=self.words.seen, open_position=opens)
+        options = options_of(self.words.spec)
+        name = self.named(str(options.journal))
+        return replace(options, seen=self.words.seen, open_position=opens, journal_name=name)
 
     def _there(self, store: ObjectStore) -> Superblock:
         """What the store is, which is made if that is asked for."""
@@ -300,4 +303,4 @@ def number_of(error: BaseException) -> int:
 
 def say(text: str) -> None:
     """To the unit's journal, on one line."""
-    print(" ".join(text.split()), file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal
+    print(make_printable(" ".join(text.split()), keep=""), file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal

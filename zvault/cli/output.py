@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 from zvault.core.errors import ConfigError, ErrorDocument, HostUnreachable, NotFound, Refused, ZvaultError
+from zvault.core.printable import escape_json, make_printable
 
 OK = 0
 TROUBLE = 1
@@ -106,9 +108,21 @@ def labelled(pairs: Iterable[tuple[str, str]], columns: int | None, room: int = 
             yield from wrapped(clean(line), " " * (room + 4), columns)
 
 
+def shown(text: str) -> str:
+    """``text`` as a terminal gets it: of what controls one only the colours of ``paint`` stay as they are."""
+    if text.isprintable():
+        return text
+    return "".join(
+        piece if at % 2 else make_printable(piece) for at, piece in enumerate(_PAINTED.split(text))
+    )
+
+
+_PAINTED = re.compile(f"(\x1b\\[(?:{RED}|{YELLOW}|0)m)")
+
+
 def say(text: str = "") -> None:
     """One line, or several, on stdout."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{shown(text)}\n")
     if not sys.stdout.isatty():
         # In a log or pipe a run's lines must appear when they happen, not when a buffer is full.
         sys.stdout.flush()
@@ -116,12 +130,12 @@ def say(text: str = "") -> None:
 
 def say_all(lines: Iterable[str]) -> None:
     """Many lines on stdout at once."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write("".join(f"{shown(line)}\n" for line in lines))
 
 
 def tell(text: str, colour: str | None = None) -> None:
     """One line on stderr."""
-    sys.stderr.write(f"{paint(text, colour, sys.stderr)}\n")
+    sys.stderr.write(f"{paint(shown(text), colour, sys.stderr)}\n")
     sys.stderr.flush()
 
 
@@ -156,4 +170,5 @@ def document(verb: str, body: Mapping[str, object]) -> None:
     expect_document(None)
     major, minor = OUTPUT_VERSION
     head = {"command": f"zvaultctl {verb}", "vers_major": major, "vers_minor": minor}
-    say(json.dumps({"output_version": head, **body}, indent=2, ensure_ascii=False))
+    # json escapes the control characters of ASCII; those above it would reach the terminal.
+    say(escape_json(json.dumps({"output_version": head, **body}, indent=2, ensure_ascii=False)))

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from zvault.cli.fitting import Line
+from zvault.core.printable import make_printable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -37,7 +38,12 @@ def rendered(lines: Sequence[Line]) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    return Group(*(Text(line.text, style=_style(line), no_wrap=True, overflow="crop") for line in lines))
+    return Group(
+        *(
+            Text(make_printable(line.text, keep=""), style=_style(line), no_wrap=True, overflow="crop")
+            for line in lines
+        )
+    )
 
 
 def _style(line: Line) -> str:

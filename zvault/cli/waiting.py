@@ -10,6 +10,7 @@ from zvault.api.routes import Route
 from zvault.cli.client import Client, socket_path
 from zvault.cli.output import clean, tell, width
 from zvault.cli.progress import shortened
+from zvault.core.printable import make_printable
 
 A = TypeVar("A")
 
@@ -38,5 +39,5 @@ def _redraw(text: str) -> None:
     """The line that is shown while it goes on, on a terminal."""
     if sys.stderr.isatty():
         columns = width(sys.stderr) or 80
-        sys.stderr.write(f"\r\x1b[K{shortened(text, columns - 1)}")
+        sys.stderr.write(f"\r\x1b[K{shortened(make_printable(text, keep=''), columns - 1)}")
         sys.stderr.flush()

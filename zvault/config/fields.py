@@ -274,6 +274,17 @@ BlockPath = Annotated[
 ]
 FilePath = Annotated[str, Text("path", "an absolute path", "/etc/ceph/ceph.conf", _checked(_check_absolute))]
 FolderPath = Annotated[str, Text("path", "an absolute path", "/etc/zvault/tls", _checked(_check_absolute))]
+MountPoints = Annotated[
+    tuple[str, ...],
+    Texts(
+        "mount points",
+        "an absolute path, or several in an array",
+        "/mnt/disk",
+        lambda text: (_checked(_check_absolute)(text),),
+        (tuple,),
+        lambda texts: tuple(map(_checked(_check_absolute), texts)),
+    ),
+]
 PoolName = Annotated[str, Text("pool", "the name of a ZFS pool", "cold", _checked(_check_pool))]
 SourceName = Annotated[
     Source,

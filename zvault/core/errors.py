@@ -146,6 +146,12 @@ class DeviceGone(ZvaultError):
     retryable = True
 
 
+class JournalMissing(DeviceGone):
+    """The journal that a block store waits for is not there: what was answered may be in it alone."""
+
+    reason = "journal-missing"
+
+
 class PoolSuspended(ZvaultError):
     """The vault's pool has suspended its I/O."""
 

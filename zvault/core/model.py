@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from zvault.core.name_rules import Choice
 from zvault.core.names import BookmarkName, DatasetName, SnapshotName, split_snapshot
 
 DatasetType = Literal["filesystem", "volume"]
+DATASET_TYPES: tuple[DatasetType, ...] = get_args(DatasetType)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,18 @@ from collections.abc import Callable
 
 from zvault.api.events import Event, RunFinished
 from zvault.core.errors import ErrorDocument
+from zvault.core.printable import make_printable
 from zvault.core.units import format_duration, format_size
 
 log = logging.getLogger("zvault")
+
+
+class PrintableFormatter(logging.Formatter):
+    """Nothing that another end said controls whoever reads the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        return make_printable(super().format(record))
 
 
 def journal_handler() -> logging.Handler:
@@ -19,7 +28,7 @@ def journal_handler() -> logging.Handler:
     from systemd.journal import JournalHandler
 
     handler: logging.Handler = JournalHandler(SYSLOG_IDENTIFIER="zvaultd")
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(PrintableFormatter("%(message)s"))
     return handler
 
 
@@ -29,7 +38,7 @@ def set_up() -> None:
         handler = journal_handler()
     else:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for noisy in ("apscheduler", "aiohttp.access", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer, TcpServer, UnixServer
 from zvault.config.tables.device import Device
 from zvault.core.errors import ZvaultError
@@ -11,18 +12,36 @@ from zvault.devices.nbd import nbdkit
 from zvault.devices.nbd.target import reach
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd.image_lease import cluster_of
-from zvault.system.mount import is_mount_point
+from zvault.system.mount import is_mount_point, is_mounted_at_start, mount_point_of
 from zvault.system.process.runner import Runner
 
 
 def _unconnected(device: Device) -> str:
     """What this host itself lacks, by the kernel's own lists and folders, which never hang."""
-    folder = device.requires_mount
-    if folder is not None and not is_mount_point(folder):
-        return f"nothing is mounted on {folder}"
+    for folder in device.requires_mount:
+        if not is_mount_point(folder):
+            return f"nothing is mounted on {folder}"
     if device.cache is not None and not Path(device.cache.bcache).exists():
         return f"there is no device {device.cache.bcache}"
     return ""
+
+
+def missing_requirement(device: Device) -> str:
+    """A mount that a writeback journal is on and that may be missing when the host starts, in words; empty for none.
+
+    Without it the folder below the mount point, which is empty, would get a journal. What an existing store waits for
+    is noticed in any case (zvault/blockstore/awaited_journal.py), and told sooner so.
+    """
+    spec = device.nbd
+    if not isinstance(spec, BlockstoreServer) or spec.mode != "writeback" or spec.journal is None:
+        return ""
+    point = mount_point_of(spec.journal)
+    if point == "/" or point in device.requires_mount or is_mounted_at_start(point):
+        return ""
+    return (
+        f"journal={spec.journal} is on what is mounted on {point}, which may be missing when the host starts: add"
+        f' requires_mount = "{point}", so that nothing is begun without it'
+    )
 
 
 async def unreachable(device: Device) -> str:

@@ -197,13 +197,13 @@ class Stack:
     def _refuse_unmounted(self, seen: Sequence[FoundDevice]) -> None:
         """Raises DeviceGone where a folder that has to be a mount point is none, before anything is touched."""
         for device, found in zip(self.devices, seen, strict=True):
-            folder = device.requires_mount
-            if folder is not None and not found.usable and not is_mount_point(folder):
-                raise DeviceGone(
-                    f"nothing is mounted on {folder}, where {device.spec} of vault {self.vault} is",
-                    "requires_mount says that it has to be; nothing was made there",
-                    f"mount it ('mount {folder}', or connect its disk); the next try goes on with it",
-                )
+            for folder in () if found.usable else device.requires_mount:
+                if not is_mount_point(folder):
+                    raise DeviceGone(
+                        f"nothing is mounted on {folder}, where {device.spec} of vault {self.vault} is",
+                        "requires_mount says that it has to be; nothing was made there",
+                        f"mount it ('mount {folder}', or connect its disk); the next try goes on with it",
+                    )
 
     async def _check(self, seen: Sequence[FoundDevice]) -> None:
         """See that the tools are there for whatever is not up. Raises ToolMissing."""

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from zvault.core.printable import quote_foreign
 from zvault.object_store.interface import Denied, ObjectMissing, PreconditionFailed, StoreError, Unreachable
 
 Kind = Literal["read", "put", "put-if", "list", "delete"]
@@ -57,13 +58,13 @@ def told(what: str, kind: Kind) -> Iterator[None]:
 
 def unreachable(what: str, why: str) -> Unreachable:
     """An answer that cannot be used, or none."""
-    return Unreachable(what, why, "see that the store is up and the network reaches it")
+    return Unreachable(what, quote_foreign(why), "see that the store is up and the network reaches it")
 
 
 def of_answer(what: str, kind: Kind, answer: dict[str, Any]) -> StoreError:
     """The error that an answer tells of; also one key's of a DeleteObjects, which has no status of its own."""
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    code, message = answer["Error"].get("Code") or "", answer["Error"].get("Message") or ""
+    code, message = (quote_foreign(str(answer["Error"].get(name) or "")) for name in ("Code", "Message"))
     why = f"the store answers {status or ''} {code}".rstrip() + (f": {message}" if message else "")
     if status == 404 and code != "NoSuchBucket" and kind == "read":
         return ObjectMissing(what, "there is no such object", "")
@@ -101,7 +102,7 @@ def _next(status: int, code: str) -> str:
 def _of_boto(what: str, error: Exception) -> StoreError:
     from botocore import exceptions as boto
 
-    why = str(error)
+    why = quote_foreign(str(error))
     if isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY_FAILED" in why:
         return Denied(
             what, why, "have the store's certificate trusted: AWS_CA_BUNDLE names a file with its authority"

@@ -19,6 +19,7 @@ from typing import Literal
 from zvault.api.emit import Emit
 from zvault.config.tables.hooks import OURS, Hook, Hooks
 from zvault.core.errors import HookFailed, ZvaultError
+from zvault.core.printable import make_printable
 from zvault.core.units import format_duration
 from zvault.system.process.spawn import describe_exit
 from zvault.system.process.user_program import attend, has_ended
@@ -112,7 +113,9 @@ class RunHooks:
     async def _after(self, pending: _Pending, end: str, why: str) -> None:
         """Run every hook that is pending, and forget each as it has ended. Raises nothing a hook can cause."""
         among = tuple(pending.hooks)
-        moment, told = f"after-{pending.scope}", {f"{OURS}RESULT": end, f"{OURS}ERROR": " ".join(why.split())}
+        # What another host said may be in it: no environment has a zero byte, and a script may print it.
+        error_line = make_printable(" ".join(why.split()), keep="")
+        moment, told = f"after-{pending.scope}", {f"{OURS}RESULT": end, f"{OURS}ERROR": error_line}
         for hook in among:
             try:
                 await self._run(hook, moment, _place(hook, among), told)

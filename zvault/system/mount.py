@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 MOUNTS = Path("/proc/self/mountinfo")
+FSTAB = Path("/etc/fstab")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 DEADLINE = 120.0
@@ -48,6 +49,25 @@ def is_mount_point(folder: str, mounts: Path = MOUNTS) -> bool:
     wanted = folder.rstrip("/") or "/"
     lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     return any(_plain(line.split(" ")[4]) == wanted for line in lines)
+
+
+def mount_point_of(path: str, mounts: Path = MOUNTS) -> str:
+    """What a file or folder would be on, by its plain path and the kernel's list: the mount point nearest above it."""
+    lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    points = (_plain(line.split(" ")[4]) for line in lines)
+    above = [point for point in points if PurePosixPath(path).is_relative_to(point)]
+    return max(above, key=len, default="/")
+
+
+def is_mounted_at_start(point: str, table: Path = FSTAB) -> bool:
+    """Whether a host does not start without what is mounted there: fstab(5) has it, and may not go on without it."""
+    try:
+        lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return False
+    fields = [line.split() for line in lines if not line.lstrip().startswith("#")]
+    options = [set(one[3].split(",")) for one in fields if len(one) > 3 and _plain(one[1]) == point]
+    return any(not found & {"nofail", "noauto"} for found in options)
 
 
 def _plain(field: str) -> str:

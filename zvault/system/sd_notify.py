@@ -6,6 +6,7 @@ import os
 import time
 
 from zvault.core.errors import ToolMissing
+from zvault.core.printable import make_printable
 
 
 def ready(status: str = "") -> None:
@@ -61,5 +62,5 @@ def _send(state: str, text: str = "") -> None:
             "systemd cannot be told that zvault is ready", str(error), "install python3-systemd"
         ) from error
     # One line a field; a line break within the text would start another.
-    line = f"STATUS={' '.join(text.split())}" if text else ""
+    line = f"STATUS={make_printable(' '.join(text.split()), keep='')}" if text else ""
     notify("\n".join(field for field in (state, line) if field))

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 from zvault.core.known_results import new_ones
-from zvault.core.model import Bookmark, Dataset, DatasetType, Tree
+from zvault.core.model import DATASET_TYPES, Bookmark, Dataset, DatasetType, Tree
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName, SnapshotName, split_point, time_in_snapname
 from zvault.core.replication.receive_properties import PROPERTY as RECEIVE_PROPERTIES
@@ -233,13 +233,35 @@ def _of_line(line: str, key_root: str) -> dict[str, Any]:
     return {
         "name": DatasetName(name),
         "guid": whole(guid),
-        "type": cast(DatasetType, kind),
+        "type": dataset_type(name, kind),
         "used": number(used),
         "written": number(written),
-        "resume_token": None if token in {"-", ""} else token,
+        "resume_token": None if token in {"-", ""} else _plain(name, token),
         "encrypted": root not in {"off", "-", "", key_root},
-        "origin": None if origin in {"-", ""} else SnapshotName(origin),
+        "origin": None if origin in {"-", ""} else _origin(name, origin),
     }
+
+
+def _plain(name: str, token: str) -> str:
+    """A resume token as it is written: its meaning is looked at where it is used. Raises ValueError."""
+    if not (token.isascii() and token.isprintable()):
+        raise ValueError(f"{name} has a resume token that is none")
+    return token
+
+
+def _origin(name: str, origin: str) -> SnapshotName:
+    """The snapshot that a clone is one of. Raises ValueError."""
+    if len(origin) > MAX_DATASET_NAME or "@" not in origin or not _LISTED.fullmatch(origin):
+        raise ValueError(f"{name} is a clone of {origin[:40]!r}, which is no snapshot")
+    return SnapshotName(origin)
+
+
+def dataset_type(name: str, kind: str) -> DatasetType:
+    """The type that a listing has of a dataset. Raises ValueError: what knows two types must not meet a third."""
+    for known in DATASET_TYPES:
+        if kind == known:
+            return known
+    raise ValueError(f"{name} is of type {kind[:40]!r}, and datasets are {' or '.join(DATASET_TYPES)}")
 
 
 def tree(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.options import Mode, Options
 from zvault.blockstore.recovery import create
 from zvault.blockstore.view import View
+from zvault.core.errors import JournalMissing
 from zvault.object_store.interface import StoreError
 
 BLOCKS = 2 * PART + 5
@@ -47,6 +49,7 @@ class World:
             memory=1 << 20,
             linger=1e9,
             seen=self.folder / "seen",
+            boot=bytes(15) + b"\1",
         )
         self.memory = MemoryStore()
         create(self.memory, "vault", BLOCKS * BLOCK)
@@ -80,6 +83,9 @@ class World:
             self.engine.fail(StoreError("it is gone"))
             self.engine.abandon()
             self.engine = None
+        if cut:
+            boot = int.from_bytes(self.options.boot) + 1
+            self.options = replace(self.options, boot=boot.to_bytes(16))
         if self.options.mode == "strict" or not cut:
             shutil.rmtree(journal, ignore_errors=True)
             if kept.exists():
@@ -134,7 +140,7 @@ class World:
             cut = self.tag % 2 == 0
             self.lost([*self.safe, before, after] if cut else [before, after], cut=cut)
             return
-        if what in ("kill", "cut"):
+        if what in ("kill", "cut", "vanish"):
             return
         self.state = after
         if what in ("write", "zero"):
@@ -156,6 +162,8 @@ class World:
             engine.collect()
         elif what == "read":
             self.look(engine, [self.state])
+        elif what == "vanish":
+            self.begin_without_journal()
         elif what == "close":
             engine.close()
             self.engine = None
@@ -166,6 +174,23 @@ class World:
             self.seen_by_a_reader()
         else:
             self.lost(self.safe if what == "cut" else [self.state], cut=what == "cut")
+
+    def begin_without_journal(self) -> None:
+        """The process is gone, and so is its journal: that is refused, or nothing was in it alone."""
+        late = self.store
+        self.end()
+        late.settle()
+        away = self.folder / "away"
+        self.options.journal.rename(away)
+        try:
+            self.engine = attach(self.store, "vault", self.options, "test")
+        except JournalMissing:
+            shutil.rmtree(self.options.journal)
+            away.rename(self.options.journal)
+        else:
+            shutil.rmtree(away)
+            self.keep_journal()
+            self.look(self.engine, [self.state])
 
     def flushed(self) -> None:
         self.safe = [self.state]

@@ -21,7 +21,7 @@ from zvault.blockstore.options import Mode
 STRIDE = 1 if EXAMPLES else len(WRONG)
 """Calls from one that goes wrong to the next: in an ordinary run each call goes wrong in one way, the next in another;
 in a soak each goes wrong in every way."""
-ends = st.sampled_from([("kill", 0, 0), ("cut", 0, 0), ("close", 0, 0)])
+ends = st.sampled_from([("kill", 0, 0), ("cut", 0, 0), ("close", 0, 0), ("vanish", 0, 0)])
 steps = st.lists(st.one_of(writes, writes, zeroes, others, others, ends), min_size=1, max_size=24)
 
 

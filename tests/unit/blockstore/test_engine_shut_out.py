@@ -27,7 +27,7 @@ def test_a_writer_that_was_shut_out_is_never_seen(tmp_path: Path, mode: Mode) ->
     old.write(0, b"a" * BLOCK)
     old.flush()
     old.put_all()
-    new = attach(store, "vault", Options(tmp_path / "b", uploads=0), "b")
+    new = attach(store, "vault", Options(tmp_path / "b", uploads=0, give_up_journal=True), "b")
     old.write(0, b"x" * BLOCK)
     if mode == "strict":
         with pytest.raises(Fenced, match="b has taken it"):
@@ -151,7 +151,7 @@ def test_a_journal_that_another_host_overtook_is_not_dropped(tmp_path: Path) -> 
     old.write(0, b"a" * BLOCK)
     old.flush()
     old.abandon()
-    there = attach(store, "vault", Options(tmp_path / "b", uploads=0), "b")
+    there = attach(store, "vault", Options(tmp_path / "b", uploads=0, give_up_journal=True), "b")
     there.write(0, b"b" * BLOCK)
     there.close()
     with pytest.raises(ZvaultError, match="writes that the store never got"):

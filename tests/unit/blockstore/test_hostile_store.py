@@ -240,6 +240,22 @@ def test_bodies_of_listings_and_errors(server: HostileS3, store: S3Store, body: 
         raises_within(4 * MAX_ANSWER, ask, *expected)
 
 
+@pytest.mark.parametrize("body", ["entities", "entities in UTF-16"])
+def test_entities_are_not_put_in(server: HostileS3, store: S3Store, body: str) -> None:
+    server.lists = server.errors = body  # type: ignore[assignment]
+    for ask in (
+        lambda: list(store.list("v/")),
+        lambda: store.read("v/none"),
+        lambda: store.put("v/store", b"x", NEW),
+    ):
+        raises_within(8 * MIB, ask, TooLarge)
+
+
+def test_a_document_type_that_declares_nothing_is_no_harm(server: HostileS3, store: S3Store) -> None:
+    server.has_doctype = True
+    assert [one.key for one in store.list("v/")] == ["v/store"]
+
+
 def raises_within(most: int, call: Callable[[], object], *errors: type[Exception]) -> None:
     """It raises one of these, and takes no more memory than that, of this process's server too."""
     tracemalloc.start()

@@ -11,9 +11,18 @@ from xml.sax.saxutils import escape
 from tests.unit.object_store.s3_server import S3Server, _Handler
 from zvault.object_store.interface import ListedObject
 
-Body = Literal["", "endless", "huge", "truncated"]
-"""A body without an end; of a length that is announced and never came; cut off, and the connection closed."""
+Body = Literal["", "endless", "huge", "truncated", "entities", "entities in UTF-16"]
+"""A body without an end; of a length that is announced and never came; cut off, and the connection closed; one whose
+XML is a few hundred times as large once its entities are put in."""
 PIECE = bytes(1 << 16)
+
+ENTITY = "x" * (1 << 16)
+ENTITIES = f'<!DOCTYPE a [<!ENTITY e "{ENTITY}">]><Error>{" " * (1 << 20)}<Code>{"&e;" * 1000}</Code></Error>'
+"""1 MiB that becomes 64: less than what expat itself bounds."""
+WHOLE: dict[Body, bytes] = {
+    "entities": ENTITIES.encode(),
+    "entities in UTF-16": b"\xff\xfe" + ENTITIES.encode("utf-16-le"),
+}
 
 
 class HostileS3(S3Server):
@@ -37,6 +46,8 @@ class HostileS3(S3Server):
         self.objects: Body = ""
         self.lists: Body = ""
         self.errors: Body = ""
+        self.has_doctype = False
+        """Whether a listing has a document type, which declares nothing."""
         self.sent = 0
         """Bytes of bodies without an end that were taken."""
 
@@ -88,9 +99,12 @@ class _HostileHandler(_Handler):
             f"<Contents><Key>{escape(one.key)}</Key><Size>{one.size}</Size></Contents>" for one in found
         )
         more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
+        declared = "<!DOCTYPE ListBucketResult>" if self.server.has_doctype else ""
         cut = f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>"
         self.mangle(self.server.lists) or self.answer(
-            200, f"<ListBucketResult>{cut}{more}{items}</ListBucketResult>".encode(), type="application/xml"
+            200,
+            f"{declared}<ListBucketResult>{cut}{more}{items}</ListBucketResult>".encode(),
+            type="application/xml",
         )
 
     def refuse(self, status: int, code: str) -> None:
@@ -105,6 +119,9 @@ class _HostileHandler(_Handler):
         """Send a body that is none; whether that was asked for."""
         if not how:
             return False
+        if how in WHOLE:
+            super().answer(status, WHOLE[how], "application/xml")
+            return True
         self.close_connection = True
         self.send_response(status)
         length = {"huge": str(1 << 50), "truncated": "1000"}

@@ -36,7 +36,7 @@ from tests.unit.object_store.s3_stores import (
     store_for_test,  # noqa: F401
 )
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_errors import Expired, told
+from zvault.object_store.s3_errors import Expired, of_answer, told
 from zvault.object_store.s3_settings import S3Settings
 
 DATA = bytes(range(256)) * 40
@@ -379,3 +379,11 @@ def test_an_answer_that_says_it_is_short_and_does_not_end_is_not_read_to_its_end
             liar.get("one", 0, 100)
         thread.join()
     assert sent[0] < 16
+
+
+def test_what_a_store_says_of_a_failure_is_bounded_and_controls_nothing() -> None:
+    error = {"Code": "Bad\x1b[2J\u202e", "Message": "no\nsuch\x07" + "x" * 100_000}
+    found = of_answer("it", "read", {"ResponseMetadata": {"HTTPStatusCode": 400}, "Error": error})
+    assert found.why.startswith(r"the store answers 400 Bad\x1b[2J\u202e: no such\x07xx")
+    assert found.why.isprintable()
+    assert len(found.why) < 600

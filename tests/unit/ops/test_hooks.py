@@ -135,6 +135,13 @@ async def test_what_it_stands_around_fails(it: World) -> None:
     assert it.lines == ["failed no room: the pool is full"]
 
 
+async def test_what_another_host_said_is_told_whatever_is_in_it(it: World) -> None:
+    with pytest.raises(Refused):
+        async with it.hooks.around("snapshot", Hooks(after=[it.hook('log "$ZVAULT_ERROR"')])):
+            raise Refused("no room", "a\0b\x1b[2J\u202e")
+    assert it.lines == [r"no room: a\x00b\x1b[2J\u202e"]
+
+
 async def started(it: World, word: str) -> None:
     await eventually(lambda: word in it.lines)
 

@@ -1,9 +1,15 @@
 """What a zfs that is not what it seems prints: listings, names and properties that are not believed."""
 
+import asyncio
+import re
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.unit.zfs.zfs_tools import Answer, zfs
 from zvault.core.errors import ToolFailed
+from zvault.core.model import DATASET_TYPES, Dataset
 from zvault.zfs import list_command
 
 
@@ -41,6 +47,39 @@ async def test_what_no_zfs_prints_is_told_as_that(said: str) -> None:
     client, _ = zfs(lambda _: (0, f"written\t{said}", ""))
     with pytest.raises(ToolFailed, match="the property written of 'tank' cannot be understood"):
         await client.number("tank", "written")
+
+
+LINE = ("tank", "filesystem", "1", "0", "0", "-", "off", "-", "-")
+FIELDS = st.text(st.characters(exclude_characters="\t\n\0\r", codec="utf-8"), max_size=12)
+
+
+@given(
+    at=st.integers(0, len(LINE) - 1),
+    text=FIELDS
+    | st.sampled_from(["volume", "snapshot", "bookmark", "-", "", "-1", "1" * 30, "t@s", "@", "a/b@c"]),
+)
+@example(at=1, text="share")
+@example(at=7, text="no snapshot")
+def test_whatever_a_field_of_a_listing_holds_it_is_known_or_refused(at: int, text: str) -> None:
+    """No field is taken for what it is not, which would be met far from here, as a fault of zvault's own."""
+    line = "\t".join((*LINE[:at], text, *LINE[at + 1 :])) + "\n"
+    client, _ = zfs(lambda argv: (0, "" if "snapshot,bookmark" in argv else line, ""))
+    try:
+        tree = asyncio.run(client.tree("tank"))
+    except ToolFailed as error:
+        told = error.what
+    else:
+        (dataset,) = tree.datasets.values()
+        assert_known(dataset)
+        return
+    assert re.search("cannot be (believed|understood)", told)
+
+
+def assert_known(dataset: Dataset) -> None:
+    assert dataset.type in DATASET_TYPES
+    assert 0 <= dataset.guid < 1 << 64
+    assert dataset.origin is None or re.fullmatch("[^@]+@[^@]+", dataset.origin)
+    assert all(str(value).isprintable() for value in (dataset.origin, dataset.resume_token))
 
 
 async def test_a_listing_of_more_lines_than_fit_is_refused_before_any_is_looked_at(monkeypatch) -> None:

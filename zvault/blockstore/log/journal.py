@@ -132,6 +132,23 @@ class Journal:
         return self._files[0].first if self._files else None
 
     @property
+    def flushed(self) -> int:
+        """The last frame that is on its disk for sure, or was no longer needed."""
+        return self._flushed
+
+    def find_last(self) -> int:
+        """The last frame that was appended as far as its files tell: whole, or before the first of a later file.
+
+        Reads the last file only, before ``begin``. Raises JournalFailed.
+        """
+        if not self._files:
+            return 0
+        file = self._files[-1]
+        with told(f"{file.path} cannot be read"):
+            numbers = (frame.number for frame, _ in whole_frames(file.path, file.first, self._seed))
+            return max(numbers, default=file.first - 1)
+
+    @property
     def used(self) -> int:
         """Bytes of the files that have a frame that is still needed."""
         return 0 if self._idle() else self._total

@@ -24,7 +24,8 @@ class Info:
     """Sizes in bytes, times in seconds since the epoch. ``requests`` are those of all its writers, by kind.
 
     ``past_bytes`` are stored for the ``moments`` that are kept alone, and are no garbage. All that is needed is locked
-    by ``lock_mode`` until ``locked_until``; "" and 0: nothing is, as far as its writer knows.
+    by ``lock_mode`` until ``locked_until``; "" and 0: nothing is, as far as its writer knows. ``journal``: the one
+    that may have what the store lacks (epoch, host, folder, since); None: all is in the store.
     """
 
     uuid: str
@@ -33,6 +34,7 @@ class Info:
     epoch: int
     owner: str
     since: float
+    journal: dict[str, Any] | None
     checkpoint_epoch: int
     checkpoint: int
     segments: int
@@ -72,6 +74,7 @@ def info(store: ObjectStore, prefix: str, pool: Executor, prices: Prices | None 
         epoch=epoch.number,
         owner=epoch.owner,
         since=epoch.since,
+        journal=epoch.journal.as_data() if epoch.journal is not None else None,
         checkpoint_epoch=root.epoch,
         checkpoint=root.number,
         segments=usage.segments + len(log),

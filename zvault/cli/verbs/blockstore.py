@@ -21,6 +21,7 @@ from zvault.cli.verbs.blockstore_drill import drill
 from zvault.cli.verbs.blockstore_gc import gc
 from zvault.cli.verbs.blockstore_history import history
 from zvault.cli.verbs.blockstore_journal import give_up
+from zvault.cli.verbs.blockstore_missing_journal import give_up_journal
 from zvault.cli.verbs.blockstore_recover import recover
 from zvault.cli.verbs.blockstore_rewind import rewind
 from zvault.cli.verbs.blockstore_rollback import accept
@@ -158,6 +159,8 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     yield "map", f"{size('map_bytes')} in {plural(row['map_objects'], 'object')}"
     since = f", since {ago(row['since'])}" if row["since"] else ""
     yield "writer", f"{row['owner']} (epoch {row['epoch']}{since})" if row["epoch"] else "none so far"
+    if (journal := row["journal"]) is not None:
+        yield "journal", f"what is not in the bucket yet is in {journal['folder']} of {journal['host']}"
     yield "requests", ", ".join(f"{number} {kind}" for kind, number in row["requests"].items() if number)
     yield "cost", "" if row["cost"] is None or not any(row["requests"].values()) else f"{row['cost']:.2f}"
 
@@ -268,5 +271,6 @@ def serve(
 app.command("history")(history)
 app.command("rewind")(rewind)
 app.command("rotate-key")(blockstore_keys.rotate)
+app.command("give-up-journal")(give_up_journal)
 app.command("recover")(recover)
 app.command("drill")(drill)

@@ -169,11 +169,11 @@ def options(place: StorePlace) -> Iterator[Options]:
     from dataclasses import replace
 
     from zvault.blockstore.options import Options
-    from zvault.blockstore.serve_options import options_of
+    from zvault.blockstore.serve_options import options_of, this_boot
 
     spec = place.spec
     folder, seen = spec.journal or place.journal, positions()
-    locked: dict[str, Any] = {"lock": spec.lock, "gc_elsewhere": spec.gc_elsewhere}
+    locked: dict[str, Any] = {"lock": spec.lock, "gc_elsewhere": spec.gc_elsewhere, "boot": this_boot()}
     if place.spec.journal is not None:
         yield replace(options_of(place.spec), seen=seen)
     elif folder is not None and Path(folder).is_dir():
@@ -181,7 +181,7 @@ def options(place: StorePlace) -> Iterator[Options]:
         yield Options(Path(folder), journal_size=size, uploads=uploads, seen=seen, **locked)
     else:
         with scratch(place) as it:
-            yield replace(it, seen=seen)
+            yield replace(it, seen=seen, boot=this_boot())
 
 
 def positions() -> Path:

@@ -206,7 +206,7 @@ def _kms_key(name: str, value: str) -> None:
 _EXAMPLES = {
     "size": "10T",
     "mode": "strict",
-    "journal": "/var/lib/zvault/cold.journal",
+    "journal": "/var/lib/zvault-journal/cold",
     "journal-size": "8G",
     "cache": "/var/cache/zvault/cold",
     "cache-size": "20G",

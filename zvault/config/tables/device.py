@@ -13,7 +13,7 @@ from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, TcpServer
 from zvault.config.device_specs.rbd import FEATURES, NEEDS, OBJECT_SIZES, RbdImage
 from zvault.config.fields import (
     Duration,
-    FolderPath,
+    MountPoints,
     NbdServer,
     RbdImageName,
     Size,
@@ -74,11 +74,11 @@ class Device(Table):
         "with `rbd` the image, with `nbdkit:file` a sparse file. Not for other servers.",
         examples=["10T"],
     )
-    requires_mount: FolderPath | None = Field(
-        default=None,
-        description="A folder on which something has to be mounted before the device is brought up: the disk that "
-        "its file is on, or the journal or cache of its block store. While nothing is, the vault stays down, nothing "
-        "is made below the folder, and the run is tried again.",
+    requires_mount: MountPoints = Field(
+        default=(),
+        description="A folder, or several in an array, on which something has to be mounted before the device is "
+        "brought up: the disk that its file is on, or the journal or the cache of its block store. While nothing is, "
+        "the vault stays down, nothing is made below the folder, and the run is tried again.",
         examples=["/mnt/disk"],
     )
     data_pool: Word | None = Field(
@@ -322,15 +322,16 @@ class Device(Table):
 
     @field_validator("requires_mount")
     @classmethod
-    def _mount_holds_it(cls, folder: str | None, info: ValidationInfo) -> str | None:
-        if folder is None or "nbd" not in info.data:
-            return folder
-        folder = posixpath.normpath(folder)
-        if not any(PurePosixPath(path).is_relative_to(folder) for path in _files(info.data["nbd"])):
-            raise ValueError(
-                f"nothing of this device is in {folder}: name the mount point that its file is below"
-            )
-        return folder
+    def _mounts_hold_it(cls, folders: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if "nbd" not in info.data:
+            return folders
+        folders = tuple(map(posixpath.normpath, folders))
+        for folder in folders:
+            if not any(PurePosixPath(path).is_relative_to(folder) for path in _files(info.data["nbd"])):
+                raise ValueError(
+                    f"nothing of this device is in {folder}: name the mount point that its file is below"
+                )
+        return folders
 
     @field_validator("tls")
     @classmethod

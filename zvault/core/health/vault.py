@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from zvault.core.errors import ErrorDocument
+from zvault.core.errors import ErrorDocument, JournalMissing
 from zvault.core.health.space import SCARCE, SOON
 from zvault.core.health.vault_conditions import (
     ALMOST_FULL,
@@ -19,6 +19,7 @@ from zvault.core.health.vault_conditions import (
     FULL_SOON,
     GONE,
     HALF_UP,
+    JOURNAL_MISSING,
     NEVER_SEEN,
     POOL_UNWELL,
     SCRUB_MISSED,
@@ -107,7 +108,9 @@ def _storage(facts: VaultFacts) -> Iterator[Finding]:
     error, told, following = facts.error, "", ""
     if error is not None:
         told, following = ": ".join(filter(None, (error["what"], error["why"]))), error["next"]
-    if facts.state == "gone":
+    if error is not None and error["reason"] == JournalMissing.reason and facts.state != "up":
+        yield finding(JOURNAL_MISSING, facts.name, told, following)
+    elif facts.state == "gone":
         lost = "; ".join(facts.lost)
         imported = facts.lost and facts.pool_state is not None
         why = lost or told or "it cannot be looked at"

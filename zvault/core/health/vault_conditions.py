@@ -32,6 +32,18 @@ GONE = Condition(
     "Nothing can be backed up or restored.",
     WAITS,
 )
+JOURNAL_MISSING = Condition(
+    "journal-missing",
+    "vault",
+    "critical",
+    "gone",
+    "waits for the journal of its block store",
+    "A block store with `mode=writeback` is not begun, because the journal that may hold writes which are not in the "
+    "bucket yet is missing, is another one, or is an older copy.",
+    "What was written last is in that journal alone. Nothing can be backed up or restored until it is back.",
+    "mount its disk or bring its folder back: zvault goes on from it; if it is lost for good, 'zvaultctl blockstore"
+    " give-up-journal {name}' shows what is lost with it",
+)
 POOL_UNWELL = Condition(
     "pool-unwell",
     "vault",
@@ -209,6 +221,7 @@ NEVER_SEEN = Condition(
 VAULT_CONDITIONS = (
     DEVICE_GONE,
     GONE,
+    JOURNAL_MISSING,
     POOL_UNWELL,
     DAMAGED,
     ALMOST_FULL,

@@ -18,7 +18,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "prune": ("held-back",),
     "verification": ("proof-overdue", "never-proven"),
     "unknown": ("backup-unknown-long", "vault-unknown-long"),
-    "storage": ("device-gone", "gone", "pool-unwell", "half-up", "error"),
+    "storage": ("device-gone", "gone", "journal-missing", "pool-unwell", "half-up", "error"),
     "redundancy": ("degraded", "was-degraded"),
     "damage": ("damaged",),
     "space": ("almost-full",),

@@ -8,8 +8,10 @@ from zoneinfo import ZoneInfo
 
 import jinja2.debug  # imported only when a template fails, and then there is no file system any more
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from zvault import __version__
+from zvault.core.printable import make_printable
 from zvault.daemon.page import charts, dataset_view, files_view, views
 from zvault.daemon.page.model import BackupPage, DatasetPage, FilesPage, Overview, RunPage
 from zvault.daemon.page.runbooks import Runbooks
@@ -29,6 +31,11 @@ EVERY, EVERY_OF_A_RUN = 30, 5
 """Seconds after which a page is made anew; of the first one only where it is not told of changes."""
 
 
+def _shown(value: object) -> object:
+    """What stands in a page: text that is no markup may come from another end."""
+    return make_printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 class Renderer:
     """Makes the pages. All files are read when it is made."""
 
@@ -42,6 +49,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            finalize=_shown,
             cache_size=-1,
         )
         self._environment.globals.update(

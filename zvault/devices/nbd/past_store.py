@@ -54,7 +54,7 @@ def past_device(device: Device, at: str, overlay: str) -> Device:
     if not isinstance(spec, BlockstoreServer):
         raise TypeError(spec)
     past = PastStore(spec.bucket, spec.key, for_reading(spec).settings, at, overlay)
-    return device.model_copy(update={"nbd": past, "exclusive": False, "requires_mount": None})
+    return device.model_copy(update={"nbd": past, "exclusive": False, "requires_mount": ()})
 
 
 def command(server: Server, spec: PastStore) -> list[str]:

@@ -10,7 +10,7 @@ from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, OwnServer
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy, NotFound
+from zvault.core.errors import Busy, JournalMissing, NotFound
 from zvault.core.units import format_size
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd import blockstore_server, guarded_server, nbdkit, past_store, s3backer, sockets
@@ -231,6 +231,11 @@ class NbdSource:
     async def _serve(self, job: LayerJob, spec: guarded_server.Guarded) -> None:
         try:
             await guarded_server.start(job, spec, self.units)
+        except JournalMissing as error:
+            # The server does not know whose it is.
+            place = f"{job.slot.vault}/{job.slot.index}"
+            advice = error.next.replace("give-up-journal", f"give-up-journal {place}")
+            raise JournalMissing(error.what, error.why, advice) from error
         except NotFound as error:
             if job.create or not isinstance(spec, BlockstoreServer):
                 raise

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from zvault.core.errors import ZvaultError
+from zvault.core.printable import make_printable
 from zvault.devices.s3_lease.lease import Store
 
 
@@ -28,7 +29,7 @@ def answer(document: Mapping[str, object]) -> int:
 
 def say(text: str) -> None:
     """A line in the unit's journal."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal
+    print(make_printable(text, keep=""), file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal
 
 
 def answer_failed(error: ZvaultError) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from zvault.config.schema import Backup, Vault
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.replication.name_length import name_conflict
-from zvault.devices.presence import missing, unreachable
+from zvault.devices.presence import missing, missing_requirement, unreachable
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.secret_files import secret_warnings
 from zvault.ops.state.source_tree import chosen_by_property, missing_included, missing_source
@@ -76,6 +76,8 @@ async def _devices(context: Context, vault: Vault) -> Sequence[str]:
     told = []
     for index, device in enumerate(vault.device):
         key = f"vault.{vault.name}.device[{index}]"
+        if why := missing_requirement(device):
+            told.append(f"{key}: {why}")
         if why := await unreachable(device):
             told.append(f"{key}: {why}: the vault cannot be brought up now")
             continue

@@ -20,7 +20,7 @@ from zvault.blockstore.attach import attach
 from zvault.blockstore.format import BLOCK
 from zvault.blockstore.maintenance.repair import quiet
 from zvault.blockstore.options import Options
-from zvault.cli.verbs import blockstore_place
+from zvault.cli.verbs import blockstore_missing_journal, blockstore_place
 from zvault.object_store.interface import StoreError
 
 
@@ -196,7 +196,8 @@ def test_a_journal_that_was_overtaken_is_given_up_only_with_yes(full: MemoryStor
     give_up = ["blockstore", "check", f"{PLACE} mode=writeback journal={here.journal}", "--give-up-journal"]
     give_up.append(str(here.journal))
     assert "is not given up" in ctl(*give_up, "--yes").err
-    attach(full, "cold", quiet(Options(tmp_path / "there", uploads=0)), "there").close()
+    there = quiet(Options(tmp_path / "there", uploads=0, give_up_journal=True))
+    attach(full, "cold", there, "there").close()
     with pytest.raises(Exception, match="writes that the store never got"):
         attach(full, "cold", here, "here")
     said = ctl(*give_up)
@@ -207,6 +208,58 @@ def test_a_journal_that_was_overtaken_is_given_up_only_with_yes(full: MemoryStor
     engine = attach(full, "cold", here, "here")
     assert engine.read(0, 1) == b"y"
     engine.close()
+
+
+def test_a_journal_that_is_missing_is_given_up_only_with_yes(
+    full: MemoryStore, ctl, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    here = quiet(Options(tmp_path / "here", mode="writeback", uploads=0))
+    engine = attach(full, "cold", here, "filer1, process 7")
+    engine.write(0, b"h" * BLOCK)
+    engine.flush()
+    engine.fail(StoreError("it is gone"))
+    engine.abandon()
+    place = f"{PLACE} mode=writeback journal={here.journal}"
+    give_up = ["blockstore", "give-up-journal", place]
+    there = ctl(*give_up, "--yes")
+    assert (there.code, "none is missing" in there.err) == (2, True), there
+    here.journal.rename(tmp_path / "away")
+    before = dict(full.objects)
+    for words in ([], ["-n", "--yes"]):
+        said = ctl(*give_up, *words)
+        assert said.code == 0, said.err
+        assert f"waits for the journal of epoch 2 in {here.journal} of filer1" in said.out
+        assert "nothing is changed" in said.out
+    assert not here.journal.exists(), "a look makes no folder below a mount point"
+    assert (
+        f"journal: what is not in the bucket yet is in {here.journal} of filer1"
+        in ctl("blockstore", "info", PLACE).out
+    )
+    told = json.loads(ctl(*give_up, "-j").out)
+    assert (told["epoch"], told["host"], told["found"], told["given_up"]) == (2, "filer1", "none", False)
+    assert full.objects == before
+    refused = ctl("blockstore", "gc", place, "--yes")
+    assert "blockstore give-up-journal" in refused.err
+    assert "given up" in ctl(*give_up, "--yes").out
+    assert ctl("blockstore", "gc", place, "--yes", "-q").code == 0
+    assert "none is missing" in ctl(*give_up).err
+
+
+def test_no_journal_is_given_up_below_a_pool_that_is_imported(
+    store: MemoryStore, ctl, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    configured(tmp_path, monkeypatch)
+    assert ctl("blockstore", "create", "cold/0").code == 0
+    options = quiet(Options(tmp_path / "elsewhere", mode="writeback", uploads=0))
+    attach(store, "cold", options, "filer1, process 7").abandon()
+    monkeypatch.setattr(blockstore_missing_journal, "POOLS", tmp_path / "pools")
+    (tmp_path / "pools" / "ice").mkdir(parents=True)
+    before = dict(store.objects)
+    refused = ctl("blockstore", "give-up-journal", "cold/0", "--yes")
+    assert (refused.code, "while the pool 'ice' is imported" in refused.err) == (2, True), refused
+    assert store.objects == before
+    (tmp_path / "pools" / "ice").rmdir()
+    assert "given up" in ctl("blockstore", "give-up-journal", "cold/0", "--yes").out
 
 
 def test_a_vault_of_the_configuration(store: MemoryStore, ctl, tmp_path, monkeypatch: pytest.MonkeyPatch):

@@ -15,6 +15,7 @@ from zvault.core.health.vault_conditions import CONTENTS, VAULT_CONDITIONS
 from zvault.core.health.verdict import DAY, LEVELS
 
 ERROR: ErrorDocument = {"reason": "device-gone", "what": "no device", "why": "it is gone", "next": "bring it"}
+NO_JOURNAL: ErrorDocument = {**ERROR, "reason": "journal-missing"}
 UP = VaultFacts(
     "cold",
     "cold",
@@ -44,6 +45,14 @@ CASES: list[tuple[VaultFacts, float, tuple[str, ...]]] = [
     (replace(UP, pool_state="DEGRADED"), 0, ("degraded",)),
     (replace(DOWN, was_degraded=True), 0, ("was-degraded",)),
     (replace(DOWN, error=ERROR), 0, ("error",)),
+    (replace(DOWN, error=NO_JOURNAL), 0, ("journal-missing",)),
+    (replace(GONE, error=NO_JOURNAL), 0, ("journal-missing",)),
+    (
+        replace(UP, state="gone", pool_state="SUSPENDED", lost=("cold-0 is gone: x",), error=NO_JOURNAL),
+        0,
+        ("journal-missing", "pool-unwell"),
+    ),
+    (replace(UP, error=NO_JOURNAL), 0, ("error",)),
     (replace(DOWN, errors=1), 0, ("damaged",)),
     (replace(DOWN, free=5), 0, ()),
     (replace(DOWN, free=4), 0, ("almost-full",)),
@@ -98,7 +107,7 @@ def test_the_error_says_what_is_next():
 def test_what_is_wrong_with_the_contents_is_not_a_failure_to_bring_it_up():
     storage = {one.key for one in VAULT_CONDITIONS} - {one.key for one in CONTENTS}
     assert storage == {
-        "device-gone", "gone", "pool-unwell", "half-up", "degraded", "error", "store-trouble",
+        "device-gone", "gone", "journal-missing", "pool-unwell", "half-up", "degraded", "error", "store-trouble",
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from tests.unit.daemon.page.page_documents import (
     NOW,
@@ -271,3 +272,9 @@ def test_what_a_vault_costs_is_shown_beside_what_fills_it():
     page = harmless(first(overview(vaults=[vault("cloud", cost=cost)])))
     assert "<$>7.35 this month, <$>9.60 at this pace; 41,204 put; not counted: nbd" in page.text
     assert "this month" not in harmless(first(overview(vaults=[vault("cloud")]))).text
+
+
+def test_nothing_that_another_end_said_turns_or_hides_what_is_read() -> None:
+    template = RENDERER._environment.from_string("{{ said }}|{{ ours }}")
+    shown = template.render(said="a\x1b[8m<b>\u202e\x9b\n", ours=Markup("<i>\u202fx</i>"))
+    assert shown == "a\\x1b[8m&lt;b&gt;\\u202e\\x9b\n|<i>\u202fx</i>"

@@ -11,9 +11,11 @@ from tests.unit.ops.ops_world import context, with_source
 from zvault.config.schema import Config
 from zvault.core.errors import HostUnreachable, NotFound
 from zvault.core.names import DatasetName
+from zvault.devices import presence
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.config_check import config_warnings
 from zvault.ops.state.pools import Seen
+from zvault.system import mount
 
 
 class Source:
@@ -103,3 +105,38 @@ async def test_what_is_not_mounted_or_does_not_answer(tmp_path: Path):
     server = {"nbd": f"unix:{tmp_path}/none.sock"}
     (found,) = await config_warnings(world(tmp_path, Source("tank"), server))
     assert "cannot be reached" in found
+
+
+async def test_a_journal_on_a_mount_that_may_be_missing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    journal = "/mnt/ssd/zvault"
+    words = f"zvault:zv/cold size=10T keys=/etc/zvault/s3.keys journal={journal}"
+    mounts, table = tmp_path / "mountinfo", tmp_path / "fstab"
+    mounts.write_text("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 22 8:17 / /mnt/ssd rw - ext4 /dev/sdb1 rw\n")
+    table.write_text("# none yet\n/dev/sda1 / ext4 errors=remount-ro 0 1\n")
+    real_mount, real_start = mount.mount_point_of, mount.is_mounted_at_start
+    monkeypatch.setattr(presence, "mount_point_of", lambda path: real_mount(path, mounts))
+    monkeypatch.setattr(presence, "is_mounted_at_start", lambda point: real_start(point, table))
+    monkeypatch.setattr(presence, "is_mount_point", lambda folder: mount.is_mount_point(folder, mounts))
+
+    async def told(device: dict[str, object]) -> list[str]:
+        found = await config_warnings(world(tmp_path, Source("tank"), device, create=True))
+        return [one for one in found if "requires_mount" in one or "mounted on" in one]
+
+    writeback = {"nbd": f"{words} mode=writeback"}
+    (found,) = await told(writeback)
+    assert found == (
+        "vault.cold.device[0]: journal=/mnt/ssd/zvault is on what is mounted on /mnt/ssd, which may be missing when the"
+        ' host starts: add requires_mount = "/mnt/ssd", so that nothing is begun without it'
+    )
+    assert await told({**writeback, "requires_mount": "/mnt/ssd"}) == []
+    assert await told({"nbd": words}) == [], "a flush is answered by the bucket"
+    table.write_text("/dev/sdb1 /mnt/ssd ext4 defaults 0 2\n")
+    assert await told(writeback) == [], "the host does not start without it"
+    table.write_text("/dev/sdb1 /mnt/ssd ext4 defaults,nofail 0 2\n")
+    assert len(await told(writeback)) == 1
+    # Both folders of a store, each on a disk of its own.
+    cache = {"nbd": f"{words} mode=writeback cache=/mnt/nvme/c cache-size=1G"}
+    (found,) = await told({**cache, "requires_mount": ["/mnt/ssd", "/mnt/nvme"]})
+    assert found.startswith("vault.cold.device[0]: nothing is mounted on /mnt/nvme")
