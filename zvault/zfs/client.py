@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from zvault.core.errors import NotFound, ToolFailed, VaultFull, understood
 from zvault.core.model import Dataset, Snapshot, Tree
@@ -44,6 +44,9 @@ class Zfs:
         self.lzc: Changes = Lzc() if host is None else Remote(host)
         self._lister = ListCommand(self.host)
         self._trees = TreeListing(self._lister, feed, key_root)
+        self.keys_above: dict[str, tuple[int, tuple[Mapping[str, str], frozenset[str]]]] = {}
+        """What was read last of the keys above a backup's root, with that one's GUID: kept by
+        ops/replication/vault_keys.py."""
 
     async def close(self) -> None:
         """End the helper process, or let the connection go."""

@@ -238,6 +238,7 @@ def _of_line(line: str, key_root: str) -> dict[str, Any]:
         "written": number(written),
         "resume_token": None if token in {"-", ""} else token,
         "encrypted": root not in {"off", "-", "", key_root},
+        "key_root": "" if root in {"off", "-"} else root,
         "origin": None if origin in {"-", ""} else SnapshotName(origin),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from zvault.core.errors import ErrorDocument
@@ -12,6 +12,7 @@ from zvault.core.health.backup_conditions import (
     BASE_AT_RISK,
     CONFLICT,
     DIFFERS,
+    EXPOSED,
     FAILED,
     HELD_BACK,
     INTERRUPTED,
@@ -82,7 +83,8 @@ class BackupFacts:
     has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``proofs``: by level.
     ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
     ``sends``: False where it makes snapshots only: then there is no lag; ``snapshot_age`` is how old the newest one is,
-    in seconds, and ``bare`` the datasets without any where others have some.
+    in seconds, and ``bare`` the datasets without any where others have some. ``exposed``: the vault's datasets that lie
+    in the clear below what is encrypted, each with the latter's name.
     """
 
     name: str
@@ -106,6 +108,7 @@ class BackupFacts:
     ahead: tuple[str, ...] = ()
     at_least: float | None = None
     made_by: str | None = None
+    exposed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def never_ran(self) -> bool:
@@ -185,6 +188,10 @@ def _lag(facts: BackupFacts) -> Iterator[Finding]:
 
 
 def _rest(facts: BackupFacts) -> Iterator[Finding]:
+    if facts.exposed:
+        key = next(iter(facts.exposed.values()))
+        named = _named(tuple(facts.exposed))
+        yield finding(EXPOSED, facts.name, f"{named}: in the clear below {key}, which is encrypted")
     if facts.marked:
         yield finding(
             BASE_AT_RISK, facts.name, f"only a bookmark is left of the base of {_named(facts.marked)}"

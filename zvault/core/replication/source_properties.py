@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 
 PROPERTY = "org.zvault:source-properties"
@@ -77,6 +78,15 @@ def parse_record(text: str) -> SourceProperties | None:
         else:
             return None
     return SourceProperties(limits, level) if limits or level is not None else None
+
+
+def is_raw_copy(dataset: Dataset) -> bool:
+    """Whether a vault's dataset came raw, so that it goes back raw, with its source's key.
+
+    What has no record of its source goes by its own key: no run of zvault has sent it yet.
+    """
+    record = parse_record(dataset.source_record) if dataset.source_record else None
+    return dataset.encrypted and (record is None or record.key_root is not None)
 
 
 def limits_to_set(record: SourceProperties, volsize: int | None) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -24,6 +24,7 @@ from zvault.core.replication.snapshot_choice import snapshot_choice
 from zvault.core.replication.unchanged import Unchanged
 from zvault.core.snapshot_form import SnapshotNames
 from zvault.ops.context import Context
+from zvault.ops.replication.vault_keys import read_keys_above
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackup, Place
 from zvault.ops.state.source_tree import source_tree
@@ -41,7 +42,7 @@ class Sides:
     ``pairs`` gives each selected source dataset with the name its counterpart on the vault should have, parents
     first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets. ``known`` is what was worked out
     of an earlier look; of one that is only imagined there is none. Unless ``sized``, what is ``written`` on the vault
-    may be of an earlier look.
+    may be of an earlier look. ``keys_above`` and ``copies_above``: see core/replication/vault_encryption.py.
     """
 
     source: Tree
@@ -52,6 +53,8 @@ class Sides:
     apart: tuple[DatasetName, ...] = ()
     sized: bool = True
     known: KnownBackup | None = field(default=None, compare=False, repr=False)
+    keys_above: Mapping[str, str] = field(default_factory=dict)
+    copies_above: frozenset[str] = frozenset()
 
     @cached_property
     def pairing(self) -> Pairing:
@@ -146,7 +149,11 @@ async def look(
         there = await _with_asides(vault, root, there)
     known = context.known.of(context.env, backup)
     apart, sized = _others(context.env, backup, root), sizes != "none"
-    return Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
+    seen = Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
+    if vault is None:
+        return seen
+    keys, copies = await read_keys_above(vault, root, there.get(root))
+    return replace(seen, keys_above=keys, copies_above=copies)
 
 
 Placed = tuple[tuple[Dataset, DatasetName], ...]
