@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from zvault.core.errors import NotFound, ToolFailed, VaultFull, understood
 from zvault.core.model import Dataset, Snapshot, Tree
@@ -12,6 +12,7 @@ from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import Action, Interrupted, Step
 from zvault.core.replication.send_record import fault
+from zvault.core.replication.vault_encryption import KeysAbove
 from zvault.system.process.runner import Result, Runner
 from zvault.zfs import parse
 from zvault.zfs.change_feed import ChangeFeed
@@ -24,6 +25,7 @@ from zvault.zfs.pool.pool import suspended
 from zvault.zfs.remote import Remote
 from zvault.zfs.stream import Flags
 from zvault.zfs.tree_listing import TreeListing
+from zvault.zfs.vault_keys import VaultKeyReader
 
 
 class Zfs:
@@ -44,9 +46,7 @@ class Zfs:
         self.lzc: Changes = Lzc() if host is None else Remote(host)
         self._lister = ListCommand(self.host)
         self._trees = TreeListing(self._lister, feed, key_root)
-        self.keys_above: dict[str, tuple[int, tuple[Mapping[str, str], frozenset[str]]]] = {}
-        """What was read last of the keys above a backup's root, with that one's GUID: kept by
-        ops/replication/vault_keys.py."""
+        self._keys = VaultKeyReader(self.host)
 
     async def close(self) -> None:
         """End the helper process, or let the connection go."""
@@ -72,6 +72,14 @@ class Zfs:
             with understood("the listing of what datasets use"):
                 found |= {name: parse.number(used) for name, used in (line.split("\t") for line in lines)}
         return found
+
+    async def keys_above(self, root: DatasetName, there: Dataset | None) -> KeysAbove:
+        """See VaultKeyReader.above."""
+        return await self._keys.above(root, there)
+
+    async def loaded_keys(self, roots: Sequence[str]) -> set[str]:
+        """Those of some encryption roots whose key is loaded. Raises ToolFailed."""
+        return await self._keys.loaded(roots)
 
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""

@@ -139,25 +139,35 @@ def _locked(lying: Lying, key: str, why: str) -> EncryptionOnVault:
 
 
 @dataclass(frozen=True, slots=True)
-class VaultKeys:
-    """Which keys there are on a vault: of a backup's ``tree``, and by name of what exists ``above`` its root.
+class KeysAbove:
+    """By name, whose key each dataset above a backup's root on its vault is encrypted by, "" for none.
 
-    ``copies``: which of the encryption roots above it are raw copies, by what zvault has on record of them.
+    ``copies``: which of these encryption roots are raw copies, by what zvault has on record of them.
     """
 
-    tree: Tree
-    above: Mapping[str, str] = field(default_factory=dict)
+    roots: Mapping[str, str] = field(default_factory=dict)
     copies: frozenset[str] = frozenset()
+
+
+NO_KEYS_ABOVE = KeysAbove()
+
+
+@dataclass(frozen=True, slots=True)
+class VaultKeys:
+    """Which keys there are on a vault: in a backup's ``tree``, and ``above`` its root."""
+
+    tree: Tree
+    above: KeysAbove = NO_KEYS_ABOVE
 
     @property
     def any(self) -> bool:
         """Whether anything there is encrypted: nearly always nothing is, or all."""
-        return any(self.above.values()) or any(one.key_root for one in self.tree)
+        return any(self.above.roots.values()) or any(one.key_root for one in self.tree)
 
     def key_of(self, name: str) -> str | None:
         """By whose key a dataset is encrypted, "" for none; None where there is no such dataset."""
         there = self.tree.get(name)
-        return there.key_root if there is not None else self.above.get(name)
+        return there.key_root if there is not None else self.above.roots.get(name)
 
 
 class PlannedKeys:
@@ -224,7 +234,7 @@ class PlannedKeys:
 
     def _is_copy(self, name: str, key: str) -> bool:
         """Whether a dataset's key is that of a raw copy: of its own, or of one above it."""
-        return name in self._copies or key in self._copies or key in self._keys.copies
+        return name in self._copies or key in self._copies or key in self._keys.above.copies
 
 
 def decide_encryptions(
@@ -232,12 +242,8 @@ def decide_encryptions(
 ) -> dict[str, EncryptionOnVault]:
     """How each planned dataset lies on the vault, or will, by the source dataset's name; plans in their order."""
     pairs = {pair.source.name: pair for pair in pairing.pairs}
-    if not keys.any:
-        return {
-            one.dataset: _RAW if pairs[one.dataset].source.encrypted else _CLEAR
-            for one in plans
-            if one.dataset in pairs
-        }
+    if not keys.any and not any(pair.source.encrypted for pair in pairing.pairs):
+        return {one.dataset: _CLEAR for one in plans if one.dataset in pairs}
     planned = PlannedKeys(keys, pairing)
     found: dict[str, EncryptionOnVault] = {}
     for plan in plans:
@@ -250,7 +256,7 @@ def decide_encryptions(
     return found
 
 
-_RAW, _CLEAR = EncryptionOnVault(Lying.RAW), EncryptionOnVault(Lying.CLEAR)
+_CLEAR = EncryptionOnVault(Lying.CLEAR)
 
 
 def find_exposed(keys: VaultKeys, pairing: Pairing, apart: Iterable[DatasetName] = ()) -> dict[str, str]:

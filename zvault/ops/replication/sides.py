@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -22,9 +22,9 @@ from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Ours
 from zvault.core.replication.snapshot_choice import snapshot_choice
 from zvault.core.replication.unchanged import Unchanged
+from zvault.core.replication.vault_encryption import NO_KEYS_ABOVE, KeysAbove
 from zvault.core.snapshot_form import SnapshotNames
 from zvault.ops.context import Context
-from zvault.ops.replication.vault_keys import read_keys_above
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackup, Place
 from zvault.ops.state.source_tree import source_tree
@@ -42,7 +42,7 @@ class Sides:
     ``pairs`` gives each selected source dataset with the name its counterpart on the vault should have, parents
     first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets. ``known`` is what was worked out
     of an earlier look; of one that is only imagined there is none. Unless ``sized``, what is ``written`` on the vault
-    may be of an earlier look. ``keys_above`` and ``copies_above``: see core/replication/vault_encryption.py.
+    may be of an earlier look.
     """
 
     source: Tree
@@ -53,8 +53,7 @@ class Sides:
     apart: tuple[DatasetName, ...] = ()
     sized: bool = True
     known: KnownBackup | None = field(default=None, compare=False, repr=False)
-    keys_above: Mapping[str, str] = field(default_factory=dict)
-    copies_above: frozenset[str] = frozenset()
+    keys_above: KeysAbove = NO_KEYS_ABOVE
 
     @cached_property
     def pairing(self) -> Pairing:
@@ -152,8 +151,7 @@ async def look(
     seen = Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
     if vault is None:
         return seen
-    keys, copies = await read_keys_above(vault, root, there.get(root))
-    return replace(seen, keys_above=keys, copies_above=copies)
+    return replace(seen, keys_above=await vault.keys_above(root, there.get(root)))
 
 
 Placed = tuple[tuple[Dataset, DatasetName], ...]

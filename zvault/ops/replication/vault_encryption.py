@@ -16,7 +16,6 @@ from zvault.core.replication.vault_encryption import (
     find_exposed,
 )
 from zvault.ops.replication.sides import Sides
-from zvault.ops.replication.vault_keys import read_loaded_keys
 from zvault.zfs.client import Zfs
 
 
@@ -31,7 +30,7 @@ def list_exposed(sides: Sides) -> dict[str, str]:
 
 
 def _keys_of(sides: Sides) -> VaultKeys:
-    return VaultKeys(sides.vault, sides.keys_above, frozenset(sides.copies_above))
+    return VaultKeys(sides.vault, sides.keys_above)
 
 
 async def refuse_unencrypted(
@@ -40,13 +39,15 @@ async def refuse_unencrypted(
     """The plans, with a conflict for each that would store in the clear what belongs encrypted, or needs a key that
     is not loaded. The vault is asked for keys that something has to be encrypted with, and for no others.
     """
+    moving = {plan.dataset for plan in plans if plan.steps}
+    if not moving:
+        return plans
     needed: dict[str, None] = {}
     first = decide_encryptions(
         _keys_of(sides), sides.pairing, plans, lambda key: needed.setdefault(key) is None
     )
-    moving = {plan.dataset for plan in plans if plan.steps}
-    if needed and moving:
-        loaded = await read_loaded_keys(vault, list(needed))
+    if needed:
+        loaded = await vault.loaded_keys(list(needed))
         first = decide_encryptions(_keys_of(sides), sides.pairing, plans, loaded.__contains__)
     if not any(first[name].refusal for name in moving if name in first):
         return plans
