@@ -11,6 +11,7 @@ from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import Action, Interrupted, Step
+from zvault.core.replication.receive_properties import unlisted
 from zvault.core.replication.send_record import fault
 from zvault.core.replication.vault_encryption import KeysAbove
 from zvault.system.process.runner import Result, Runner
@@ -47,6 +48,7 @@ class Zfs:
         self._lister = ListCommand(self.host)
         self._trees = TreeListing(self._lister, feed, key_root)
         self._keys = VaultKeyReader(self.host)
+        self._unlisted: tuple[str, ...] | None = None
 
     async def close(self) -> None:
         """End the helper process, or let the connection go."""
@@ -80,6 +82,16 @@ class Zfs:
     async def loaded_keys(self, roots: Sequence[str]) -> set[str]:
         """Those of some encryption roots whose key is loaded. Raises ToolFailed."""
         return await self._keys.loaded(roots)
+
+    async def unlisted_properties(self) -> tuple[str, ...]:
+        """The properties that the ZFS there can set and zvault lists nowhere. Empty where that cannot be told.
+
+        They are asked for once: what is there now is there until zvaultd starts again, whatever is installed meanwhile.
+        """
+        if self._unlisted is None:
+            result = await self.host.run(["zfs", "get"], deadline=LIST_DEADLINE, check=False)
+            self._unlisted = unlisted(parse.settable(result.stderr))
+        return self._unlisted
 
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -109,6 +110,7 @@ def receive_argv(  # noqa: PLR0913 - what a vault's dataset is received with
     own: ReceiveProperties = NO_RECEIVE_PROPERTIES,
     noted: str = "",
     encryption: OwnEncryption = "",
+    unlisted: Sequence[str] = (),
 ) -> list[str]:
     """``zfs receive`` into a vault: unmounted, readonly, resumable (invariant 3).
 
@@ -119,6 +121,8 @@ def receive_argv(  # noqa: PLR0913 - what a vault's dataset is received with
     clone that it is; else a stream with properties says that it is not (zfs_receive_one in OpenZFS's
     libzfs_sendrecv.c). "off": it is not, whatever it is received below.
 
+    ``unlisted``: what else the ZFS there can set (core/replication/receive_properties.py): it does not come in either.
+
     A ``step`` may begin a clone of a snapshot there, or go over a placeholder: ``-F`` then replaces nothing but an
     empty filesystem, and is refused once that has a snapshot (seen with 2.3.9).
     """
@@ -127,7 +131,7 @@ def receive_argv(  # noqa: PLR0913 - what a vault's dataset is received with
     chosen = own.to_set(kind) | ({RECEIVE_PROPERTIES: words} if words else {})
     for key, value in (chosen | _SET[kind] | _records(sent, record)).items():
         argv += ["-o", f"{key}={value}"]
-    for key in kept_out(kind, own):
+    for key in (*kept_out(kind, own), *unlisted):
         if key not in chosen:
             argv += ["-x", key]
     argv += _ENCRYPTION[encryption]

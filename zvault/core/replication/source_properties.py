@@ -18,10 +18,15 @@ PROPERTY = "org.zvault:source-properties"
 
 LIMITS = ("quota", "refquota", "reservation", "refreservation")
 
-RECORDED = (*LIMITS, "encryptionroot")
+COUNT_LIMITS = ("filesystem_limit", "snapshot_limit")
+"""Limits of how many there may be. On a vault they would stop its streams; a restore sets those that were set."""
+
+RECORDED = (*LIMITS, *COUNT_LIMITS, "encryptionroot")
 """What is asked of a source's dataset for the record."""
 
-NOT_RESTORED = frozenset({"mountpoint", "sharenfs", "sharesmb", "keylocation", "volsize", *LIMITS})
+NOT_RESTORED = frozenset(
+    {"mountpoint", "sharenfs", "sharesmb", "keylocation", "volsize", "encryption", *LIMITS, *COUNT_LIMITS}
+)
 """What a restored dataset takes from where it is now, or what is put back in another way."""
 
 FIXED = frozenset(
@@ -45,7 +50,7 @@ class SourceProperties:
     key_root: int | None = None
 
     def __str__(self) -> str:
-        words = [f"{name}={self.limits[name]}" for name in LIMITS if name in self.limits]
+        words = [f"{name}={self.limits[name]}" for name in (*LIMITS, *COUNT_LIMITS) if name in self.limits]
         if self.key_root is not None:
             words.append(f"key_root={self.key_root}")
         return " ".join(words) or "none"
@@ -56,6 +61,7 @@ def observed(name: DatasetName, values: Mapping[str, str]) -> SourceProperties:
     limits = {
         key: int(values[key]) for key in LIMITS if values.get(key, "").isdecimal() and values[key] != "0"
     }
+    limits |= {key: int(values[key]) for key in COUNT_LIMITS if values.get(key, "").isdecimal()}
     root = DatasetName(values.get("encryptionroot", "-"))
     level = len(name.parts) - len(root.parts) if name.is_within(root) else None
     return SourceProperties(limits, level)
@@ -71,7 +77,7 @@ def parse_record(text: str) -> SourceProperties | None:
         key, _, value = word.partition("=")
         if not value.isdecimal() or not value.isascii() or len(value) > 20:
             return None
-        if key in LIMITS:
+        if key in LIMITS or key in COUNT_LIMITS:
             limits[key] = int(value)
         elif key == "key_root":
             level = int(value)
@@ -97,7 +103,7 @@ def limits_to_set(record: SourceProperties, volsize: int | None) -> dict[str, st
         limits = {"reservation": limits["reservation"], "refreservation": limits["refreservation"]}
         if thick:
             limits["refreservation"] = "auto"
-    return limits
+    return limits | {name: str(record.limits[name]) for name in COUNT_LIMITS if name in record.limits}
 
 
 def limit_is_set(wanted: str, found: str, volsize: int | None) -> bool:

@@ -296,6 +296,7 @@ class Transfers:
                 own=opened.backup.receive.properties,
                 noted=there.receive_properties if there is not None else "",
                 encryption=_own_encryption(lies, step, flags),
+                unlisted=await opened.vault.zfs.unlisted_properties(),
             ),
             flags,
             size,
