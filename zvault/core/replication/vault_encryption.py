@@ -16,7 +16,7 @@ test_vault_encryption.py tries it again:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from zvault.core.model import Dataset, Tree
@@ -73,6 +73,11 @@ class EncryptionOnVault:
 
     def __str__(self) -> str:
         """It in words."""
+        if self.lying is Lying.RAW and self.key:
+            return (
+                f"raw, encrypted by its source's own key: it inherits that of {self.key} now, and no longer once "
+                "it has arrived; a run that brings it back to where it came from has it inherit again"
+            )
         return {
             Lying.RAW: "raw, encrypted by its source's own key",
             Lying.INHERITED: f"encrypted by the key of {self.key}",
@@ -252,6 +257,9 @@ def decide_encryptions(
         place = planned.place_of(plan, pair.vault)
         made = decide_encryption(plan.target, place, is_loaded, source_encrypted=pair.source.encrypted)
         planned.note(plan, made)
+        there = pair.vault
+        if made.lying is Lying.RAW and plan.steps and there is not None and there.key_root != there.name:
+            made = replace(made, key=there.key_root)
         found[plan.dataset] = made
     return found
 

@@ -40,10 +40,24 @@ The following properties are supported:
 Sizes are specified in bytes with standard units such as K, M, G, etc.
 """
 
-SETTABLE_2_3 = ["aclinherit", "aclmode", "acltype", "atime", "canmount", "casesensitivity", "checksum", "compression", "context", "copies", "dedup", "defcontext", "devices", "direct", "dnodesize", "encryption", "exec", "filesystem_limit", "fscontext", "keylocation", "logbias", "longname", "mlslabel", "mountpoint", "nbmand", "normalization", "overlay", "prefetch", "primarycache", "quota", "readonly", "recordsize", "redundant_metadata", "refquota", "refreservation", "relatime", "reservation", "rootcontext", "secondarycache", "setuid", "sharenfs", "sharesmb", "snapdev", "snapdir", "snapshot_limit", "special_small_blocks", "sync", "utf8only", "version", "volblocksize", "volmode", "volsize", "volthreading", "vscan", "xattr", "zoned"]
+# fmt: off
+SETTABLE_2_3 = (
+    "aclinherit", "aclmode", "acltype", "atime", "canmount", "casesensitivity", "checksum", "compression",
+    "context", "copies", "dedup", "defcontext", "devices", "direct", "dnodesize", "encryption", "exec",
+    "filesystem_limit", "fscontext", "keylocation", "logbias", "longname", "mlslabel", "mountpoint", "nbmand",
+    "normalization", "overlay", "prefetch", "primarycache", "quota", "readonly", "recordsize",
+    "redundant_metadata", "refquota", "refreservation", "relatime", "reservation", "rootcontext",
+    "secondarycache", "setuid", "sharenfs", "sharesmb", "snapdev", "snapdir", "snapshot_limit",
+    "special_small_blocks", "sync", "utf8only", "version", "volblocksize", "volmode", "volsize", "volthreading",
+    "vscan", "xattr", "zoned",
+)
 """As ``zfs get`` of 2.3.9 lists them: what can be set, or inherited."""
 
-ADDED_2_4 = ["defaultuserquota", "defaultgroupquota", "defaultprojectquota", "defaultuserobjquota", "defaultgroupobjquota", "defaultprojectobjquota"]
+ADDED_2_4 = (
+    "defaultgroupobjquota", "defaultgroupquota", "defaultprojectobjquota", "defaultprojectquota",
+    "defaultuserobjquota", "defaultuserquota",
+)
+# fmt: on
 
 
 def test_what_zfs_can_set_is_read_from_its_usage() -> None:
