@@ -107,7 +107,10 @@ async def _plan_row(
 
 
 def planned_document(
-    plan: TransferPlan, written: int, sizes: Sequence[int | None], lying: EncryptionOnVault | None
+    plan: TransferPlan,
+    written: int,
+    sizes: Sequence[int | None],
+    lying: EncryptionOnVault | None = None,
 ) -> PlannedDocument:
     """What a run would do with one dataset; ``sizes`` are those of the plan's steps.
 

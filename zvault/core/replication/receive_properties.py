@@ -53,6 +53,13 @@ COMES_IN: Mapping[str, str] = {
         _OF_CONTENTS,
     ),
     **dict.fromkeys(
+        (
+            *("defaultgroupobjquota", "defaultgroupquota", "defaultprojectobjquota", "defaultprojectquota"),
+            *("defaultuserobjquota", "defaultuserquota"),
+        ),
+        "OpenZFS 2.4: it is in the contents, as userquota@ is; to take it away would write into the dataset",
+    ),
+    **dict.fromkeys(
         ("casesensitivity", "normalization", "utf8only", "volblocksize", "volsize"),
         "it is part of what the dataset is, from when it is made",
     ),

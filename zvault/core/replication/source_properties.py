@@ -21,7 +21,10 @@ LIMITS = ("quota", "refquota", "reservation", "refreservation")
 COUNT_LIMITS = ("filesystem_limit", "snapshot_limit")
 """Limits of how many there may be. On a vault they would stop its streams; a restore sets those that were set."""
 
-RECORDED = (*LIMITS, *COUNT_LIMITS, "encryptionroot")
+REDACTED = "redact_snaps"
+"""What a dataset has that was received redacted: some of its blocks were left out, and are on no copy of it."""
+
+RECORDED = (*LIMITS, *COUNT_LIMITS, "encryptionroot", REDACTED)
 """What is asked of a source's dataset for the record."""
 
 NOT_RESTORED = frozenset(
@@ -43,16 +46,19 @@ class SourceProperties:
     """The record of one dataset. ``limits`` are those that are set, in bytes.
 
     ``key_root`` is how many levels above the dataset its encryption root is: 0 is the dataset itself, None is not
-    encrypted.
+    encrypted. ``redacted``: the source itself lacks blocks.
     """
 
     limits: Mapping[str, int] = field(default_factory=dict)
     key_root: int | None = None
+    redacted: bool = False
 
     def __str__(self) -> str:
         words = [f"{name}={self.limits[name]}" for name in (*LIMITS, *COUNT_LIMITS) if name in self.limits]
         if self.key_root is not None:
             words.append(f"key_root={self.key_root}")
+        if self.redacted:
+            words.append("redacted=1")
         return " ".join(words) or "none"
 
 
@@ -64,13 +70,13 @@ def observed(name: DatasetName, values: Mapping[str, str]) -> SourceProperties:
     limits |= {key: int(values[key]) for key in COUNT_LIMITS if values.get(key, "").isdecimal()}
     root = DatasetName(values.get("encryptionroot", "-"))
     level = len(name.parts) - len(root.parts) if name.is_within(root) else None
-    return SourceProperties(limits, level)
+    return SourceProperties(limits, level, values.get(REDACTED, "-") not in {"-", ""})
 
 
 def parse_record(text: str) -> SourceProperties | None:
     """A record as it was written; None for what is none, as a vault's host may have put it there."""
     limits: dict[str, int] = {}
-    level = None
+    level, redacted = None, False
     if text == "none":
         return SourceProperties()
     for word in text.split():
@@ -81,9 +87,12 @@ def parse_record(text: str) -> SourceProperties | None:
             limits[key] = int(value)
         elif key == "key_root":
             level = int(value)
+        elif key == "redacted":
+            redacted = value == "1"
         else:
             return None
-    return SourceProperties(limits, level) if limits or level is not None else None
+    known = limits or level is not None or redacted
+    return SourceProperties(limits, level, redacted) if known else None
 
 
 def is_raw_copy(dataset: Dataset) -> bool:
