@@ -257,3 +257,23 @@ def test_what_is_brought_back_inherits_its_key_again(below: Below) -> None:
     assert get("tank/secret/kid", "keystatus") == "available"
     sh("zfs", "mount", "tank/secret/kid")
     assert Path(f"{get('tank/secret/kid', 'mountpoint')}/more").read_text() == "more\n"
+
+
+def test_what_would_show_or_stop_a_backup_does_not_come_in(below: Below) -> None:
+    kid = f"{PLAIN}/kid"
+    chosen = {"snapdev": "visible", "snapshot_limit": "900", "filesystem_limit": "80", "volmode": "none"}
+    sh("zfs", "set", *(f"{name}={value}" for name, value in chosen.items()), "atime=off", kid)
+    sh("zfs", "create", "-o", "zoned=on", f"{PLAIN}/jail")
+    below.start()
+    ok("run", "plain")
+    # What zvault's own list does not have, and the ZFS here can set, would be kept out too.
+    assert get(f"{THERE}/kid", "snapdev") == "hidden"
+    assert get(f"{THERE}/kid", "volmode") == "default"
+    assert get(f"{THERE}/jail", "zoned") == "off"
+    assert {get(f"{THERE}/kid", name) for name in ("snapshot_limit", "filesystem_limit")} <= {
+        "none",
+        str(2**64 - 1),
+    }
+    assert get(f"{THERE}/kid", "atime") == "off"
+    ok("restore", "plain", kid, "tank/back")
+    assert {name: get("tank/back", name) for name in chosen} == chosen
