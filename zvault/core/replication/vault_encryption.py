@@ -45,7 +45,7 @@ class ReceivingPlace:
 
     ``key_root``: by whose key that is encrypted which the stream continues, or from which the new dataset gets its
     encryption: the nearest dataset above it, or the origin of a clone. ``copies``: whether that is the key of a raw
-    copy of a source's dataset. ``cover``: the key of the nearest dataset above it that somebody encrypted on the vault;
+    copy of a source's dataset, or without a key, whether such a copy is above it. ``cover``: the key of the nearest dataset above it that somebody encrypted on the vault;
     what is a raw copy of a dataset above the source's own does not count, there the source lies in the clear as well.
     ``parents_key``: the key that is needed to make the filesystems that are missing above it.
     """
@@ -110,7 +110,7 @@ def decide_encryption(
 
 def _decide_clear(target: str, place: ReceivingPlace) -> EncryptionOnVault:
     if not place.cover:
-        return EncryptionOnVault(Lying.CLEAR)
+        return EncryptionOnVault(Lying.CLEAR_AS_SOURCE if place.copies else Lying.CLEAR)
     if not place.begins:
         return EncryptionOnVault(Lying.EXPOSED, place.cover)
     return EncryptionOnVault(
@@ -199,10 +199,14 @@ class PlannedKeys:
                 self._key_of(origin.dataset) or "", cover, parents_key=self._parents_key(plan.target)
             )
         if there is not None and not plan.begins:
-            return ReceivingPlace(there.key_root, cover, begins=False)
+            copied = self._lies_below_copy(plan.target, plan.dataset)
+            return ReceivingPlace(there.key_root, cover, begins=False, copies=copied)
         nearest = next((name for name in self._existing_above(plan.target)), None)
         key = self._key_of(nearest) if nearest is not None else None
-        copies = nearest is not None and key is not None and self._is_copy(nearest, key)
+        if nearest is not None and key:
+            copies = self._is_copy(nearest, key)
+        else:
+            copies = self._lies_below_copy(plan.target, plan.dataset)
         return ReceivingPlace(key or "", cover, copies=copies, parents_key=self._parents_key(plan.target))
 
     def cover_of(self, target: DatasetName, source: DatasetName | None) -> str:
@@ -236,6 +240,10 @@ class PlannedKeys:
         nearest = next(self._existing_above(target), None)
         missing = nearest is None or nearest != target.parent
         return (self._key_of(nearest) or "") if missing and nearest is not None else ""
+
+    def _lies_below_copy(self, target: DatasetName, source: DatasetName) -> bool:
+        """Whether something above a place is a raw copy of a dataset above ``source``."""
+        return any(source.is_below(self._copies[name]) for name in target.ancestors if name in self._copies)
 
     def _is_copy(self, name: str, key: str) -> bool:
         """Whether a dataset's key is that of a raw copy: of its own, or of one above it."""

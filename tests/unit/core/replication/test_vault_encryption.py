@@ -184,6 +184,12 @@ def test_what_the_source_has_in_the_clear_below_what_goes_raw_lies_so_on_the_vau
             "tank/home/off": (Lying.CLEAR_AS_SOURCE, False),
         }
     both = tree(one("usb/home", 1, key="usb/home"), one("usb/home/off", 2))
+    source = tree(one("tank/home", 1, 3, key="tank/home"), one("tank/home/off", 2, 4), one("tank/home/off/new", 9))
+    assert decided(source, both, "usb", {"usb": ""}) == {
+        "tank/home": (Lying.RAW, False),
+        "tank/home/off": (Lying.CLEAR_AS_SOURCE, False),
+        "tank/home/off/new": (Lying.CLEAR_AS_SOURCE, False),
+    }
     keys = VaultKeys(both, KeysAbove({"usb": ""}))
     assert find_exposed(keys, paired(source, both, "usb")) == {}
 
