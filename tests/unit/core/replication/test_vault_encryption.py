@@ -184,7 +184,8 @@ def test_what_the_source_has_in_the_clear_below_what_goes_raw_lies_so_on_the_vau
             "tank/home/off": (Lying.CLEAR_AS_SOURCE, False),
         }
     both = tree(one("usb/home", 1, key="usb/home"), one("usb/home/off", 2))
-    source = tree(one("tank/home", 1, 3, key="tank/home"), one("tank/home/off", 2, 4), one("tank/home/off/new", 9))
+    secret = one("tank/home", 1, 3, key="tank/home")
+    source = tree(secret, one("tank/home/off", 2, 4), one("tank/home/off/new", 9))
     assert decided(source, both, "usb", {"usb": ""}) == {
         "tank/home": (Lying.RAW, False),
         "tank/home/off": (Lying.CLEAR_AS_SOURCE, False),
