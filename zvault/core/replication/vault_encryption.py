@@ -45,7 +45,8 @@ class ReceivingPlace:
 
     ``key_root``: by whose key that is encrypted which the stream continues, or from which the new dataset gets its
     encryption: the nearest dataset above it, or the origin of a clone. ``copies``: whether that is the key of a raw
-    copy of a source's dataset, or without a key, whether such a copy is above it. ``cover``: the key of the nearest dataset above it that somebody encrypted on the vault;
+    copy of a source's dataset; without a key, whether such a copy is above it.
+    ``cover``: the key of the nearest dataset above it that somebody encrypted on the vault;
     what is a raw copy of a dataset above the source's own does not count, there the source lies in the clear as well.
     ``parents_key``: the key that is needed to make the filesystems that are missing above it.
     """
