@@ -65,7 +65,8 @@ StepDocument = TypedDict(
 
 class PlannedDocument(TypedDict):
     """What a run would do with one dataset: ``changes`` on the vault, in words, and then ``steps``. Without a vault,
-    ``vault_dataset`` is empty and ``action`` "nothing".
+    ``vault_dataset`` is empty and ``action`` "nothing". ``encryption``: how it lies on the vault, or will, in words;
+    empty where that is not known.
     """
 
     dataset: str
@@ -76,6 +77,7 @@ class PlannedDocument(TypedDict):
     changes: list[str]
     reason: str
     next: str
+    encryption: str
 
 
 class VerdictDocument(TypedDict):

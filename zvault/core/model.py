@@ -69,6 +69,9 @@ Base = Snapshot | Bookmark
 class Dataset:
     """One filesystem or volume with its snapshots (oldest first, see core/snapshot_list.py) and bookmarks.
 
+    ``encrypted``: it is sent raw, with the key that it has. ``key_root`` names the dataset by whose key it is
+    encrypted, whoever that belongs to, and is empty where it lies in the clear.
+
     ``written`` is the number of bytes written since the newest snapshot, ``resume_token`` is set while an
     interrupted ``zfs receive -s`` waits to be resumed. ``origin`` names the snapshot of which it is a clone; a
     ``placeholder`` is a filesystem that zvault made only to hold others. ``sent`` is the record of the flags it was
@@ -91,6 +94,7 @@ class Dataset:
     sent: str = ""
     source_record: str = ""
     receive_properties: str = ""
+    key_root: str = ""
 
     def newest(self) -> Snapshot | None:
         """The newest snapshot, or None."""

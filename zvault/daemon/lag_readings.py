@@ -12,7 +12,8 @@ from zvault.daemon.learned import Learned
 from zvault.daemon.listings import Listings
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import lags, newest_made
-from zvault.ops.replication.sides import look
+from zvault.ops.replication.sides import Sides, look
+from zvault.ops.replication.vault_encryption import list_exposed
 from zvault.ops.verification.proofs import read_proofs
 
 DOWN_EVERY = 60.0
@@ -71,9 +72,15 @@ class LagReadings:
             before = self.lags.get(name) if last is not None and last.seen else None
             found = lags(self.context, backup, sides, before=before)
             self.keep(name, found, way, seen=up or before is not None, looked=up)
+            self.note_exposed(name, sides, way)
             self.listings.keep(name, sides, way, began)
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
+
+    def note_exposed(self, backup: str, sides: Sides, way: str | None) -> None:
+        """Note what a look found on the vault in the clear, of a backup that went this ``way``."""
+        if sides.vault_seen:
+            self.context.records.exposed.note(backup, way, list_exposed(sides))
 
     async def _refresh_made(self, backup: Backup, at_work: Callable[[], bool]) -> None:
         """Read how old the snapshots are of a backup that makes nothing else."""

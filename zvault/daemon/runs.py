@@ -251,6 +251,7 @@ class Runs:
         if outcome.proofs:
             self.proofs.put(backup, outcome.proofs, way)
         if it.listed is not None:
+            self.readings.note_exposed(backup, it.listed[0], way)
             self.readings.listings.keep(backup, it.listed[0], way, it.listed[1])
 
     async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:

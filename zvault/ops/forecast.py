@@ -13,6 +13,7 @@ from zvault.core.replication.base_names import hold_tag
 from zvault.core.replication.forecast import estimate, foreseen, part_to_ask, with_sent, with_snapshot
 from zvault.core.replication.plan_model import Step, TransferPlan
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED
+from zvault.core.replication.vault_encryption import EncryptionOnVault
 from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.plan_documents import gone_rows, not_sent_documents, planned_document
@@ -20,6 +21,7 @@ from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.sides import Sides, look, snapshot_choices
 from zvault.ops.replication.source_snapshot import TRIES
 from zvault.ops.replication.unchanged import unchanged_among
+from zvault.ops.replication.vault_encryption import expect_encryptions
 from zvault.ops.retention.arrivals import arrivals
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.prune_report import plans_document
@@ -56,10 +58,13 @@ async def forecast_document(
     if not up:
         return document
     plans = await plan_all(context, backup, made.sides)
+    lying = expect_encryptions(made.sides, plans)
     return {
         **document,
         **await _pruned(context, backup, made.sides, plans),
-        "datasets": [await _planned(context, backup, plan, seen, made.sides) for plan in plans],
+        "datasets": [
+            await _planned(context, backup, plan, seen, made.sides, lying.get(plan.dataset)) for plan in plans
+        ],
         "not_foreseen": [plan.dataset for plan in plans if not foreseen(plan)],
     }
 
@@ -133,12 +138,17 @@ async def _pruned(
 
 
 async def _planned(
-    context: Context, backup: Backup, plan: TransferPlan, seen: Sides, imagined: Sides
+    context: Context,
+    backup: Backup,
+    plan: TransferPlan,
+    seen: Sides,
+    imagined: Sides,
+    lying: EncryptionOnVault | None,
 ) -> PlannedDocument:
     dataset = imagined.source.datasets[plan.dataset]
     written = seen.source.datasets[plan.dataset].written
     sizes = [await _size(context, backup, step, dataset, written) for step in plan.steps]
-    return planned_document(plan, written, sizes)
+    return planned_document(plan, written, sizes, lying)
 
 
 async def _size(context: Context, backup: Backup, step: Step, dataset: Dataset, written: int) -> int | None:
@@ -160,4 +170,5 @@ def _unknown(dataset: Dataset, target: str) -> PlannedDocument:
         "changes": [],
         "reason": "the vault is down, so what it has is not known",
         "next": "",
+        "encryption": "",
     }

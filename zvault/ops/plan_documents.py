@@ -12,10 +12,12 @@ from zvault.api.backups import (
 )
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset
-from zvault.core.replication.plan_model import TransferPlan
+from zvault.core.replication.plan_model import Action, TransferPlan
+from zvault.core.replication.vault_encryption import EncryptionOnVault
 from zvault.ops.context import Context
 from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.sides import Sides, look
+from zvault.ops.replication.vault_encryption import expect_encryptions
 from zvault.ops.retention.prune_report import prune_part, vault_is_down
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.stream import Flags
@@ -51,7 +53,8 @@ async def planned_documents(
     context: Context, backup: Backup, plans: Sequence[TransferPlan], sides: Sides
 ) -> list[PlannedDocument]:
     """What is planned for each dataset, with the sizes of its streams."""
-    return [await _plan_row(context, backup, plan, sides) for plan in plans]
+    lying = expect_encryptions(sides, plans)
+    return [await _plan_row(context, backup, plan, sides, lying.get(plan.dataset)) for plan in plans]
 
 
 def not_sent_documents(sides: Sides) -> list[PlannedDocument]:
@@ -66,6 +69,7 @@ def not_sent_documents(sides: Sides) -> list[PlannedDocument]:
             "changes": [],
             "reason": "this backup makes snapshots only",
             "next": "",
+            "encryption": "",
         }
         for dataset, _ in sides.pairs
     ]
@@ -93,15 +97,25 @@ def gone_document(backup: str, there: Dataset, state: Literal["gone", "set aside
     }
 
 
-async def _plan_row(context: Context, backup: Backup, plan: TransferPlan, sides: Sides) -> PlannedDocument:
+async def _plan_row(
+    context: Context, backup: Backup, plan: TransferPlan, sides: Sides, lying: EncryptionOnVault | None
+) -> PlannedDocument:
     dataset = sides.source.datasets[plan.dataset]
     flags = Flags.of(backup.send, dataset)
     sizes = [await context.clients.source_of(backup).estimate(step, flags) for step in plan.steps]
-    return planned_document(plan, dataset.written, sizes)
+    return planned_document(plan, dataset.written, sizes, lying)
 
 
-def planned_document(plan: TransferPlan, written: int, sizes: Sequence[int | None]) -> PlannedDocument:
-    """What a run would do with one dataset; ``sizes`` are those of the plan's steps."""
+def planned_document(
+    plan: TransferPlan,
+    written: int,
+    sizes: Sequence[int | None],
+    lying: EncryptionOnVault | None = None,
+) -> PlannedDocument:
+    """What a run would do with one dataset; ``sizes`` are those of the plan's steps.
+
+    Of a conflict it is not told how it lies: it is not known whether it is sent at all.
+    """
     return {
         "dataset": plan.dataset,
         "vault_dataset": plan.target,
@@ -120,4 +134,5 @@ def planned_document(plan: TransferPlan, written: int, sizes: Sequence[int | Non
         "changes": [str(change) for change in plan.changes],
         "reason": plan.reason,
         "next": plan.next,
+        "encryption": str(lying) if lying is not None and plan.action is not Action.CONFLICT else "",
     }

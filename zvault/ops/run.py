@@ -29,6 +29,7 @@ from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.outcome import Outcome, Results, datasets_failed
+from zvault.ops.replication.inherited_keys import inherit_keys_again
 from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
@@ -215,6 +216,7 @@ class Run:
                 after = await self._look_again(vault, looked, plan)
                 self._listed(after, looked.began)
                 self.outcome.lags = lags(self.context, self.backup, after)
+                await inherit_keys_again(vault.zfs, looked.sides, after, self.emit)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)
                 await update_properties(vault.zfs, opened.backup, after, self.emit)
                 self.outcome.pruned += await self._prune(opened, after)

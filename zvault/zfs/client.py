@@ -11,7 +11,9 @@ from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import Action, Interrupted, Step
+from zvault.core.replication.receive_properties import unlisted
 from zvault.core.replication.send_record import fault
+from zvault.core.replication.vault_encryption import KeysAbove
 from zvault.system.process.runner import Result, Runner
 from zvault.zfs import parse
 from zvault.zfs.change_feed import ChangeFeed
@@ -24,6 +26,7 @@ from zvault.zfs.pool.pool import suspended
 from zvault.zfs.remote import Remote
 from zvault.zfs.stream import Flags
 from zvault.zfs.tree_listing import TreeListing
+from zvault.zfs.vault_keys import VaultKeyReader
 
 
 class Zfs:
@@ -44,6 +47,8 @@ class Zfs:
         self.lzc: Changes = Lzc() if host is None else Remote(host)
         self._lister = ListCommand(self.host)
         self._trees = TreeListing(self._lister, feed, key_root)
+        self._keys = VaultKeyReader(self.host)
+        self._unlisted: tuple[str, ...] | None = None
 
     async def close(self) -> None:
         """End the helper process, or let the connection go."""
@@ -69,6 +74,24 @@ class Zfs:
             with understood("the listing of what datasets use"):
                 found |= {name: parse.number(used) for name, used in (line.split("\t") for line in lines)}
         return found
+
+    async def keys_above(self, root: DatasetName, there: Dataset | None) -> KeysAbove:
+        """See VaultKeyReader.above."""
+        return await self._keys.above(root, there)
+
+    async def loaded_keys(self, roots: Sequence[str]) -> set[str]:
+        """Those of some encryption roots whose key is loaded. Raises ToolFailed."""
+        return await self._keys.loaded(roots)
+
+    async def unlisted_properties(self) -> tuple[str, ...]:
+        """The properties that the ZFS there can set and zvault lists nowhere. Empty where that cannot be told.
+
+        They are asked for once: what is there now is there until zvaultd starts again, whatever is installed meanwhile.
+        """
+        if self._unlisted is None:
+            result = await self.host.run(["zfs", "get"], deadline=LIST_DEADLINE, check=False)
+            self._unlisted = unlisted(parse.settable(result.stderr))
+        return self._unlisted
 
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""

@@ -56,6 +56,16 @@ def unknown_property(complaint: str) -> str | None:
     return found[1] if found else None
 
 
+def settable(usage: str) -> set[str]:
+    """The properties that an OpenZFS can set, from what ``zfs get`` prints of how it is used."""
+    return {
+        found[1]
+        for line in usage.splitlines()
+        if (found := re.fullmatch(r"\t([a-z0-9_]+)\s+(YES|NO)\s+(YES|NO)\s+.*", line)) is not None
+        and "YES" in (found[2], found[3])
+    }
+
+
 def only_gone(complaints: str) -> bool:
     """Whether all that ``zfs list`` complains of is that what it was asked for by name does not exist."""
     lines = complaints.splitlines()
@@ -239,6 +249,7 @@ def _of_line(line: str, key_root: str) -> dict[str, Any]:
         "resume_token": None if token in {"-", ""} else _plain(name, token),
         "encrypted": root not in {"off", "-", "", key_root},
         "origin": None if origin in {"-", ""} else _origin(name, origin),
+        "key_root": "" if root in {"off", "-"} else root,
     }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from zvault.config.schema import Send
 from zvault.core.integrity.verification import DRILLED, LEVELS, VERIFIED
@@ -35,6 +37,14 @@ _SET = {
     "volume": {"readonly": "on", "volmode": "none"},
 }
 """What a vault's dataset is set to whenever it receives."""
+OwnEncryption = Literal["", "inherit", "off"]
+"""What a receive is told of encryption; "" is what the stream says, and all that a raw one may be told."""
+
+_ENCRYPTION: dict[OwnEncryption, list[str]] = {
+    "": [],
+    "inherit": ["-x", "encryption"],
+    "off": ["-o", "encryption=off"],
+}
 _STORED = {("readonly", "on"): 1, ("canmount", "noauto"): 2, ("volmode", "none"): 3}
 """Values of properties that are an index, as they are on the disk (zfs_prop_init in zcommon/zfs_prop.c)."""
 
@@ -99,15 +109,19 @@ def receive_argv(  # noqa: PLR0913 - what a vault's dataset is received with
     record: str = "",
     own: ReceiveProperties = NO_RECEIVE_PROPERTIES,
     noted: str = "",
-    inherit_key: bool = False,
+    encryption: OwnEncryption = "",
+    unlisted: Sequence[str] = (),
 ) -> list[str]:
     """``zfs receive`` into a vault: unmounted, readonly, resumable (invariant 3).
 
     ``sent``, the flags, and ``record``, the source's properties that it cannot have, are put on record there. So are
     the names of the properties that the backup sets or leaves out, ``own``, beside those ``noted`` there.
 
-    With ``inherit_key`` what comes without encryption is encrypted as what it is received below: else a stream with
-    properties says that it is not (zfs_receive_one in OpenZFS's libzfs_sendrecv.c).
+    ``encryption`` "inherit": what comes without is encrypted as what it is received below, or as the origin of the
+    clone that it is; else a stream with properties says that it is not (zfs_receive_one in OpenZFS's
+    libzfs_sendrecv.c). "off": it is not, whatever it is received below.
+
+    ``unlisted``: what else the ZFS there can set (core/replication/receive_properties.py): it does not come in either.
 
     A ``step`` may begin a clone of a snapshot there, or go over a placeholder: ``-F`` then replaces nothing but an
     empty filesystem, and is refused once that has a snapshot (seen with 2.3.9).
@@ -117,11 +131,10 @@ def receive_argv(  # noqa: PLR0913 - what a vault's dataset is received with
     chosen = own.to_set(kind) | ({RECEIVE_PROPERTIES: words} if words else {})
     for key, value in (chosen | _SET[kind] | _records(sent, record)).items():
         argv += ["-o", f"{key}={value}"]
-    for key in kept_out(kind, own):
+    for key in (*kept_out(kind, own), *unlisted):
         if key not in chosen:
             argv += ["-x", key]
-    if inherit_key:
-        argv += ["-x", "encryption"]
+    argv += _ENCRYPTION[encryption]
     if step is not None and step.origin is not None:
         argv += ["-o", f"origin={step.origin}"]
     if step is not None and step.over:
@@ -148,15 +161,21 @@ def _records(sent: str, record: str) -> dict[str, str]:
 
 
 def restore_send_argv(
-    snapshot: str, *, raw: bool, base: str | None = None, properties: bool = True
+    snapshot: str,
+    *,
+    raw: bool,
+    base: str | None = None,
+    properties: bool = True,
+    embedded: bool = True,
 ) -> list[str]:
     """``zfs send`` back from a vault; ``-b`` gives the properties as they came, not as the vault set them.
 
     Not of a raw stream: zfs receive 2.3.9 aborts on ``-w -b`` (seen in the lab), so that goes with ``-p``. Without
-    ``properties``, where the vault's pool encrypts what came without: ZFS sends those of encrypted datasets raw only.
+    ``properties``, where the vault encrypts what came without: ZFS sends those of encrypted datasets raw only. Without
+    ``embedded`` blocks, where it is encrypted again when it arrives: ZFS refuses them there.
     """
     start = ["-i", base] if base is not None else []
-    words = ["-w", "-p"] if raw else ["-e", *(["-b"] if properties else [])]
+    words = ["-w", "-p"] if raw else [*(["-e"] * embedded), *(["-b"] if properties else [])]
     return ["zfs", "send", "-vP", "-L", "-c", *words, *start, snapshot]
 
 
@@ -173,11 +192,13 @@ def restore_receive_argv(
     origin: str | None = None,
     mark: str = "",
     noted: str = "",
+    encryption: OwnEncryption = "",
 ) -> list[str]:
     """``zfs receive`` of a restored dataset, resumable: it must not mount or share over what is live.
 
     With ``raw`` the vault's own settings come along and are left out here, also those that a backup set, whose names
     are ``noted``; its record of the flags is in any case. ``mark`` tells that the restore has not ended (RESTORING).
+    ``encryption``: as of ``receive_argv``.
     """
     keep_out = [SENT, SOURCE_PROPERTIES, RECEIVE_PROPERTIES, PLACEHOLDER, MARK]
     if kind != "volume":
@@ -191,4 +212,4 @@ def restore_receive_argv(
     options = [word for key in own for word in ("-o", key)] + [
         word for key in keep_out for word in ("-x", key)
     ]
-    return ["zfs", "receive", "-s", "-u", *options, target]
+    return ["zfs", "receive", "-s", "-u", *options, *_ENCRYPTION[encryption], target]

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import START, Crash, StoppedClock
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
@@ -247,7 +248,7 @@ class Source:
             self.at(name).marks.pop(name.partition("#")[2], None)
 
 
-class VaultSide:
+class VaultSide(NoKeys):
     """The pool that a vault has now, as the client of ZFS tells of it."""
 
     def __init__(self, world: World, name: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import START, context, dataset, snap, tree, with_source, with_vault
 from zvault.core.model import Tree
 from zvault.daemon.lag_readings import LagReadings
 
 
-class Side:
+class Side(NoKeys):
     """One that lists only what changed: whoever wants sizes has all its datasets listed."""
 
     def __init__(self, there: Tree) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import (
     HOUR,
     START,
@@ -36,7 +37,7 @@ from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.changes import LzcFailure
 
 
-class Side:
+class Side(NoKeys):
     """A pool as a value, whose snapshots can be made and destroyed."""
 
     def __init__(self, there: Tree) -> None:

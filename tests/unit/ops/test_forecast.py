@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.api.conforms import wrong
+from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import (
     HOUR,
     START,
@@ -31,7 +32,7 @@ POOL = 0xC01D
 TARGET = "cold/host/tank"
 
 
-class ReadOnly:
+class ReadOnly(NoKeys):
     """A side that lists and tells sizes. Whoever would change anything finds no function for it."""
 
     def __init__(self, there: Tree) -> None:

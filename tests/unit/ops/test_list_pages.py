@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import context, dataset, snap, tree, with_source, with_vault
 from zvault.core.model import Tree
 from zvault.ops.list_documents import Page, list_document
@@ -68,7 +69,7 @@ async def test_a_page_follows_what_is_gone_by_now() -> None:
 
 
 async def test_what_is_gone_is_on_the_first_page_with_what_it_uses_now() -> None:
-    class Vault:
+    class Vault(NoKeys):
         host = SimpleNamespace()
 
         async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:

@@ -129,8 +129,10 @@ def test_a_volume_gets_no_property_that_zfs_refuses_on_one() -> None:
 
 def test_what_comes_without_encryption_is_encrypted_as_the_vault_is() -> None:
     assert "encryption" not in receive_argv("cold/a", "filesystem")
-    argv = receive_argv("cold/a", "filesystem", inherit_key=True)
+    argv = receive_argv("cold/a", "filesystem", encryption="inherit")
     assert argv[argv.index("encryption") - 1] == "-x"
+    argv = receive_argv("cold/a", "filesystem", encryption="off")
+    assert argv[argv.index("encryption=off") - 1] == "-o"
     back = restore_send_argv("cold/a@s1", raw=False, properties=False)
     assert back == ["zfs", "send", "-vP", "-L", "-c", "-e", "cold/a@s1"]
     assert restore_send_argv("cold/a@s1", raw=True, properties=False) == restore_send_argv(

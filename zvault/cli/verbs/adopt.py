@@ -93,6 +93,7 @@ def _notes(found: AdoptDocument) -> list[str]:
         lines.append(f"  {one['dataset']} into {one['vault_dataset']}: {one['action']}")
         lines += [f"    first: {text}" for text in one["changes"]]
         lines += [f"    send: {each['kind']} {step(each['from'], each['to'])}" for each in one["steps"]]
+        lines += [f"    lies: {one['encryption']}"] if one["encryption"] else []
         lines.append(f"    why: {one['reason']}")
         if one["next"]:
             lines.append(f"    next: {one['next']}")

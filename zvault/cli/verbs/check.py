@@ -34,8 +34,9 @@ def check_config(
 
     It also asks whether the sources exist, here and over ssh, whether the names of their datasets are short enough, and
     whether the vaults' devices, and files and credentials with secrets, are there; what is not, or cannot be asked, is
-    a warning. Buckets are not asked. A configuration that others than root may write is refused: its hooks run as root.
-    Needs no daemon.
+    a warning. Of vaults that are up it tells whose key is not loaded that a run needs, and what lies in the clear below
+    what is encrypted. Buckets are not asked. A configuration that others than root may write is refused: its hooks run
+    as root. Needs no daemon.
 
     Exit status: 0 zvaultd would take it, whatever it was warned of; 2 it would not.
     """
@@ -75,13 +76,14 @@ def _asked(paths: Paths, config: Config) -> list[str]:
 
     from zvault.ops.context import Context
     from zvault.ops.diagnosis.config_check import config_warnings
+    from zvault.ops.replication.encryption_check import list_encryption_warnings
     from zvault.ops.state.environment import Environment
     from zvault.system.process.runner import HostRunner
 
     async def ask() -> list[str]:
         context = Context.of(Environment.of(config, paths, HostRunner()))
         try:
-            return await config_warnings(context)
+            return await config_warnings(context) + await list_encryption_warnings(context)
         finally:
             await context.clients.close()
 

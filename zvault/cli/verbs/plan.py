@@ -133,7 +133,8 @@ def _details(dataset: PlannedDocument, form: TableForm) -> Iterator[str]:
             line += f": {one['reason']}"
         lines.append(line)
     pairs = [("first", "\n".join(dataset["changes"]))]
-    pairs += [("send", "\n".join(lines)), ("why", dataset["reason"]), ("next", dataset["next"])]
+    pairs += [("send", "\n".join(lines)), ("lies", dataset["encryption"])]
+    pairs += [("why", dataset["reason"]), ("next", dataset["next"])]
     yield from labelled(pairs, width(sys.stdout), room=len("first" if dataset["changes"] else "send"))
 
 

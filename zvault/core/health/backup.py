@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from zvault.core.errors import ErrorDocument
@@ -12,6 +12,7 @@ from zvault.core.health.backup_conditions import (
     BASE_AT_RISK,
     CONFLICT,
     DIFFERS,
+    EXPOSED,
     FAILED,
     FIRST_RUN,
     HELD_BACK,
@@ -84,7 +85,7 @@ class BackupFacts:
     ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
     ``sends``: False where it makes snapshots only: then there is no lag; ``snapshot_age`` is how old the newest one is,
     in seconds, and ``bare`` the datasets without any where others have some. ``running``: whether a run of it is under
-    way.
+    way. ``exposed``: the vault's datasets that lie in the clear below what is encrypted, each with the latter's name.
     """
 
     name: str
@@ -109,6 +110,7 @@ class BackupFacts:
     at_least: float | None = None
     made_by: str | None = None
     running: bool = False
+    exposed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def never_ran(self) -> bool:
@@ -191,6 +193,10 @@ def _lag(facts: BackupFacts) -> Iterator[Finding]:
 
 
 def _rest(facts: BackupFacts) -> Iterator[Finding]:
+    if facts.exposed:
+        key = next(iter(facts.exposed.values()))
+        named = _named(tuple(facts.exposed))
+        yield finding(EXPOSED, facts.name, f"{named}: in the clear below {key}, which is encrypted")
     if facts.marked:
         yield finding(
             BASE_AT_RISK, facts.name, f"only a bookmark is left of the base of {_named(facts.marked)}"

@@ -26,6 +26,18 @@ DIFFERS = Condition(
     "see what differs with 'zvaultctl history {name}', and destroy nothing on the source",
     "ZvaultVerificationFailed",
 )
+EXPOSED = Condition(
+    "exposed",
+    "backup",
+    "critical",
+    "exposed",
+    "lies in the clear below what is encrypted",
+    "A dataset of it lies on the vault without encryption, below one that is encrypted there; or did when the vault "
+    "was seen last.",
+    "Whoever has the vault's disks reads it. An earlier zvault, or another tool, received it so.",
+    "make it anew: rename what lies there in the clear, run 'zvaultctl run {name}', and destroy the old one once the "
+    "new one is proven; docs/how-to/encrypt-a-vault.md says how",
+)
 FAILED = Condition(
     "failed",
     "backup",
@@ -234,6 +246,7 @@ PROOF_UNKNOWN = Condition(
 BACKUP_CONDITIONS = (
     VERY_LATE,
     DIFFERS,
+    EXPOSED,
     FAILED,
     LATE,
     OVERDUE,

@@ -206,9 +206,11 @@ class _Decision:
         """There is something of that name, without a snapshot."""
         case, target = self.case, self.case.target
         if vault.placeholder and vault.written <= PLACEHOLDER_BYTES:
-            if not self.wanted or (case.source.type == vault.type and not case.source.encrypted):
+            plain = not case.source.encrypted and not vault.key_root
+            if not self.wanted or (case.source.type == vault.type and plain):
                 return self._start(over=True)
-            # zfs receive -F refuses to put an encrypted dataset, or a volume, over an unencrypted filesystem.
+            # zfs receive -F puts neither an encrypted dataset nor a volume over an unencrypted filesystem, and nothing
+            # over an encrypted one.
             return self._set_aside(f"{target} is only a placeholder, which {case.source.name} cannot replace")
         half = case.branched
         if half is not None and not vault.written:

@@ -1,7 +1,8 @@
 """Which properties of a vault's dataset come from its source, which zvault rules, and which a backup may set. Pure.
 
-A backup's ``receive`` table sets properties, or leaves out what the source has. Neither lets anything in: what a vault
-does not take from a source (KEEP_OUT) it can only set itself.
+What may come in is listed (COMES_IN); all else that the vault's ZFS can set is kept out, what nobody here has heard of
+too. A backup's ``receive`` table sets properties, or leaves out what the source has. Neither lets anything in: what a
+vault does not take from a source (KEEP_OUT) it can only set itself.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from zvault.core.property_selection import check_user_property
-from zvault.core.replication.source_properties import FIXED, LIMITS
+from zvault.core.replication.source_properties import COUNT_LIMITS, FIXED, LIMITS
 from zvault.core.units import parse_size
 
 PROPERTY = "org.zvault:receive-properties"
@@ -29,13 +30,64 @@ _STORAGE = (
 )
 _USE = ("devices", "exec", "nbmand", "overlay", "setuid", "snapdir", "special_small_blocks", "vscan")
 
-KEEP_OUT = ("mountpoint", "sharenfs", "sharesmb", *LIMITS, *_STORAGE, *_USE)
-"""Not in force on a vault, whatever the source says: they would mount, share or fill it, or decide how it keeps what is
-in it, which is the vault's to decide. ``zfs send -b`` gives back what is inheritable of these; of the limits nothing is
-kept, so that they go on record (source_properties.py). OpenZFS has had all of them since 0.8.
+_SHOWS = ("mountpoint", "sharenfs", "sharesmb", "snapdev", "volmode", "zoned")
+_LABELS = ("context", "defcontext", "fscontext", "rootcontext")
+
+KEEP_OUT = (*_SHOWS, *_LABELS, *LIMITS, *COUNT_LIMITS, *_STORAGE, *_USE)
+"""Not in force on a vault, whatever the source says: they would mount, share, show or fill it, stop its streams, give
+it to a container, or decide how it keeps what is in it, which is the vault's to decide. ``zfs send -b`` gives back what
+is inheritable of these; of the limits nothing is kept, so that they go on record (source_properties.py). OpenZFS has
+had all of them since 0.8.
 """
 
-VOLUME_KEEP_OUT = ("reservation", "refreservation", "snapdev", *_STORAGE)
+VOLUME_KEEP_OUT = ("reservation", "refreservation", "snapdev", "snapshot_limit", *_LABELS, *_STORAGE)
+
+_OF_CONTENTS = "it says how what is in the dataset is read, or is stored from now on: a restore needs it"
+
+COMES_IN: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("aclinherit", "aclmode", "acltype", "atime", "compression", "direct", "dnodesize", "longname"),
+            *("prefetch", "recordsize", "relatime", "volthreading", "xattr"),
+        ),
+        _OF_CONTENTS,
+    ),
+    **dict.fromkeys(
+        (
+            *("defaultgroupobjquota", "defaultgroupquota", "defaultprojectobjquota", "defaultprojectquota"),
+            *("defaultuserobjquota", "defaultuserquota"),
+        ),
+        "OpenZFS 2.4: it is in the contents, as userquota@ is; to take it away would write into the dataset",
+    ),
+    **dict.fromkeys(
+        ("casesensitivity", "normalization", "utf8only", "volblocksize", "volsize"),
+        "it is part of what the dataset is, from when it is made",
+    ),
+    **dict.fromkeys(
+        ("encryption", "keyformat", "keylocation", "pbkdf2iters"),
+        "a raw stream brings it with its key; of any other stream the gate refuses it (zfs/gate/check.py)",
+    ),
+}
+"""Native properties that may come in with a stream, each with why. What a user calls his own properties comes in too:
+nothing of ZFS goes by them, and zvault's own are kept out.
+"""
+
+SET_HERE = ("canmount", "readonly")
+"""Native properties that ``zfs receive`` is told to set on a filesystem: nothing of a stream is in force besides."""
+
+REFUSED: Mapping[str, str] = {
+    "version": "it is written into the dataset, which then differs from its snapshot",
+    "mlslabel": "no OpenZFS on Linux takes it",
+}
+"""Native properties that no honest stream brings, and that ``zfs receive`` cannot be told to leave out. The gate
+refuses a package with one (zfs/gate/check.py), and one with a quota of a user, group or project (``userquota@…``).
+"""
+
+
+def unlisted(known: Collection[str]) -> tuple[str, ...]:
+    """Those of the properties that some ZFS can set which nothing here lists: a later OpenZFS has more."""
+    listed = {*COMES_IN, *KEEP_OUT, *VOLUME_KEEP_OUT, *SET_HERE, *REFUSED}
+    return tuple(sorted(set(known) - listed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +157,13 @@ _MOUNTED = "it is never taken from a source; set it on a dataset above, on the v
 _LIMIT = "a limit of the dataset itself stops its streams; set one on a dataset above, on the vault"
 
 RULED: Mapping[str, str] = {
-    **dict.fromkeys(("readonly", "canmount", "volmode"), _ZVAULTS),
-    **dict.fromkeys(("mountpoint", "sharenfs", "sharesmb", "snapdev"), _MOUNTED),
-    **dict.fromkeys((*LIMITS, "filesystem_limit", "snapshot_limit"), _LIMIT),
+    **dict.fromkeys(_SHOWS, _MOUNTED),
+    **dict.fromkeys(_LABELS, "it is never taken from a source: labels are the vault's host's to give"),
+    **dict.fromkeys((*LIMITS, *COUNT_LIMITS), _LIMIT),
     **dict.fromkeys((*FIXED, "volsize"), _CHANGES_CONTENTS),
     "keylocation": "the keys of an encrypted dataset are its source's: it is sent raw",
     "origin": "a run decides which clone a dataset is",
+    **dict.fromkeys(("readonly", "canmount", "volmode"), _ZVAULTS),
 }
 """Properties that zvault rules, each with why nobody else may."""
 

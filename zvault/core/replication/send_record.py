@@ -48,7 +48,7 @@ def misfit(
     ``-c`` and ``-e`` may change at will: they only say how blocks travel, and each is stored whole either way.
     """
     anew = f"'zfs rename {vault.name} …' keeps what it holds, and the next run sends in full"
-    if source.encrypted and not vault.encrypted:
+    if source.encrypted and not (vault.encrypted or vault.key_root):
         return FlagConflict(
             f"{source.name} is encrypted and goes raw (-w), but {vault.name} was received without -w and is not "
             "encrypted: ZFS cannot mix the two (OpenZFS #8308)",

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 
 PROPERTY = "org.zvault:source-properties"
@@ -17,10 +18,18 @@ PROPERTY = "org.zvault:source-properties"
 
 LIMITS = ("quota", "refquota", "reservation", "refreservation")
 
-RECORDED = (*LIMITS, "encryptionroot")
+COUNT_LIMITS = ("filesystem_limit", "snapshot_limit")
+"""Limits of how many there may be. On a vault they would stop its streams; a restore sets those that were set."""
+
+REDACTED = "redact_snaps"
+"""What a dataset has that was received redacted: some of its blocks were left out, and are on no copy of it."""
+
+RECORDED = (*LIMITS, *COUNT_LIMITS, "encryptionroot", REDACTED)
 """What is asked of a source's dataset for the record."""
 
-NOT_RESTORED = frozenset({"mountpoint", "sharenfs", "sharesmb", "keylocation", "volsize", *LIMITS})
+NOT_RESTORED = frozenset(
+    {"mountpoint", "sharenfs", "sharesmb", "keylocation", "volsize", "encryption", *LIMITS, *COUNT_LIMITS}
+)
 """What a restored dataset takes from where it is now, or what is put back in another way."""
 
 FIXED = frozenset(
@@ -37,16 +46,19 @@ class SourceProperties:
     """The record of one dataset. ``limits`` are those that are set, in bytes.
 
     ``key_root`` is how many levels above the dataset its encryption root is: 0 is the dataset itself, None is not
-    encrypted.
+    encrypted. ``redacted``: the source itself lacks blocks.
     """
 
     limits: Mapping[str, int] = field(default_factory=dict)
     key_root: int | None = None
+    redacted: bool = False
 
     def __str__(self) -> str:
-        words = [f"{name}={self.limits[name]}" for name in LIMITS if name in self.limits]
+        words = [f"{name}={self.limits[name]}" for name in (*LIMITS, *COUNT_LIMITS) if name in self.limits]
         if self.key_root is not None:
             words.append(f"key_root={self.key_root}")
+        if self.redacted:
+            words.append("redacted=1")
         return " ".join(words) or "none"
 
 
@@ -55,28 +67,41 @@ def observed(name: DatasetName, values: Mapping[str, str]) -> SourceProperties:
     limits = {
         key: int(values[key]) for key in LIMITS if values.get(key, "").isdecimal() and values[key] != "0"
     }
+    limits |= {key: int(values[key]) for key in COUNT_LIMITS if values.get(key, "").isdecimal()}
     root = DatasetName(values.get("encryptionroot", "-"))
     level = len(name.parts) - len(root.parts) if name.is_within(root) else None
-    return SourceProperties(limits, level)
+    return SourceProperties(limits, level, values.get(REDACTED, "-") not in {"-", ""})
 
 
 def parse_record(text: str) -> SourceProperties | None:
     """A record as it was written; None for what is none, as a vault's host may have put it there."""
     limits: dict[str, int] = {}
-    level = None
+    level, redacted = None, False
     if text == "none":
         return SourceProperties()
     for word in text.split():
         key, _, value = word.partition("=")
         if not value.isdecimal() or not value.isascii() or len(value) > 20:
             return None
-        if key in LIMITS:
+        if key in LIMITS or key in COUNT_LIMITS:
             limits[key] = int(value)
         elif key == "key_root":
             level = int(value)
+        elif key == "redacted":
+            redacted = value == "1"
         else:
             return None
-    return SourceProperties(limits, level) if limits or level is not None else None
+    known = limits or level is not None or redacted
+    return SourceProperties(limits, level, redacted) if known else None
+
+
+def is_raw_copy(dataset: Dataset) -> bool:
+    """Whether a vault's dataset came raw, so that it goes back raw, with its source's key.
+
+    What has no record of its source goes by its own key: no run of zvault has sent it yet.
+    """
+    record = parse_record(dataset.source_record) if dataset.source_record else None
+    return dataset.encrypted and (record is None or record.key_root is not None)
 
 
 def limits_to_set(record: SourceProperties, volsize: int | None) -> dict[str, str]:
@@ -87,7 +112,7 @@ def limits_to_set(record: SourceProperties, volsize: int | None) -> dict[str, st
         limits = {"reservation": limits["reservation"], "refreservation": limits["refreservation"]}
         if thick:
             limits["refreservation"] = "auto"
-    return limits
+    return limits | {name: str(record.limits[name]) for name in COUNT_LIMITS if name in record.limits}
 
 
 def limit_is_set(wanted: str, found: str, volsize: int | None) -> bool:

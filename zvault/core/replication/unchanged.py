@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from zvault.core.model import Snapshot, Tree
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import Ours
-from zvault.core.replication.source_properties import FIXED, LIMITS
+from zvault.core.replication.source_properties import COUNT_LIMITS, FIXED, LIMITS
 from zvault.core.units import format_size
 
 OWN = "org.zvault:"
@@ -76,7 +76,7 @@ def changed(pair: DatasetPair, ours: Ours) -> str:
     return next((why for holds, why in causes if holds), "")
 
 
-APART = FIXED | frozenset(LIMITS) | {"keylocation", "volsize"}
+APART = FIXED | frozenset((*LIMITS, *COUNT_LIMITS)) | {"keylocation", "volsize"}
 """Properties that a stream does not bring as they are set: limits are on record in another way (source_record.py), and
 what is left can only be set when a dataset is made, or changes its contents.
 """

@@ -97,6 +97,7 @@ def backup_facts(
         proofs=dict(_proofs(backup, proofs, now)) if proofs is not None else None,
         proofs_wanted=any(_interval(backup, level) is not None for level in LEVELS),
         held_back=sum(count for (one, _), count in runs.counters.over_limit.items() if one == name),
+        exposed=context.records.exposed.last(name, way),
         conflicts=_conflicts(runs, name, last) if made_by is None else (),
         running=running is not None and running.waiting is None,
     )

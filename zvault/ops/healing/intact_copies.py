@@ -11,6 +11,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.integrity.damage import HealTarget
 from zvault.core.integrity.healing import Copy, next_cures
 from zvault.core.model import Dataset, Tree
+from zvault.core.replication.source_properties import is_raw_copy
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
 from zvault.ops.replication.sides import look
@@ -106,7 +107,8 @@ class Holders:
             having = [by_guid[snap.guid] for snap in reversed(dataset.snapshots) if snap.guid in by_guid]
             if having:
                 one = having[0]
-                flags = Flags(True, True, not one.encrypted, one.encrypted, properties=False)
+                raw = is_raw_copy(one)
+                flags = Flags(True, True, not raw, raw, properties=False)
                 found[name].append(
                     self._copy(f"vault {other}:{one.name}", f"vault {other}", one, there.zfs, flags)
                 )

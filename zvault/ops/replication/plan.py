@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import compress
 
 from zvault.config.schema import Backup
@@ -21,6 +22,7 @@ from zvault.core.snapshot_list import after
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
 from zvault.ops.replication.sides import Sides, ours_of, wanted_of
+from zvault.ops.replication.vault_encryption import list_exposed, refuse_unencrypted
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownAsked
 
@@ -46,7 +48,7 @@ def _conflicts(backup: Backup, sides: Sides) -> dict[str, NameConflict]:
 async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[TransferPlan]:
     """Plan every selected dataset, parents first."""
     stamp = context.env.clock.now().strftime("%Y%m%dT%H%M%SZ")
-    return plan_tree(
+    planned = plan_tree(
         sides.pairing,
         sides.vault,
         wanted=wanted_of(backup),
@@ -55,6 +57,7 @@ async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[T
         conflicts=_conflicts(backup, sides),
         known=sides.known.plans if sides.known is not None else None,
     )
+    return await refuse_unencrypted(context.clients.vault_of(backup), sides, planned)
 
 
 async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
@@ -65,6 +68,7 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
     held: set[str] = set()
     kept: dict[str, str] = {}
     misfits: dict[str, FlagConflict] = {}
+    exposed = list_exposed(sides)
     for pair in _to_be_asked(backup, sides):
         there = pair.vault
         if there is None:
@@ -72,7 +76,10 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
         base = pair.base
         if there.resume_token:
             token = await source.interrupted(there.resume_token)
-            interrupted[there.name] = send_record.judged(backup, sides.vault, pair, token)
+            token = send_record.judged(backup, sides.vault, pair, token)
+            if there.name in exposed and not there.snapshots and not token.problem:
+                token = replace(token, problem=_in_the_clear(exposed[there.name]))
+            interrupted[there.name] = token
         if (odd := send_record.misfit(backup, sides.vault, pair)) is not None:
             misfits[there.name] = odd
         newer = [snap.name for snap in after(there.snapshots, base[1].createtxg)] if base else []
@@ -85,6 +92,10 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
             held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
             kept |= _not_to_be_lost(context.env, backup, there)
     return PoolAnswers(interrupted, unchanged, held, kept, misfits)
+
+
+def _in_the_clear(key: str) -> str:
+    return f"what it received lies in the clear, below {key}, which is encrypted"
 
 
 def _to_be_asked(backup: Backup, sides: Sides) -> Iterator[DatasetPair]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zvault.api.emit import Emit
 from zvault.api.events import PlannedTransfer
@@ -13,6 +13,7 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.replication.plan_model import Action, Step, TransferPlan
+from zvault.core.replication.vault_encryption import EncryptionOnVault
 from zvault.ops.context import Context
 from zvault.ops.outcome import NAMED
 from zvault.ops.replication import send_record
@@ -20,6 +21,7 @@ from zvault.ops.replication.bases import Bases
 from zvault.ops.replication.plan import moves, plan_all
 from zvault.ops.replication.sides import Sides
 from zvault.ops.replication.source_record import read_source
+from zvault.ops.replication.vault_encryption import expect_encryptions
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs.client import Zfs
 from zvault.zfs.stream import Flags
@@ -90,7 +92,8 @@ class RunPlan:
     """The plans of one try, made of one look at both ``sides``. ``bases`` are protected while they are carried out.
 
     ``sizes`` are the bytes of each dataset that has any stream to send; ``estimates`` has them stream by stream.
-    ``source_records`` are of the properties that the vault's datasets cannot have, by dataset (source_record.py).
+    ``source_records`` are of the properties that the vault's datasets cannot have, by dataset (source_record.py), and
+    ``encryptions`` tell how each dataset lies on the vault.
     """
 
     sides: Sides
@@ -99,11 +102,20 @@ class RunPlan:
     estimates: Estimates
     sizes: Mapping[str, int]
     source_records: Mapping[str, str]
+    encryptions: Mapping[str, EncryptionOnVault] = field(default_factory=dict)
 
     @property
     def moving(self) -> list[TransferPlan]:
         """The plans that have anything to send."""
         return [plan for plan in self.plans if moves(plan)]
+
+    def inherits(self, dataset: Dataset) -> bool:
+        """Whether a dataset of the source is encrypted by a key of the vault's."""
+        return dataset.name in self.encryptions and self.encryptions[dataset.name].inherits
+
+    def flags(self, backup: Backup, dataset: Dataset) -> Flags:
+        """How a dataset of the source is sent."""
+        return Flags.of(backup.send.to_encrypted() if self.inherits(dataset) else backup.send, dataset)
 
     @property
     def idle(self) -> bool:
@@ -127,7 +139,7 @@ async def plan_run(opened: OpenBackup, sides: Sides, settled: Collection[str]) -
     sizes = await estimates.by_dataset(plans, sides)
     known = sides.known.records if sides.known is not None else None
     records = await read_source(opened.source, opened.backup, datasets, opened.emit, known)
-    return RunPlan(sides, plans, bases, estimates, sizes, records)
+    return RunPlan(sides, plans, bases, estimates, sizes, records, expect_encryptions(sides, plans))
 
 
 def announce(opened: OpenBackup, plan: RunPlan) -> None:

@@ -22,6 +22,7 @@ from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Ours
 from zvault.core.replication.snapshot_choice import snapshot_choice
 from zvault.core.replication.unchanged import Unchanged
+from zvault.core.replication.vault_encryption import NO_KEYS_ABOVE, KeysAbove
 from zvault.core.snapshot_form import SnapshotNames
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
@@ -52,6 +53,7 @@ class Sides:
     apart: tuple[DatasetName, ...] = ()
     sized: bool = True
     known: KnownBackup | None = field(default=None, compare=False, repr=False)
+    keys_above: KeysAbove = NO_KEYS_ABOVE
 
     @cached_property
     def pairing(self) -> Pairing:
@@ -146,7 +148,10 @@ async def look(
         there = await _with_asides(vault, root, there)
     known = context.known.of(context.env, backup)
     apart, sized = _others(context.env, backup, root), sizes != "none"
-    return Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
+    seen = Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
+    if vault is None:
+        return seen
+    return replace(seen, keys_above=await vault.keys_above(root, there.get(root)))
 
 
 Placed = tuple[tuple[Dataset, DatasetName], ...]

@@ -96,7 +96,7 @@ class SmallStreams:
         )
         if step.base is None or why_programs(step, size, here=self.here, limited=limited, alike=same):
             return None
-        flags = self.opened.flags(dataset)
+        flags = self.plan.flags(self.opened.backup, dataset)
         order = step_order(step, dataset, replace(flags, properties=False))
         bases: Sequence[Base] = [step.base, *sent[:-1]]
         parts = tuple(

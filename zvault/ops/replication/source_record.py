@@ -14,6 +14,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.source_properties import PROPERTY, RECORDED, observed
+from zvault.ops.outcome import NAMED
 from zvault.ops.replication.sides import Sides
 from zvault.ops.state.known_backups import KnownRecords
 from zvault.zfs import properties, settings
@@ -59,6 +60,12 @@ async def _read(source: Zfs, backup: Backup, names: Sequence[str], emit: Emit) -
         emit("message", text=f"the limits of the source's datasets are not known: {error}")
         return {}
     records = {name: observed(DatasetName(name), values) for name, values in found.items()}
+    if lacking := [name for name, record in records.items() if record.redacted]:
+        named = ", ".join(lacking[:NAMED]) + (f" and {len(lacking) - NAMED} more" * (len(lacking) > NAMED))
+        emit(
+            "warning",
+            text=f"received redacted on the source, so that blocks are missing there and in the backup: {named}",
+        )
     if not backup.send.properties:
         records = {name: replace(record, limits={}) for name, record in records.items()}
     return {name: str(record) for name, record in records.items()}

@@ -17,18 +17,20 @@ from zvault.core.replication.plan_model import Action, Step, TransferPlan, sent_
 from zvault.core.replication.progress import RunMeter
 from zvault.core.replication.send_record import entry
 from zvault.core.replication.vault_changes import Abort
+from zvault.core.replication.vault_encryption import Lying
 from zvault.ops.replication import send_record
 from zvault.ops.replication.apply_changes import arrange
 from zvault.ops.replication.base_guard import BaseGuard
 from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
-from zvault.ops.replication.sides import look
+from zvault.ops.replication.sides import Sides, look
 from zvault.ops.replication.small_streams import SmallStreams
+from zvault.ops.replication.vault_encryption import expect_encryptions
 from zvault.ops.stream.route import Route
 from zvault.ops.stream.stream import LEAST_RATE, ActiveStream, Progress, Streamed, stream, stream_in_helper
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.orders import step_order
-from zvault.zfs.stream import receive_argv, send_argv
+from zvault.zfs.stream import Flags, OwnEncryption, receive_argv, send_argv
 
 BUSY_PATIENCE = 60.0
 """Seconds to wait for an earlier receive to end that was put down while its device was gone."""
@@ -61,7 +63,8 @@ class Transfers:
     async def lacking(self) -> list[str]:
         """What is not as it should be on the way of the streams."""
         sources = self.plan.sides.source.datasets
-        flags = dict.fromkeys(self.opened.flags(sources[plan.dataset]) for plan in self.plan.moving)
+        backup = self.opened.backup
+        flags = dict.fromkeys(self.plan.flags(backup, sources[plan.dataset]) for plan in self.plan.moving)
         return list(dict.fromkeys([text for each in flags for text in await self.route.lacking(each)]))
 
     async def cover(self) -> None:
@@ -134,7 +137,12 @@ class Transfers:
         again = next(one for one in plans if one.dataset == plan.dataset)
         if again.action is Action.RESUME:
             raise refused
-        await replace(self, plan=replace(self.plan, sides=sides)).carry_out(again)
+        await self._looked_again(sides, plans).carry_out(again)
+
+    def _looked_again(self, sides: Sides, plans: Sequence[TransferPlan]) -> Transfers:
+        """The same after another look, of which these plans were made."""
+        lying = {**self.plan.encryptions, **expect_encryptions(sides, plans)}
+        return replace(self, plan=replace(self.plan, sides=sides, encryptions=lying))
 
     async def _without_gone(self, plan: TransferPlan, dataset: Dataset, error: NamesGone) -> None:
         """Snapshots that were to be sent, or sent from, vanished: plan anew without them. What is left is held by now.
@@ -154,7 +162,7 @@ class Transfers:
         sides = await look(opened.context, opened.backup, opened.vault.zfs, source=source)
         plans = await plan_all(opened.context, opened.backup, sides)
         again = next(one for one in plans if one.dataset == plan.dataset)
-        await replace(self, plan=replace(self.plan, sides=sides)).carry_out(again)
+        await self._looked_again(sides, plans).carry_out(again)
 
     async def _is_gone(self, dataset: Dataset, error: NamesGone) -> None:
         """A dataset vanished: that is no failure, unless it was only renamed. Raises the error, to be tried again."""
@@ -225,7 +233,10 @@ class Transfers:
         before = None
         if step.kind is Action.RESUME and there is not None:
             before = send_record.recorded(sides.vault, dataset, there)
-        return entry(dataset, before or send_record.wanted(self.opened.backup, dataset))
+        wanted = send_record.wanted(self.opened.backup, dataset)
+        if self.plan.inherits(dataset):
+            wanted = replace(wanted, embedded=False)
+        return entry(dataset, before or wanted)
 
     async def _stream(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
         opened = self.opened
@@ -261,7 +272,8 @@ class Transfers:
         report: Callable[[Progress], None],
     ) -> Streamed:
         """Have one stream go the way that suits it."""
-        opened, flags, record = self.opened, self.opened.flags(dataset), self._record(step, dataset)
+        opened, record = self.opened, self._record(step, dataset)
+        flags, lies = self.plan.flags(opened.backup, dataset), self.plan.encryptions[dataset.name].lying
         trouble, stall = opened.vault.trouble, self.route.stall
         crowded = self._is_in_the_way
         there = self.plan.sides.counterparts.get(dataset.name)
@@ -287,7 +299,8 @@ class Transfers:
                 record=self.plan.source_records.get(dataset.name, ""),
                 own=opened.backup.receive.properties,
                 noted=there.receive_properties if there is not None else "",
-                inherit_key=opened.vault.managed.config.encryption is not None and not dataset.encrypted,
+                encryption=_own_encryption(lies, step, flags),
+                unlisted=await opened.vault.zfs.unlisted_properties(),
             ),
             flags,
             size,
@@ -353,6 +366,17 @@ class Transfers:
             run_bytes=self.meter.done,
             run_total=self.meter.total,
         )
+
+
+def _own_encryption(lies: Lying, step: Step, flags: Flags) -> OwnEncryption:
+    """What ``zfs receive`` is told of the encryption of what it receives.
+
+    What lies in the clear below a raw copy would inherit that one's key where its stream does not say otherwise.
+    """
+    if lies is Lying.INHERITED:
+        return "inherit"
+    clear = lies is Lying.CLEAR_AS_SOURCE and step.kind is Action.FULL and not flags.properties
+    return "off" if clear else ""
 
 
 def _own_base(plan: TransferPlan) -> list[Snapshot]:

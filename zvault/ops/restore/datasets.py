@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from zvault.api.emit import Emit
 from zvault.api.events import PlannedTransfer
 from zvault.api.restore import RestorePlanDocument
-from zvault.core.errors import ToolFailed, ZvaultError
+from zvault.core.errors import Refused, ToolFailed, ZvaultError
 from zvault.core.integrity.restored import Mismatch
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
@@ -41,6 +41,7 @@ from zvault.zfs.orders import restore_order, resumed_order
 from zvault.zfs.stream import (
     RESTORING,
     Flags,
+    OwnEncryption,
     restore_receive_argv,
     restore_resume_argv,
     restore_send_argv,
@@ -166,23 +167,55 @@ class Streams:
     total: int
     prefix: str = ""
     done: int = 0
+    raw: set[str] = field(default_factory=set)
+    """What was restored raw: what lies below it in the clear did so on the source as well."""
 
     async def carry_out(self, work: DatasetWork) -> None:
         """Restore what is left of one dataset. Raises what kept it from it; the same again goes on from there."""
+        if work.restoration.dataset.encrypted:
+            self.raw.add(work.restoration.target)
         if not work.streams:
             self.emit("message", text=f"{work.restoration.target} is restored already")
             return
+        own = await self._own_encryption(work)
         await self.zfs.make_parents(work.restoration.target)
         token = work.token
         for one, size in zip(work.streams, work.sizes, strict=True):
             try:
-                self.done += await self._stream(work, one, size, token)
+                self.done += await self._stream(work, one, size, token, own)
             except ZvaultError as error:
                 error.next = f"restore again the same way: it goes on from where it was. {error.next}".strip()
                 raise
             token = None
 
-    async def _stream(self, work: DatasetWork, one: Stream, size: int, token: str | None) -> int:
+    async def _own_encryption(self, work: DatasetWork) -> OwnEncryption:
+        """What the receive is told of encryption: what lies below an encrypted dataset is encrypted by its key.
+
+        Raises Refused where that is not loaded.
+        """
+        target = work.restoration.target
+        if work.restoration.dataset.encrypted:
+            return ""
+        above = list(target.ancestors)
+        found = await properties.exact(self.zfs.host, above, ("encryptionroot", "keystatus"))
+        nearest = next((found[name] for name in reversed(above) if name in found), {})
+        root = nearest.get("encryptionroot", "-")
+        if root in {"-", "off"}:
+            return ""
+        if root in self.raw:
+            begins = work.token is None and work.streams == work.restoration.streams
+            return "off" if begins and work.streams[0].origin is None else ""
+        if nearest.get("keystatus") != "available":
+            raise Refused(
+                f"{target} cannot be restored",
+                f"it lies below {root}, which is encrypted, and whose key is not loaded",
+                f"'zfs load-key {root}' there first; or restore to another place",
+            )
+        return "inherit"
+
+    async def _stream(
+        self, work: DatasetWork, one: Stream, size: int, token: str | None, own: OwnEncryption
+    ) -> int:
         dataset, target = work.restoration.dataset, work.restoration.target
         to, raw = self.prefix + target, dataset.encrypted
         reason = f"from {one.snapshot.name}"
@@ -208,14 +241,16 @@ class Streams:
                 run_total=self.total,
             )
 
-        config = self.context.env.vault(self.vault.name)
-        stall, bare = config.stall, config.encryption is None  # else they are put back afterwards
+        stall = self.context.env.vault(self.vault.name).stall
+        bare = not dataset.key_root  # else they are put back afterwards
         route = self.context.clients.route(self.vault.zfs, self.zfs, self.vault.profile.stream, stall)
         base = one.base.name if one.base is not None else None
         send = (
             restore_resume_argv(token)
             if token
-            else restore_send_argv(one.snapshot.name, raw=raw, base=base, properties=bare)
+            else restore_send_argv(
+                one.snapshot.name, raw=raw, base=base, properties=bare, embedded=own != "inherit"
+            )
         )
         order = (
             resumed_order(token, one.snapshot, dataset)
@@ -225,7 +260,13 @@ class Streams:
         mark = str(work.restoration.snapshot.guid)
         noted = dataset.receive_properties
         receive = restore_receive_argv(
-            target, dataset.type, raw=raw, origin=one.origin, mark=mark, noted=noted
+            target,
+            dataset.type,
+            raw=raw,
+            origin=one.origin,
+            mark=mark,
+            noted=noted,
+            encryption=own if one is work.streams[0] or own == "inherit" else "",
         )
         done = await stream(
             self.context.env.runner,

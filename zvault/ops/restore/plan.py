@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from zvault.api.restore import RestoredDataset, RestorePlanDocument
@@ -14,6 +14,7 @@ from zvault.core.names import DatasetName
 from zvault.core.replication import restore_order
 from zvault.core.replication.plan_model import Interrupted
 from zvault.core.replication.restore_order import Pick, Restoration, Stream
+from zvault.core.replication.source_properties import is_raw_copy
 from zvault.core.units import format_size, is_number
 from zvault.ops.context import Context
 from zvault.ops.vaults.vault import OpenVault
@@ -117,7 +118,7 @@ async def plan_restore(context: Context, vault: OpenVault, request: RestoreReque
     target = parse_target(request.to)
     zfs = context.clients.source_at(target.host)
     parent = await _parent(zfs, target, request.to)
-    tree, root = await find_root(context, vault, request)
+    tree, root = _as_sent(*await find_root(context, vault, request))
     to = target.dataset
     there = await zfs.tree_or_none(to)
     staged = request.replace and (to in there.datasets or await zfs.exists(to.suffixed(STAGING)))
@@ -202,6 +203,14 @@ async def find_root(context: Context, vault: OpenVault, request: RestoreRequest)
             f"'zvaultctl list' shows every dataset of backup '{request.backup}'",
         )
     return tree, dataset
+
+
+def _as_sent(tree: Tree, root: Dataset) -> tuple[Tree, Dataset]:
+    """The same, with what the vault encrypted itself as it came: without."""
+    seen: dict[str, Dataset] = {
+        one.name: one if one.encrypted == is_raw_copy(one) else replace(one, encrypted=False) for one in tree
+    }
+    return replace(tree, datasets=seen), seen[root.name]
 
 
 def no_snapshot(dataset: Dataset, request: RestoreRequest) -> NotFound:

@@ -140,6 +140,11 @@ class PutBack:
                 + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
                 + " are not known: no run since zvault keeps them has sent it",
             )
+        for one, target in zip(self.wanted, self.targets, strict=True):
+            if one.record is not None and one.record.redacted:
+                self.emit(
+                    "warning", text=f"{target} is redacted, as its source was: blocks of it are missing"
+                )
         return found + self._check_keys(await self._keys(), there, compared)
 
     def _check_keys(

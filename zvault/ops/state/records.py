@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from zvault.config.paths import Paths
 from zvault.ops.state.costs import CostBook
+from zvault.ops.state.exposed import ExposedBook
 from zvault.ops.state.places import PlaceBook
 from zvault.ops.state.pool_health import Conditions
 from zvault.ops.state.pools import PoolBook
@@ -25,6 +26,8 @@ class Records:
     ``unchanged``: until when sources were as their newest snapshots; noted in a run (ops/run.py).
     ``replaced``: snapshots that a run makes anew and has still to destroy (ops/run_snapshot.py).
     ``conditions``: the last look at each vault's pool (ops/vaults/health.py, ops/healing).
+    ``exposed``: what lies on a vault in the clear, below an encrypted dataset; noted by each look at a vault
+    (daemon/lag_readings.py).
     ``costs``: what vaults' block stores were asked for (daemon/looks.py).
     ``mount_holds``: snapshots that are held while they are mounted for somebody, also after a boot: the hold is in the
     pool (ops/restore/snapshot_reader.py).
@@ -38,6 +41,7 @@ class Records:
     unchanged: UnchangedBook
     replaced: ReplacedBook
     conditions: Conditions
+    exposed: ExposedBook
     costs: CostBook
     measured: LeaseStore
     mount_holds: LeaseStore
@@ -53,6 +57,7 @@ class Records:
             unchanged=UnchangedBook(LeaseStore(paths.state / "unchanged")),
             replaced=ReplacedBook(LeaseStore(paths.state / "replaced")),
             conditions=Conditions(LeaseStore(paths.state / "condition")),
+            exposed=ExposedBook(LeaseStore(paths.state / "exposed")),
             costs=CostBook(LeaseStore(paths.state / "costs")),
             measured=LeaseStore(paths.state / "measured"),
             mount_holds=LeaseStore(paths.state / "mount-holds"),

@@ -14,6 +14,7 @@ from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.restore_order import Restoration, Stream
+from zvault.core.replication.source_properties import is_raw_copy
 from zvault.core.units import format_duration, format_rate, format_size, is_number
 from zvault.ops.context import Context
 from zvault.ops.replication.sides import Sides
@@ -53,7 +54,7 @@ class RestoreDrill:
             target = top.child("drill")
             seconds, moved = await self._restore(pair, its, target)
             self.emit("message", text=_timed(pair.source.name, target, moved, seconds))
-            back = Dataset(target, 0, pair.vault.type, encrypted=pair.vault.encrypted)
+            back = Dataset(target, 0, pair.vault.type, encrypted=is_raw_copy(pair.vault))
             snapshot = replace(its, dataset=target)
             guid = (await scratch.get(snapshot.name, "guid"))["guid"]
             if guid != str(mine.guid):
@@ -104,10 +105,11 @@ class RestoreDrill:
     async def _restore(self, pair: DatasetPair, snapshot: Snapshot, target: DatasetName) -> tuple[float, int]:
         """Restore it; in how many seconds, and by how many bytes."""
         assert pair.vault is not None  # noqa: S101
-        flags = ["large_blocks", "raw" if pair.vault.encrypted else "compress"]
+        its = replace(pair.vault, encrypted=is_raw_copy(pair.vault))
+        flags = ["large_blocks", "raw" if its.encrypted else "compress"]
         size = await self.vault.zfs.lzc.send_space(snapshot.name, None, flags)
         one = Stream(snapshot)
-        work = DatasetWork(Restoration(pair.vault, target, (one,)), (one,), (size,), "restore")
+        work = DatasetWork(Restoration(its, target, (one,)), (one,), (size,), "restore")
         streams = Streams(self.context, self.vault, self.context.clients.source_at(None), self.emit, size)
         began = time.monotonic()
         await streams.carry_out(work)

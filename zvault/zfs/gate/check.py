@@ -30,6 +30,12 @@ MAX_NAME = 255
 MAX_VALUE = 8192
 """Bytes of a user property's value (ZAP_MAXVALUELEN)."""
 
+REFUSED_PROPERTIES = frozenset({"version", "mlslabel"})
+"""Properties that 'zfs receive' cannot be told to leave out (core/replication/receive_properties.py says why each)."""
+
+KEY_PROPERTIES = frozenset({"encryption", "keyformat", "keylocation", "pbkdf2iters", "pbkdf2salt"})
+"""Properties that only a raw stream has: else what is not encrypted would be shown as if it were."""
+
 
 class Unexpected(BadStream):
     """The stream is not what was ordered; the text says how."""
@@ -225,18 +231,27 @@ def check_package(header: Nvlist, order: Order) -> None:
     known = {one.guid for one in order.snapshots} | {order.base}
     if any(type(guid) is not int or guid not in known for guid in snapshots.values()):
         raise Unexpected("its package lists snapshots that were not ordered")
-    _check_properties(dataset.get("props", {}))
+    _check_properties(dataset.get("props", {}), raw=order.raw)
     of_snapshots = dataset.get("snapprops", {})
     if not isinstance(of_snapshots, dict):
         raise Unexpected("the properties of snapshots in its package cannot be read")
     for properties in of_snapshots.values():
-        _check_properties(properties)
+        _check_properties(properties, raw=order.raw)
 
 
-def _check_properties(properties: object) -> None:
+def _check_properties(properties: object, *, raw: bool) -> None:
+    """Of properties, which ``zfs receive`` brings into force but where it is told to leave them out (zfs/stream.py).
+
+    Some it cannot be told to. No honest stream brings those: ``zfs send`` takes none of them into a package.
+    """
     if not isinstance(properties, dict):
         raise Unexpected("the properties in its package cannot be read")
     for name, value in properties.items():
         most = MAX_NAME if name == "keylocation" else MAX_VALUE
         if len(name.encode()) > MAX_NAME or (isinstance(value, str) and len(value.encode()) > most):
             raise Unexpected("a property in its package is longer than ZFS has them")
+        native = name.partition("@")[0] if ":" not in name.partition("@")[0] else ""
+        if "@" in name and native:
+            raise Unexpected(f"its package brings '{native}@…', which would be written into the dataset")
+        if name in REFUSED_PROPERTIES or (name in KEY_PROPERTIES and not raw):
+            raise Unexpected(f"its package brings the property '{name}', which no 'zfs send' puts there")

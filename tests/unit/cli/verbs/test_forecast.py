@@ -17,6 +17,7 @@ def planned(**changes):
         "changes": [],
         "reason": "the newest snapshot both sides share is a",
         "next": "",
+        "encryption": "in the clear",
     } | changes
 
 

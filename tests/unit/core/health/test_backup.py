@@ -73,6 +73,7 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({"not_read": "the host does not answer"}, 0, ("lag-not-read",)),
     ({"not_read": "the host does not answer"}, 3 * HOUR, ("backup-unknown-long", "lag-not-read")),
     ({"proofs": {"sample": replace(PROVEN, differs=True)}}, 0, ("differs",)),
+    ({"exposed": {"usb/enc/home": "usb/enc"}}, 0, ("exposed",)),
     ({"proofs": {"sample": replace(PROVEN, age=1.1 * WEEK)}}, 0, ()),
     ({"proofs": {"sample": replace(PROVEN, age=1.1 * WEEK + 1)}}, 0, ("proof-overdue",)),
     ({"proofs": {"sample": ProofFacts(99 * WEEK, None)}}, 0, ()),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit.ops.no_keys import NoKeys
 from zvault.core.integrity.verification import Level, Proof
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
@@ -79,7 +80,7 @@ class Pools:
         return self.pools[DatasetName(name).pool].datasets[name]
 
 
-class SimulatedZfs:
+class SimulatedZfs(NoKeys):
     """A client of ZFS, and the libzfs_core of its host."""
 
     def __init__(self, pools: Pools) -> None:

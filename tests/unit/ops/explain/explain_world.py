@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.unit.api.conforms import wrong
+from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import (
     HOUR,
     START,
@@ -24,7 +25,7 @@ from zvault.ops.explain.knowledge import NoDaemon
 POOL = 0xC01D
 
 
-class ReadOnly:
+class ReadOnly(NoKeys):
     """A side that can only be looked at; ``held`` are the tags of its snapshots."""
 
     def __init__(self, there: Tree, held: dict[str, set[str]]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import (
     Crash,
     Host,
@@ -75,7 +76,12 @@ class Faked(Transfers):
             SimpleNamespace(lzc=host, held=host.held, forget=forgotten.append, exists=exists, tree=source),
         )
         zfs = SimpleNamespace(
-            make_parents=nothing, abort_receive=nothing, tree_or_none=there, host=NoAsides(), get=unwritten
+            make_parents=nothing,
+            abort_receive=nothing,
+            tree_or_none=there,
+            host=NoAsides(),
+            get=unwritten,
+            keys_above=NoKeys().keys_above,
         )
         with_vault(where, SimpleNamespace(holds=host.no_holds, get=unwritten))
         vault: Any = SimpleNamespace(guid=COLD, zfs=zfs)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import HOUR, START, StoppedClock, with_source, with_vault
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
@@ -43,7 +44,7 @@ RULES: tuple[dict[str, Any], ...] = (
 SPANS = (60, 299, 301, HOUR, 3 * HOUR, 3 * HOUR + 1, 26 * HOUR, -HOUR, -10)
 
 
-class Asked:
+class Asked(NoKeys):
     """What is asked of the pools besides listings: always the same answer to the same question."""
 
     def __init__(self, world: "World", *, vault: bool) -> None:

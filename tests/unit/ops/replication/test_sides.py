@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import (
     HOUR,
     START,
@@ -31,7 +32,7 @@ from zvault.ops.replication.sides import look, ours_of, selected, wanted_of
 # Looking
 
 
-class FakeZfs:
+class FakeZfs(NoKeys):
     def __init__(self, tree: Tree | None) -> None:
         self.there = tree
         self.asked: list[Any] = []

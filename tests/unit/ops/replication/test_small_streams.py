@@ -13,6 +13,7 @@ from zvault.ops.replication.run_plan import OpenBackup
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.system.process.runner import Result
 from zvault.zfs.lzc_stream import SmallStream
+from zvault.zfs.stream import Flags
 
 TANK, TARGET = DatasetName("tank"), DatasetName("cold/host/tank")
 OLD, MIDDLE, NEW = snap(1), snap(2), snap(3)
@@ -51,7 +52,11 @@ async def found(
     its: Any = SimpleNamespace(zfs=SimpleNamespace(host=vault, lzc=None), name="cold", guid=1)
     opened = OpenBackup(where, where.env.backup("b"), its, lambda *_, **__: None)
     run: Any = SimpleNamespace(
-        sides=sides(SOURCE, None), moving=[plan], sizes={TANK: size}, source_records={TANK: "none"}
+        sides=sides(SOURCE, None),
+        moving=[plan],
+        sizes={TANK: size},
+        source_records={TANK: "none"},
+        flags=lambda table, one: Flags.of(table.send, one),
     )
     streams = SmallStreams(opened, run)
     await streams.learn()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import (
     HOUR,
     START,
@@ -38,7 +39,7 @@ from zvault.system.state_files import LeaseStore
 SKIP = {"snapshot": {"skip_unchanged": True}}
 
 
-class Pool:
+class Pool(NoKeys):
     """A side whose datasets may change with each look, and whose properties are given. It makes snapshots."""
 
     def __init__(self, there: Tree, properties: str = "") -> None:

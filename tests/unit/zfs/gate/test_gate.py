@@ -102,6 +102,15 @@ BAD = {
     "another's snapshots": (PACKAGE, packed(contents("tank/a", {"s1": 666})), "were not ordered"),
     "marked as raw": (PACKAGE, packed({**listed(), "raw": True}), "marked as raw"),
     "a key's place that is too long": (PACKAGE, packed(listed(props={"keylocation": "f" * 256})), "longer"),
+    "a version": (PACKAGE, packed(listed(props={"version": 5})), "the property 'version'"),
+    "a label": (PACKAGE, packed(listed(props={"mlslabel": "x"})), "the property 'mlslabel'"),
+    "a quota of a user": (PACKAGE, packed(listed(props={"userquota@0": 1})), "'userquota@…'"),
+    "a user's quota that looks like another's property": (
+        PACKAGE,
+        packed(listed(props={"userquota@org.example:note": 1})),
+        "'userquota@…'",
+    ),
+    "encryption without any": (PACKAGE, packed(listed(props={"encryption": 8})), "the property 'encryption'"),
     "properties that nobody ordered": (
         PLAIN_SEVERAL,
         BOTH + sub("tank/a@s1", 11, 7) + sub("tank/a@s2", 22, 11) + END_OF_PACKAGE,

@@ -1,0 +1,52 @@
+"""What check-config tells of encryption: a key that a vault needs and lacks, and what lies there in the clear."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.ops.context import Context
+from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.sides import look
+from zvault.ops.replication.vault_encryption import expect_encryptions, list_exposed
+
+NAMED_DATASETS = 3
+"""Datasets of one backup that are told by name."""
+
+
+async def list_encryption_warnings(context: Context) -> list[str]:
+    """Of the vaults that are up, as ``KEY: what``. Changes nothing, and brings nothing up.
+
+    What cannot be asked is told of the source or the vault itself, or by the first run.
+    """
+    backups = [backup for backup in context.env.config.backup.values() if backup.vault is not None]
+    found = await asyncio.gather(*(_warnings(context, backup) for backup in backups))
+    return [text for one in found for text in one]
+
+
+async def _warnings(context: Context, backup: Backup) -> Sequence[str]:
+    vault = context.clients.vault_of(backup)
+    try:
+        if not await context.clients.pool_is_up(context.env.vault(backup.its_vault)):
+            return []
+        sides = await look(context, backup, vault, sizes="none")
+        lying = expect_encryptions(sides, await plan_all(context, backup, sides))
+        needed = sorted({one.key for one in lying.values() if one.inherits})
+        loaded = await vault.loaded_keys(needed) if needed else set()
+    except ZvaultError:
+        return []
+    locked = [
+        f"backup.{backup.name}.into: {key} on the vault is encrypted, and its key is not loaded: "
+        f"nothing is sent there until 'zfs load-key {key}'"
+        for key in needed
+        if key not in loaded
+    ]
+    clear = [
+        f"backup.{backup.name}: {name} lies on the vault in the clear, below {key}, which is encrypted: "
+        "docs/how-to/encrypt-a-vault.md says how to make it anew"
+        for name, key in list_exposed(sides).items()
+    ]
+    more = [f"backup.{backup.name}: so do {len(clear) - NAMED_DATASETS} more"]
+    return [*locked, *clear[:NAMED_DATASETS], *more[: len(clear) > NAMED_DATASETS]]

@@ -1,0 +1,62 @@
+"""Tells how datasets lie on their vault, and refuses before its first byte what could not be encrypted there.
+
+What is decided of them is in core/replication/vault_encryption.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from zvault.core.replication.plan_model import Action, TransferPlan
+from zvault.core.replication.vault_encryption import (
+    EncryptionOnVault,
+    VaultKeys,
+    decide_encryptions,
+    find_exposed,
+)
+from zvault.ops.replication.sides import Sides
+from zvault.zfs.client import Zfs
+
+
+def expect_encryptions(sides: Sides, plans: Sequence[TransferPlan]) -> dict[str, EncryptionOnVault]:
+    """How each planned dataset lies on the vault, or will, by the source's name; its keys are taken to be loaded."""
+    return decide_encryptions(_keys_of(sides), sides.pairing, plans, lambda _: True)
+
+
+def list_exposed(sides: Sides) -> dict[str, str]:
+    """See ``find_exposed``: of both sides as they were listed."""
+    return find_exposed(_keys_of(sides), sides.pairing, sides.apart)
+
+
+def _keys_of(sides: Sides) -> VaultKeys:
+    return VaultKeys(sides.vault, sides.keys_above)
+
+
+async def refuse_unencrypted(
+    vault: Zfs, sides: Sides, plans: Sequence[TransferPlan]
+) -> Sequence[TransferPlan]:
+    """The plans, with a conflict for each that would store in the clear what belongs encrypted, or needs a key that
+    is not loaded. The vault is asked for keys that something has to be encrypted with, and for no others.
+    """
+    moving = {plan.dataset for plan in plans if plan.steps}
+    if not moving:
+        return plans
+    needed: dict[str, None] = {}
+    first = decide_encryptions(
+        _keys_of(sides), sides.pairing, plans, lambda key: needed.setdefault(key) is None
+    )
+    if needed:
+        loaded = await vault.loaded_keys(list(needed))
+        first = decide_encryptions(_keys_of(sides), sides.pairing, plans, loaded.__contains__)
+    if not any(first[name].refusal for name in moving if name in first):
+        return plans
+    return [_refused(plan, first.get(plan.dataset)) for plan in plans]
+
+
+def _refused(plan: TransferPlan, made: EncryptionOnVault | None) -> TransferPlan:
+    if made is None or not made.refusal or not plan.steps:
+        return plan
+    return replace(
+        plan, action=Action.CONFLICT, reason=made.refusal, next=made.advice, steps=(), changes=(), after=()
+    )
