@@ -295,7 +295,9 @@ class Run:
         seen = seen if self.snapshots.wanted_now else await self._source.tree(self.backup)
         began = self.context.env.clock.monotonic()
         zfs = vault.zfs if vault is not None else None
-        sides = await look(self.context, self.backup, zfs, source=seen, sizes=sizes)
+        sides = await look(
+            self.context, self.backup, zfs, source=seen, sizes=sizes, elsewhere=True, made=made
+        )
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
         if made:

@@ -74,7 +74,11 @@ class Faked(Transfers):
             where,
             SimpleNamespace(lzc=host, held=host.held, forget=forgotten.append, exists=exists, tree=source),
         )
+        async def nowhere_else(_: str) -> list[DatasetName]:
+            return []
+
         zfs = SimpleNamespace(
+            names=nowhere_else,
             make_parents=nothing, abort_receive=nothing, tree_or_none=there, host=NoAsides(), get=unwritten
         )
         with_vault(where, SimpleNamespace(holds=host.no_holds, get=unwritten))
