@@ -1,4 +1,4 @@
-"""Hosts, pools and datasets get other names, and move: nothing is sent again, and no base is given up, because of that."""
+"""Hosts, pools and datasets are renamed and moved: nothing is sent again because of that, and no base is given up."""
 
 from __future__ import annotations
 
