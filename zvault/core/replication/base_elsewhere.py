@@ -130,9 +130,7 @@ class PoolSearch:
         return not (ends and self._marked(pair.source, there))
 
 
-def _advice(
-    pair: DatasetPair, there: Dataset, astray: Mapping[DatasetName, Dataset], *, anew: bool
-) -> str:
+def _advice(pair: DatasetPair, there: Dataset, astray: Mapping[DatasetName, Dataset], *, anew: bool) -> str:
     """What to do. A tree is renamed at once, by its top."""
     if there.written:
         return f"'zfs rollback {there.snapshots[-1].name}' gives that up, and the next run goes on from it"

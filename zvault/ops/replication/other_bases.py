@@ -23,7 +23,9 @@ async def find_other_bases(
     """
     found: dict[str, set[int]] = defaultdict(set)
     for other in _others(context, backup):
-        taken = [one for one in datasets if one.name.is_within(other.source.dataset) and other.takes(one.name)]
+        taken = [
+            one for one in datasets if one.name.is_within(other.source.dataset) and other.takes(one.name)
+        ]
         if not taken:
             continue
         owners: dict[int, list[str]] = defaultdict(list)

@@ -123,7 +123,9 @@ async def plan_run(opened: OpenBackup, sides: Sides, settled: Collection[str]) -
     plans = [plan for plan in found if plan.dataset not in settled]
     datasets = [sides.source.datasets[plan.dataset] for plan in plans]
     bases = Bases(opened.source, opened.vault.guid)
-    await bases.learn(datasets, await find_other_bases(opened.context, opened.backup, opened.vault.zfs, datasets))
+    await bases.learn(
+        datasets, await find_other_bases(opened.context, opened.backup, opened.vault.zfs, datasets)
+    )
     estimates = Estimates(opened)
     sizes = await estimates.by_dataset(plans, sides)
     known = sides.known.records if sides.known is not None else None

@@ -155,7 +155,9 @@ async def look(
     known = context.known.of(context.env, backup)
     apart, sized = _others(context.env, backup, root), sizes != "none"
     sides = Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
-    return await _with_moved(context, backup, vault, sides, made) if elsewhere and vault is not None else sides
+    return (
+        await _with_moved(context, backup, vault, sides, made) if elsewhere and vault is not None else sides
+    )
 
 
 async def _with_moved(context: Context, backup: Backup, vault: Zfs, sides: Sides, made: str) -> Sides:

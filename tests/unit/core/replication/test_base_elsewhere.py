@@ -97,7 +97,11 @@ class World:
     def advance(self, plan: TransferPlan) -> None:
         source, there = self.pools.source.data[plan.dataset], self.pools.vault.data.get(plan.target)
         known = {point.guid: point for point in source.snaps}
-        base = next((known[snap.guid] for snap in reversed(there.snaps) if snap.guid in known), None) if there else None
+        base = (
+            next((known[snap.guid] for snap in reversed(there.snaps) if snap.guid in known), None)
+            if there
+            else None
+        )
         if base is not None:
             others = [mark for mark in source.marks if not mark.snapname.startswith("zvault")]
             source.marks = [*others, Point(base.guid, mark_name(POOL, base.guid), base.txg)]
@@ -125,7 +129,9 @@ class World:
             for name, data in vault.items():
                 if not data.snaps or name in followed or ASIDE in name or below(name, self.target):
                     continue
-                assert data.snaps[-1].guid not in guids, f"{plan.dataset} is sent in full, and {name} has its base"
+                assert data.snaps[-1].guid not in guids, (
+                    f"{plan.dataset} is sent in full, and {name} has its base"
+                )
 
 
 # What may befall them; numbers choose what it befalls.
@@ -193,7 +199,17 @@ def _run(world: World, _: int) -> None:
     world.run()
 
 
-EVENTS = [*[_take] * 4, *[_run] * 4, _create, _rename, _rename, _rename_root, *[_rename_host] * 2, _move, _prune]
+EVENTS = [
+    *[_take] * 4,
+    *[_run] * 4,
+    _create,
+    _rename,
+    _rename,
+    _rename_root,
+    *[_rename_host] * 2,
+    _move,
+    _prune,
+]
 
 
 def after(history: bytes) -> World:
@@ -236,7 +252,9 @@ def test_a_host_that_is_renamed_to_and_fro_ends_where_it_began(history: bytes) -
         for plan in plans:
             assert plan.dataset not in had or not plan.steps, plan
         world.pools.carry_out(plans)
-    assert {plan.dataset: plan.target for plan in world.plan() if plan.base is not None}.items() >= had.items()
+    assert {
+        plan.dataset: plan.target for plan in world.plan() if plan.base is not None
+    }.items() >= had.items()
 
 
 # Who decides
@@ -263,7 +281,9 @@ def old(*numbers: int, name: str = "cold/filer1/tank", written: int = 0, sent: s
     return Dataset(DatasetName(name), 8, "filesystem", snapshots=snaps, written=written, sent=sent)
 
 
-def decided(here: Dataset, *there: Dataset, anew: bool = False, at_place: Dataset | None = None) -> BasesElsewhere:
+def decided(
+    here: Dataset, *there: Dataset, anew: bool = False, at_place: Dataset | None = None
+) -> BasesElsewhere:
     target = DatasetName("cold/filer2/tank")
     own = Tree({at_place.name: at_place} if at_place is not None else {})
     pairing = match(Tree({here.name: here}), [(here, target)], own)
@@ -289,7 +309,9 @@ def decided(here: Dataset, *there: Dataset, anew: bool = False, at_place: Datase
         (source(1, 2, 3, marks=(2,), pool=0x05B), old(1, 2), False),
     ],
 )
-def test_a_backup_elsewhere_is_followed_only_where_all_agree(here: Dataset, there: Dataset, follows: bool) -> None:
+def test_a_backup_elsewhere_is_followed_only_where_all_agree(
+    here: Dataset, there: Dataset, follows: bool
+) -> None:
     found = decided(here, there)
     assert set(found.follow) == ({there.name} if follows else set())
     assert set(found.stray) == (set() if follows else {"tank"})

@@ -75,12 +75,17 @@ class Faked(Transfers):
             where,
             SimpleNamespace(lzc=host, held=host.held, forget=forgotten.append, exists=exists, tree=source),
         )
+
         async def nowhere_else(_: str) -> list[DatasetName]:
             return []
 
         zfs = SimpleNamespace(
             names=nowhere_else,
-            make_parents=nothing, abort_receive=nothing, tree_or_none=there, host=NoAsides(), get=unwritten
+            make_parents=nothing,
+            abort_receive=nothing,
+            tree_or_none=there,
+            host=NoAsides(),
+            get=unwritten,
         )
         with_vault(where, SimpleNamespace(holds=host.no_holds, get=unwritten))
         vault: Any = SimpleNamespace(guid=COLD, zfs=zfs)
@@ -153,7 +158,7 @@ async def advanced() -> Host:
 
 
 def assert_nothing_leaked(host: Host) -> None:
-    """Only the base is held for this vault, and bookmarked with one before it at most; others' holds are as they were."""
+    """Only the base is held for this vault, and bookmarked with one before it at most; others' holds stay."""
     assert host.vault
     newest = host.vault[-1]
     assert [name for name, tags in host.holds.items() if hold_tag(COLD) in tags] == [newest.name]

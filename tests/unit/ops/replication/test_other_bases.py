@@ -48,9 +48,16 @@ async def test_the_newest_that_another_place_shares_is_its_base_wherever_it_lies
 
 @pytest.mark.parametrize(
     "other",
-    [{"vault": "usb"}, {"source": "ssh://root@far/tank"}, {"source": "data"}, {"exclude": ["tank", "tank/home"]}],
+    [
+        {"vault": "usb"},
+        {"source": "ssh://root@far/tank"},
+        {"source": "data"},
+        {"exclude": ["tank", "tank/home"]},
+    ],
 )
-async def test_nothing_is_listed_where_no_other_backup_has_the_same_in_that_pool(other: dict[str, Any]) -> None:
+async def test_nothing_is_listed_where_no_other_backup_has_the_same_in_that_pool(
+    other: dict[str, Any],
+) -> None:
     pool = Pool(vaulted("cold/second/tank", 1, 2))
     assert await found(with_other(**other), pool) == {}
     assert pool.listed == []

@@ -96,7 +96,9 @@ def test_states(
 def test_the_base_before_the_newest_is_in_use_too_as_a_bookmark(number: int, state: str) -> None:
     one = replace(hold(number), kind="bookmark", name=mark(number).name)
     assert judged(one, ALL_UP, AFTER_RUNS, [there(1, 2, 3)]).state == state
-    assert judged(hold(number), ALL_UP, AFTER_RUNS, [there(1, 2, 3)]).state == ("in use" if number == 3 else "orphaned")
+    assert judged(hold(number), ALL_UP, AFTER_RUNS, [there(1, 2, 3)]).state == (
+        "in use" if number == 3 else "orphaned"
+    )
 
 
 def test_by_itself_only_orphans_go_and_with_a_guid_unknown_ones_of_that_pool() -> None:
