@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
 from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.journald import log
 from zvault.daemon.known_proofs import KnownProofs
 from zvault.daemon.learned import Learned
 from zvault.daemon.listings import Listings
 from zvault.ops.context import Context
+from zvault.ops.replication.disproved import take_back
 from zvault.ops.replication.lag import lags, newest_made
-from zvault.ops.replication.sides import look
+from zvault.ops.replication.sides import Sides, look
 from zvault.ops.verification.proofs import read_proofs
 
 DOWN_EVERY = 60.0
@@ -44,6 +47,7 @@ class LagReadings:
         self.made: Learned[Mapping[str, int | None]] = Learned(context.env)
         self.listings = Listings(context.env)
         self._read: Learned[Reading] = Learned(context.env)
+        self._not_taken_back: dict[str, str] = {}
 
     async def refresh(self, backup: Backup, at_work: Callable[[], bool]) -> None:
         """Read a backup's lag from the pools: from the vault where it is up, else from what is known of it.
@@ -72,8 +76,29 @@ class LagReadings:
             found = lags(self.context, backup, sides, before=before)
             self.keep(name, found, way, seen=up or before is not None, looked=up)
             self.listings.keep(name, sides, way, began)
+            if up:
+                await self._take_back(backup, sides)
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
+
+    async def _take_back(self, backup: Backup, sides: Sides) -> None:
+        """Have no bookmark tell, after a restart, what this look has disproved. Whoever may not change the source is
+        told once.
+        """
+        try:
+            for dataset in await take_back(self.context, backup, sides):
+                log.warning(
+                    "%s: the vault does not have what the newest bookmark of %s tells; the bookmark is corrected",
+                    backup.name,
+                    dataset.name,
+                    extra={"BACKUP": backup.name},
+                )
+        except ZvaultError as error:
+            if self._not_taken_back.get(backup.name) != str(error):
+                log.warning("%s: bookmarks on the source tell what the vault does not have: %s", backup.name, error)
+            self._not_taken_back[backup.name] = str(error)
+        else:
+            self._not_taken_back.pop(backup.name, None)
 
     async def _refresh_made(self, backup: Backup, at_work: Callable[[], bool]) -> None:
         """Read how old the snapshots are of a backup that makes nothing else."""
