@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zvault.api.backups import (
@@ -19,7 +19,6 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.lineage import find_base
 from zvault.ops.context import Context
-from zvault.ops.explain.knowledge import Knowledge, NoDaemon
 from zvault.ops.plan_documents import gone_rows
 from zvault.ops.replication.lag import lags
 from zvault.ops.replication.sides import look
@@ -54,16 +53,15 @@ async def list_document(
     *,
     snapshots: bool = False,
     page: Page | None = None,
-    knowledge: Knowledge | None = None,
+    lags_before: Callable[[Backup], Mapping[str, DatasetLag] | None] = lambda _: None,
 ) -> ListAnswer:
     """Every dataset of every backup (or of one), and their snapshots where asked for.
 
     A vault that is down is not brought up for this: its columns are null then. With a ``page``, some of those of one
     backup, and what is gone on the first only. How much is used is then asked of those alone: no event tells of it.
 
-    ``knowledge`` has what was seen of a vault that is down: it may have disproved what bookmarks tell.
+    ``lags_before`` tells what was seen of a vault that is down: it may have disproved what bookmarks tell.
     """
-    knowledge = knowledge or NoDaemon()
     backups = [context.env.backup(only)] if only else list(context.env.config.backup.values())
     document: ListAnswer = {"datasets": [], "gone": [], "gone_unknown": []}
     both_sides: list[SnapshotDocument] = []
@@ -76,7 +74,7 @@ async def list_document(
             if only:
                 raise
             continue
-        before = knowledge.lags(backup) if not up else None
+        before = lags_before(backup) if not up else None
         found, none = lags(context, backup, sides, before=before), DatasetLag("", None, None)
         if backup.vault is not None and not up:
             document["gone_unknown"].append(backup.name)

@@ -101,6 +101,8 @@ class Run:
         # What both sides had before anything was pruned, and since when (seconds since the epoch).
         self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
+        self.tell_looked: Callable[[Sides], None] = lambda _: None
+        """Told both sides before anything is sent: whoever doubts the lag need not wait for the end."""
         self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._missing: ZvaultError | None = None  # what include names and the source does not have
         self._first: Sides | None = None  # both sides as they were before anything was sent
@@ -208,6 +210,7 @@ class Run:
                 self._tell_up(vault)
                 made, seen = await self.snapshots.make(vault)
                 looked, opened, plan = await self._look_and_plan(vault, made, seen)
+                self.tell_looked(looked.sides)
                 await self._transfer(opened, plan)
                 self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)

@@ -124,7 +124,12 @@ def list_(
 
 
 def _print_gone(
-    rows: Sequence[Row], down: Sequence[str], columns: list[Column], form: TableForm, json: bool, wanted: str | None
+    rows: Sequence[Row],
+    down: Sequence[str],
+    columns: list[Column],
+    form: TableForm,
+    json: bool,
+    wanted: str | None,
 ) -> None:
     """What vaults have besides, where some of them are ``down``: of those it is not known, which is not none."""
     if json:
@@ -133,7 +138,9 @@ def _print_gone(
     if rows or form.tabs:
         say_all(table(columns, rows, form))
     names = ", ".join(down)
-    tell(f"what the vault of {names} has besides is not known: it is down ('zvaultctl plan {down[0]}' brings it up)")
+    tell(
+        f"what the vault of {names} has besides is not known: it is down ('zvaultctl plan {down[0]}' brings it up)"
+    )
 
 
 def history(

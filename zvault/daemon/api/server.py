@@ -148,7 +148,7 @@ class Api:
 
         knowledge = DaemonKnowledge(self.status, ())
         return await list_document(
-            self.status.context, self.vaults, only, snapshots=snapshots, page=page, knowledge=knowledge
+            self.status.context, self.vaults, only, snapshots=snapshots, page=page, lags_before=knowledge.lags
         )
 
     async def get_plan(self, request: web.Request) -> PlanDocument:

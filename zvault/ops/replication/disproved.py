@@ -1,8 +1,8 @@
 """Takes back, on the source, what a look at a vault has disproved: a bookmark tells of a snapshot that is not there.
 
-While a vault is down its bookmarks are all that a restarted zvaultd knows of it (lag.py). A vault may have gone back to
-an older state, or lost its newest snapshots; zvaultd sees that when it is up, and must not forget it with its memory. So
-the bookmark gets the name of those that protect and tell nothing, as a run would name it (base_guard.py).
+While a vault is down its bookmarks are all that a restarted zvaultd knows of it (lag.py). A vault may have gone back
+to an older state, or lost its newest snapshots; zvaultd sees that when it is up, and must not forget it with its
+memory. So the bookmark gets the name of those that protect and tell nothing, as a run would name it (base_guard.py).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from zvault.ops.state.known_backups import Disproved
 
 
 async def take_back(context: Context, backup: Backup, sides: Sides) -> Sequence[Dataset]:
-    """Correct the bookmarks of the datasets of which the vault, as it was just seen, lacks what they tell; which those are.
+    """Correct the bookmarks that tell of what the vault, as it was just seen, does not have; the datasets they are of.
 
-    Bookmarks are of a pool: they are left alone where they were made for another place on it, or another backup puts the
-    same dataset there. Raises what keeps the vault from telling its GUID, or the source from being changed.
+    Bookmarks are of a pool: they are left alone where they were made for another place on it, or another backup puts
+    the same dataset there. Raises what keeps the vault from telling its GUID, or the source from being changed.
     """
     vault = context.env.vault(backup.its_vault)
     state = await context.clients.zpool_of(vault).state(vault.pool)

@@ -92,6 +92,9 @@ class Lifecycle:
         self.life = after(self.life, event, self.facts)
         if event in {Event.CAME_UP, Event.WENT_DOWN}:
             self.changed = self.context.env.clock.monotonic()
+        if event in {Event.CAME_UP, Event.FIND_IMPORTED}:
+            for tell in self.context.activity.came_up:
+                tell(self.name)
 
     async def _come_up(self, user: str, say: Say, assembly: Assembly) -> PoolState:
         """Bring it up, or join what is up. Raises what is in the way, which its status shows from then on."""
