@@ -42,9 +42,12 @@ TRIES = 3
 """Looks in a row at what changes while it is looked at."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Doubt:
-    """The lags as they were read before something may have changed, and since when (monotonic seconds)."""
+    """The lags as they were read before something may have changed, and since when (monotonic seconds).
+
+    Each is its own: one that came while another was seen to is seen to, too.
+    """
 
     lags: dict[str, DatasetLag]
     since: float

@@ -42,6 +42,7 @@ from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.run_snapshot import RunSnapshot
 from zvault.ops.state.source_tree import missing_included
+from zvault.ops.vaults.pool_copies import refuse_copy
 from zvault.ops.vaults.run_turn import RunTurn
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
@@ -208,6 +209,7 @@ class Run:
                     done = True
                     return
                 self._tell_up(vault)
+                refuse_copy(self.context, vault.managed.config, vault.guid)
                 made, seen = await self.snapshots.make(vault)
                 looked, opened, plan = await self._look_and_plan(vault, made, seen)
                 self.tell_looked(looked.sides)
