@@ -55,8 +55,7 @@ class BaseGuard:
     """The protection of one source dataset's base for one vault.
 
     ``held`` are its snapshots that carry this vault's hold, by name; ``marks`` its bookmarks for this vault, each
-    with the transaction group of what it marks. ``others`` are the GUIDs of bases that other backups of the dataset
-    have in the same pool: holds and bookmarks do not tell whose they are, so nothing of those is given up.
+    with the transaction group of what it marks.
     """
 
     lzc: Protects
@@ -64,19 +63,11 @@ class BaseGuard:
     dataset: DatasetName
     held: dict[str, Snapshot] = field(default_factory=dict)
     marks: dict[BookmarkName, int] = field(default_factory=dict)
-    others: Collection[int] = frozenset()
     _before: dict[BookmarkName, int] | None = None
     """The bookmarks as they were before this run advanced anything: the former base is among them."""
 
     @classmethod
-    def of(
-        cls,
-        lzc: Protects,
-        vault_guid: int,
-        dataset: Dataset,
-        holds: Mapping[str, set[str]],
-        others: Collection[int] = frozenset(),
-    ) -> BaseGuard:
+    def of(cls, lzc: Protects, vault_guid: int, dataset: Dataset, holds: Mapping[str, set[str]]) -> BaseGuard:
         """Build it from what a listing saw, and the holds of what is perhaps held."""
         tag = hold_tag(vault_guid)
         return cls(
@@ -85,7 +76,6 @@ class BaseGuard:
             dataset.name,
             {snap.name: snap for snap in dataset.snapshots if tag in holds.get(snap.name, ())},
             {mark.name: mark.createtxg for mark in marks_by_vault(dataset).get(vault_guid, [])},
-            others,
         )
 
     async def cover(self, *snapshots: Snapshot) -> None:
@@ -154,7 +144,7 @@ class BaseGuard:
         ``on_vault`` are the GUIDs of the snapshots of the dataset that follows this one there. What is older than a
         bookmark that is right may be pruned there by now: it tells nothing more, and may stay.
         """
-        wrong = disproved(self.marks, on_vault, self.others)
+        wrong = disproved(self.marks, on_vault)
         if not wrong:
             return
         for name in wrong:
@@ -178,23 +168,16 @@ class BaseGuard:
 
     def _held_before(self, base: Snapshot) -> list[str]:
         """What is held and need not be once ``base`` is."""
-        return sorted(
-            name for name, snap in self.held.items() if name != base.name and snap.guid not in self.others
-        )
+        return sorted(self.held.keys() - {base.name})
 
     def _marks_before(self, base: Snapshot) -> list[BookmarkName]:
         """The bookmarks that are not needed once there is one of ``base``: all but that of the base before."""
         before = self.marks if self._before is None else self._before
         former = max(
-            (
-                (txg, name)
-                for name, txg in before.items()
-                if txg < base.createtxg and (guid := _told(name)) is not None and guid not in self.others
-            ),
+            ((txg, name) for name, txg in before.items() if txg < base.createtxg and _told(name) is not None),
             default=(0, None),
         )[1]
-        staying = {self._mark(base), former}
-        return sorted(name for name in self.marks if name not in staying and _marked(name) not in self.others)
+        return sorted(self.marks.keys() - {self._mark(base), former})
 
     def _mark(self, base: Snapshot) -> BookmarkName:
         return self.dataset.bookmark(mark_name(self.vault_guid, base.guid))
@@ -218,15 +201,13 @@ class BaseGuard:
         await self._bookmark(base)
         if old := self._held_before(base):
             await self.lzc.release(old, hold_tag(self.vault_guid))
-            self.held = {name: snap for name, snap in self.held.items() if name not in old}
+            self.held = {base.name: base}
         if old_marks := self._marks_before(base):
             await self.lzc.destroy_bookmarks(old_marks)
             self.marks = {name: txg for name, txg in self.marks.items() if name not in old_marks}
 
 
-def disproved(
-    marks: Mapping[BookmarkName, int], on_vault: Collection[int], others: Collection[int] = frozenset()
-) -> list[BookmarkName]:
+def disproved(marks: Mapping[BookmarkName, int], on_vault: Collection[int]) -> list[BookmarkName]:
     """Which bookmarks, each with the transaction group of what it marks, tell of what the vault does not have.
 
     Only the newest that is right counts for anything; what is older is not gone through.
@@ -236,19 +217,14 @@ def disproved(
         guid = _told(name)
         if guid in on_vault:
             break
-        if guid is not None and guid not in others:
+        if guid is not None:
             wrong.append(name)
     return wrong
 
 
 def _told(mark: BookmarkName) -> int | None:
     """The GUID of the snapshot that a bookmark's name says the vault has; None where it says no such thing."""
-    return _marked(mark) if mark.markname.startswith(MARK) else None
-
-
-def _marked(mark: BookmarkName) -> int:
-    """The GUID of the snapshot that a bookmark is of."""
-    return int(mark.rpartition("_")[2], 16)
+    return int(mark.rpartition("_")[2], 16) if mark.markname.startswith(MARK) else None
 
 
 def _age(snapshot: Snapshot) -> int:

@@ -35,19 +35,11 @@ class Bases:
         """What many ask for goes together into one call."""
         self._together = BatchedChanges(self.source.lzc)
 
-    async def learn(
-        self, datasets: Collection[Dataset], others: Mapping[str, Collection[int]] | None = None
-    ) -> None:
-        """Find out what is protected of these datasets, before anything is done with them.
-
-        ``others``: by dataset the GUIDs of bases that other backups of it have in the same pool.
-        """
+    async def learn(self, datasets: Collection[Dataset]) -> None:
+        """Find out what is protected of these datasets, before anything is done with them."""
         holds = await self.source.held((one, perhaps_held(one, self.vault_guid)) for one in datasets)
         self._guards |= {
-            one.name: BaseGuard.of(
-                self._together, self.vault_guid, one, holds, (others or {}).get(one.name, frozenset())
-            )
-            for one in datasets
+            one.name: BaseGuard.of(self._together, self.vault_guid, one, holds) for one in datasets
         }
 
     def guard(self, dataset: Dataset) -> BaseGuard:

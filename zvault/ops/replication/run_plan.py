@@ -17,7 +17,6 @@ from zvault.ops.context import Context
 from zvault.ops.outcome import NAMED
 from zvault.ops.replication import send_record
 from zvault.ops.replication.bases import Bases
-from zvault.ops.replication.other_bases import find_other_bases
 from zvault.ops.replication.plan import moves, plan_all
 from zvault.ops.replication.sides import Sides
 from zvault.ops.replication.source_record import read_source
@@ -123,9 +122,7 @@ async def plan_run(opened: OpenBackup, sides: Sides, settled: Collection[str]) -
     plans = [plan for plan in found if plan.dataset not in settled]
     datasets = [sides.source.datasets[plan.dataset] for plan in plans]
     bases = Bases(opened.source, opened.vault.guid)
-    await bases.learn(
-        datasets, await find_other_bases(opened.context, opened.backup, opened.vault.zfs, datasets)
-    )
+    await bases.learn(datasets)
     estimates = Estimates(opened)
     sizes = await estimates.by_dataset(plans, sides)
     known = sides.known.records if sides.known is not None else None

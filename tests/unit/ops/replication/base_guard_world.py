@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -115,10 +114,10 @@ async def run(host: Host) -> None:
     await carried_out(await planned(host))
 
 
-async def planned(host: Host, others: Mapping[str, Collection[int]] | None = None) -> Faked:
+async def planned(host: Host) -> Faked:
     faked = Faked.of(host)
     await faked.plan.bases.learn(
-        [faked.plan.sides.source.datasets[plan.dataset] for plan in faked.plan.plans], others
+        [faked.plan.sides.source.datasets[plan.dataset] for plan in faked.plan.plans]
     )
     return faked
 

@@ -23,7 +23,6 @@ from tests.unit.ops.replication.base_guard_world import (
     advanced,
     assert_nothing_leaked,
     assert_others_are_untouched,
-    carried_out,
     crashed,
     fresh,
     had,
@@ -150,23 +149,6 @@ async def test_no_more_than_two_bases_are_bookmarked_and_each_run_makes_as_many_
         "destroy 1 bookmarks",
     ]
     assert marked_as_sent(host) == {snap(7).guid, snap(8).guid}
-
-
-async def test_what_another_backup_goes_on_from_is_not_given_up() -> None:
-    """Two places in one pool have the dataset: holds and bookmarks do not tell which of them stands on what."""
-    host = fresh()
-    await run(host)
-    other = host.snapshots[-1]
-    for number in range(4, 8):
-        host.snapshots.append(snap(number))
-        faked = await planned(host, others={"tank": {other.guid}})
-        await carried_out(faked)
-        assert hold_tag(COLD) in host.holds[other.name]
-        assert other.guid in marked_as_sent(host)
-    await run(host)
-    host.snapshots.append(snap(8))
-    await run(host)
-    assert_nothing_leaked(host)
 
 
 @pytest.mark.parametrize("world", ["fresh", "advanced"])
