@@ -29,16 +29,18 @@ def tank() -> Iterator[None]:
     it.clean()
 
 
-def protected(snapname: str) -> None:
-    """Every dataset's snapshot of that name is on the vault, held and bookmarked; nothing else is."""
+def protected(snapname: str, *before: str) -> None:
+    """Every dataset's snapshot of that name is on the vault, and held; it and those ``before`` are bookmarked."""
     guid = sh("zpool", "get", "-Hpo", "value", "guid", "cold").strip()
     hold = f"zvault:{int(guid):x}"
     for name in NAMES:
         assert get(f"cold/lab/{name}@{snapname}", "guid") == get(f"{name}@{snapname}", "guid")
         held = sh("zfs", "holds", "-H", *(f"{name}@{one}" for one in snapshots(name)))
         assert [line.split("\t")[:2] for line in held.splitlines()] == [[f"{name}@{snapname}", hold]]
-        (mark,) = sh("zfs", "list", "-Ho", "name", "-t", "bookmark", name).split()
-        assert get(mark, "guid") == get(f"{name}@{snapname}", "guid")
+        marks = sh("zfs", "list", "-Ho", "name", "-t", "bookmark", name).split()
+        assert sorted(get(mark, "guid") for mark in marks) == sorted(
+            get(f"{name}@{one}", "guid") for one in (snapname, *before)
+        )
 
 
 def test_a_run_that_finds_none_of_its_snapshots_fails_and_says_so(tank: None) -> None:
@@ -60,7 +62,7 @@ def test_increments_of_many_datasets_leave_each_protected(tank: None) -> None:
     sh("zfs", "snapshot", "-r", f"tank@{SECOND}")
     ok("run", "tank", "--no-snapshot")
     assert all(snapshots(f"cold/lab/{name}") == [FIRST, SECOND] for name in NAMES)
-    protected(SECOND)
+    protected(SECOND, FIRST)
 
 
 def test_nothing_to_send_changes_nothing(tank: None) -> None:
@@ -68,7 +70,7 @@ def test_nothing_to_send_changes_nothing(tank: None) -> None:
     before = sh("zpool", "history", "-i", "tank") + sh("zpool", "history", "-i", "cold")
     ok("run", "tank", "--no-snapshot")
     assert sh("zpool", "history", "-i", "tank") + sh("zpool", "history", "-i", "cold") == before
-    protected(SECOND)
+    protected(SECOND, FIRST)
 
 
 def test_what_was_undone_by_hand_is_found_when_the_dataset_changes(tank: None) -> None:
@@ -77,4 +79,4 @@ def test_what_was_undone_by_hand_is_found_when_the_dataset_changes(tank: None) -
     third = "zvault_2026-01-01T02:00:00Z"
     sh("zfs", "snapshot", "-r", f"tank@{third}")
     ok("run", "tank", "--no-snapshot")
-    protected(third)
+    protected(third, SECOND)

@@ -48,11 +48,13 @@ class GoneDocument(TypedDict):
 class ListAnswer(TypedDict):
     """Datasets and what the vaults have besides; ``snapshots`` where they were asked for.
 
+    ``gone_unknown`` names the backups whose vault is down: what that has besides is not known.
     ``next`` is there where a ``limit`` was given: the ``after`` of the next page, None where there is none.
     """
 
     datasets: list[DatasetDocument]
     gone: list[GoneDocument]
+    gone_unknown: list[str]
     snapshots: NotRequired[list[SnapshotDocument]]
     next: NotRequired[str | None]
 

@@ -55,7 +55,7 @@ class Daemon(Table):
     host: HostName | None = Field(
         default=None,
         description="What `{host}` in `into` stands for; the host's name if left out. "
-        "Set it where the host's name may change: the vault's datasets are found by it.",
+        "Where that changes, the next run renames the vault's datasets: they are found by their snapshots.",
         examples=["filer1"],
     )
     inhibit_sleep: Mode = Field(

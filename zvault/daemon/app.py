@@ -37,6 +37,8 @@ from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.page.document import PageSource
 from zvault.daemon.page.topics import Topic
+from zvault.daemon.pool_watch import LOOK_EVERY as EVENTS_EVERY
+from zvault.daemon.pool_watch import PoolWatch
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import PROMPT, Scheduler
 from zvault.daemon.shutdown import close_readings, end_runs, release_vaults
@@ -89,9 +91,8 @@ class Daemon:
 
     def __init__(self, config: Config, paths: Paths, clock: Clock | None = None) -> None:
         self.paths = paths
-        self.context = Context.of(
-            Environment.of(config, paths, HostRunner(), clock), ChangeFeed(paths.events_kept)
-        )
+        feed = ChangeFeed(paths.events_kept)
+        self.context = Context.of(Environment.of(config, paths, HostRunner(), clock), feed)
         self.events = Events()
         self.events.hooks.append(journald.write)
         self.history = History(paths.history)
@@ -112,6 +113,8 @@ class Daemon:
             state=self.state_monitor,
             config=self.config_monitor,
         )
+        self.pool_watch = PoolWatch(self.context, self.runs, feed)
+        self.status.pool_watch = self.pool_watch
         self.notifier = Notifier(
             self.status,
             lambda: self.metrics.vaults,
@@ -180,6 +183,8 @@ class Daemon:
         self._resume(interrupted)
         self._background(again_and_again("vaults", self._look_at_vaults, LOOK_EVERY))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
+        self._background(again_and_again("doubted lags", self.looks.at_doubted, 0.0))
+        self._background(again_and_again("events", self.pool_watch.look, EVENTS_EVERY))
         self._background(again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
         self._background(again_and_again("readings", self.looks.at_readings, READINGS_EVERY))
         self._background(again_and_again("stalls", self.stall_monitor.watch, AGAIN))

@@ -29,7 +29,7 @@ class DaemonKnowledge:
     def lags(self, backup: Backup) -> Mapping[str, DatasetLag] | None:
         """See Knowledge."""
         seen = self.status.runs.readings.seen_at(backup.name) is not None
-        return self.status.runs.lags.get(backup.name) if seen else None
+        return self.status.runs.readings.read_last(backup.name) if seen else None
 
     def vault_seen(self, backup: Backup) -> float | None:
         """See Knowledge."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
 from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.journald import log
 from zvault.daemon.known_proofs import KnownProofs
 from zvault.daemon.learned import Learned
 from zvault.daemon.listings import Listings
 from zvault.ops.context import Context
+from zvault.ops.replication.disproved import take_back
 from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.sides import Sides, look
 from zvault.ops.replication.vault_encryption import list_exposed
@@ -32,8 +36,29 @@ class Reading:
     seen_at: float | None = None
 
 
+READING = 60.0
+"""Seconds for which it is told that a lag is being read; after that it is unknown like any other."""
+
+TRIES = 3
+"""Looks in a row at what changes while it is looked at."""
+
+
+@dataclass(eq=False, slots=True)
+class Doubt:
+    """The lags as they were read before something may have changed, and since when (monotonic seconds).
+
+    Each is its own: one that came while another was seen to is seen to, too.
+    """
+
+    lags: dict[str, DatasetLag]
+    since: float
+
+
 class LagReadings:
     """What was read of each backup's lag, by dataset, and of its proofs.
+
+    From when something may have changed until it was read (``doubt``) every lag of a backup is unknown in ``lags``.
+    ``doubted`` is set by then.
 
     ``made``: of one that makes snapshots only, when the newest of each dataset was made.
     """
@@ -45,6 +70,9 @@ class LagReadings:
         self.made: Learned[Mapping[str, int | None]] = Learned(context.env)
         self.listings = Listings(context.env)
         self._read: Learned[Reading] = Learned(context.env)
+        self._not_taken_back: dict[str, str] = {}
+        self._doubts: dict[str, Doubt] = {}
+        self.doubted = asyncio.Event()
 
     async def refresh(self, backup: Backup, at_work: Callable[[], bool]) -> None:
         """Read a backup's lag from the pools: from the vault where it is up, else from what is known of it.
@@ -52,15 +80,48 @@ class LagReadings:
         While it is down the source is still listed, less often: what is new there is not on the vault. Nothing is kept
         while a run is ``at_work``: it tells by itself once it has ended.
         """
-        if at_work():
+        for _ in range(TRIES):
+            doubt = self._doubts.get(backup.name)
+            if at_work():
+                return
+            if backup.vault is None:
+                await self._refresh_made(backup, at_work)
+                return
+            await self._refresh(backup, doubt, at_work)
+            if self._doubts.get(backup.name) in (None, doubt):
+                return
+
+    def doubt(self, backup: str) -> None:
+        """Something may have changed: what was read before is not told until it was read again."""
+        before, now = self._doubts.get(backup), self.context.env.clock.monotonic()
+        lags = self.read_last(backup)
+        if lags is None:
             return
-        if backup.vault is None:
-            await self._refresh_made(backup, at_work)
-            return
-        name, clients, vault = backup.name, self.context.clients, self.context.env.vault(backup.vault)
+        self._doubts[backup] = Doubt(lags, before.since if before is not None else now)
+        self.lags.put(backup, {name: DatasetLag(name, None, None) for name in lags}, self.lags.way(backup))
+        self.doubted.set()
+
+    def is_doubted(self, backup: str) -> bool:
+        """Whether a lag is unknown since something may have changed."""
+        return backup in self._doubts
+
+    def being_read(self, backup: str) -> bool:
+        """Whether a lag is unknown only because it is being read."""
+        doubt = self._doubts.get(backup)
+        return doubt is not None and self.context.env.clock.monotonic() - doubt.since < READING
+
+    def read_last(self, backup: str) -> dict[str, DatasetLag] | None:
+        """The lags as they were read last, also where they are doubted: for whoever looks at the source by himself."""
+        doubt = self._doubts.get(backup)
+        return doubt.lags if doubt is not None and backup in self.lags else self.lags.get(backup)
+
+    async def _refresh(self, backup: Backup, doubt: Doubt | None, at_work: Callable[[], bool]) -> None:
+        """As ``refresh``, of a backup that has a vault; nothing is kept of what was doubted again meanwhile."""
+        name, clients, vault = backup.name, self.context.clients, self.context.env.vault(backup.its_vault)
         up = await clients.pool_is_up(vault)
         last, way = self._read.get(name), self.lags.way(name)
-        if not up and last is not None and self.context.env.clock.monotonic() - last.at < DOWN_EVERY:
+        recent = last is not None and self.context.env.clock.monotonic() - last.at < DOWN_EVERY
+        if not up and recent and doubt is None:
             return
         began = self.context.env.clock.time()
         # What was written since, or used, decides no lag: where nothing else changed nothing has to be listed.
@@ -68,12 +129,14 @@ class LagReadings:
         if up and not await clients.pool_is_up(vault):
             # Exported while it was listed: ZFS then says the same as of a pool that is empty. The next look knows more.
             return
-        if not at_work():
-            before = self.lags.get(name) if last is not None and last.seen else None
+        if not at_work() and self._doubts.get(name) is doubt:
+            before = self.read_last(name) if last is not None and last.seen else None
             found = lags(self.context, backup, sides, before=before)
             self.keep(name, found, way, seen=up or before is not None, looked=up)
             self.note_exposed(name, sides, way)
             self.listings.keep(name, sides, way, began)
+            if up:
+                await self._take_back(backup, sides)
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
 
@@ -81,6 +144,27 @@ class LagReadings:
         """Note what a look found on the vault in the clear, of a backup that went this ``way``."""
         if sides.vault_seen:
             self.context.records.exposed.note(backup, way, list_exposed(sides))
+
+    async def _take_back(self, backup: Backup, sides: Sides) -> None:
+        """Have no bookmark tell, after a restart, what this look has disproved. Whoever may not change the source is
+        told once.
+        """
+        try:
+            for dataset in await take_back(self.context, backup, sides):
+                log.warning(
+                    "%s: the vault does not have what the newest bookmark of %s tells; the bookmark is corrected",
+                    backup.name,
+                    dataset.name,
+                    extra={"BACKUP": backup.name},
+                )
+        except ZvaultError as error:
+            if self._not_taken_back.get(backup.name) != str(error):
+                log.warning(
+                    "%s: bookmarks on the source tell what the vault does not have: %s", backup.name, error
+                )
+            self._not_taken_back[backup.name] = str(error)
+        else:
+            self._not_taken_back.pop(backup.name, None)
 
     async def _refresh_made(self, backup: Backup, at_work: Callable[[], bool]) -> None:
         """Read how old the snapshots are of a backup that makes nothing else."""
@@ -112,6 +196,7 @@ class LagReadings:
 
         ``looked``: just now.
         """
+        self._doubts.pop(backup, None)
         self.lags.put(backup, found, way)
         at = self.context.env.clock.time() if looked else self.seen_at(backup)
         self._read.put(backup, Reading(self.context.env.clock.monotonic(), seen, at if seen else None), way)

@@ -75,7 +75,9 @@ class Looks:
             return
         verdicts = self.status.verdicts(self.metrics.vaults)
         # Of a vault on its way up or down once it is there.
-        self._verdicts.tell(verdicts, moving)
+        runs = self.status.runs
+        unread = [name for name in self.status.context.env.config.backup if runs.readings.being_read(name)]
+        self._verdicts.tell(verdicts, moving, unread)
         if self._verdicts.settled:
             self._standing.note(verdicts, self.metrics.vaults, moving=bool(moving))
 
@@ -115,6 +117,13 @@ class Looks:
         warnings = self.status.warnings
         for key in [key for key in warnings if key.startswith(LAG) and key.removeprefix(LAG) not in backups]:
             del warnings[key]
+
+    async def at_doubted(self) -> None:
+        """Read lags as soon as one of them is doubted."""
+        doubted = self.status.runs.readings.doubted
+        await doubted.wait()
+        doubted.clear()
+        await self.at_lags()
 
     async def close(self) -> None:
         """Give up what is still asked."""

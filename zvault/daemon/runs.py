@@ -26,6 +26,8 @@ from zvault.daemon.run_counters import RunCounters
 from zvault.daemon.turns import Turns
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
+from zvault.ops.replication.lag import lags
+from zvault.ops.replication.sides import Sides
 from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
 from zvault.ops.vaults.past import PastVaults
@@ -62,6 +64,7 @@ class Runs:
         """Backups whose runs wait until what an earlier zvaultd left of them is done."""
         self._reaping = asyncio.Lock()
         events.hooks.append(self._count)
+        context.activity.came_up.append(self._doubt_vault)
 
     def start(self, backup: str, trigger: str, *, snapshot: bool = True) -> str:
         """Start a run and return its id. Raises NotFound, Busy while one runs, Refused while stopping.
@@ -243,6 +246,7 @@ class Runs:
 
     async def _execute(self, it: Run, backup: str, outcome: Outcome) -> None:
         way = self.lags.way(backup)
+        it.tell_looked = partial(self._note_looked, backup, way)
         await it.execute()
         if outcome.lags:
             self.readings.keep(backup, outcome.lags, way)
@@ -253,6 +257,11 @@ class Runs:
         if it.listed is not None:
             self.readings.note_exposed(backup, it.listed[0], way)
             self.readings.listings.keep(backup, it.listed[0], way, it.listed[1])
+
+    def _note_looked(self, backup: str, way: str | None, sides: Sides) -> None:
+        """A run has looked at both sides: what was doubted until then is known."""
+        if self.readings.is_doubted(backup):
+            self.readings.keep(backup, lags(self.context, self.context.env.backup(backup), sides), way)
 
     async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
@@ -338,6 +347,17 @@ class Runs:
     async def refresh_lag(self, backup: Backup) -> None:
         """Read a backup's lag from the pools, unless a run of it is at work."""
         await self.readings.refresh(backup, lambda: self._at_work(backup.name))
+
+    def doubt_lag(self, backup: str) -> None:
+        """Take a backup's lag for unknown until it was read again. A run reads it by itself."""
+        if not self._at_work(backup):
+            self.readings.doubt(backup)
+
+    def _doubt_vault(self, vault: str) -> None:
+        """It came up, and may be older than when it went down."""
+        for name, backup in self.context.env.config.backup.items():
+            if backup.vault == vault:
+                self.doubt_lag(name)
 
     async def last_run(self, backup: Backup) -> datetime | None:
         """When a backup last began to run; never a time to come. None where it never did, or nobody knows.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import zvault
@@ -24,12 +26,16 @@ from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.daemon.monitors.proof_report import proofs_document
 from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
+from zvault.daemon.pool_watch import PoolWatch
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
 from zvault.ops.health import health_document, judged
 from zvault.ops.replication.lag import pending
 from zvault.ops.tuning.parameters import complaints
+
+EVENTS_PATIENCE = 1.0
+"""Seconds to wait for the events of the pools, which are read without a lock of a pool's."""
 
 LAG = "lag "
 """Begins the key of the warning that a backup's lag is not known."""
@@ -52,6 +58,7 @@ class Status:
     stalls: Stalls = field(default_factory=Stalls)
     state: StateMonitor | None = None
     config: ConfigMonitor | None = None
+    pool_watch: PoolWatch | None = None
 
     def __post_init__(self) -> None:
         """It remembers since when something is unknown."""
@@ -60,6 +67,10 @@ class Status:
 
     async def document(self) -> StatusDocument:
         """Everything. Answers also while a pool hangs: what is asked of it has a deadline."""
+        if self.pool_watch is not None:
+            # What has just changed is not told as it was before.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.pool_watch.look(), EVENTS_PATIENCE)
         return self.document_of(await self.vault_monitor.documents())
 
     def document_of(self, vaults: Sequence[VaultDocument]) -> StatusDocument:

@@ -35,7 +35,8 @@ async def forecast_document(
     if backup.vault is None:
         return await _snapshots_only(context, backup, snapshot=snapshot, refused=refused)
     up = await context.clients.pool_is_up(context.env.vault(backup.vault))
-    seen = await look(context, backup, context.clients.vault_of(backup) if up else None)
+    vault = context.clients.vault_of(backup) if up else None
+    seen = await look(context, backup, vault, elsewhere=True)
     if up and not await context.clients.pool_is_up(context.env.vault(backup.vault)):
         # Exported while it was listed: ZFS then says the same as of a pool that is empty.
         up, seen = False, replace(seen, vault=Tree(), vault_seen=False)

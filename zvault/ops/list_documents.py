@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zvault.api.backups import (
@@ -47,15 +47,23 @@ class Page:
 
 
 async def list_document(
-    context: Context, vaults: Vaults, only: str | None, *, snapshots: bool = False, page: Page | None = None
+    context: Context,
+    vaults: Vaults,
+    only: str | None,
+    *,
+    snapshots: bool = False,
+    page: Page | None = None,
+    lags_before: Callable[[Backup], Mapping[str, DatasetLag] | None] = lambda _: None,
 ) -> ListAnswer:
     """Every dataset of every backup (or of one), and their snapshots where asked for.
 
     A vault that is down is not brought up for this: its columns are null then. With a ``page``, some of those of one
     backup, and what is gone on the first only. How much is used is then asked of those alone: no event tells of it.
+
+    ``lags_before`` tells what was seen of a vault that is down: it may have disproved what bookmarks tell.
     """
     backups = [context.env.backup(only)] if only else list(context.env.config.backup.values())
-    document: ListAnswer = {"datasets": [], "gone": []}
+    document: ListAnswer = {"datasets": [], "gone": [], "gone_unknown": []}
     both_sides: list[SnapshotDocument] = []
     for backup in backups:
         up = backup.vault is not None and await context.clients.pool_is_up(context.env.vault(backup.vault))
@@ -66,7 +74,10 @@ async def list_document(
             if only:
                 raise
             continue
-        found, none = lags(context, backup, sides), DatasetLag("", None, None)
+        before = lags_before(backup) if not up else None
+        found, none = lags(context, backup, sides, before=before), DatasetLag("", None, None)
+        if backup.vault is not None and not up:
+            document["gone_unknown"].append(backup.name)
         pairs: Sequence[Placed] = sides.pairs
         gone = gone_rows(backup.name, sides) if page is None or not page.after else []
         if page is not None:

@@ -29,11 +29,12 @@ async def plan_document(context: Context, vaults: Vaults, backup: Backup, *, bri
         return await _planned(context, backup, await look(context, backup, None))
     if bring_up:
         async with vaults[backup.vault].use(f"plan {backup.name}", lambda _: None) as vault:
-            sides = await look(context, backup, vault.zfs)
+            sides = await look(context, backup, vault.zfs, elsewhere=True)
             return await _planned(context, backup, sides)
     if not await context.clients.pool_is_up(context.env.vault(backup.vault)):
         raise vault_is_down(backup.vault)
-    return await _planned(context, backup, await look(context, backup, context.clients.vault_of(backup)))
+    sides = await look(context, backup, context.clients.vault_of(backup), elsewhere=True)
+    return await _planned(context, backup, sides)
 
 
 async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocument:

@@ -45,6 +45,7 @@ from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.run_snapshot import RunSnapshot
 from zvault.ops.state.source_tree import missing_included
+from zvault.ops.vaults.pool_copies import refuse_copy
 from zvault.ops.vaults.run_turn import RunTurn
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
@@ -104,6 +105,8 @@ class Run:
         # What both sides had before anything was pruned, and since when (seconds since the epoch).
         self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
+        self.tell_looked: Callable[[Sides], None] = lambda _: None
+        """Told both sides before anything is sent: whoever doubts the lag need not wait for the end."""
         self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._missing: ZvaultError | None = None  # what include names and the source does not have
         self._first: Sides | None = None  # both sides as they were before anything was sent
@@ -209,8 +212,10 @@ class Run:
                     done = True
                     return
                 self._tell_up(vault)
+                refuse_copy(self.context, vault.managed.config, vault.guid)
                 made, seen = await self.snapshots.make(vault)
                 looked, opened, plan = await self._look_and_plan(vault, made, seen)
+                self.tell_looked(looked.sides)
                 await self._transfer(opened, plan)
                 self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
@@ -321,7 +326,9 @@ class Run:
         seen = seen if self.snapshots.wanted_now else await self._source.tree(self.backup)
         began = self.context.env.clock.monotonic()
         zfs = vault.zfs if vault is not None else None
-        sides = await look(self.context, self.backup, zfs, source=seen, sizes=sizes)
+        sides = await look(
+            self.context, self.backup, zfs, source=seen, sizes=sizes, elsewhere=True, made=made
+        )
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
         if made:

@@ -38,7 +38,7 @@ def dataset(name="tank/home", **changes):
 
 
 def listed(*datasets, **changes):
-    return {"datasets": list(datasets), "gone": []} | changes
+    return {"datasets": list(datasets), "gone": [], "gone_unknown": []} | changes
 
 
 @pytest.fixture
@@ -286,6 +286,20 @@ def test_list_of_what_is_gone(daemon, ctl):
     assert ctl("list", "-t", "gone", "-Hp").cells == [
         ["filer1/tank/old", "home", "gone", "1048576", "7", "1790000000"]
     ]
+
+
+def test_what_a_vault_that_is_down_has_besides_is_unknown_and_not_none(daemon, ctl):
+    daemon.documents["GET /v1/list"] = listed(dataset(), gone_unknown=["home"])
+    told = ctl("list", "-t", "gone")
+    assert told.out == ""
+    assert told.err.startswith("what the vault of home has besides is not known: it is down")
+    assert json.loads(ctl("list", "-t", "gone", "-j").out)["gone_unknown"] == ["home"]
+    daemon.documents["GET /v1/list"] = listed(dataset(), gone=[GONE], gone_unknown=["home"])
+    told = ctl("list", "-t", "gone")
+    assert "filer1/tank/old" in told.out
+    assert "not known" in told.err
+    daemon.documents["GET /v1/list"] = listed(dataset())
+    assert ctl("list", "-t", "gone").err == "no gone\n"
 
 
 def test_plan_for_scripts(daemon, ctl):

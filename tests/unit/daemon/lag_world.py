@@ -141,6 +141,7 @@ class World:
         for name in self.pools:
             self.context.clients._vaults[name, None, ""] = VaultSide(self, name)  # type: ignore[assignment]
         self.context.clients.pool_is_up = self.pool_is_up  # type: ignore[method-assign]
+        self.context.clients.zpool = SimpleNamespace(state=self.pool_state)  # type: ignore[assignment]
         self.history = History(self.folder / "history.sqlite")
         self.runs = Runs(self.context, Vaults(self.context), self.history, Events())
         scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
@@ -153,6 +154,9 @@ class World:
 
     async def pool_is_up(self, vault: Any) -> bool:
         return vault.name in self.up
+
+    async def pool_state(self, pool: str) -> Any:
+        return SimpleNamespace(guid=self.pools[pool].guid)
 
     async def restart(self) -> None:
         self.history.close()
@@ -262,6 +266,12 @@ class VaultSide(NoKeys):
     async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
         return listing(self.datasets, root)
 
+    async def tree(self, root: str) -> Tree:
+        return listing(self.datasets, root)
+
+    async def names(self, _: str) -> list[DatasetName]:
+        return [DatasetName(name) for name in self.datasets]
+
     async def make_parents(self, name: str) -> None:
         for above in DatasetName(name).ancestors:
             self.datasets.setdefault(above, Own(self.world.new()))
@@ -310,7 +320,7 @@ class Body:
             if name not in backup.exclude and all(point.snapname != made for point in own.points):
                 own.points.append(Point(made, world.new(), world.new(), int(world.clock.at)))
         zfs: Any = context.clients.vault_of(backup)
-        sides = await look(context, backup, zfs)
+        sides = await look(context, backup, zfs, elsewhere=True, made=made)
         pool = world.pools[backup.vault]
         vault: Any = SimpleNamespace(guid=pool.guid, zfs=zfs, name=backup.vault)
         opened = OpenBackup(context, backup, vault, lambda *_, **__: None)

@@ -43,3 +43,91 @@ async def test_no_sizes_are_asked_for_a_lag() -> None:
     lags = readings.lags.get("b")
     assert lags is not None
     assert lags["tank"].pending == 1
+
+
+class World:
+    """A source and a vault that can be changed, and what is told of their lag."""
+
+    def __init__(self) -> None:
+        self.where = context(START + 9000)
+        self.source = Side(tree(dataset("tank", snap(1), snap(2))))
+        self.vault = Side(
+            tree(dataset("cold/host/tank", snap(1, "cold/host/tank"), snap(2, "cold/host/tank")))
+        )
+        with_source(self.where, self.source)
+        with_vault(self.where, self.vault)
+        self.up = True
+
+        async def state(_: str) -> Any:
+            return SimpleNamespace(guid=1) if self.up else None
+
+        self.where.clients.zpool = SimpleNamespace(state=state)  # type: ignore[assignment]
+        self.readings = LagReadings(self.where)
+
+    async def read(self, *, at_work: bool = False) -> None:
+        await self.readings.refresh(self.where.env.backup("b"), lambda: at_work)
+
+    def told(self) -> tuple[int | None, int | None]:
+        """Which snapshot the lag is counted from, and how many lack."""
+        lag = self.readings.lags["b"]["tank"]
+        newest = lag.newest_on_vault
+        return (newest.guid - 100 if newest is not None else None), lag.pending
+
+
+async def test_from_when_something_may_have_changed_until_it_was_read_no_lag_is_told() -> None:
+    world = World()
+    world.readings.doubt("b")
+    assert "b" not in world.readings.lags
+    assert not world.readings.is_doubted("b")
+    await world.read()
+    assert world.told() == (2, 0)
+    world.vault.there = tree(dataset("cold/host/tank", snap(1, "cold/host/tank")))
+    world.readings.doubt("b")
+    assert world.readings.doubted.is_set()
+    assert world.told() == (None, None)
+    assert world.readings.being_read("b")
+    await world.read(at_work=True)
+    assert world.told() == (None, None)
+    await world.read()
+    assert world.told() == (1, 1)
+    assert not world.readings.being_read("b")
+
+
+async def test_a_vault_that_went_down_unread_has_what_it_had_when_it_was_read() -> None:
+    world = World()
+    await world.read()
+    world.readings.doubt("b")
+    world.up = False
+    world.source.there = tree(dataset("tank", snap(1), snap(2), snap(3)))
+    await world.read()
+    assert world.told() == (2, 1)
+
+
+async def test_what_is_doubted_again_while_it_is_read_is_read_again() -> None:
+    world = World()
+    await world.read()
+    world.readings.doubt("b")
+    listed = 0
+
+    async def tree_or_none(_: str, *, sizes: bool = True) -> Tree:
+        nonlocal listed
+        listed += 1
+        if listed == 1:
+            before, world.vault.there = world.vault.there, tree(dataset("cold/host/tank"))
+            world.readings.doubt("b")
+            return before
+        return world.vault.there
+
+    world.vault.tree_or_none = tree_or_none  # type: ignore[method-assign]
+    await world.read()
+    assert listed == 2
+    assert world.told() == (None, 2)
+
+
+async def test_a_doubt_that_nothing_ends_is_unknown_like_any_other() -> None:
+    world = World()
+    await world.read()
+    world.readings.doubt("b")
+    world.where.env.clock.at += 61  # type: ignore[attr-defined]
+    assert not world.readings.being_read("b")
+    assert world.told() == (None, None)

@@ -23,6 +23,7 @@ from tests.unit.ops.ops_world import (
 )
 from zvault.api.backups import ForecastDocument
 from zvault.core.model import Tree
+from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import hold_tag
 from zvault.core.replication.plan_model import Step
 from zvault.ops.context import Context
@@ -51,6 +52,10 @@ class ReadOnly(NoKeys):
         return self.there
 
     tree_or_none = tree
+
+    async def names(self, _: str) -> list[DatasetName]:
+        """Its pool has nothing else."""
+        return []
 
     async def estimate(self, step: Step, _: object) -> int:
         assert step.to.guid > 0, "ZFS is asked of what there is"

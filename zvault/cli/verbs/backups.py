@@ -116,14 +116,30 @@ def list_(
         "gone": found["gone"],
     }
     noun, known, default = KNOWN[kind]
-    _print(
-        "list",
-        noun,
-        rows[noun],
-        chosen(known, columns, default),
-        TableForm(tabs, exact),
-        json,
-        columns,
+    picked, form = chosen(known, columns, default), TableForm(tabs, exact)
+    if kind is ListKind.gone and (down := found.get("gone_unknown")):
+        _print_gone(rows[noun], down, picked, form, json, columns)
+    else:
+        _print("list", noun, rows[noun], picked, form, json, columns)
+
+
+def _print_gone(
+    rows: Sequence[Row],
+    down: Sequence[str],
+    columns: list[Column],
+    form: TableForm,
+    json: bool,
+    wanted: str | None,
+) -> None:
+    """What vaults have besides, where some of them are ``down``: of those it is not known, which is not none."""
+    if json:
+        document("list", {"gone": restricted(columns, rows) if wanted else rows, "gone_unknown": down})
+        return
+    if rows or form.tabs:
+        say_all(table(columns, rows, form))
+    names = ", ".join(down)
+    tell(
+        f"what the vault of {names} has besides is not known: it is down ('zvaultctl plan {down[0]}' brings it up)"
     )
 
 

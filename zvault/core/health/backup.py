@@ -81,7 +81,8 @@ class BackupFacts:
     ``ahead``: those whose newest snapshot is dated later than now, so that its age is not known. ``at_least``: the
     largest of the lags that are known of its datasets, or of their snapshots' ages where it makes nothing else.
     ``missed``: whether two times of the schedule passed without a backup. ``due_for``: seconds since a run was due that
-    has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``proofs``: by level.
+    has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``being_read``: something may
+    have changed, and it is not known yet what. ``proofs``: by level.
     ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
     ``sends``: False where it makes snapshots only: then there is no lag; ``snapshot_age`` is how old the newest one is,
     in seconds, and ``bare`` the datasets without any where others have some. ``running``: whether a run of it is under
@@ -99,6 +100,7 @@ class BackupFacts:
     missed: bool = False
     due_for: float = 0.0
     not_read: str = ""
+    being_read: bool = False
     proofs: Mapping[str, ProofFacts] | None = None
     proofs_wanted: bool = False
     held_back: int = 0
@@ -165,6 +167,11 @@ def _last_run(facts: BackupFacts) -> Iterator[Finding]:
 def _lag(facts: BackupFacts) -> Iterator[Finding]:
     """How far it lies behind. One dataset whose lag is not known makes none better whose lag is."""
     lag, limit = facts.lag, facts.max_lag
+    if facts.being_read and lag is None and not facts.not_read:
+        yield finding(
+            LAG_UNKNOWN, facts.name, "something may have changed: it is not known yet, but being read"
+        )
+        return
     known, least = (lag, "") if lag is not None else (facts.at_least, "at least ")
     if known is not None and limit is not None and known > limit:
         why = f"the lag is {least}{format_duration(known)}, max_lag is {format_duration(limit)}"

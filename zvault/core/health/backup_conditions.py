@@ -207,7 +207,8 @@ LAG_UNKNOWN = Condition(
     "unknown",
     "has an unknown lag",
     "The lag of a dataset is not known: the vault has nothing of it, nobody could see what it has, or what it "
-    "has is dated later than now.",
+    "has is dated later than now. For a second or two also after a vault came up, or a dataset on either side was "
+    "renamed, made anew or rolled back: until that was read.",
     "That dataset may have no backup.",
     "start it with 'zvaultctl run {name}', which sees what the vault has",
 )

@@ -63,6 +63,15 @@ def sent_marks(dataset: Dataset, vault_guid: int) -> list[Bookmark]:
     return [mark for mark in marks if mark.markname == mark_name(vault_guid, mark.guid)]
 
 
+def former_mark(dataset: Dataset, vault_guid: int, base: int) -> Bookmark | None:
+    """The bookmark of the base before the one whose transaction group on the source is ``base``; None where none is.
+
+    It stays, so that a vault which goes back by one run has a base yet.
+    """
+    older = [mark for mark in sent_marks(dataset, vault_guid) if mark.createtxg < base]
+    return older[-1] if older else None
+
+
 def vaults_of(datasets: Iterable[Dataset], tags: Iterable[str]) -> set[int]:
     """The GUIDs of all vaults for which these datasets have bookmarks, or which have any of these holds' tags."""
     found = {guid for dataset in datasets for guid in marks_by_vault(dataset)}

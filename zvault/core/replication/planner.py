@@ -15,6 +15,7 @@ from typing import cast
 from zvault.core.known_results import KnownResults
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
+from zvault.core.replication.base_elsewhere import StrayBackup
 from zvault.core.replication.dataset_plan import DatasetCase, Relative, plan_transfer
 from zvault.core.replication.lineage import ASIDE, DatasetPair, Pairing, is_aside
 from zvault.core.replication.name_length import NameConflict
@@ -57,7 +58,7 @@ def plan_tree(
     wanted: Ours,
     policy: Policy | None = None,
     answers: PoolAnswers | None = None,
-    conflicts: Mapping[str, NameConflict] | None = None,
+    conflicts: Mapping[str, NameConflict | StrayBackup] | None = None,
     known: KnownPlans | None = None,
 ) -> Sequence[TransferPlan]:
     """Plan every pair, parents first and each after those it needs. ``conflicts`` are of source datasets, by name.
@@ -123,7 +124,7 @@ class _Planner:
     wanted: Ours
     policy: Policy
     answers: PoolAnswers
-    conflicts: Mapping[str, NameConflict]
+    conflicts: Mapping[str, NameConflict | StrayBackup]
     simple: Sequence[TransferPlan | None]
     plans: list[TransferPlan] = field(default_factory=list)
 
@@ -180,8 +181,8 @@ class _Planner:
 
     def plan(self, pair: DatasetPair) -> None:
         if (conflict := self.conflicts.get(pair.source.name)) is not None:
-            # Nothing of it is touched on the vault: no name there would follow its own.
-            self.plans.append(_unnameable(pair, conflict))
+            # Nothing of it is touched on the vault: no name there would follow its own, or a person has to decide.
+            self.plans.append(_refused(pair, conflict))
             return
         made = self._simple(pair)
         if made is None:
@@ -367,7 +368,7 @@ class _Planner:
         )
 
 
-def _unnameable(pair: DatasetPair, conflict: NameConflict) -> TransferPlan:
+def _refused(pair: DatasetPair, conflict: NameConflict | StrayBackup) -> TransferPlan:
     return TransferPlan(
         pair.source.name, pair.target, Action.CONFLICT, conflict.problem, next=conflict.advice
     )

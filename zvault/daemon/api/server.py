@@ -144,7 +144,12 @@ class Api:
         only = request.query.get("backup")
         snapshots = request.query.get("snapshots", "0") == "1"
         page = _page(request.query.get("limit"), request.query.get("after"), only)
-        return await list_document(self.status.context, self.vaults, only, snapshots=snapshots, page=page)
+        from zvault.daemon.knowledge import DaemonKnowledge
+
+        knowledge = DaemonKnowledge(self.status, ())
+        return await list_document(
+            self.status.context, self.vaults, only, snapshots=snapshots, page=page, lags_before=knowledge.lags
+        )
 
     async def get_plan(self, request: web.Request) -> PlanDocument:
         """What a run would do now."""

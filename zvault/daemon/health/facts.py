@@ -94,6 +94,7 @@ def backup_facts(
         bare=tuple(one for one, at in made.items() if at is None) if any(made.values()) else (),
         due_for=now - next_run if next_run is not None and running is None else 0.0,
         not_read=not_read,
+        being_read=runs.readings.being_read(name),
         proofs=dict(_proofs(backup, proofs, now)) if proofs is not None else None,
         proofs_wanted=any(_interval(backup, level) is not None for level in LEVELS),
         held_back=sum(count for (one, _), count in runs.counters.over_limit.items() if one == name),

@@ -37,13 +37,19 @@ class VerdictJournal:
         now = self.clock.monotonic()
         return all(now - first >= SETTLING for first in self._first.values())
 
-    def tell(self, verdicts: Mapping[tuple[Kind, str], Verdict], moving: Collection[str] = ()) -> None:
-        """Tell of each subject that is not as it was; not of vaults that are ``moving``, which will not stay so.
+    def tell(
+        self,
+        verdicts: Mapping[tuple[Kind, str], Verdict],
+        moving: Collection[str] = (),
+        unread: Collection[str] = (),
+    ) -> None:
+        """Tell of each subject that is not as it was; not of vaults that are ``moving``, nor of backups that are being
+        read (``unread``): these will not stay so.
 
         ``verdicts``: by kind and name. What has none any more is forgotten.
         """
         for (kind, name), verdict in verdicts.items():
-            if kind != "vault" or name not in moving:
+            if name not in {"vault": moving, "backup": unread}.get(kind, ()):
                 self._tell(kind, name, verdict)
         for known in (self._told, self._first):
             for subject in known.keys() - verdicts.keys():

@@ -13,13 +13,18 @@ from zvault.daemon.status import Status
 
 
 def seen(status: Status, vaults: Sequence[VaultDocument], outdated: Collection[str]) -> Seen:
-    """Each subject as it is; a vault whose document is ``outdated`` counts as not looked at."""
+    """Each subject as it is; a vault whose document is ``outdated``, or a backup that is being read, counts as not
+    looked at.
+    """
     documents = {one["name"]: one for one in vaults if one["name"] not in outdated}
     looks = {
         (kind, name): look(verdict, frozenset(_hidden(status, (kind, name), documents.get(name))))
         for (kind, name), verdict in status.verdicts(list(documents.values())).items()
+        if kind != "backup" or not status.runs.readings.being_read(name)
     }
-    unlooked: set[Subject] = {("vault", name) for name in status.context.env.config.vault}
+    config = status.context.env.config
+    unlooked: set[Subject] = {("vault", name) for name in config.vault}
+    unlooked |= {("backup", name) for name in config.backup}
     return Seen(looks, unlooked - looks.keys())
 
 

@@ -107,7 +107,8 @@ async def _seen(context: Context, backup: Backup) -> Sides:
         return await look(context, backup, None)
     vault = context.env.vault(backup.vault)
     up = await context.clients.pool_is_up(vault)
-    sides = await look(context, backup, context.clients.vault_of(backup) if up else None)
+    there = context.clients.vault_of(backup) if up else None
+    sides = await look(context, backup, there, elsewhere=True)
     if up and not await context.clients.pool_is_up(vault):
         # Exported while it was listed: ZFS then says the same as of a pool that is empty.
         return replace(sides, vault=Tree(), vault_seen=False)

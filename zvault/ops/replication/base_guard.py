@@ -2,7 +2,10 @@
 
 Holds and bookmarks are keyed by the vault pool's GUID and the snapshot's GUID, never by names. The order of the
 calls is such that a crash between any two leaves too much protected, never too little:
-hold the snapshots to be sent, send, bookmark the last, release the others, destroy the old bookmark.
+hold the snapshots to be sent, send, bookmark the last, release the others, destroy the bookmarks before the former one.
+
+The base before the newest stays bookmarked: a vault that goes back by one run (an older image of its storage, a
+checkpoint) ends with that one, and nothing else may be left of it on the source.
 
 While a vault is down its bookmarks are all that tells what it has (ops/replication/lag.py). So one named as by
 ``mark_name`` is made only once the vault is known to have the snapshot. What is only about to be sent, or what the
@@ -60,6 +63,8 @@ class BaseGuard:
     dataset: DatasetName
     held: dict[str, Snapshot] = field(default_factory=dict)
     marks: dict[BookmarkName, int] = field(default_factory=dict)
+    _before: dict[BookmarkName, int] | None = None
+    """The bookmarks as they were before this run advanced anything: the former base is among them."""
 
     @classmethod
     def of(cls, lzc: Protects, vault_guid: int, dataset: Dataset, holds: Mapping[str, set[str]]) -> BaseGuard:
@@ -136,9 +141,10 @@ class BaseGuard:
     async def distrust(self, on_vault: Collection[int]) -> None:
         """Have no bookmark tell that the vault has what it turns out not to have; it goes on protecting.
 
-        ``on_vault`` are the GUIDs of the snapshots of the dataset that follows this one there.
+        ``on_vault`` are the GUIDs of the snapshots of the dataset that follows this one there. What is older than a
+        bookmark that is right may be pruned there by now: it tells nothing more, and may stay.
         """
-        wrong = [name for name in self.marks if (guid := _told(name)) is not None and guid not in on_vault]
+        wrong = disproved(self.marks, on_vault)
         if not wrong:
             return
         for name in wrong:
@@ -156,8 +162,22 @@ class BaseGuard:
         return Bookmark(self.dataset, mark.markname, base.guid, base.createtxg, base.creation)
 
     def protects_only(self, base: Snapshot) -> bool:
-        """Whether ``base``, and nothing else, is protected."""
-        return self.held.keys() == {base.name} and self.marks.keys() == {self._mark(base)}
+        """Whether ``base``, and nothing else but what is to stay, is protected."""
+        protected = base.name in self.held and self._mark(base) in self.marks
+        return protected and not self._held_before(base) and not self._marks_before(base)
+
+    def _held_before(self, base: Snapshot) -> list[str]:
+        """What is held and need not be once ``base`` is."""
+        return sorted(self.held.keys() - {base.name})
+
+    def _marks_before(self, base: Snapshot) -> list[BookmarkName]:
+        """The bookmarks that are not needed once there is one of ``base``: all but that of the base before."""
+        before = self.marks if self._before is None else self._before
+        former = max(
+            ((txg, name) for name, txg in before.items() if txg < base.createtxg and _told(name) is not None),
+            default=(0, None),
+        )[1]
+        return sorted(self.marks.keys() - {self._mark(base), former})
 
     def _mark(self, base: Snapshot) -> BookmarkName:
         return self.dataset.bookmark(mark_name(self.vault_guid, base.guid))
@@ -170,17 +190,36 @@ class BaseGuard:
             self.marks[mark] = snapshot.createtxg
 
     async def advance(self, base: Snapshot) -> None:
-        """The vault has ``base`` now: protect it, then release the former base. Does nothing if that is so already."""
+        """The vault has ``base`` now: protect it, then release the former base. Does nothing if that is so already.
+
+        The former base stays bookmarked.
+        """
+        if self._before is None:
+            self._before = dict(self.marks)
         await self.cover(base)
         await self._reach({})
         await self._bookmark(base)
-        mark = self._mark(base)
-        if old := sorted(self.held.keys() - {base.name}):
+        if old := self._held_before(base):
             await self.lzc.release(old, hold_tag(self.vault_guid))
             self.held = {base.name: base}
-        if old_marks := sorted(self.marks.keys() - {mark}):
+        if old_marks := self._marks_before(base):
             await self.lzc.destroy_bookmarks(old_marks)
-            self.marks = {mark: base.createtxg}
+            self.marks = {name: txg for name, txg in self.marks.items() if name not in old_marks}
+
+
+def disproved(marks: Mapping[BookmarkName, int], on_vault: Collection[int]) -> list[BookmarkName]:
+    """Which bookmarks, each with the transaction group of what it marks, tell of what the vault does not have.
+
+    Only the newest that is right counts for anything; what is older is not gone through.
+    """
+    wrong: list[BookmarkName] = []
+    for name in sorted(marks, key=lambda one: marks[one], reverse=True):
+        guid = _told(name)
+        if guid in on_vault:
+            break
+        if guid is not None:
+            wrong.append(name)
+    return wrong
 
 
 def _told(mark: BookmarkName) -> int | None:

@@ -58,6 +58,14 @@ class Bases:
         """Correct the bookmarks of what the vault does not have after all; ``on_vault`` are GUIDs, by dataset."""
         await asyncio.gather(*(self._guards[name].distrust(guids) for name, guids in on_vault.items()))
 
+    async def correct(self, on_vault: Mapping[str, tuple[Dataset, Collection[int]]]) -> None:
+        """As ``distrust``, of datasets whose holds nobody asked for: none is touched."""
+        guards = [
+            (BaseGuard.of(self._together, self.vault_guid, dataset, {}), guids)
+            for dataset, guids in on_vault.values()
+        ]
+        await asyncio.gather(*(guard.distrust(guids) for guard, guids in guards))
+
     def advance_later(self, guard: BaseGuard, base: Snapshot) -> None:
         """The vault has ``base`` now: protect it and release the former one, while other streams continue, together
         with what is sent within GATHER seconds.

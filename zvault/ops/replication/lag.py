@@ -139,12 +139,12 @@ def _pool(context: Context, backup: Backup, source: Tree) -> int | None:
 
 def _marks(context: Context, backup: Backup, dataset: Dataset, pool: int | None) -> list[Bookmark] | None:
     """The bookmarks that tell what a vault has of a dataset for this backup, oldest first; None where that is open."""
-    if pool is None or _taken_twice(context, backup, dataset):
+    if pool is None or is_taken_twice(context, backup, dataset):
         return None
     return sent_marks(dataset, pool)
 
 
-def _taken_twice(context: Context, backup: Backup, dataset: Dataset) -> bool:
+def is_taken_twice(context: Context, backup: Backup, dataset: Dataset) -> bool:
     """Whether another backup puts the same dataset into the same vault: bookmarks do not tell whose they are."""
     return any(
         other.vault == backup.vault

@@ -12,6 +12,7 @@ from zvault.core.model import Dataset
 from zvault.core.names import time_in_snapname
 from zvault.core.policy.min_age import too_young
 from zvault.core.policy.retention import decide
+from zvault.core.replication.base_elsewhere import StrayBackup
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.name_length import NameConflict, name_conflict
@@ -30,19 +31,16 @@ FEW = 1000
 """Datasets of the vault that are looked at one by one for what is on record of how they were sent."""
 
 
-def _conflicts(backup: Backup, sides: Sides) -> dict[str, NameConflict]:
-    """The same of the datasets that are planned."""
+def _conflicts(backup: Backup, sides: Sides) -> dict[str, NameConflict | StrayBackup]:
+    """What keeps each dataset that is planned from being followed: its name, or a backup of it that lies elsewhere."""
     length = backup.snapshot.names.length
     pairs = sides.pairing.pairs
     known: KnownResults[DatasetPair, NameConflict | None] = (
         sides.known.conflicts if sides.known is not None else KnownResults()
     )
     found = known.again(pairs, lambda pair: name_conflict(pair.source.name, pair.target, length))
-    return {
-        pair.source.name: one
-        for pair, one in compress(zip(pairs, found, strict=True), found)
-        if one is not None
-    }
+    named = compress(zip(pairs, found, strict=True), found)
+    return {**sides.stray, **{pair.source.name: one for pair, one in named if one is not None}}
 
 
 async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[TransferPlan]:

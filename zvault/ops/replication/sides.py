@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -12,10 +12,12 @@ from operator import attrgetter, itemgetter, not_
 from typing import Literal
 
 from zvault.config.schema import Backup
+from zvault.core.address import Address
 from zvault.core.errors import NotFound
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
+from zvault.core.replication.base_elsewhere import PoolSearch, StrayBackup, lacks_base
 from zvault.core.replication.lineage import ASIDE, Pairing
 from zvault.core.replication.matching import match
 from zvault.core.replication.name_length import NameConflict, name_conflict
@@ -42,7 +44,8 @@ class Sides:
     ``pairs`` gives each selected source dataset with the name its counterpart on the vault should have, parents
     first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets. ``known`` is what was worked out
     of an earlier look; of one that is only imagined there is none. Unless ``sized``, what is ``written`` on the vault
-    may be of an earlier look.
+    may be of an earlier look. ``stray`` are backups that lie elsewhere in the vault's pool and cannot simply be
+    followed, by the source's name; those that can are in ``vault``.
     """
 
     source: Tree
@@ -54,6 +57,7 @@ class Sides:
     sized: bool = True
     known: KnownBackup | None = field(default=None, compare=False, repr=False)
     keys_above: KeysAbove = NO_KEYS_ABOVE
+    stray: Mapping[str, StrayBackup] = field(default_factory=dict)
 
     @cached_property
     def pairing(self) -> Pairing:
@@ -129,11 +133,15 @@ async def look(
     *,
     source: Tree | None = None,
     sizes: Sizes = "both",
+    elsewhere: bool = False,
+    made: str = "",
 ) -> Sides:
     """List both sides, once each, at the same time.
 
     ``vault`` None leaves the vault's side empty (it is down); ``source`` is what was listed a moment ago. ``sizes``
-    says on which sides ``used`` and ``written`` have to be of now.
+    says on which sides ``used`` and ``written`` have to be of now. ``elsewhere``: what lacks its base in its place is
+    sought in the whole pool; whoever plans needs that, for else it would be sent in full. ``made`` is the name of
+    snapshots that were made just now: no vault has them yet.
     """
     root = context.env.target_of(backup, backup.source.dataset)
     on_vault = asyncio.create_task(_vault_tree(vault, root, sizes=sizes != "none"))
@@ -151,7 +159,45 @@ async def look(
     seen = Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
     if vault is None:
         return seen
-    return replace(seen, keys_above=await vault.keys_above(root, there.get(root)))
+    seen = replace(seen, keys_above=await vault.keys_above(root, there.get(root)))
+    return await _with_moved(context, backup, vault, seen, made) if elsewhere else seen
+
+
+async def _with_moved(context: Context, backup: Backup, vault: Zfs, sides: Sides, made: str) -> Sides:
+    """The same look, with what the rest of the vault's pool has of datasets of which their place has no base."""
+    if not any(lacks_base(pair, made) for pair in sides.pairing.pairs):
+        return sides
+    config = context.env.vault(backup.its_vault)
+    taken = [
+        context.env.target_of(other, other.source.dataset)
+        for other in context.env.config.backup.values()
+        if other.vault is not None and _pool_of(context.env, other) == (config.host, config.pool)
+    ]
+    sources = [
+        other.source.dataset
+        for other in context.env.config.backup.values()
+        if (other.source.host, other.source.dataset.pool) == (config.host, config.pool)
+    ]
+    # Most pools have nothing but what is theirs; then no snapshot has to be listed.
+    above = {ancestor for root in taken for ancestor in root.ancestors}
+    try:
+        names = await vault.names(config.pool)
+        if all(name in above or any(name.is_within(root) for root in (*taken, *sources)) for name in names):
+            return sides
+        pool, state = await vault.tree(config.pool), await context.clients.zpool_of(config).state(config.pool)
+    except NotFound:
+        return sides  # exported meanwhile: whoever looks finds out
+    if state is None:
+        return sides
+    search = PoolSearch(pool, state.guid, taken, sources, backup.on_conflict == "new-dataset")
+    found = search.find(sides.pairing)
+    there = replace(sides.vault, datasets={**sides.vault.datasets, **found.follow})
+    return replace(sides, vault=there, stray=found.stray)
+
+
+def _pool_of(env: Environment, backup: Backup) -> tuple[Address | None, str]:
+    vault = env.vault(backup.its_vault)
+    return vault.host, vault.pool
 
 
 Placed = tuple[tuple[Dataset, DatasetName], ...]

@@ -132,7 +132,7 @@ class Transfers:
         giving_up = replace(plan, action=Action.NOTHING, changes=(useless,))
         await arrange(opened.vault.zfs, giving_up, "", opened.emit)
         opened.source.forget(plan.dataset)
-        sides = await look(opened.context, opened.backup, opened.vault.zfs)
+        sides = await look(opened.context, opened.backup, opened.vault.zfs, elsewhere=True)
         plans = await plan_all(opened.context, opened.backup, sides)
         again = next(one for one in plans if one.dataset == plan.dataset)
         if again.action is Action.RESUME:
@@ -159,7 +159,7 @@ class Transfers:
         left = replace(dataset, snapshots=tuple(snap for snap in dataset.snapshots if snap.name not in gone))
         before = self.plan.sides.source
         source = replace(before, datasets={**before.datasets, dataset.name: left})
-        sides = await look(opened.context, opened.backup, opened.vault.zfs, source=source)
+        sides = await look(opened.context, opened.backup, opened.vault.zfs, source=source, elsewhere=True)
         plans = await plan_all(opened.context, opened.backup, sides)
         again = next(one for one in plans if one.dataset == plan.dataset)
         await self._looked_again(sides, plans).carry_out(again)

@@ -17,8 +17,8 @@ from zvault.core.address import Address
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Dataset, Tree
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.replication.base_names import KEEP_HOLD, hold_tag, marks_by_vault, vault_of_tag
-from zvault.core.replication.lineage import find_base
+from zvault.core.replication.base_names import KEEP_HOLD, former_mark, hold_tag, marks_by_vault, vault_of_tag
+from zvault.core.replication.lineage import find_base, is_aside
 from zvault.ops.context import Context
 from zvault.ops.retention.vault_holds import why_held
 from zvault.ops.state.environment import Environment
@@ -155,13 +155,14 @@ def _need(one: BaseProtection, source: Dataset, there: Dataset | None) -> str:
     found = find_base(source, there)
     if found is None:
         return f"{there.name} shares no base with the source: somebody has to look"
-    base = found[1]
+    base, former = found[1], former_mark(source, one.vault_guid, found[0].createtxg)
     if one.guid == base.guid:
         return f"the base of {there.name}"
+    if former is not None and (one.kind, one.guid) == ("bookmark", former.guid):
+        return f"the base of {there.name} before the newest one: a vault may go back by one run"
     # The bookmark is what the next run makes last, before it releases the former base.
-    if all(mark.guid != base.guid for mark in marks_by_vault(source).get(one.vault_guid, [])):
-        return f"the base of {there.name} is not protected yet: the next run does it"
-    return ""
+    marked = any(mark.guid == base.guid for mark in marks_by_vault(source).get(one.vault_guid, []))
+    return "" if marked else f"the base of {there.name} is not protected yet: the next run does it"
 
 
 async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtection]:
@@ -171,6 +172,7 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtectio
     Raises HostUnreachable where a source's host cannot be asked.
     """
     known, targets, found = await _vaults(context, vaults)
+    ends: dict[str, dict[int, DatasetName]] = {}
     pools = {(backup.source.host, backup.source.pool) for backup in context.env.config.backup.values()}
     for host, pool in sorted(pools, key=str):
         zfs = _uncached(context, host)
@@ -183,8 +185,29 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtectio
             dataset = source.datasets[one.dataset]
             vault = known.names.get(one.vault_guid)
             followers = _followers(context.env, vault, host, dataset.name, targets) if vault else []
-            found.append(replace(judged(one, known, dataset, followers), host=host))
+            told = replace(judged(one, known, dataset, followers), host=host)
+            if vault is not None and followers and told.state == "orphaned":
+                if vault not in ends:
+                    ends[vault] = await _ends(context, context.env.vault(vault))
+                told = _stood_upon(told, ends[vault])
+            found.append(told)
     return found
+
+
+async def _ends(context: Context, vault: Vault) -> dict[int, DatasetName]:
+    """By the GUID of its newest snapshot, a dataset of a vault's pool: it may lie where no name leads any more.
+
+    What was set aside is a person's, and goes on from nothing.
+    """
+    pool = await _uncached(context, vault.host).tree_or_none(vault.pool)
+    return {one.snapshots[-1].guid: one.name for one in pool if one.snapshots and not is_aside(one.name)}
+
+
+def _stood_upon(one: BaseProtection, ends: Mapping[int, DatasetName]) -> BaseProtection:
+    """The same, in use where a dataset anywhere in the pool ends with what it keeps."""
+    if (there := ends.get(one.guid)) is None:
+        return one
+    return replace(one, state="in use", reason=f"{there} on the vault ends with it")
 
 
 def _uncached(context: Context, host: Address | None) -> Zfs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from zvault.core.diagnosis.write_drift import Sample
@@ -45,6 +46,8 @@ class Activity:
     ``mounts``: snapshots that somebody looks into, by a number of their own (ops/restore/mount.py).
     ``awake``: not set while the host is about to sleep, or does; nothing may begin then that a sleep would break
     (daemon/monitors/sleep_monitor.py).
+    ``came_up``: who is told the name of each vault that came up: what was known of it may hold no longer
+    (ops/vaults/lifecycle.py tells).
     ``going_down``: the host is shut down, and whatever can wait for the next boot does (daemon/shutdown.py).
     """
 
@@ -54,6 +57,7 @@ class Activity:
     readings: set[str] = field(default_factory=set)
     mounts: dict[str, ActiveMount] = field(default_factory=dict)
     awake: asyncio.Event = field(default_factory=asyncio.Event)
+    came_up: list[Callable[[str], None]] = field(default_factory=list)
     going_down: bool = False
 
     def __post_init__(self) -> None:

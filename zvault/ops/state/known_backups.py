@@ -116,6 +116,14 @@ class KnownAsked:
     vault: Mapping[str, Dataset] = field(default_factory=dict)
 
 
+@dataclass
+class Disproved:
+    """Of which pairs a bookmark on the source tells what a pool does not have."""
+
+    pool: int = 0
+    pairs: KnownResults[DatasetPair, bool] = field(default_factory=KnownResults)
+
+
 KnownRecords = dict[str, tuple[Dataset, int, str]]
 """The record of what each dataset of a source has (ops/replication/source_record.py), with Zfs.lapses of when it was
 read.
@@ -141,6 +149,7 @@ class KnownBackup:
     lags: KnownResults[DatasetPair, DatasetLag] = field(default_factory=KnownResults)
     records: KnownRecords = field(default_factory=dict)
     retention: KnownRetention = field(default_factory=KnownRetention)
+    disproved: Disproved = field(default_factory=Disproved)
 
 
 class KnownBackups:

@@ -18,6 +18,7 @@ from zvault.ops.tuning.parameters import tuned, untuned
 from zvault.ops.vaults.assembly import Assembly, Say
 from zvault.ops.vaults.inhibitor import VaultInhibitor
 from zvault.ops.vaults.lease import VaultLease
+from zvault.ops.vaults.pool_copies import describe_copy, find_original
 from zvault.system.tasks import to_its_end
 from zvault.zfs.pool.hostid import hostid
 from zvault.zfs.pool.pool import PoolState
@@ -92,6 +93,9 @@ class Lifecycle:
         self.life = after(self.life, event, self.facts)
         if event in {Event.CAME_UP, Event.WENT_DOWN}:
             self.changed = self.context.env.clock.monotonic()
+        if event in {Event.CAME_UP, Event.FIND_IMPORTED}:
+            for tell in self.context.activity.came_up:
+                tell(self.name)
 
     async def _come_up(self, user: str, say: Say, assembly: Assembly) -> PoolState:
         """Bring it up, or join what is up. Raises what is in the way, which its status shows from then on."""
@@ -119,7 +123,10 @@ class Lifecycle:
         self._fire(Event.CAME_UP)
         self._write_lease(paths)
         await tuned(self.context, self.config, paths, say, new=assembly.new)
-        self.context.records.pools.note(state.guid, Seen.of(self.config))
+        if (original := find_original(self.context, self.config, state.guid)) is None:
+            self.context.records.pools.note(state.guid, Seen.of(self.config))
+        else:
+            say(describe_copy(self.config, original))
         return state
 
     async def _go_down(self, say: Say) -> None:

@@ -48,6 +48,13 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({"lag": None, "success_age": 3 * HOUR + 1}, 0, ("late", "lag-unknown")),
     ({"lag": None}, 0, ("lag-unknown",)),
     ({"lag": None, "at_least": 3 * HOUR}, 0, ("lag-unknown",)),
+    # A second ago something may have changed: that is no lateness.
+    ({"lag": None, "success_age": 3 * HOUR + 1, "being_read": True}, 0, ("lag-unknown",)),
+    (
+        {"lag": None, "success_age": 3 * HOUR + 1, "being_read": True, "not_read": "why"},
+        0,
+        ("late", "lag-unknown"),
+    ),
     ({"lag": None, "at_least": 3 * HOUR + 1}, 0, ("late", "lag-unknown")),
     ({"lag": None, "at_least": 9 * HOUR + 1, "ahead": ("tank/a",)}, 0, ("very-late", "lag-unknown")),
     ({"lag": None, "at_least": 9 * HOUR + 1, "absent": ("tank/a",)}, 0, ("very-late", "lag-unknown")),

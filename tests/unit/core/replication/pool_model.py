@@ -62,6 +62,7 @@ class Data:
     written: int = 0
     partial: Partial | None = None
     placeholder: bool = False
+    sent: str = ""
 
     def copy(self) -> Data:
         # By hand: dataclasses.replace() takes five times as long, and a history copies its pools at every step.
@@ -74,6 +75,7 @@ class Data:
             self.written,
             replace(self.partial) if self.partial else None,
             self.placeholder,
+            self.sent,
         )
 
     def named(self, snapname: str) -> Point:
@@ -187,6 +189,7 @@ class Pool:
                 ),
                 origin=origin,
                 placeholder=data.placeholder,
+                sent=data.sent,
             )
         return Tree(found)
 

@@ -227,7 +227,7 @@ class Pools:
         if snap.snapname in {other.snapname for other in there.snaps}:
             raise Illegal("a snapshot of that name exists")
         there.snaps.append(Point(snap.guid, snap.snapname, self.vault.clock.tick()))
-        there.placeholder = False
+        there.placeholder, there.sent = False, "1:Lce"
 
     def interrupted(self) -> dict[str, Interrupted]:
         """What the source says of each token on the vault."""

@@ -85,3 +85,13 @@ def test_what_is_no_longer_configured_is_forgotten(heard: Any):
     journal.tell({})
     journal.tell({TANK: backup()})
     assert len(texts(heard)) == 1, "another backup of that name was never late"
+
+
+def test_a_backup_that_is_being_read_is_told_of_once_it_was(heard: Any):
+    journal = VerdictJournal()
+    journal.tell({TANK: backup()})
+    journal.tell({TANK: backup(LATE)}, unread={"tank"})
+    journal.tell({TANK: backup()})
+    assert texts(heard) == []
+    journal.tell({TANK: backup(LATE)}, unread={"other"})
+    assert len(texts(heard)) == 1

@@ -52,6 +52,7 @@ class FakeRuns:
         self.counters = RunCounters()
         self.current: dict[str, Any] = {}
         self.turns: Any = None
+        self.readings = SimpleNamespace(being_read=lambda _: False)
 
     def running(self, name: str) -> Any:
         return self.current.get(name)

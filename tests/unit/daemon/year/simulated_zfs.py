@@ -113,6 +113,9 @@ class SimulatedZfs(NoKeys):
     async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
         return await self.tree(root)
 
+    async def names(self, root: str) -> list[DatasetName]:
+        return [one.name for one in await self.tree(root)]
+
     async def holds(self, names: Sequence[str]) -> dict[str, set[str]]:
         found = {name: self._named(name) for name in names}
         return {name: set(own.holds.get(short, ())) for name, (own, short) in found.items()}

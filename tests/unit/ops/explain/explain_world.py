@@ -17,6 +17,7 @@ from tests.unit.ops.ops_world import (
 )
 from zvault.api.explain import AccountDocument, ExplainDocument
 from zvault.core.model import Tree
+from zvault.core.names import DatasetName
 from zvault.core.replication.plan_model import Interrupted
 from zvault.ops.context import Context
 from zvault.ops.explain.document import explain_document
@@ -40,6 +41,10 @@ class ReadOnly(NoKeys):
         return self.there
 
     tree_or_none = tree
+
+    async def names(self, _: str) -> list[DatasetName]:
+        """Its pool has nothing else."""
+        return []
 
     async def exists(self, name: str) -> bool:
         return name in self.there.datasets

@@ -28,6 +28,7 @@ from tests.unit.ops.replication.base_guard_world import (
     had,
     is_safe,
     marked_as_sent,
+    planned,
     run,
 )
 from zvault.core.errors import Conflict
@@ -38,6 +39,7 @@ from zvault.core.replication.base_names import (
     mark_name,
     marks_by_vault,
 )
+from zvault.core.replication.plan_model import Action
 from zvault.ops.replication.base_guard import BaseGuard, perhaps_held
 
 CORRECTED = ("destroy", "hold", "receive")
@@ -106,12 +108,47 @@ async def test_what_a_vault_lost_is_protected_on_but_not_told_of() -> None:
     with pytest.raises(Crash):
         await run(host)
     assert host.log[-2:] == [f"bookmark {lost.snapname}", "destroy 1 bookmarks"]
-    assert marked_as_sent(host) == set()
-    assert {mark.guid for mark in marks_by_vault(host.source())[COLD]} == {lost.guid}
+    former = snap(1).guid
+    assert marked_as_sent(host) == {former}
+    assert {mark.guid for mark in marks_by_vault(host.source())[COLD]} == {lost.guid, former}
     host.crash_at = None
     await run(host)
-    assert marked_as_sent(host) == {lost.guid}
+    assert marked_as_sent(host) == {lost.guid, former}
     assert_nothing_leaked(host)
+
+
+async def test_a_vault_that_went_back_by_one_run_goes_on_incrementally() -> None:
+    """However many streams that run took, and though the source has nothing but bookmarks of that time any more."""
+    host = await advanced()
+    before = list(host.vault or ())
+    await run(host)
+    newest = host.snapshots[-1]
+    host.snapshots = [newest, snap(6)]
+    host.vault = before
+    (plan,) = (await planned(host)).plan.plans
+    assert plan.action is Action.INCREMENTAL
+    assert plan.base is not None
+    assert plan.base.guid == before[-1].guid
+    await run(host)
+    assert_nothing_leaked(host)
+    assert host.vault[-1].guid == snap(6).guid
+
+
+async def test_no_more_than_two_bases_are_bookmarked_and_each_run_makes_as_many_calls_as_before() -> None:
+    host = fresh()
+    for number in range(4, 9):
+        await run(host)
+        host.snapshots.append(snap(number))
+        host.log.clear()
+    await run(host)
+    assert host.log == [
+        f"hold {snapname(8)}",
+        f"receive {snapname(8)}",
+        f"bookmark {snapname(8)}",
+        f"release {snapname(7)}",
+        "destroy 1 bookmarks",
+    ]
+    assert marked_as_sent(host) == {snap(7).guid, snap(8).guid}
 
 
 @pytest.mark.parametrize("world", ["fresh", "advanced"])

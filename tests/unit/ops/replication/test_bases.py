@@ -12,6 +12,7 @@ import pytest
 from tests.unit.ops.ops_world import dataset, snap
 from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from zvault.core.names import DatasetName, split_point
+from zvault.core.replication.base_names import unsent_mark_name
 from zvault.ops.replication import bases as module
 from zvault.ops.replication.base_guard import BaseGuard
 from zvault.ops.replication.bases import Bases
@@ -43,7 +44,7 @@ class Calls:
 
 
 def world() -> tuple[Calls, Bases, list[tuple[BaseGuard, Any]]]:
-    """As after streams: the former base and the new one are held, the former one bookmarked."""
+    """As after streams: the former base and the new one are held, and what was before them is bookmarked."""
     calls = Calls()
     side: Any = SimpleNamespace(lzc=calls, forget=lambda _: None)
     bases, guards = Bases(side, 7), []
@@ -52,7 +53,7 @@ def world() -> tuple[Calls, Bases, list[tuple[BaseGuard, Any]]]:
         old, new = snap(2 * number + 1, name), snap(2 * number + 2, name)
         guard = BaseGuard.of(bases._together, 7, dataset(name, old, new), {})
         guard.held |= {old.name: old, new.name: new}
-        guard.marks[DatasetName(name).bookmark("zvault_old")] = old.createtxg
+        guard.marks[DatasetName(name).bookmark(unsent_mark_name(7, old.guid))] = old.createtxg
         guards.append((guard, new))
     return calls, bases, guards
 

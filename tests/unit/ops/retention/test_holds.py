@@ -37,6 +37,8 @@ def there(*numbers: int, **fields: object) -> Dataset:
 
 
 SOURCE = dataset("tank", snap(1), snap(2), snap(3), mark(2))
+AFTER_RUNS = dataset("tank", snap(4), mark(1), mark(2), mark(3))
+"""As after two runs: the base is bookmarked, the one before it, and one that a run came not to destroy."""
 
 
 def test_ours_are_told_by_the_exact_form_of_their_names() -> None:
@@ -88,6 +90,15 @@ def test_states(
     found = judged(one, known, SOURCE, targets)
     assert (found.state, found.vault) == (state, (known.seen | known.names).get(one.vault_guid))
     assert found.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(("number", "state"), [(3, "in use"), (2, "in use"), (1, "orphaned")])
+def test_the_base_before_the_newest_is_in_use_too_as_a_bookmark(number: int, state: str) -> None:
+    one = replace(hold(number), kind="bookmark", name=mark(number).name)
+    assert judged(one, ALL_UP, AFTER_RUNS, [there(1, 2, 3)]).state == state
+    assert judged(hold(number), ALL_UP, AFTER_RUNS, [there(1, 2, 3)]).state == (
+        "in use" if number == 3 else "orphaned"
+    )
 
 
 def test_by_itself_only_orphans_go_and_with_a_guid_unknown_ones_of_that_pool() -> None:

@@ -1,0 +1,59 @@
+"""Which events make a lag doubtful, and of which backups."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.ops.ops_world import context
+from zvault.daemon.pool_watch import PoolWatch
+from zvault.ops.context import Context
+from zvault.zfs.pool.change_reader import Changed
+
+BACKUPS: dict[str, dict[str, Any]] = {
+    "home": {"source": "tank/home", "vault": "cold"},
+    "far": {"source": "ssh://root@far/tank", "vault": "usb"},
+    "made": {"source": "tank/home", "snapshots_only": True},
+}
+
+
+def watched(changed: Changed) -> list[str]:
+    """The backups that are doubted after a change."""
+    where: Context = context()
+    config = {
+        "daemon": {"timezone": "UTC"},
+        "vault": {"cold": {"pool": "cold"}, "usb": {"pool": "usb"}},
+        "backup": BACKUPS,
+    }
+    where.env.config = type(where.env.config).model_validate(config)
+    doubted: list[str] = []
+    runs: Any = SimpleNamespace(doubt_lag=doubted.append)
+    feed: Any = SimpleNamespace(follow=lambda _: None)
+    PoolWatch(where, runs, feed).note(changed)
+    return doubted
+
+
+@pytest.mark.parametrize(
+    ("changed", "doubted"),
+    [
+        # A rename, a promotion, an import: of the whole pool nothing is known.
+        (Changed(pools=["tank"]), ["home"]),
+        (Changed(pools=["cold"]), ["home"]),
+        (Changed(pools=["usb"]), ["far"]),
+        (Changed(pools=["other"]), []),
+        # Made anew, destroyed, rolled back.
+        (Changed(datasets={"tank/home": None}), ["home"]),
+        (Changed(datasets={"tank/home/ann": None}), ["home"]),
+        (Changed(datasets={"cold/host/tank/home": None}), ["home"]),
+        (Changed(datasets={"tank": None, "tank/homes": None, "cold/host": None}), []),
+        # Snapshots and bookmarks come and go all day.
+        (Changed(datasets={"tank/home": {"@daily"}, "cold/host/tank/home": {"#"}}), []),
+        (Changed(datasets={"tank/home": set()}), []),
+        # Events were lost where they were had before; where none are had nothing is learned.
+        (Changed(lost=True, missed=True), ["home", "far"]),
+        (Changed(lost=True), []),
+        (Changed(), []),
+    ],
+)
+def test_what_concerns_a_whole_dataset_makes_its_lag_doubtful(changed: Changed, doubted: list[str]) -> None:
+    assert watched(changed) == doubted
