@@ -11,8 +11,20 @@ DEADLINE = 600.0
 
 
 async def rename(host: Host, old: str, new: str) -> None:
-    """Rename a dataset with all below it; nothing is mounted for it. Raises Busy or ToolFailed."""
-    await _zfs(host, f"rename '{old}'", "rename", "-u", old, new)
+    """Rename a filesystem with all below it, or a volume; nothing is mounted or unmounted for it.
+
+    Raises Busy or ToolFailed.
+    """
+    # With ``-u`` zfs opens filesystems only (zfs_do_rename, 2.1 to 2.4) and refuses every volume. A volume has no
+    # mount and nothing below it, so it needs no ``-u``.
+    leave_mounts = () if await _is_volume(host, old) else ("-u",)
+    await _zfs(host, f"rename '{old}'", "rename", *leave_mounts, old, new)
+
+
+async def _is_volume(host: Host, dataset: str) -> bool:
+    """Whether it is a volume; of what cannot be asked it is not, and what is done with it next tells why."""
+    argv = ["zfs", "get", "-Hpo", "value", "type", dataset]
+    return (await host.run(argv, deadline=DEADLINE, check=False)).stdout.strip() == "volume"
 
 
 async def unmount(host: Host, dataset: str) -> None:
