@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from zvault.core.errors import Busy, Conflict, ToolFailed
+from zvault.core.errors import Conflict, ToolFailed
 from zvault.core.names import DatasetName
+from zvault.core.refusals import refuse
 from zvault.zfs.host import Host
 
 DEADLINE = 600.0
@@ -13,7 +14,7 @@ DEADLINE = 600.0
 async def rename(host: Host, old: str, new: str) -> None:
     """Rename a filesystem with all below it, or a volume; nothing is mounted or unmounted for it.
 
-    Raises Busy or ToolFailed.
+    Raises Busy, ToolFailed, or what else ZFS has against it (core/refusals.py).
     """
     # With ``-u`` zfs opens filesystems only (zfs_do_rename, 2.1 to 2.4) and refuses every volume. A volume has no
     # mount and nothing below it, so it needs no ``-u``.
@@ -49,7 +50,7 @@ async def clone(host: Host, snapshot: str, new: str, kind: str) -> None:
 
 
 async def promote(host: Host, dataset: str) -> None:
-    """Let a clone own the snapshots up to its origin. Raises Busy or ToolFailed."""
+    """Let a clone own the snapshots up to its origin. Raises as ``rename``."""
     await _zfs(host, f"promote '{dataset}'", "promote", dataset)
 
 
@@ -94,8 +95,6 @@ async def _zfs(host: Host, what: str, *argv: str) -> None:
         return
     # A rollback goes on with a list of clones, and how to destroy them.
     why = (result.stderr.strip().splitlines() or [result.complaint()])[0]
-    if "is busy" in why:
-        raise Busy(f"cannot {what}", why, "'zfs holds' and 'zfs mount' show what uses it")
     if "clones" in why:
         raise Conflict(f"cannot {what}", why, "'zfs promote' makes a clone independent of it")
-    raise ToolFailed(f"cannot {what}", why)
+    raise refuse(f"cannot {what}", why, ToolFailed)
