@@ -12,13 +12,13 @@ DEADLINE = 600.0
 
 
 async def rename(host: Host, old: str, new: str) -> None:
-    """Rename a filesystem with all below it, or a volume; nothing is mounted or unmounted for it.
+    """Rename a filesystem with all below it, a volume, or a snapshot; nothing is mounted or unmounted for it.
 
     Raises Busy, ToolFailed, or what else ZFS has against it (core/refusals.py).
     """
-    # With ``-u`` zfs opens filesystems only (zfs_do_rename, 2.1 to 2.4) and refuses every volume. A volume has no
-    # mount and nothing below it, so it needs no ``-u``.
-    leave_mounts = () if await _is_volume(host, old) else ("-u",)
+    # With ``-u`` zfs opens filesystems only (zfs_do_rename, 2.1 to 2.4) and refuses every volume. Neither a volume nor
+    # a snapshot has a mount, or anything below it, so they need no ``-u``.
+    leave_mounts = () if "@" in old or await _is_volume(host, old) else ("-u",)
     await _zfs(host, f"rename '{old}'", "rename", *leave_mounts, old, new)
 
 
