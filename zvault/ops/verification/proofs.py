@@ -13,8 +13,9 @@ from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import sent_marks
 from zvault.core.replication.lineage import DatasetPair
+from zvault.core.replication.plan_model import Ours
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import Sides, look
+from zvault.ops.replication.sides import Sides, look, ours_of
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties, settings
 from zvault.zfs.client import Zfs
@@ -55,9 +56,11 @@ def not_sent_yet(pair: DatasetPair, pool: int) -> bool:
     return empty and not sent_marks(pair.source, pool)
 
 
-def compare_guids(sides: Sides, pool: int) -> list[Difference]:
+def compare_guids(sides: Sides, pool: int, ours: Ours) -> list[Difference]:
     """What the listings of both sides contradict: no base in common, a snapshot of the same name but another GUID,
     something written on the vault, if they are ``sized``. ``pool`` is the GUID of the vault's pool.
+
+    Only names of snapshots that are ``ours`` are compared: those of others may come again, each for another snapshot.
     """
     found = []
     for pair in sides.pairing.pairs:
@@ -74,7 +77,7 @@ def compare_guids(sides: Sides, pool: int) -> list[Difference]:
             )
         own = {snap.snapname: snap.guid for snap in pair.source.snapshots}
         for snap in pair.vault.snapshots:
-            if own.get(snap.snapname, snap.guid) != snap.guid:
+            if own.get(snap.snapname, snap.guid) != snap.guid and ours(snap):
                 here, there = (f"GUID {guid:016x}" for guid in (own[snap.snapname], snap.guid))
                 found.append(Difference(pair.source.name, f"@{snap.snapname}", here, there))
     return found
@@ -130,7 +133,7 @@ async def prove_guids(
         fresh = before.result == "ok" and before.tried is not None and 0 <= now - before.tried < GUIDS_EVERY
         if not (fresh or sides.sized):
             sides = await look(context, backup, vault, source=sides.source, sizes="vault")
-        differences = compare_guids(sides, opened.guid)
+        differences = compare_guids(sides, opened.guid, ours_of(backup))
         if not fresh and not differences and backup.send.properties:
             differences = await compare_properties(context.clients.source_of(backup), vault, sides)
         result = "differs" if differences else "ok"

@@ -11,7 +11,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import KEY_SPACE, Findings, Level, Proof, mismatch
 from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import Sides, look
+from zvault.ops.replication.sides import Sides, look, ours_of
 from zvault.ops.restore.compare import Comparison, GiveWay, no_matter
 from zvault.ops.restore.snapshot_reader import reading, sweep
 from zvault.ops.vaults.vault import OpenVault, Vaults
@@ -101,7 +101,7 @@ class Verification:
             self.found.unproven[name] = "it is not backed up yet"
             self.emit("warning", text=f"{name} is not proven: it is not backed up yet; the next run sends it")
         self.found.datasets = len(sides.pairs) - len(late)
-        differences = compare_guids(sides, vault.guid)
+        differences = compare_guids(sides, vault.guid, ours_of(self.backup))
         if self.backup.send.properties:
             differences += await compare_properties(source, vault.zfs, sides)
         for one in self.found.add(differences):

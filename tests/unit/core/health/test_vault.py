@@ -43,6 +43,8 @@ CASES: list[tuple[VaultFacts, float, tuple[str, ...]]] = [
     (replace(UP, state="partial"), 0, ("half-up",)),
     (replace(UP, pool_state="DEGRADED"), 0, ("degraded",)),
     (replace(DOWN, was_degraded=True), 0, ("was-degraded",)),
+    (replace(UP, readonly=True), 0, ("read-only",)),
+    (replace(UP, pool_state="DEGRADED", readonly=True), 0, ("degraded", "read-only")),
     (replace(DOWN, error=ERROR), 0, ("error",)),
     (replace(DOWN, errors=1), 0, ("damaged",)),
     (replace(DOWN, free=5), 0, ()),
@@ -98,7 +100,7 @@ def test_the_error_says_what_is_next():
 def test_what_is_wrong_with_the_contents_is_not_a_failure_to_bring_it_up():
     storage = {one.key for one in VAULT_CONDITIONS} - {one.key for one in CONTENTS}
     assert storage == {
-        "device-gone", "gone", "pool-unwell", "half-up", "degraded", "error", "store-trouble",
+        "device-gone", "gone", "pool-unwell", "half-up", "degraded", "read-only", "error", "store-trouble",
     }  # fmt: skip
 
 

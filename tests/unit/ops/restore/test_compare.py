@@ -96,6 +96,10 @@ def snaps(name: str, *guids: int) -> tuple[Snapshot, ...]:
     return tuple(Snapshot(DatasetName(name), f"s{n}", guid, n, n) for n, guid in enumerate(guids, 1))
 
 
+def trees_of(*sides: tuple[Dataset, ...]) -> tuple[Tree, ...]:
+    return tuple(Tree({one.name: one for one in side}) for side in sides)
+
+
 def test_listings_that_contradict_each_other() -> None:
     source = Dataset(DatasetName("tank"), 1, "filesystem", snapshots=snaps("tank", 11, 12, 13))
     child = Dataset(DatasetName("tank/a"), 2, "filesystem", snapshots=snaps("tank/a", 21))
@@ -106,8 +110,12 @@ def test_listings_that_contradict_each_other() -> None:
     )
     other = Dataset(DatasetName("cold/tank/a"), 5, "filesystem", snapshots=snaps("cold/tank/a", 77))
     pairs = ((source, "cold/tank"), (child, "cold/tank/a"), (lost, "cold/tank/b"))
-    trees = (Tree({one.name: one for one in side}) for side in ((source, child, lost), (vault, other)))
-    found = [(one.dataset, one.path) for one in compare_guids(Sides(*trees, pairs), POOL)]
+    trees = trees_of((source, child, lost), (vault, other))
+    found = [(one.dataset, one.path) for one in compare_guids(Sides(*trees, pairs), POOL, lambda _: True)]
+    sides = Sides(*trees_of((source, child, lost), (vault, other)), pairs)
+    foreign = [one.path for one in compare_guids(sides, POOL, lambda snap: snap.snapname != "s2")]
+    assert "@s2" not in foreign, "somebody else's name may come again for another snapshot"
+    assert "@s1" in foreign
     assert found == [
         ("tank", "bytes written on the vault"),
         ("tank", "@s2"),
@@ -130,7 +138,7 @@ def test_a_dataset_that_was_never_sent_is_no_difference() -> None:
     for there, differs in ((None, False), (half, False), (holder, False), (stranger, True)):
         vault = Tree({place: there}) if there is not None else Tree()
         sides = Sides(Tree({new.name: new}), vault, ((new, place),))
-        assert bool(compare_guids(sides, POOL)) is differs
+        assert bool(compare_guids(sides, POOL, lambda _: True)) is differs
 
 
 def test_compared_is_the_newest_that_both_have() -> None:
