@@ -86,12 +86,13 @@ class UseDocument(TypedDict):
 
 
 class VaultDocument(UseDocument):
-    """One vault."""
+    """One vault. ``readonly``: its pool was imported read-only, so no backup can be made to it."""
 
     name: str
     pool: str
     state: VaultState
     health: str | None
+    readonly: bool
     size: int | None
     allocated: int | None
     free: int | None

@@ -133,6 +133,18 @@ class Stalled(ZvaultError):
     retryable = True
 
 
+class ZfsRefused(ZvaultError):
+    """ZFS will not do it as long as nobody changes something: another try would end the same way."""
+
+    reason = "refused-by-zfs"
+
+
+class PoolReadOnly(ZvaultError):
+    """A pool was imported read-only, so nothing in it can be changed."""
+
+    reason = "read-only"
+
+
 class VaultFull(ZvaultError):
     """The vault's pool has no room for what is to be received."""
 

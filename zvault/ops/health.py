@@ -23,6 +23,7 @@ def vault_facts(context: Context, vault: VaultDocument) -> VaultFacts:
         pool=vault["pool"],
         state=vault["state"],
         pool_state=vault["health"],
+        readonly=vault["readonly"],
         error=vault["error"],
         lost=tuple(
             f"{one['name']} is gone: {one['detail']}" for one in vault["devices"] if one["state"] == "gone"

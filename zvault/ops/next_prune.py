@@ -116,7 +116,12 @@ def _decided(
             made.pairing,
             made.vault,
             wanted=wanted_of(backup),
-            policy=Policy(backup.backlog == "newest", backup.on_conflict, f"{now:%Y%m%dT%H%M%SZ}"),
+            policy=Policy(
+                backup.backlog == "newest",
+                backup.on_conflict,
+                f"{now:%Y%m%dT%H%M%SZ}",
+                ours=ours_of(backup),
+            ),
             answers=PoolAnswers(misfits=_misfits(backup, made)),
             conflicts=name_conflicts(context.env, backup, [dataset]),
         )

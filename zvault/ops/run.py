@@ -31,6 +31,7 @@ from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.inherited_keys import inherit_keys_again
 from zvault.ops.replication.lag import lags, newest_made
+from zvault.ops.replication.read_only_source import is_read_only
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
 from zvault.ops.replication.sides import Sides, Sizes, look, selected, wanted_of
@@ -49,6 +50,7 @@ from zvault.ops.vaults.pool_copies import refuse_copy
 from zvault.ops.vaults.run_turn import RunTurn
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
+from zvault.zfs.changes import LzcFailure
 from zvault.zfs.pool.pool import Exporting
 
 VAULT_AWAY = (DeviceGone, PoolSuspended, Stalled, DeadlineExceeded, Exporting)
@@ -109,6 +111,7 @@ class Run:
         """Told both sides before anything is sent: whoever doubts the lag need not wait for the end."""
         self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._missing: ZvaultError | None = None  # what include names and the source does not have
+        self._read_only_source = False
         self._first: Sides | None = None  # both sides as they were before anything was sent
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault or "")
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
@@ -211,9 +214,10 @@ class Run:
                     self._skip(needless)
                     done = True
                     return
+                vault.refuse_read_only("nothing can be backed up to it")
                 self._tell_up(vault)
                 refuse_copy(self.context, vault.managed.config, vault.guid)
-                made, seen = await self.snapshots.make(vault)
+                made, seen = await self._make_snapshot(vault)
                 looked, opened, plan = await self._look_and_plan(vault, made, seen)
                 self.tell_looked(looked.sides)
                 await self._transfer(opened, plan)
@@ -268,6 +272,23 @@ class Run:
         source = self.context.clients.source_of(self.backup)
         await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
         self.outcome.pruned += await prune(source, None, plans, self.emit)
+
+    async def _make_snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
+        """Make the run's snapshot. A source that was imported read-only gets none: what it has is sent."""
+        if self._read_only_source:
+            return "", None
+        try:
+            return await self.snapshots.make(vault)
+        except LzcFailure as failure:
+            if not is_read_only(failure):
+                raise
+        self._read_only_source = True
+        self._warn(
+            f"the pool {self.backup.source.pool} is read-only, so no snapshot is made of it, nothing in it is held, and"
+            " it is not pruned: the snapshots that it has are sent, those that zvault did not make if 'also' names them"
+        )
+        self._source.forget()
+        return "", None
 
     def _tell_up(self, vault: OpenVault) -> None:
         self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
@@ -361,6 +382,11 @@ class Run:
             unsettled = await plan.bases.wait_advanced()
         finally:
             await plan.bases.stop()
+        if plan.bases.unprotected and not self._read_only_source:
+            self._read_only_source = True
+            self._warn(
+                f"the pool {self.backup.source.pool} is read-only, so nothing in it is held, or pruned"
+            )
         for name, error in unsettled.items():
             self._note(name, error)
         for name in stuck:
@@ -394,4 +420,6 @@ class Run:
         arrived = arrivals(self._first, sides) if self._first is not None else NOTHING_ARRIVED
         plans = plan_prune(self.context, self.backup, sides, arrived=arrived)
         await move_holds(self.context, self.backup, {"vault": opened.vault.zfs}, plans, self.emit)
+        if self._read_only_source:
+            plans = [plan for plan in plans if plan.side != "source"]
         return await prune(opened.source, opened.vault.zfs, plans, self.emit)

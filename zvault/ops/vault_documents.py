@@ -24,6 +24,7 @@ def unknown_document(managed: ManagedVault) -> VaultDocument:
         "pool": managed.config.pool,
         "state": "down",
         "health": None,
+        "readonly": False,
         "size": None,
         "allocated": None,
         "free": None,
@@ -70,7 +71,7 @@ async def vault_document(managed: ManagedVault) -> VaultDocument:
         return {**document, "state": "gone", "error": error.as_dict()}
     document["devices"] = [device_document(device, managed.context.env.clock.time()) for device in devices]
     if pool is not None:
-        document["health"] = pool.health
+        document["health"], document["readonly"] = pool.health, pool.readonly
         document["size"], document["allocated"], document["free"] = pool.size, pool.allocated, pool.free
     document["state"] = _overall([device.state for device in devices], pool is not None)
     return document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -74,11 +75,7 @@ def _open_devices(proc: Path) -> set[str]:
             continue  # it has ended
         if target.startswith("/dev/zd"):
             found.add(Path(target).name)
-    with suppress(OSError):
-        for line in (proc / "self" / "mounts").read_text(errors="surrogateescape").splitlines():
-            if line.startswith("/dev/zd"):
-                found.add(Path(line.split(" ")[0]).name)
-    return found
+    return found | _mounted_devices(proc).keys()
 
 
 def device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]:
@@ -97,6 +94,29 @@ def device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]
                 found.append(
                     f"{(folder / 'comm').read_text(errors='replace').strip()} (process {folder.name})"
                 )
+    return found
+
+
+def volume_users(volume: str, proc: Path = PROC, dev: Path = Path("/dev"), block: Path = BLOCK) -> list[str]:
+    """What has a volume, or a partition on it, open or mounted, in words; what the kernel has open is not seen."""
+    place = dev / "zvol" / volume
+    nodes = []
+    for link in [place, *sorted(place.parent.glob(f"{glob.escape(place.name)}-part*"))]:
+        with suppress(OSError):  # it has no device (volmode=none), or it goes just now
+            nodes.append(link.readlink().name)
+    mounted = _mounted_devices(proc)
+    found = [f"{node} is mounted at {point}" for node in nodes for point in mounted.get(node, ())]
+    return found + [user for node in nodes for user in device_users(node, proc, block)]
+
+
+def _mounted_devices(proc: Path) -> dict[str, list[str]]:
+    """Where devices of volumes are mounted, by their names."""
+    found: dict[str, list[str]] = {}
+    with suppress(OSError):
+        for line in (proc / "self" / "mounts").read_text(errors="surrogateescape").splitlines():
+            source, point, *_ = line.split(" ")
+            if source.startswith("/dev/zd"):
+                found.setdefault(Path(source).name, []).append(plain(point))
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from zvault.core.errors import NotFound, ToolFailed, ZvaultError
 from zvault.core.names import split_snapshot
+from zvault.core.refusals import Duration, describe_errnos
 
 
 class Changes(Protocol):
@@ -109,9 +110,6 @@ class NamesGone(NotFound):
         return {name for name in asked if name in self.names or split_snapshot(name)[0] in self.names}
 
 
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-
-
 def refusal(what: str, troubles: Sequence[ChangeFailure], advice: str = "") -> ZvaultError:
     """The error for a change that was refused, with the first few names in words."""
     why = "; ".join(f"{one.name}: {one.message}" if one.name else one.message for one in troubles[:3])
@@ -121,9 +119,12 @@ def refusal(what: str, troubles: Sequence[ChangeFailure], advice: str = "") -> Z
     if kinds == {errno.ENOENT}:
         return NamesGone(f"cannot {what}", why, {one.name for one in troubles})
     # It may be the source that is full, so this is not VaultFull: that is a receive that found no room.
-    if kinds & _NO_ROOM:
-        advice = "make room in that pool, or raise its quota or reservation"
-    return LzcFailure(f"cannot {what}", why, [(one.name, one.kind, one.errno) for one in troubles], advice)
+    duration, known = describe_errnos(kinds)
+    failure = LzcFailure(
+        f"cannot {what}", why, [(one.name, one.kind, one.errno) for one in troubles], advice or known
+    )
+    failure.retryable = duration is Duration.TRANSIENT
+    return failure
 
 
 def some(names: Sequence[str]) -> str:

@@ -6,9 +6,10 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from zvault.core.errors import NotFound, ToolFailed, VaultFull, understood
+from zvault.core.errors import NotFound, ToolFailed, understood
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.refusals import advise, refuse
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import Action, Interrupted, Step
 from zvault.core.replication.receive_properties import unlisted
@@ -224,7 +225,7 @@ class Zfs:
     async def make_parents(self, dataset: str) -> None:
         """Make the filesystems above ``dataset`` that are not there, never mounted, marked as placeholders.
 
-        Raises VaultFull, PoolSuspended, or ToolFailed.
+        Raises PoolSuspended, ToolFailed, or what else ZFS has against it (core/refusals.py).
         """
         for above in itertools.islice(DatasetName(dataset).ancestors, 1, None):
             if not await self.exists(above):
@@ -246,11 +247,7 @@ class Zfs:
                 if result.returncode != 0 and "already exists" not in result.stderr:
                     if SUSPENDED in result.stderr:
                         raise suspended(above.pool)
-                    kind = VaultFull if "out of space" in result.stderr else ToolFailed
-                    advice = "make room on the vault: prune more, or grow its device"
-                    raise kind(
-                        f"cannot make '{above}'", result.complaint(), advice if kind is VaultFull else ""
-                    )
+                    raise refuse(f"cannot make '{above}'", result.complaint(), ToolFailed)
 
     async def filled(self, placeholder: str) -> str:
         """What a placeholder holds itself by now, in words, or nothing. Raises NotFound, ToolFailed."""
@@ -288,7 +285,7 @@ class Zfs:
             raise ToolFailed(
                 f"cannot give up the interrupted receive of '{dataset}'",
                 result.complaint(),
-                "if another receive runs, wait for it to end",
+                advise(result.complaint()) or "if another receive runs, wait for it to end",
             )
 
     async def get(self, dataset: str, *properties: str) -> dict[str, str]:
@@ -324,4 +321,7 @@ def _refuse_unknown(result: Result, what: str) -> None:
     """Raise ToolFailed for a command that failed, unless some of its snapshots are gone, and nothing else."""
     told = [line for line in result.stderr.splitlines() if line.startswith(("cannot ", "internal error"))]
     if result.returncode != 0 and not (told and all(line.endswith(GONE) for line in told)):
-        raise ToolFailed(what, result.complaint(), "nothing that depends on it was changed; run it again")
+        said = result.complaint()
+        raise ToolFailed(
+            what, said, advise(said) or "nothing that depends on it was changed; the next run asks anew"
+        )

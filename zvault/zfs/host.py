@@ -21,6 +21,7 @@ from zvault.core.errors import (
     ToolMissing,
     ZvaultError,
 )
+from zvault.core.refusals import advise
 from zvault.system import ssh
 from zvault.system.process.runner import Result, Runner, ToolRunner
 from zvault.zfs.stream_stages import HELPERS, StreamEnd
@@ -141,7 +142,8 @@ class SshHost:
         await self.tools()
         result = await self._call(argv, script, deadline)
         if check and result.returncode != 0:
-            raise ToolFailed(f"{result.tool} failed on {self.address}", result.complaint())
+            said = result.complaint()
+            raise ToolFailed(f"{result.tool} failed on {self.address}", said, advise(said))
         return result
 
     async def _call(self, argv: Sequence[str], script: str, deadline: float) -> Result:

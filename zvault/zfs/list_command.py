@@ -8,6 +8,7 @@ from operator import ne
 
 from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.names import parse_name, split_point
+from zvault.core.refusals import advise
 from zvault.system.process.runner import Result
 from zvault.zfs import parse
 from zvault.zfs.host import Host
@@ -188,4 +189,4 @@ def list_failure(name: str, result: Result) -> Exception:
         )
     if "invalid dataset name" in complaint:
         return NotFound(f"'{name}' is no dataset name", complaint)
-    return ToolFailed(f"cannot list '{name}'", complaint)
+    return ToolFailed(f"cannot list '{name}'", complaint, advise(complaint))

@@ -23,7 +23,7 @@ _ANY = {
     errno.ENOSPC: "out of space",
     errno.ENXIO: "one or more devices is currently unavailable",
     errno.EPERM: "permission denied",
-    errno.EROFS: "pool or dataset is read-only",
+    errno.EROFS: "pool is read-only",
 }
 
 _RECEIVE = {
@@ -39,9 +39,25 @@ _RECEIVE = {
     _LARGE_BLOCKS: "incremental send stream requires -L (--large-block), to match previous receive.",
 }
 
+_IN_WORDS_OF_C = (
+    *(
+        errno.EDQUOT,
+        errno.EFAULT,
+        errno.EFBIG,
+        errno.EINVAL,
+        errno.EIO,
+        errno.ENOLINK,
+        errno.ENOSPC,
+        errno.ENOSTR,
+    ),
+    *(errno.ENXIO, errno.EPIPE, errno.ERANGE, errno.EROFS),
+)
+"""Of these ``zfs send`` says what strerror(3) does: "Input/output error" is of the source, "I/O error" never."""
+
 _SEND = {
-    errno.EACCES: "source key must be loaded",
+    errno.EACCES: "dataset key must be loaded",
     errno.EXDEV: "not an earlier snapshot from the same fs",
+    **{number: os.strerror(number) for number in _IN_WORDS_OF_C},
 }
 
 

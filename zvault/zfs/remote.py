@@ -42,6 +42,10 @@ _SIGNS: tuple[tuple[str, str, int], ...] = (
     ("out of space", "NoSpace", errno.ENOSPC),
     ("quota exceeded", "QuotaExceeded", errno.EDQUOT),
     ("permission denied", "PermissionError", errno.EPERM),
+    ("pool is read-only", "ReadOnlyPool", errno.EROFS),
+    ("name is too long", "NameTooLong", errno.ENAMETOOLONG),
+    ("pool I/O is currently suspended", "PoolSuspended", errno.EAGAIN),
+    ("I/O error", "ZIOError", errno.EIO),
 )
 _NAME = re.compile(r"(?:cannot .*?|bookmark )'(.+)'|cannot destroy snapshot (.+)")
 
@@ -140,11 +144,8 @@ class Remote:
         found = troubles(result.stderr)
         left = [one for one in found if one.kind not in set(harmless)]
         if left or not found:
-            advice = ""
-            if any(one.errno == errno.EPERM for one in left):
-                advice = "let its user do it with 'zfs allow', or use sudo: see zvault's how-to on ssh"
             where = f"{what} on {self.host.address}"
-            raise refusal(where, left or [ChangeFailure("", "", 0, result.complaint())], advice)
+            raise refusal(where, left or [ChangeFailure("", "", 0, result.complaint())])
         return result
 
 

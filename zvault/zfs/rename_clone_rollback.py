@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from zvault.core.errors import Busy, Conflict, ToolFailed
+from zvault.core.errors import Conflict, ToolFailed
 from zvault.core.names import DatasetName
+from zvault.core.refusals import refuse
 from zvault.zfs.host import Host
 
 DEADLINE = 600.0
@@ -11,8 +12,20 @@ DEADLINE = 600.0
 
 
 async def rename(host: Host, old: str, new: str) -> None:
-    """Rename a dataset with all below it; nothing is mounted for it. Raises Busy or ToolFailed."""
-    await _zfs(host, f"rename '{old}'", "rename", "-u", old, new)
+    """Rename a filesystem with all below it, a volume, or a snapshot; nothing is mounted or unmounted for it.
+
+    Raises Busy, ToolFailed, or what else ZFS has against it (core/refusals.py).
+    """
+    # With ``-u`` zfs opens filesystems only (zfs_do_rename, 2.1 to 2.4) and refuses every volume. Neither a volume nor
+    # a snapshot has a mount, or anything below it, so they need no ``-u``.
+    leave_mounts = () if "@" in old or await _is_volume(host, old) else ("-u",)
+    await _zfs(host, f"rename '{old}'", "rename", *leave_mounts, old, new)
+
+
+async def _is_volume(host: Host, dataset: str) -> bool:
+    """Whether it is a volume; of what cannot be asked it is not, and what is done with it next tells why."""
+    argv = ["zfs", "get", "-Hpo", "value", "type", dataset]
+    return (await host.run(argv, deadline=DEADLINE, check=False)).stdout.strip() == "volume"
 
 
 async def unmount(host: Host, dataset: str) -> None:
@@ -37,7 +50,7 @@ async def clone(host: Host, snapshot: str, new: str, kind: str) -> None:
 
 
 async def promote(host: Host, dataset: str) -> None:
-    """Let a clone own the snapshots up to its origin. Raises Busy or ToolFailed."""
+    """Let a clone own the snapshots up to its origin. Raises as ``rename``."""
     await _zfs(host, f"promote '{dataset}'", "promote", dataset)
 
 
@@ -82,8 +95,6 @@ async def _zfs(host: Host, what: str, *argv: str) -> None:
         return
     # A rollback goes on with a list of clones, and how to destroy them.
     why = (result.stderr.strip().splitlines() or [result.complaint()])[0]
-    if "is busy" in why:
-        raise Busy(f"cannot {what}", why, "'zfs holds' and 'zfs mount' show what uses it")
     if "clones" in why:
         raise Conflict(f"cannot {what}", why, "'zfs promote' makes a clone independent of it")
-    raise ToolFailed(f"cannot {what}", why)
+    raise refuse(f"cannot {what}", why, ToolFailed)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from zvault.system.procfs import Mount, device_users, open_volumes, pool_mounts, running_for
+from zvault.system.procfs import (
+    Mount,
+    device_users,
+    open_volumes,
+    pool_mounts,
+    running_for,
+    volume_users,
+)
 
 MOUNTS = """\
 cold/lab/my\\040files /mnt/my\\040files zfs ro,noatime,xattr,posixacl 0 0
@@ -62,6 +69,26 @@ def test_who_has_a_device_open_by_its_number(tmp_path: Path) -> None:
     (block / "rbd3/dev").write_text(f"{os.major(null)}:{os.minor(null)}\n")
     assert device_users("rbd3", proc, block) == ["dm-0 lies on it", "blkid (process 7)", "dd (process 101)"]
     assert device_users("rbd4", proc, block) == []
+
+
+def test_who_has_a_volume_open_or_mounted(tmp_path: Path) -> None:
+    proc, dev, block = tmp_path / "proc", tmp_path / "dev", tmp_path / "block"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self/mounts").write_text(MOUNTS)
+    (proc / "12/fd").mkdir(parents=True)
+    (proc / "12/comm").write_text("qemu-system-x86\n")
+    (proc / "12/fd/3").symlink_to("/dev/null")
+    (dev / "zvol/tank").mkdir(parents=True)
+    for name, node in {"vm[1]": "zd0", "vm[1]-part1": "zd0p1", "db": "zd16", "db-part1": "zd16p1"}.items():
+        (dev / "zvol/tank" / name).symlink_to(f"../../{node}")
+    null = Path("/dev/null").stat().st_rdev
+    for node, number in {"zd0": f"{os.major(null)}:{os.minor(null)}", "zd0p1": "230:1"}.items():
+        (block / node).mkdir(parents=True)
+        (block / node / "dev").write_text(f"{number}\n")
+    (block / "zd0p1/holders/dm-3").mkdir(parents=True)
+    assert volume_users("tank/vm[1]", proc, dev, block) == ["qemu-system-x86 (process 12)", "dm-3 lies on it"]
+    assert volume_users("tank/db", proc, dev, block) == ["zd16p1 is mounted at /mnt/vol"]
+    assert volume_users("tank/none", proc, dev, block) == [], "it has no device (volmode=none)"
 
 
 def test_how_long_a_process_has_been_running() -> None:

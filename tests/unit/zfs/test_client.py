@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.unit.zfs.zfs_tools import Answer, zfs
-from zvault.core.errors import PoolSuspended, ToolFailed, VaultFull
+from zvault.core.errors import PoolReadOnly, PoolSuspended, ToolFailed, VaultFull
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.plan_model import Action, Step
@@ -213,7 +213,9 @@ async def test_only_missing_parents_are_made_and_marked() -> None:
     )
 
 
-@pytest.mark.parametrize(("words", "kind"), [("out of space", VaultFull), ("pool is read-only", ToolFailed)])
+@pytest.mark.parametrize(
+    ("words", "kind"), [("out of space", VaultFull), ("pool is read-only", PoolReadOnly)]
+)
 async def test_parents_that_cannot_be_made(words: str, kind: type) -> None:
     def answer(argv: list[str]) -> Answer:
         return (

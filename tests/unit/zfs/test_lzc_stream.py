@@ -185,7 +185,7 @@ async def test_what_the_receiver_refuses_is_told_as_zfs_receive_would(
 async def test_what_befalls_the_sender_is_not_blamed_on_the_receiver(world: World) -> None:
     world.give(1, sub("tank/a@s1", 11, 10)[:-400])
     (world.folder / "tank_a@s1.fails").write_text(str(errno.EIO))
-    with pytest.raises(TransferFailed, match=r"zfs send failed.*tank/a@s1.*I/O error"):
+    with pytest.raises(TransferFailed, match=r"zfs send failed.*tank/a@s1.*Input/output error"):
         await world.send()
 
 

@@ -1,7 +1,7 @@
 """What zfs says when it will not rename, roll back or promote, as 2.3.9 said it."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -34,6 +34,22 @@ async def test_a_refusal_is_of_its_kind_and_says_what_zfs_said(said: str, kind: 
     with pytest.raises(kind) as raised:
         await rename_clone_rollback.rename(host(1, said), "cold/p", "cold/r")
     assert said.splitlines()[0].partition(": ")[2] in raised.value.why
+
+
+@pytest.mark.parametrize(("kind", "options"), [("filesystem", ["-u"]), ("volume", []), ("", ["-u"])])
+async def test_a_volume_is_renamed_without_the_option_that_is_for_filesystems(
+    kind: str, options: list[str]
+) -> None:
+    """zfs of 2.1 to 2.4: "operation not applicable to datasets of this type"."""
+    ran: list[list[str]] = []
+
+    async def run(argv: list[str], **_: Any) -> Result:
+        ran.append(argv)
+        asked = argv[:2] == ["zfs", "get"]
+        return Result(tuple(argv), 0 if kind or not asked else 1, f"{kind}\n" if asked else "", "", 0.1)
+
+    await rename_clone_rollback.rename(cast(Any, SimpleNamespace(run=run)), "cold/a", "cold/b")
+    assert ran[-1] == ["zfs", "rename", *options, "cold/a", "cold/b"]
 
 
 async def test_beside_a_dataset_are_those_whose_names_go_on_from_its_own() -> None:

@@ -22,6 +22,7 @@ from zvault.core.health.vault_conditions import (
     JOURNAL_MISSING,
     NEVER_SEEN,
     POOL_UNWELL,
+    READ_ONLY,
     SCRUB_MISSED,
     SCRUB_OVERDUE,
     STALLED,
@@ -50,7 +51,8 @@ GRACE = 0.1
 class VaultFacts:
     """What is known of a vault. None: not known.
 
-    ``pool_state``: as ``zpool list`` has it, None while the pool is not imported. ``lost``: devices that are gone, in
+    ``pool_state``: as ``zpool list`` has it, None while the pool is not imported. ``readonly``: it was imported so.
+    ``lost``: devices that are gone, in
     words. ``troubles``: of block stores, in words. ``looked``: whether any look at the pool is on record. ``errors``:
     on ZFS's list. ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None where
     that is not known, or scrubs are off; ``scrub_by_age``: whether an age is what makes it due. ``was_degraded``,
@@ -62,6 +64,7 @@ class VaultFacts:
     pool: str
     state: Literal["up", "down", "partial", "gone"]
     pool_state: str | None = None
+    readonly: bool = False
     error: ErrorDocument | None = None
     lost: tuple[str, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -124,7 +127,9 @@ def _storage(facts: VaultFacts) -> Iterator[Finding]:
     elif facts.pool_state is not None and facts.pool_state != "ONLINE":
         why = f"its pool {facts.pool} is {facts.pool_state}"
         yield finding(POOL_UNWELL, facts.name, why, word=facts.pool_state)
-    elif facts.pool_state is None and facts.was_degraded:
+    if facts.readonly:
+        yield finding(READ_ONLY, facts.name, f"its pool {facts.pool} was imported read-only")
+    if facts.pool_state is None and facts.was_degraded:
         yield finding(WAS_DEGRADED, facts.name, f"its pool {facts.pool} was DEGRADED when it was last seen")
 
 

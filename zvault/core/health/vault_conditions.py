@@ -109,6 +109,17 @@ WAS_DEGRADED = Condition(
     "'zvaultctl vault up {name}', and see 'zpool status' of its pool: it names the device",
     "ZvaultPoolDegraded",
 )
+READ_ONLY = Condition(
+    "read-only",
+    "vault",
+    "warning",
+    "read-only",
+    "is read-only",
+    "The pool is imported with `readonly=on`.",
+    "It can be restored from, but nothing can be backed up to it, pruned or scrubbed.",
+    "'zvaultctl vault down {name}', then 'vault up {name}'; a pool without devices in zvault.toml: 'zpool export' and"
+    " 'zpool import'",
+)
 ERROR = Condition(
     "error",
     "vault",
@@ -228,6 +239,7 @@ VAULT_CONDITIONS = (
     HALF_UP,
     DEGRADED,
     WAS_DEGRADED,
+    READ_ONLY,
     ERROR,
     STORE_TROUBLE,
     STALLED,

@@ -24,8 +24,18 @@ from zvault.core.replication.plan_model import (
     sent_by,
 )
 from zvault.core.replication.send_record import FlagConflict
-from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
+from zvault.core.replication.vault_changes import (
+    Abort,
+    Branch,
+    Change,
+    Rename,
+    RenameSnapshot,
+    Rollback,
+)
 from zvault.core.snapshot_list import after
+
+REPLACED = "_zvault-replaced-"
+"""Between a snapshot's name and the time at which another got that name on the vault, ``20261121T090000Z``."""
 
 PLACEHOLDER_BYTES = 1 << 20
 """More than an empty filesystem ever takes: a placeholder with so much in it was written to by somebody."""
@@ -86,6 +96,7 @@ class _Decision:
     policy: Policy
     is_wanted: Ours
     changes: tuple[Change, ...] = ()
+    left_out: tuple[SnapshotName, ...] = ()
 
     @cached_property
     def wanted(self) -> list[Snapshot]:
@@ -95,6 +106,20 @@ class _Decision:
     def _wanted_after(self, point: Base) -> list[Snapshot]:
         """Those that are newer than a point of the same history."""
         return [snap for snap in after(self.case.source.snapshots, point.createtxg) if self.is_wanted(snap)]
+
+    def _missing_after(self, point: Base, there: Sequence[Snapshot]) -> list[Snapshot]:
+        """Those of them to send to a dataset that has others, ``there``.
+
+        A snapshot that only ``also`` names is left out where the vault has another of its name (a job that destroys and
+        makes its ``@daily`` each night): what it holds comes with the next one. Where none comes, all of it is sent.
+        """
+        every = self._wanted_after(point)
+        left = _free_of_clashes(every, there, self.policy.ours) if every else every
+        if not left:
+            return self._chosen(every)
+        kept = {snap.guid for snap in left}
+        self.left_out = tuple(snap.name for snap in every if snap.guid not in kept)
+        return self._chosen(left)
 
     def plan(self) -> TransferPlan:
         case = self.case
@@ -144,7 +169,7 @@ class _Decision:
     def _resume(self, interrupted: Interrupted) -> TransferPlan:
         case, vault = self.case, self.case.vault
         to = next(snap for snap in case.source.snapshots if snap.guid == interrupted.to_guid)
-        later = self._chosen(self._wanted_after(to))
+        later = self._missing_after(to, vault.snapshots if vault is not None else ())
         reason = f"an interrupted receive of {to.snapname} waits on the vault"
         reason += f", {interrupted.progress}" if interrupted.progress else ""
         over = vault is not None and vault.placeholder
@@ -228,7 +253,7 @@ class _Decision:
     def _follow(self, vault: Dataset, base: Base, on_vault: Snapshot) -> TransferPlan:
         """The usual case: both sides share a base."""
         case, target = self.case, self.case.target
-        missing = self._chosen(self._wanted_after(base))
+        missing = self._missing_after(base, vault.snapshots)
         newest = vault.snapshots[-1]
         tolerated = case.unchanged and not case.source.encrypted
         problem = ""
@@ -267,10 +292,8 @@ class _Decision:
                 return self._unless_taken(self._incremental(base, missing), kept)
             problem += f"; it is not rolled back: {obstacle}"
         elif self.policy.on_conflict == "new-dataset":
-            made = self._incremental(base, missing)
-            if _taken(made.steps, self.case.source, kept):
-                return self._set_aside(problem)
-            return self._set_aside(problem, on_vault, made)
+            made = self._set_aside(problem, on_vault, self._incremental(base, missing))
+            return made if made.action is Action.CONFLICT else self._unless_taken(made, kept)
         advice = (
             f"'zfs rename {target} …' keeps all of it, and the next run sends in full; or, without sending again, "
             f"'zfs rollback -r {target}@{on_vault.snapname}', which destroys {rollback.loss} for good"
@@ -346,6 +369,7 @@ class _Decision:
             pending,
             changes=self.changes,
             after=needed,
+            left_out=self.left_out,
         )
 
     def _conflict(
@@ -360,15 +384,39 @@ class _Decision:
         if not taken:
             return made
         target = self.case.target
-        problem = f"{target} has another snapshot that is named {taken}, as one to be sent"
-        if self.policy.on_conflict == "new-dataset":
-            return self._set_aside(problem)
-        advice = f"'zfs rename {target}@{taken} {target}@{taken}-other' makes room for it"
+        first = taken[0].snapname
+        problem = f"{target} has another snapshot that is named {first}, as one to be sent"
+        aside = [self._replaced(target, snap) for snap in taken]
+        foreign = not any(map(self.policy.ours, taken))
+        roomy = all(len(change.new) <= MAX_DATASET_NAME for change in aside)
+        # A snapshot is renamed, and no dataset set aside: there is a base, so nothing is ever sent in full for a name.
+        if roomy and (foreign or self.policy.on_conflict == "new-dataset"):
+            return replace(made, changes=(*made.changes, *aside))
+        advice = f"'zfs rename {target}@{first} {target}@{first}-other' makes room for it"
         return self._conflict(problem, advice, made.base, made.pending)
 
+    def _replaced(self, target: DatasetName, snap: Snapshot) -> RenameSnapshot:
+        """What makes room on the vault for a snapshot's name."""
+        why = f"{snap.name} is another by now, and gets that name"
+        return RenameSnapshot(
+            target.snapshot(snap.snapname), snap.snapname + REPLACED + self.policy.stamp, why
+        )
 
-def _taken(steps: Sequence[Step], source: Dataset, there: Sequence[Snapshot]) -> str:
-    """The snapname of the first snapshot to be sent whose name another has on the vault."""
+
+def _free_of_clashes(
+    snapshots: Sequence[Snapshot], there: Sequence[Snapshot], ours: Ours
+) -> Sequence[Snapshot]:
+    """Without those that are not ours and whose name another one has there."""
+    foreign = [snap for snap in snapshots if not ours(snap)]
+    if not foreign:
+        return snapshots
+    names = {snap.snapname: snap.guid for snap in there}
+    clashing = {snap.guid for snap in foreign if names.get(snap.snapname, snap.guid) != snap.guid}
+    return [snap for snap in snapshots if snap.guid not in clashing]
+
+
+def _taken(steps: Sequence[Step], source: Dataset, there: Sequence[Snapshot]) -> list[Snapshot]:
+    """The snapshots to be sent whose name another has on the vault."""
     snapnames = {snap.snapname: snap.guid for snap in there}
     sent = [snap for step in steps for snap in sent_by(step, source.snapshots)]
-    return next((snap.snapname for snap in sent if snapnames.get(snap.snapname, snap.guid) != snap.guid), "")
+    return [snap for snap in sent if snapnames.get(snap.snapname, snap.guid) != snap.guid]

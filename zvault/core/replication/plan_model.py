@@ -30,13 +30,16 @@ MOST_IN_A_STREAM = 10_000
 class Policy:
     """What a backup wants. ``newest_only`` skips the backlog; ``stamp`` (20261121T090000Z) names what is set aside.
 
-    ``destroys`` is False where this host may destroy nothing on the vault, an interrupted receive included.
+    ``destroys`` is False where this host may destroy nothing on the vault, an interrupted receive included. ``ours``
+    tells the snapshots that zvault made from those that only ``also`` names: where the vault has another of its name,
+    one of these is left out.
     """
 
     newest_only: bool = False
     on_conflict: OnConflict = "stop"
     stamp: str = ""
     destroys: bool = True
+    ours: Ours = lambda _: True
 
 
 class Action(StrEnum):
@@ -109,7 +112,8 @@ class TransferPlan:
     """What one dataset needs. ``pending`` counts the snapshots it brings.
 
     ``changes`` come first, in their order, also where nothing is to be sent; a conflict has only renames.
-    ``after`` names the source datasets whose plans must have been carried out before this one.
+    ``after`` names the source datasets whose plans must have been carried out before this one. ``left_out`` are
+    snapshots that are not sent, as the vault has others of their names.
     """
 
     dataset: DatasetName
@@ -122,6 +126,7 @@ class TransferPlan:
     next: str = ""
     changes: tuple[Change, ...] = ()
     after: tuple[DatasetName, ...] = ()
+    left_out: tuple[SnapshotName, ...] = ()
 
     @property
     def begins(self) -> bool:

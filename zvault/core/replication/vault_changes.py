@@ -24,6 +24,23 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
+class RenameSnapshot:
+    """Give a snapshot another name, so that a later one can have its own. What it is a base of stays so: by GUID."""
+
+    old: SnapshotName
+    snapname: str
+    reason: str
+
+    @property
+    def new(self) -> SnapshotName:
+        """Its full name from then on."""
+        return self.old.dataset.snapshot(self.snapname)
+
+    def __str__(self) -> str:
+        return f"rename {self.old} to @{self.snapname}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """Give up what an interrupted receive into a dataset has so far."""
 
@@ -71,4 +88,4 @@ class Branch:
         return f"make {self.new} from {self.origin}, and promote it: {self.reason}"
 
 
-Change = Rename | Abort | Rollback | Branch
+Change = Rename | RenameSnapshot | Abort | Rollback | Branch

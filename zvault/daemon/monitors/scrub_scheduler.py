@@ -82,7 +82,8 @@ class ScrubScheduler:
             up = document["state"] == "up" and document["health"] in {"ONLINE", "DEGRADED"}
             if up and not self.vaults[name].moving:
                 await self._seen(name, await look_at(self.context, name))
-            if document["state"] in {"up", "down"}:
+            # One that is read-only can be neither scrubbed nor healed; its verdict says so.
+            if document["state"] in {"up", "down"} and not document["readonly"]:
                 await self._decide(self.context.env.vault(name), care, up=up)
         except ZvaultError as error:
             if str(error) != care.told:

@@ -63,6 +63,7 @@ class Scrubbing:
         """Scrub to the end. Raises what the vault suffers; the scrub goes on another time then."""
         while await self._free():
             async with self.vaults[self.name].use(self.user, self._say, writes=False, create=False) as vault:
+                vault.refuse_read_only("it cannot be scrubbed")
                 if await self._stretch(vault):
                     return
 

@@ -8,7 +8,7 @@ from zvault.core.names import SnapshotName
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import Action, TransferPlan
 from zvault.core.replication.send_record import fault
-from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
+from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, RenameSnapshot, Rollback
 from zvault.ops.replication.snapshot_holders import RECEIVING, held_by, needed_by
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
@@ -35,6 +35,9 @@ async def _make(vault: Zfs, change: Change, kind: str) -> None:
         case Rename(old, new):
             await vault.make_parents(new)
             await rename_clone_rollback.rename(vault.host, old, new)
+        case RenameSnapshot():
+            await rename_clone_rollback.rename(vault.host, change.old, change.new)
+            vault.forget(change.old.dataset)
         case Abort(dataset):
             await vault.abort_receive(dataset)
         case Rollback(dataset, snapname, lost):

@@ -11,6 +11,7 @@ from zvault.core.errors import NotFound, ToolFailed, ZvaultError
 from zvault.core.model import Dataset, Snapshot
 from zvault.ops.replication.base_guard import BaseGuard, perhaps_held
 from zvault.ops.replication.batched_changes import BatchedChanges
+from zvault.ops.replication.read_only_source import ProtectsWhereWritable
 from zvault.system.tasks import cancel
 from zvault.zfs.client import Zfs
 
@@ -33,7 +34,13 @@ class Bases:
 
     def __post_init__(self) -> None:
         """What many ask for goes together into one call."""
-        self._together = BatchedChanges(self.source.lzc)
+        self._writable = ProtectsWhereWritable(self.source.lzc)
+        self._together = BatchedChanges(self._writable)
+
+    @property
+    def unprotected(self) -> bool:
+        """Whether nothing could be protected, as the source was imported read-only."""
+        return self._writable.read_only
 
     async def learn(self, datasets: Collection[Dataset]) -> None:
         """Find out what is protected of these datasets, before anything is done with them."""

@@ -50,7 +50,9 @@ async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[T
         sides.pairing,
         sides.vault,
         wanted=wanted_of(backup),
-        policy=Policy(backup.backlog == "newest", backup.on_conflict, stamp, backup.prunes_vault),
+        policy=Policy(
+            backup.backlog == "newest", backup.on_conflict, stamp, backup.prunes_vault, ours_of(backup)
+        ),
         answers=await _ask(context, backup, sides),
         conflicts=_conflicts(backup, sides),
         known=sides.known.plans if sides.known is not None else None,

@@ -145,6 +145,7 @@ async def plan_run(opened: OpenBackup, sides: Sides, settled: Collection[str]) -
 def announce(opened: OpenBackup, plan: RunPlan) -> None:
     """Tell what is about to be done."""
     _tell_adopted(opened, plan)
+    _tell_left_out(opened, plan)
     rows: list[PlannedTransfer] = [
         {
             "dataset": one.dataset,
@@ -155,6 +156,18 @@ def announce(opened: OpenBackup, plan: RunPlan) -> None:
         for one in plan.plans
     ]
     opened.emit("plan", datasets=rows, bytes_total=sum(plan.sizes.values()))
+
+
+def _tell_left_out(opened: OpenBackup, plan: RunPlan) -> None:
+    """Tell of snapshots that ``also`` names and that are not sent, as the vault has others of their names."""
+    found = [name for one in plan.plans for name in one.left_out]
+    if found:
+        named = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" * (len(found) > NAMED))
+        opened.emit(
+            "warning",
+            text=f"left out: {named}: the vault has an earlier snapshot of that name; rename that one on the vault"
+            " before the next run if you want both, or leave the name out of 'also'",
+        )
 
 
 def _tell_adopted(opened: OpenBackup, plan: RunPlan) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from zvault.core.errors import Busy, ToolFailed
 from zvault.core.names import DatasetName
 from zvault.ops.restore.plan import BEFORE, STAGING, RestorePlan
+from zvault.system.procfs import volume_users
 from zvault.zfs import properties, rename_clone_rollback
 from zvault.zfs.client import Zfs
 
 KEPT = ("mountpoint", "sharenfs", "sharesmb")
 """Properties that the restored dataset takes over from the one it replaces: the vault does not give them back."""
+
+OPEN_TRIES, OPEN_PAUSE = 10, 0.5
+"""How often, and with how many seconds between, a volume is found open before that counts: udev opens each device that
+comes or was written to for a moment, to see what is on it.
+"""
 
 
 async def swap(
@@ -42,8 +49,10 @@ async def swap(
 
 
 async def _release(zfs: Zfs, live: str) -> None:
-    """Unmount a dataset with all below it. Raises Busy while it is used."""
-    for one in reversed(list(await zfs.tree(live))):
+    """Unmount a dataset with all below it. Raises Busy while it is used, before anything was unmounted if it can."""
+    datasets = list(await zfs.tree(live))
+    await _refuse_open_volumes(zfs, [one.name for one in datasets if one.type == "volume"])
+    for one in reversed(datasets):
         try:
             if one.type == "filesystem":
                 await rename_clone_rollback.unmount(zfs.host, one.name)
@@ -53,6 +62,31 @@ async def _release(zfs: Zfs, live: str) -> None:
                 error.why,
                 "end what uses it ('fuser -vm' shows who), then restore again the same way: only this is left to do",
             ) from None
+
+
+async def _refuse_open_volumes(zfs: Zfs, volumes: Sequence[DatasetName]) -> None:
+    """ZFS renames a volume that is open: what has it open, a virtual machine, would go on writing to what was set aside
+    while everybody thinks that it runs on what was restored. On another host that cannot be seen. Raises Busy.
+    """
+    if zfs.host.address is not None:
+        return
+    for volume in volumes:
+        if users := await _lasting_users(volume):
+            raise Busy(
+                f"'{volume}' cannot be set aside",
+                ", ".join(users),
+                "shut down the virtual machine or unmount what is on it, then restore again the same way: only this is"
+                " left to do",
+            )
+
+
+async def _lasting_users(volume: DatasetName) -> list[str]:
+    """What has a volume open for longer than udev takes to look what is on it."""
+    for _ in range(OPEN_TRIES):
+        if not (users := await asyncio.to_thread(volume_users, volume)):
+            return []
+        await asyncio.sleep(OPEN_PAUSE)
+    return users
 
 
 async def _newest_aside(zfs: Zfs, live: DatasetName) -> DatasetName | None:

@@ -5,53 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from zvault.core.errors import (
-    Busy,
-    Conflict,
-    DeviceGone,
-    PoolSuspended,
-    ResumeRefused,
-    StreamRefused,
-    TransferFailed,
-    VaultFull,
-    ZvaultError,
-)
+from zvault.core.errors import ResumeRefused, StreamRefused, TransferFailed
+from zvault.core.refusals import UNKNOWN_NEXT, Speaker, find_refusal
 from zvault.system import ssh
 from zvault.system.process.pipeline import StageEnd
 from zvault.system.process.spawn import describe_exit
 from zvault.system.process.throttle import bytes_let_pass
 from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, is_gate
 from zvault.zfs.stream_stages import is_progress
-
-_ANEW = "'zfs rename' the vault's dataset, and the next run sends in full"
-
-_RECEIVER_SAYS: tuple[tuple[str, type[ZvaultError], str], ...] = (
-    ("out of space", VaultFull, "make room on the vault: prune more, or grow its device"),
-    ("quota exceeded", VaultFull, "raise the quota on the vault, or prune more"),
-    ("No space left", VaultFull, "make room on the vault: prune more, or grow its device"),
-    ("I/O is currently suspended", PoolSuspended, "bring the vault's device back, then run again"),
-    ("I/O error", DeviceGone, "look at 'zpool status' and the vault's devices"),
-    ("has been modified", Conflict, "'zfs rollback' the vault's dataset to the base, or rename it"),
-    ("most recent snapshot", Conflict, "'zfs rollback' the vault's dataset to the base, or rename it"),
-    (
-        "already exists",
-        Conflict,
-        "a snapshot of that name, but not of that origin, is on the vault: rename it",
-    ),
-    ("requires -L", Conflict, "set send = { large_blocks = true } for this backup (OpenZFS #6224)"),
-    ("IV set guid mismatch", Conflict, f"raw streams and others were mixed (OpenZFS #8758): {_ANEW}"),
-    ("on top of existing unencrypted", Conflict, f"it was not received raw (OpenZFS #8308): {_ANEW}"),
-    (
-        "embedded data stream feature",
-        Conflict,
-        "if the vault's dataset is encrypted there, set send = { embedded = false } for this backup",
-    ),
-    ("key must be loaded", Conflict, "it is encrypted with a key of the vault's: load that"),
-    ("is busy", Busy, "another receive may be running; 'zfs holds' and 'zfs mount' show what uses it"),
-    # So libzfs says of a stream that is resumed while the receive it resumes has not ended (EBUSY).
-    ("contains partially-complete state", Busy, "an earlier receive into it is still ending: wait for it"),
-)
-
 
 _ECHOES = ("incomplete stream", "failed to read from stream", "invalid backup stream")
 """What zfs receive says of a stream that ended too soon: the cause is whoever ended it."""
@@ -93,11 +54,20 @@ def judge(ends: Sequence[StageEnd]) -> None:
     # What one that was killed said before is not why it ended.
     why = "; ".join(filter(None, [describe_exit(code), said])) if code < 0 else said or describe_exit(code)
     if any(phrase in culprit.stderr for phrase in _TOKEN_IS_BAD):
-        raise ResumeRefused(what, why, "run it again: it begins anew")
-    for phrase, kind, advice in _RECEIVER_SAYS:
-        if culprit is ends[-1] and phrase in culprit.stderr:
-            raise kind(what, why, advice)
-    raise TransferFailed(what, why, "run it again: an interrupted receive is resumed")
+        raise ResumeRefused(what, why, "nothing: it begins anew")
+    if code < 0 or not said:
+        raise TransferFailed(what, why, "the next try resumes what was received")
+    row = find_refusal(culprit.stderr, _speaker(culprit, ends))
+    if row is not None:
+        raise row.error(what, why, row.next)
+    raise TransferFailed(what, why, UNKNOWN_NEXT)
+
+
+def _speaker(culprit: StageEnd, ends: Sequence[StageEnd]) -> Speaker:
+    """Which row of the table may be its: a stage between the two ends has nothing of ZFS to say."""
+    if culprit is ends[-1]:
+        return "receive"
+    return "send" if culprit is ends[0] else "any"
 
 
 def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:

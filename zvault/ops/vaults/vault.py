@@ -23,6 +23,7 @@ from zvault.ops.vaults.new_pool import refuse_unless_new
 from zvault.system.procfs import Mount, pool_mounts
 from zvault.system.tasks import to_its_end, watched
 from zvault.zfs.client import Zfs
+from zvault.zfs.pool.pool import read_only
 
 Export = Callable[[float], Awaitable[None]]
 """Exports a vault's pool within some seconds, as ``Zpool.export`` does."""
@@ -44,7 +45,14 @@ class OpenVault:
     profile: Profile
     managed: ManagedVault
     readonly: bool = False
-    """Whether nothing can be changed on it, not even a hold: it is a vault as it was (past.py)."""
+    """Whether nothing can be changed on it, not even a hold: it is a vault as it was (past.py), or somebody imported
+    its pool read-only.
+    """
+
+    def refuse_read_only(self, so: str) -> None:
+        """Raises PoolReadOnly where nothing can be written to it, which is why ``so`` is."""
+        if self.readonly:
+            raise read_only(self.pool, so, self.name if self.managed.config.device else "")
 
     async def trouble(self) -> ZvaultError | None:
         """Whether the vault fell away below us; quick, also when its pool hangs."""
@@ -122,7 +130,8 @@ class ManagedVault(Lifecycle):
         """Bring the vault up."""
         state = await self._come_up(user, say, assembly)
         zfs = self.context.clients.vault_zfs(self.config)
-        return OpenVault(self.name, self.config.pool, state.guid, zfs, assembly.profile(), self)
+        profile = assembly.profile()
+        return OpenVault(self.name, self.config.pool, state.guid, zfs, profile, self, state.readonly)
 
     async def _leave(self, user: str, say: Say, warn: Say) -> None:
         async with self._lock:

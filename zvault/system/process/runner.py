@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
+from zvault.core.refusals import advise
 from zvault.system.process import output
 from zvault.system.process.output import OutputTooLong
 from zvault.system.process.pipeline import Hear, Pipeline
@@ -119,7 +120,9 @@ class HostRunner:
             time.monotonic() - started,
         )
         if check and result.returncode != 0:
-            raise ToolFailed(f"{result.tool} failed", result.complaint())
+            said = result.complaint()
+            known = advise(said) if argv[0] in {"zfs", "zpool"} else ""
+            raise ToolFailed(f"{result.tool} failed", said, known)
         return result
 
     async def pipeline(

@@ -14,6 +14,7 @@ from zvault.core.errors import (
     DeadlineExceeded,
     DeviceGone,
     NotFound,
+    PoolReadOnly,
     PoolSuspended,
     Refused,
     ToolFailed,
@@ -55,6 +56,8 @@ class PoolState:
     allocated: int
     free: int
     health: str
+    readonly: bool = False
+    """Whether it was imported read-only: nothing in it can be changed, not even a hold."""
 
     @property
     def stuck(self) -> bool:
@@ -126,7 +129,7 @@ class Zpool:
             leaving = self.on_its_way_out(pool, patience, everywhere=kernel != "ONLINE")
             if leaving is not None:
                 raise leaving
-        argv = ["zpool", "list", "-Hp", "-o", "name,guid,size,alloc,free,health", pool]
+        argv = ["zpool", "list", "-Hp", "-o", "name,guid,size,alloc,free,health,readonly", pool]
         try:
             result = await self._run(
                 argv, pool, SUSPENDED_DEADLINE if kernel == "SUSPENDED" else LOOK_DEADLINE
@@ -140,11 +143,13 @@ class Zpool:
                 return None
             raise ToolFailed(f"cannot examine the pool '{pool}'", result.complaint())
         with understood(f"the state of the pool '{pool}'"):
-            name, guid, size, allocated, free, health = result.stdout.rstrip("\n").split("\t")
+            name, guid, size, allocated, free, health, readonly = result.stdout.rstrip("\n").split("\t")
         if not is_number(guid):
             return None  # "-": it was being exported, and is gone now
         health = "SUSPENDED" if kernel == "SUSPENDED" else health
-        return PoolState(name, int(guid), _int(size), _int(allocated), _int(free), health)
+        return PoolState(
+            name, int(guid), _int(size), _int(allocated), _int(free), health, readonly=readonly == "on"
+        )
 
     def on_its_way_out(self, pool: str, seconds: float = 0.0, *, everywhere: bool = True) -> Exporting | None:
         """The error for a pool that has been in an export for so long, whoever began it; None where it is in none.
@@ -182,11 +187,14 @@ class Zpool:
             return None
 
     async def sync(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
-        """Sync the pool, without taking a lock that others need. Raises PoolSuspended, ToolFailed."""
+        """Sync the pool, without taking a lock that others need. Raises PoolSuspended, ToolFailed.
+
+        A pool that was imported read-only has nothing to write, so that is no error.
+        """
         result = await self._run(["zpool", "sync", pool], pool, deadline)
         if "suspended" in result.stderr:
             raise suspended(pool)
-        if result.returncode != 0:
+        if result.returncode != 0 and "pool is read-only" not in result.stderr:
             raise ToolFailed(f"the pool '{pool}' cannot be synced", result.complaint())
 
     async def freeing(self, pool: str) -> int:
@@ -289,6 +297,18 @@ def suspended(pool: str) -> PoolSuspended:
         f"the pool '{pool}' has suspended its I/O",
         "its device failed or went away",
         f"bring the device back, then 'zpool clear {pool}'",
+    )
+
+
+def read_only(pool: str, so: str, vault: str = "") -> PoolReadOnly:
+    """The error for a pool that was imported read-only, hence ``so``; ``vault``: its name where zvault imports it."""
+    again = (
+        f"'zvaultctl vault down {vault}', then 'zvaultctl vault up {vault}', imports it to be written to"
+        if vault
+        else f"'zpool export {pool}', then 'zpool import {pool}', imports it to be written to"
+    )
+    return PoolReadOnly(
+        f"the pool '{pool}' is read-only, so {so}", "it was imported with 'readonly=on'", again
     )
 
 

@@ -13,7 +13,7 @@ from zvault.core.policy.scrub import Scan, ScanState
 from zvault.core.units import is_number
 from zvault.system.process.runner import Result, ToolRunner
 from zvault.zfs.pool import status_text
-from zvault.zfs.pool.pool import LOOK_DEADLINE, suspended
+from zvault.zfs.pool.pool import LOOK_DEADLINE, read_only, suspended
 
 ACT_DEADLINE = 120.0
 """Seconds to start, pause or stop a scrub: each waits for a txg sync of a slow device."""
@@ -109,7 +109,15 @@ class Scrubber:
         return result.stdout
 
     async def start(self, pool: str) -> None:
-        """Start or resume a scrub; does nothing if one runs. Raises PoolSuspended, ToolFailed."""
+        """Start or resume a scrub; does nothing if one runs. Raises PoolReadOnly, PoolSuspended, ToolFailed.
+
+        Of a pool that was imported read-only ``zpool scrub`` waits for ever for a transaction group in the kernel, and
+        keeps the pool from being exported (seen with 2.3.9): nothing but a reboot ends that.
+        """
+        argv = ["zpool", "get", "-Hpo", "value", "readonly", pool]
+        told = await self.runner.run(argv, deadline=LOOK_DEADLINE, check=False)
+        if told.stdout.strip() == "on":
+            raise read_only(pool, "it cannot be scrubbed")
         await self._act("start", pool, "scrub", fine=("currently scrubbing", "scrub already in progress"))
 
     async def pause(self, pool: str) -> None:

@@ -44,6 +44,8 @@ CASES: list[tuple[VaultFacts, float, tuple[str, ...]]] = [
     (replace(UP, state="partial"), 0, ("half-up",)),
     (replace(UP, pool_state="DEGRADED"), 0, ("degraded",)),
     (replace(DOWN, was_degraded=True), 0, ("was-degraded",)),
+    (replace(UP, readonly=True), 0, ("read-only",)),
+    (replace(UP, pool_state="DEGRADED", readonly=True), 0, ("degraded", "read-only")),
     (replace(DOWN, error=ERROR), 0, ("error",)),
     (replace(DOWN, error=NO_JOURNAL), 0, ("journal-missing",)),
     (replace(GONE, error=NO_JOURNAL), 0, ("journal-missing",)),
@@ -107,7 +109,8 @@ def test_the_error_says_what_is_next():
 def test_what_is_wrong_with_the_contents_is_not_a_failure_to_bring_it_up():
     storage = {one.key for one in VAULT_CONDITIONS} - {one.key for one in CONTENTS}
     assert storage == {
-        "device-gone", "gone", "journal-missing", "pool-unwell", "half-up", "degraded", "error", "store-trouble",
+        "device-gone", "gone", "journal-missing", "pool-unwell", "half-up", "degraded", "read-only", "error",
+        "store-trouble",
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ UP: VaultDocument = {
     "pool": "cold",
     "state": "up",
     "health": "ONLINE",
+    "readonly": False,
     "size": 100,
     "allocated": 50,
     "free": 50,

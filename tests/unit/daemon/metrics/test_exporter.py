@@ -114,6 +114,7 @@ VAULT_UP = {
     "pool": "cold",
     "state": "up",
     "health": "DEGRADED",
+    "readonly": False,
     "size": 100,
     "allocated": 60,
     "free": 40,

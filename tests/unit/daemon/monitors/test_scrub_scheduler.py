@@ -156,7 +156,8 @@ async def test_a_vault_that_is_down_is_decided_about_again_when_something_may_be
     async def cares(state: str = "down") -> int:
         before = decided
         for _ in range(3):
-            looked.care([{"name": "cold", "state": state, "health": None}])  # type: ignore[typeddict-item]
+            down: Any = {"name": "cold", "state": state, "health": None, "readonly": False}
+            looked.care([down])
             await asyncio.sleep(0)
         return decided - before
 

@@ -96,6 +96,10 @@ def snaps(name: str, *guids: int) -> tuple[Snapshot, ...]:
     return tuple(Snapshot(DatasetName(name), f"s{n}", guid, n, n) for n, guid in enumerate(guids, 1))
 
 
+def trees_of(*sides: tuple[Dataset, ...]) -> tuple[Tree, ...]:
+    return tuple(Tree({one.name: one for one in side}) for side in sides)
+
+
 def test_listings_that_contradict_each_other() -> None:
     source = Dataset(DatasetName("tank"), 1, "filesystem", snapshots=snaps("tank", 11, 12, 13))
     gone = Bookmark(DatasetName("tank/a"), mark_name(POOL, 20), 20, 1, 1)
@@ -107,8 +111,7 @@ def test_listings_that_contradict_each_other() -> None:
     )
     other = Dataset(DatasetName("cold/tank/a"), 5, "filesystem", snapshots=snaps("cold/tank/a", 77))
     pairs = ((source, "cold/tank"), (child, "cold/tank/a"), (lost, "cold/tank/b"))
-    trees = (Tree({one.name: one for one in side}) for side in ((source, child, lost), (vault, other)))
-    sides = Sides(*trees, pairs)
+    sides = Sides(*trees_of((source, child, lost), (vault, other)), pairs)
     found = [(one.dataset, one.path) for one in compare_guids(sides, POOL, lambda _: True)]
     assert found == [
         ("tank", "bytes written on the vault"),

@@ -3,7 +3,7 @@
 import pytest
 
 from zvault.core.address import Address
-from zvault.core.errors import Conflict, HostUnreachable, StreamRefused, TransferFailed, VaultFull
+from zvault.core.errors import Conflict, HostUnreachable, StreamRefused, VaultFull, ZfsRefused
 from zvault.ops.stream.failure import judge
 from zvault.system import ssh
 from zvault.system.process.pipeline import StageEnd
@@ -48,10 +48,11 @@ def test_what_the_far_sender_says_is_told() -> None:
         end(MBUFFER, 0, "", 2),
         end(RECEIVE, 1, ECHO, 3),
     ]
-    with pytest.raises(TransferFailed) as caught:
+    with pytest.raises(ZfsRefused) as caught:
         judge(ends)
     assert caught.value.what == "the stream failed on ssh://root@peer"
     assert "permission denied" in caught.value.why
+    assert "'zfs allow'" in caught.value.next
 
 
 @pytest.mark.parametrize("code", [141, 255])

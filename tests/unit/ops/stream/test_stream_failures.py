@@ -10,8 +10,10 @@ from zvault.core.errors import (
     ResumeRefused,
     TransferFailed,
     VaultFull,
+    ZfsRefused,
     ZvaultError,
 )
+from zvault.core.refusals import UNKNOWN_NEXT
 from zvault.ops.stream.failure import judge
 from zvault.system.process.pipeline import StageEnd
 
@@ -163,7 +165,7 @@ def test_a_stream_that_went_well_blames_nobody() -> None:
         ),
         pytest.param(
             ((-13, SENT, 1.0), (1, "cannot receive resume stream: permission denied\n", 1.2)),
-            TransferFailed,
+            ZfsRefused,
             "zfs receive failed",
             "cannot receive resume stream: permission denied",
             id="not the token's fault",
@@ -215,3 +217,33 @@ def test_what_one_that_was_killed_said_before_is_not_why_it_ended() -> None:
     with pytest.raises(TransferFailed) as caught:
         judge(ends((-13, SENT, 1.1), (-9, "mbuffer: warning: HOME is not set\n", 1.0), (1, TRUNCATED, 1.2)))
     assert caught.value.why.startswith("killed by signal 9; ")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "cannot receive new filesystem stream: pool must be upgraded to receive this stream.",
+        "cannot receive incremental stream: pool is read-only",
+        "cannot receive new filesystem stream: parent 'cold/vol' is not a filesystem",
+        f"cannot receive incremental stream: {NEEDS_L}",
+    ],
+)
+def test_what_zfs_refuses_for_good_is_not_tried_again_and_never_told_so(said: str) -> None:
+    with pytest.raises(ZvaultError) as failure:
+        judge(ends((-13, SENT + "warning: cannot send 'tank@s2': signal received\n", 1.0), (1, said, 1.2)))
+    assert not failure.value.retryable
+    assert "again" not in failure.value.next
+
+
+def test_what_nobody_knows_may_pass_but_nobody_is_told_to_run_it_again() -> None:
+    with pytest.raises(TransferFailed) as failure:
+        judge(ends((-13, SENT, 1.0), (1, "cannot receive: the moon is full\n", 1.2)))
+    assert failure.value.retryable, "as often as 'retries' says"
+    assert failure.value.next == UNKNOWN_NEXT
+    assert "again" not in failure.value.next
+
+
+def test_a_locked_source_is_told_of_the_sender() -> None:
+    with pytest.raises(ZfsRefused) as failure:
+        judge(ends((1, "warning: cannot send 'tank@s2': dataset key must be loaded\n", 1.0), (1, ECHO, 1.2)))
+    assert "'zfs load-key' the source's dataset" in failure.value.next

@@ -201,7 +201,7 @@ class Storage:
                 raise DeviceGone("the storage does not answer")
             world.pool, world.foreign = True, False
             await world.step()
-        return SimpleNamespace(guid=1), ["/dev/nbd0"]
+        return SimpleNamespace(guid=1, readonly=False), ["/dev/nbd0"]
 
     async def down(self, say: object) -> None:
         world = self.world

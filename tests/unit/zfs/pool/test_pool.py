@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from zvault.core.errors import Busy, DeadlineExceeded, PoolSuspended, ToolFailed
+from zvault.core.errors import Busy, DeadlineExceeded, PoolReadOnly, PoolSuspended, ToolFailed
 from zvault.system.process.runner import Result
 from zvault.zfs.pool import pool
 from zvault.zfs.pool.pool import Exporting, NewPool, Vdev, Zpool
+from zvault.zfs.pool.scrub import Scrubber
 
 HEAD = ["zpool", "create", "-o", "cachefile=none"]
 
@@ -58,7 +59,7 @@ def kernel_says(proc: Path, state: str) -> None:
 
 
 async def test_the_kernel_knows_better_whether_a_pool_is_suspended(tmp_path: Path):
-    listed = said("cold\t7\t100\t60\t40\tONLINE\n")
+    listed = said("cold\t7\t100\t60\t40\tONLINE\toff\n")
     for kernel, health in (("ONLINE", "ONLINE"), ("SUSPENDED", "SUSPENDED")):
         kernel_says(tmp_path, kernel)
         state = await Zpool(Host(zpool=listed), tmp_path).state("cold")
@@ -85,7 +86,7 @@ def exports(proc: Path, *, seconds: float) -> None:
 
 
 async def test_a_long_export_is_told_also_while_the_kernel_calls_the_pool_online(tmp_path: Path):
-    listed = said("cold\t7\t100\t60\t40\tONLINE\n")
+    listed = said("cold\t7\t100\t60\t40\tONLINE\toff\n")
     exports(tmp_path, seconds=240)
     kernel_says(tmp_path, "ONLINE")
     zpool = Zpool(Host(zpool=listed), tmp_path)
@@ -96,7 +97,7 @@ async def test_a_long_export_is_told_also_while_the_kernel_calls_the_pool_online
 
 
 async def test_a_short_one_is_waited_for(tmp_path: Path):
-    listed = said("cold\t7\t100\t60\t40\tONLINE\n")
+    listed = said("cold\t7\t100\t60\t40\tONLINE\toff\n")
     exports(tmp_path, seconds=2)
     kernel_says(tmp_path, "ONLINE")
     state = await Zpool(Host(zpool=listed), tmp_path).state("cold")
@@ -135,7 +136,7 @@ async def test_whatever_waits_for_an_export_says_so(tmp_path: Path):
 
 
 async def test_a_pool_that_went_away_while_it_was_asked_for_is_not_there(tmp_path: Path):
-    listed = said("cold\t-\t-\t-\t-\t-\n")  # as zpool prints it in the middle of an export
+    listed = said("cold\t-\t-\t-\t-\t-\t-\n")  # as zpool prints it in the middle of an export
     kernel_says(tmp_path, "ONLINE")
     assert await Zpool(Host(zpool=listed), tmp_path).state("cold") is None
 
@@ -162,7 +163,7 @@ async def test_a_pool_that_leaked_is_told_to_be_kept_open_by_zfs(
     assert ("5M of it have leaked" in refused.value.next) == bool(leaked)
 
 
-@pytest.mark.parametrize("said", ["", "cold\t1\n", "cold\t1\t2\t3\t4\tONLINE\tmore\n"])
+@pytest.mark.parametrize("said", ["", "cold\t1\n", "cold\t1\t2\t3\t4\tONLINE\toff\tmore\n"])
 async def test_a_state_that_no_zpool_prints_is_told_as_that(said: str) -> None:
     class Tools:
         async def run(self, argv: Sequence[str], **_: Any) -> Result:
@@ -170,3 +171,14 @@ async def test_a_state_that_no_zpool_prints_is_told_as_that(said: str) -> None:
 
     with pytest.raises(ToolFailed, match="the state of the pool 'cold' cannot be understood"):
         await Zpool(Tools()).state("cold")  # type: ignore[arg-type]
+
+
+async def test_a_pool_that_was_imported_read_only_is_known_and_has_nothing_to_sync(tmp_path: Path):
+    kernel_says(tmp_path, "ONLINE")
+    state = await Zpool(Host(zpool=said("cold\t7\t100\t60\t40\tONLINE\ton\n")), tmp_path).state("cold")
+    assert state is not None
+    assert state.readonly
+    refused = Result(("zpool",), 1, "", "sync 'cold' failed: pool is read-only\n", 0.1)
+    await Zpool(Host(zpool=refused), tmp_path).sync("cold")
+    with pytest.raises(PoolReadOnly, match="cannot be scrubbed"):
+        await Scrubber(Host(zpool=said("on\n"))).start("cold")
