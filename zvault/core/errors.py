@@ -133,6 +133,12 @@ class Stalled(ZvaultError):
     retryable = True
 
 
+class SnapshotRefused(ZvaultError):
+    """ZFS makes no snapshot of a dataset of the source."""
+
+    reason = "no-snapshot"
+
+
 class VaultFull(ZvaultError):
     """The vault's pool has no room for what is to be received."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -38,7 +38,7 @@ from zvault.ops.replication.transfer import Transfers
 from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transfer_all
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, arrivals
 from zvault.ops.retention.prune import prune
-from zvault.ops.retention.prune_plan import plan_prune
+from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.run_snapshot import RunSnapshot
 from zvault.ops.state.source_tree import missing_included
@@ -134,6 +134,7 @@ class Run:
             self.outcome.result = "failed"
         finally:
             self.outcome.bytes, self.outcome.sent = self.meter.done, self.meter.sent
+            self.outcome.pruned += self.snapshots.pruned or 0
 
     async def _try_on(self) -> None:
         """Try, and try again what may go better. Raises what kept the last try from getting to its end."""
@@ -157,7 +158,7 @@ class Run:
             if not (self.all_sent and isinstance(lost, VAULT_AWAY)):
                 raise lost
             self._warn(f"all of it was sent, but what comes after that was not done: {lost}")
-        if failed := self.results.failed:
+        if failed := {**self.snapshots.refused, **self.results.failed}:
             self.outcome.blame(datasets_failed(failed, self.outcome.datasets))
             self.outcome.result = "partial" if len(failed) < self.outcome.datasets else "failed"
         if self.outcome.result == "ok":
@@ -227,6 +228,7 @@ class Run:
 
     def _skip(self, why: str) -> None:
         self.results.forget()
+        self.snapshots.refused = {}
         self.outcome.result = "skipped"
         self.say(f"skipped: {why}")
 
@@ -258,7 +260,7 @@ class Run:
         plans = plan_prune(self.context, self.backup, sides)
         source = self.context.clients.source_of(self.backup)
         await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
-        self.outcome.pruned += await prune(source, None, plans, self.emit)
+        self.outcome.pruned += await prune(source, None, self._not_pruned_before(plans), self.emit)
 
     def _tell_up(self, vault: OpenVault) -> None:
         self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
@@ -361,4 +363,10 @@ class Run:
         arrived = arrivals(self._first, sides) if self._first is not None else NOTHING_ARRIVED
         plans = plan_prune(self.context, self.backup, sides, arrived=arrived)
         await move_holds(self.context, self.backup, {"vault": opened.vault.zfs}, plans, self.emit)
-        return await prune(opened.source, opened.vault.zfs, plans, self.emit)
+        return await prune(opened.source, opened.vault.zfs, self._not_pruned_before(plans), self.emit)
+
+    def _not_pruned_before(self, plans: Sequence[PrunePlan]) -> list[PrunePlan]:
+        """The plans but that of a source which this run has pruned to make room: prune_limit is a share for each run,
+        and twice in one would be more.
+        """
+        return [plan for plan in plans if plan.side != "source" or not self.snapshots.pruned]

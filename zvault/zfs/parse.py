@@ -15,6 +15,7 @@ from zvault.core.model import Bookmark, Dataset, DatasetType, Tree
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName, SnapshotName, split_point, time_in_snapname
 from zvault.core.replication.receive_properties import PROPERTY as RECEIVE_PROPERTIES
+from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.core.replication.source_properties import PROPERTY as SOURCE_RECORD
 from zvault.core.snapshot_list import SnapshotList
 from zvault.core.units import is_number
@@ -40,6 +41,18 @@ DATASET_COLUMNS = (
     "snapshots_changed",
 )
 """No user property: what is in one may look like another column, or another line."""
+
+SNAPSHOT_FACTS = (
+    "name",
+    "type",
+    "inconsistent",
+    "receive_resume_token",
+    "refreservation",
+    "usedbydataset",
+    "usedbyrefreservation",
+    "available",
+)
+"""What decides whether a snapshot can be made. ``inconsistent`` is in no manual."""
 
 OWN = (PLACEHOLDER, SENT, MARK, SOURCE_RECORD, RECEIVE_PROPERTIES)
 """zvault's own user properties of datasets. They count where they are set on the dataset itself: whatever came with a
@@ -240,6 +253,14 @@ def _of_line(line: str, key_root: str) -> dict[str, Any]:
         "encrypted": root not in {"off", "-", "", key_root},
         "origin": None if origin in {"-", ""} else SnapshotName(origin),
     }
+
+
+def snapshot_facts(line: str) -> SnapshotFacts:
+    """What a line of SNAPSHOT_FACTS says. Raises ValueError."""
+    name, kind, inconsistent, token, *sizes = line.split("\t")
+    return SnapshotFacts(
+        DatasetName(name), kind, number(inconsistent) != 0, token not in {"-", ""}, *map(number, sizes)
+    )
 
 
 def tree(
