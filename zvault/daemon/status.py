@@ -52,6 +52,7 @@ class Status:
     stalls: Stalls = field(default_factory=Stalls)
     state: StateMonitor | None = None
     config: ConfigMonitor | None = None
+    snapshot_scheduler: Scheduler | None = None
 
     def __post_init__(self) -> None:
         """It remembers since when something is unknown."""
@@ -183,6 +184,7 @@ class Status:
             "last_error": last["error"] if last else None,
             "scheduled": backup.scheduled,
             "next_run": self.scheduler.next_run(name),
+            "next_snapshot": self._next_snapshot(name),
             "run": run.id if run else None,
             "retry_at": retry_at,
             "retry_since": failed["time"] if failed else None,
@@ -211,6 +213,10 @@ class Status:
             "own_lag": self._own_lag(name),
             "skipped": self.runs.counters.runs[name, "skipped"],
         }
+
+    def _next_snapshot(self, name: str) -> float | None:
+        times = self.snapshot_scheduler
+        return times.next_run(name) if times is not None else None
 
     def _held_back(self, name: str) -> int | None:
         """Of how many datasets, on either side, prune_limit held something back; None before it was first pruned."""

@@ -39,6 +39,7 @@ from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transf
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, arrivals
 from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
+from zvault.ops.retention.prune_source import prune_source
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.run_snapshot import RunSnapshot
 from zvault.ops.state.source_tree import missing_included
@@ -192,7 +193,7 @@ class Run:
         if self.backup.vault is None:
             await self._only_snapshot()
             return
-        done = False
+        done = reached = False
         try:
             vault_used = self.vaults[self.backup.vault].use(
                 f"backup {self.name}",
@@ -202,6 +203,7 @@ class Run:
                 shut_out=self.turn.shut_out if self.turn is not None and self.turn.of else None,
             )
             async with vault_used as vault, self._in_turn() as needless:
+                reached = True
                 if needless is not None:
                     self._skip(needless)
                     done = True
@@ -219,6 +221,10 @@ class Run:
                 self.outcome.pruned += await self._prune(opened, after)
                 self.outcome.proofs = await prove_guids(self.context, self.backup, after, vault, self.emit)
                 done = True
+        except ZvaultError as lost:
+            if not reached:
+                await self._snapshot_without_vault(lost)
+            raise
         except asyncio.CancelledError:
             if not done:
                 raise
@@ -262,6 +268,31 @@ class Run:
         await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
         self.outcome.pruned += await prune(source, None, self._not_pruned_before(plans), self.emit)
 
+    async def _snapshot_without_vault(self, lost: ZvaultError) -> None:
+        """Make the run's snapshot though its vault cannot be had: else there were no history of that time anywhere.
+
+        Not where another host has a vault that hosts share: that one makes the run. What goes wrong is told; the run
+        fails for what keeps its vault away.
+        """
+        others = self.turn is not None and isinstance(lost, (HeldElsewhere, TakenOver))
+        if others or self.hooks.snapname or not self.snapshots.wanted_now:
+            return
+        try:
+            made, _ = await self.snapshots.make(None)
+            sides = await look(self.context, self.backup, None, sizes="none")
+            self._tell_snapshot(made, sides)
+            if not self.snapshots.pruned:
+                self.outcome.pruned += await prune_source(self.context, self.backup, self.emit, sides)
+        except ZvaultError as error:
+            self._warn(
+                f"while the vault cannot be had, the source could not be snapshotted or pruned: {error}"
+            )
+
+    def _tell_snapshot(self, made: str, sides: Sides) -> None:
+        if made:
+            count = sum(any(snap.snapname == made for snap in one.snapshots) for one, _ in sides.pairs)
+            self.emit("snapshot", snapname=made, datasets=count)
+
     def _tell_up(self, vault: OpenVault) -> None:
         self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
         awake = vault.managed.awake
@@ -300,9 +331,7 @@ class Run:
         sides = await look(self.context, self.backup, zfs, source=seen, sizes=sizes)
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
-        if made:
-            count = sum(any(snap.snapname == made for snap in one.snapshots) for one, _ in sides.pairs)
-            self.emit("snapshot", snapname=made, datasets=count)
+        self._tell_snapshot(made, sides)
         return Survey(sides, began)
 
     async def _plan(self, vault: OpenVault, sides: Sides) -> tuple[OpenBackup, RunPlan]:

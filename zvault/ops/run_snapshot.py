@@ -41,7 +41,8 @@ NAMED = 3
 class RunSnapshot:
     """Makes the snapshots of one run of the backup ``name``; ``hooks`` has their snapname once they are made.
 
-    Unless ``wanted``, or where the backup's table says so, it makes none. ``source`` is forgotten whenever it may be
+    Unless ``wanted``, or where the backup's table says so, it makes none; ``own_time`` says that the table's time for a
+    snapshot has come, apart from its runs. ``source`` is forgotten whenever it may be
     another than it was. ``refused`` says why datasets got none, by name: all others have theirs. ``pruned`` counts the
     source's snapshots that had to go first, as there was no room; None where there was.
     """
@@ -52,6 +53,7 @@ class RunSnapshot:
     hooks: RunHooks
     source: RecentSource
     wanted: bool = True
+    own_time: bool = False
     refused: dict[str, SnapshotRefused] = field(default_factory=dict, init=False)
     pruned: int | None = field(default=None, init=False)
     _fresh: list[list[str]] = field(default_factory=list, init=False)
@@ -60,7 +62,7 @@ class RunSnapshot:
     @property
     def wanted_now(self) -> bool:
         """Whether the run makes snapshots, by the configuration in force."""
-        return self.wanted and self._backup.snapshot.make
+        return self.own_time or (self.wanted and self._backup.snapshot.make)
 
     @property
     def _backup(self) -> Backup:
@@ -83,7 +85,8 @@ class RunSnapshot:
             return "", None
         if not self.wanted_now:
             return "", None
-        async with self.hooks.around("snapshot", self._backup.snapshot.hooks, self._ending):
+        hooks, lock = self._backup.snapshot.hooks, self.context.activity.snapshotting[self.name]
+        async with lock, self.hooks.around("snapshot", hooks, self._ending):
             backup = self._backup
             if backup.snapshot.hooks.before:
                 self.source.forget()  # who knows what they did
@@ -124,7 +127,7 @@ class RunSnapshot:
             self.source.forget()
             half_received.clear()
             half_received.update(find_half_received_among(chosen))
-            choices = snapshot_choices(self.context.env, backup, chosen, unchanged)
+            choices = snapshot_choices(self.context.env, backup, chosen, unchanged, own_time=self.own_time)
             return [name for name, one in choices.items() if one.taken]
 
         async def make_room() -> bool:

@@ -21,6 +21,7 @@ from zvault.core.health.backup_conditions import (
     NEVER_PROVEN,
     NEW,
     NOT_READ,
+    NOT_SNAPSHOTTED,
     NOT_STARTED,
     OVERDUE,
     PARTIAL,
@@ -82,7 +83,8 @@ class BackupFacts:
     has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``proofs``: by level.
     ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
     ``sends``: False where it makes snapshots only: then there is no lag; ``snapshot_age`` is how old the newest one is,
-    in seconds, and ``bare`` the datasets without any where others have some.
+    in seconds, and ``bare`` the datasets without any where others have some. ``snapshot_error``: what was wrong with
+    the last snapshot that it made apart from its runs.
     """
 
     name: str
@@ -106,6 +108,7 @@ class BackupFacts:
     ahead: tuple[str, ...] = ()
     at_least: float | None = None
     made_by: str | None = None
+    snapshot_error: ErrorDocument | None = None
 
     @property
     def never_ran(self) -> bool:
@@ -151,6 +154,8 @@ def _last_run(facts: BackupFacts) -> Iterator[Finding]:
         error = facts.error
         why = _told(error) if error is not None else "no error is on record"
         yield finding(condition, facts.name, why, error["next"] if error is not None else "")
+    if (error := facts.snapshot_error) is not None:
+        yield finding(NOT_SNAPSHOTTED, facts.name, _told(error), error["next"])
     if facts.conflicts:
         yield finding(CONFLICT, facts.name, f"the last run left out {_named(facts.conflicts)}")
 

@@ -98,6 +98,7 @@ def backup_facts(
         proofs_wanted=any(_interval(backup, level) is not None for level in LEVELS),
         held_back=sum(count for (one, _), count in runs.counters.over_limit.items() if one == name),
         conflicts=_conflicts(runs, name, last) if made_by is None else (),
+        snapshot_error=runs.snapshot_troubles.get(name) if backup.snapshot.timetable is not None else None,
     )
 
 

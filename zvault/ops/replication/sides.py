@@ -207,12 +207,21 @@ def name_conflicts(env: Environment, backup: Backup, datasets: Iterable[Dataset]
 
 
 def snapshot_choices(
-    env: Environment, backup: Backup, datasets: Sequence[Dataset], unchanged: Unchanged, *, make: bool = True
+    env: Environment,
+    backup: Backup,
+    datasets: Sequence[Dataset],
+    unchanged: Unchanged,
+    *,
+    make: bool = True,
+    own_time: bool = False,
 ) -> dict[DatasetName, Choice]:
-    """Of which of the datasets that a backup takes a run makes a snapshot, and why. Without ``make`` of none."""
+    """Of which of the datasets that a backup takes a run makes a snapshot, and why. Without ``make`` of none.
+
+    ``own_time``: it is no run, but the time for a snapshot.
+    """
     conflicts = name_conflicts(env, backup, datasets)
     obstacles = find_half_received_among(datasets)
-    making = make and backup.snapshot.make
+    making = make and (own_time or backup.snapshot.make)
     return {
         dataset.name: snapshot_choice(
             dataset.name, make=making, conflicts=conflicts, obstacles=obstacles, unchanged=unchanged
