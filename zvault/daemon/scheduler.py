@@ -209,9 +209,12 @@ class Scheduler:
             back = before - self._ahead()
             if back > SET_BACK:
                 self._before = self.context.env.clock.monotonic(), self.context.env.clock.time() + back
-                log.warning(
-                    "the clock was set back by %s: schedules go by it from now on", format_duration(back)
-                )
+                if (
+                    self.times is get_run_times
+                ):  # the scheduler of snapshots sees the same, and need not say so too
+                    log.warning(
+                        "the clock was set back by %s: schedules go by it from now on", format_duration(back)
+                    )
                 await self.reschedule()
             self._scheduler.wakeup()
 

@@ -53,7 +53,7 @@ class Source:
             of, _, snapname_ = name.partition("@")
             before = self.there.datasets[of]
             new = Snapshot(before.name, snapname_, 900 + len(self.there.datasets), 900, START + 9 * HOUR)
-            self.there.datasets[of] = dataset(of, *before.snapshots, new)
+            self.there.datasets[of] = dataset(of, *before.snapshots, new, *before.bookmarks)
 
     async def destroy(self, names: Sequence[str]) -> None:
         self.gone += names

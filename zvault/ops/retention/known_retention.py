@@ -117,7 +117,7 @@ class RetentionLook:
         if self.unseen is None:
             return _source_guards(source, base_txg)
         oldest = _oldest_mark(source, self.unseen.pool)
-        if self.backup.backlog == "newest":
+        if oldest and self.backup.backlog == "newest":
             # Only the newest is ever sent, which every rule keeps: while the vault is away the others need not pile up.
             return {snap.guid: _BASE for snap in source.snapshots if snap.createtxg == oldest}
         return _source_guards(source, oldest)
