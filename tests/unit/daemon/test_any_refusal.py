@@ -151,18 +151,17 @@ async def serving(world: World) -> AsyncIterator[Refusals]:
 
 
 @pytest.fixture
-def play(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Callable[[Callable[[Refusals], Awaitable[None]]], None]]:
-    """Plays something in a world whose time is its own. Backups run by hand only."""
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Plays something in a world whose time is its own. Backups run by hand only; to their tables ``more`` is added."""
     loops: list[SimulatedLoop] = []
 
-    def played(what: Callable[[Refusals], Awaitable[None]]) -> None:
+    def played(what: Callable[[Refusals], Awaitable[None]], **more: Any) -> None:
         loop = SimulatedLoop()
         loops.append(loop)
         world = World(tmp_path, loop, BEGIN, monkeypatch)
         by_hand = {
             name: {"source": table["source"], "vault": table["vault"], "keep": KEEP, "prune_limit": "100%"}
+            | more
             for name, table in CONFIG["backup"].items()
         }
         monkeypatch.setitem(CONFIG, "backup", by_hand)
@@ -238,3 +237,40 @@ def test_one_that_refuses_and_is_not_named(step: str, play: Any) -> None:
         await refuse(here, {("tank/a/c", step): errno.EIO})
 
     play(silent)
+
+
+def test_snapshots_at_their_own_time_are_told_where_they_fail_and_else_only_made(play: Any) -> None:
+    async def watch(here: Refusals) -> None:
+        daemon = here.world.daemon
+        backup = daemon.context.env.backup("a")
+
+        def troubles() -> list[str]:
+            verdict = daemon.status.backup_verdict(backup)
+            return [one.condition.key for one in verdict.findings if one.condition.key == "not-snapshotted"]
+
+        def rows() -> list[str]:
+            return [
+                str(run["result"]) for run in daemon.history.runs("a", 99) if run["trigger"] == "snapshot"
+            ]
+
+        def points(dataset: str) -> int:
+            return len(here.world.sides(dataset)[0].points)
+
+        assert daemon.status.backup(backup)["next_snapshot"] is not None
+        await asyncio.sleep(3700.0)
+        assert [points(name) for name in DATASETS] == [4] * 5, "one at the start, and one each 20 minutes"
+        assert (rows(), troubles()) == ([], [])
+        here.zfs.refuses = {("tank/a/c", "snapshot"): errno.EBUSY}
+        await asyncio.sleep(1300.0)
+        assert [points(name) for name in DATASETS] == [5, 5, 4, 5, 5]
+        assert (rows(), troubles()) == (["partial"], ["not-snapshotted"])
+        assert daemon.history.last("a") is None, "that is no run"
+        here.zfs.refuses = {}
+        await asyncio.sleep(1300.0)
+        assert (rows(), troubles()) == (["partial"], [])
+        assert (await here.run())[0] == "ok"
+        for dataset in DATASETS:
+            assert here.is_sent(dataset)
+            assert len(here.sides(dataset)[1].points) == 3, "all that its rules keep were sent"
+
+    play(watch, snapshot={"every": "20m"})

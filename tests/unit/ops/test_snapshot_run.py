@@ -45,7 +45,7 @@ class Refusing(Source):
             raise LzcFailure("snapshot", "", [(name, "NoSpace", 28) for name in bad])
         await super().snapshot(names, properties)
 
-    async def snapshot_facts(self, names: Sequence[str]) -> list[SnapshotFacts]:
+    async def snapshot_facts(self, names: Sequence[str], *, below: bool = False) -> list[SnapshotFacts]:
         return [SnapshotFacts(DatasetName(name)) for name in names]
 
 

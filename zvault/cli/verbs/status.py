@@ -59,8 +59,8 @@ def status(
     What is not well is told with why and what to do next.
 
     With -H one line a backup or vault, led by that word. Backups: name, health, state, lag, max_lag,
-    last_success, last_run, last_result, next_run, bytes_done, bytes_total, error,
-    next_snapshot. Vaults: name, health, state, pool, pool_health, size, alloc, free, users, error.
+    last_success, last_run, last_result, next_run, bytes_done, bytes_total, error. Vaults: name, health,
+    state, pool, pool_health, size, alloc, free, users, error.
 
     Exit status: 0 all is well; 1 something is late, failed or degraded; 2 the daemon cannot be asked; 3 nothing
     is known to be wrong, and something is not known to be well.
@@ -154,7 +154,6 @@ BACKUPS_FOR_SCRIPTS = [
     Column("bytes_done", "size"),
     Column("bytes_total", "size"),
     Column("error", get=_what),
-    Column("next_snapshot", "ago"),
 ]
 VAULTS_FOR_SCRIPTS = [
     Column("name"),
@@ -248,7 +247,7 @@ def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
     """What is wrong with a backup, why, and what to do."""
     verdict = backup["verdict"]
     yield paint(f"backup {backup['name']}: {verdict['state']}", COLOURS[verdict["level"]], sys.stdout)
-    error = _trouble(backup)
+    error, snapshot = _trouble(backup), backup.get("next_snapshot")
     yield from labelled(
         [
             ("lag", _lag_told(backup) if backup["vault"] is not None else "none, it has no vault"),
@@ -261,7 +260,7 @@ def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
             ("why", error["why"] if error else ""),
             ("next", error["next"] if error and error["next"] else _advice(backup)),
             ("next run", _next_run(backup)),
-            ("next snapshot", _when(backup.get("next_snapshot"), "")),
+            *([("next snapshot", _when(snapshot, ""))] if snapshot is not None else []),
         ],
         width(sys.stdout),
     )
