@@ -174,6 +174,10 @@ class Runs:
                 running = self.running(backup) or self._under_way(backup, "prune")
                 return running is None or running.waiting is not None
 
+            if (made := await self.turns.snapshot_made(backup, self.last_snapshot)) is not None:
+                outcome.result = "skipped"
+                self.emitter(run, backup)("message", text=f"skipped: {made}")
+                return
             way = self.lags.way(backup)
             await SnapshotRun(
                 self.context, backup, self.emitter(run, backup), outcome, run, may_prune
@@ -351,7 +355,7 @@ class Runs:
             "sent": outcome.sent,
             "pruned": outcome.pruned,
         }
-        if trigger == "snapshot" and outcome.result != "ok":
+        if trigger == "snapshot" and outcome.result not in {"ok", "skipped"}:
             self._write_begun(run, backup, trigger, started)
         try:
             self.history.end(run, ended, outcome.result, figures, error, current.drift, held_back)
