@@ -53,6 +53,7 @@ def _backup(now: float, name: str, into: str, lag: float, most: float, every: fl
         "last_success": now - lag,
         "last_run": now - lag,
         "next_run": now + every - lag % every,
+        "next_snapshot": None,
         "proofs": _proofs(now, 3),
     }
     return backup(name, **(made | more))

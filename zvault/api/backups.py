@@ -123,21 +123,34 @@ class TransfersDocument(PruneDocument):
     gone: list[GoneDocument]
 
 
+class RefusedSnapshotDocument(TypedDict):
+    """A dataset of which ZFS makes no snapshot as it is now: why, and what a person can do."""
+
+    dataset: str
+    why: str
+    next: str
+
+
 class PlanDocument(TransfersDocument):
-    """What is left to send and prune as things are; ``makes_snapshot``: a run makes one first."""
+    """What is left to send and prune as things are; ``makes_snapshot``: a run makes one first, but of those that are
+    ``not_snapshotted``, as far as that is known before.
+    """
 
     makes_snapshot: bool
+    not_snapshotted: list[RefusedSnapshotDocument]
 
 
 class ForecastDocument(TransfersDocument):
     """What a run that began now would do, its ``snapshot`` included (None where it would make none).
 
-    Without ``vault_seen`` the vault is down: what is sent and pruned is not known then, and each action is "unknown".
+    ``not_snapshotted`` are as in a plan. Without ``vault_seen`` the vault is down: what is sent and pruned is not known
+    then, and each action is "unknown".
     ``refused`` says why no run could start now. Of ``not_foreseen`` datasets it is not known what is pruned.
     """
 
     snapshot: str | None
     snapshotted: list[str]
+    not_snapshotted: list[RefusedSnapshotDocument]
     vault_seen: bool
     refused: str | None
     not_foreseen: list[str]

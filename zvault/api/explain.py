@@ -20,6 +20,7 @@ Topic = Literal[
     "vault",
     "last run",
     "next run",
+    "next snapshot",
 ]
 
 

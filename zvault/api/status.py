@@ -52,8 +52,8 @@ class BackupDocument(TypedDict):
     oldest, None where one has none or nobody knows. With neither ``vault`` nor ``makes_snapshots`` it only prunes.
     ``turn``: None where no other host shares the vault; ``lag_seconds`` is then the lesser of what was read here and
     what another host says it has done. ``waits_for`` is what its run waits for that other backups have, None where it
-    waits for nothing. ``next_run`` is None where nothing is ``scheduled``, and until it is known when
-    the backup last ran.
+    waits for nothing. ``next_run`` is None where nothing is ``scheduled``, and until it is known when the backup last
+    ran. ``next_snapshot`` is when it makes one apart from its runs, None where it makes none so.
     """
 
     name: str
@@ -72,6 +72,7 @@ class BackupDocument(TypedDict):
     last_error: ErrorDocument | None
     scheduled: bool
     next_run: float | None
+    next_snapshot: float | None
     run: str | None
     retry_at: float | None
     retry_since: float | None

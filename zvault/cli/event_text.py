@@ -146,13 +146,15 @@ def mounted(event: Restored) -> str:
     return f"at {where}" if where.startswith("/dev/") else f"mounted at {where}"
 
 
-_ASIDE = {"restore", "prune", "verify", "scrub", "heal"}
+_ASIDE = {"restore", "prune", "verify", "scrub", "heal", "snapshot"}
 """Triggers of work that reports like a run but is not a backup."""
 
 
 def summary(event: RunFinished) -> str:
     """The last line of a run: ``filer1 ok: 1.20G in 14s (88M/s)``."""
-    if event["pruned"] and not event["datasets"]:  # the run only pruned
+    if event["trigger"] == "snapshot":
+        done = f"{plural(event['datasets'], 'dataset')} in {format_duration(event['seconds'])}"
+    elif event["pruned"] and not event["datasets"]:  # the run only pruned
         done = f"{plural(event['pruned'], 'snapshot')} pruned in {format_duration(event['seconds'])}"
     elif event["trigger"] == "scrub":
         done = f"after {format_duration(event['seconds'])}"

@@ -145,6 +145,12 @@ class PoolReadOnly(ZvaultError):
     reason = "read-only"
 
 
+class SnapshotRefused(ZvaultError):
+    """ZFS makes no snapshot of a dataset of the source."""
+
+    reason = "no-snapshot"
+
+
 class VaultFull(ZvaultError):
     """The vault's pool has no room for what is to be received."""
 

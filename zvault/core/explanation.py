@@ -35,6 +35,7 @@ Topic = Literal[
     "vault",
     "last run",
     "next run",
+    "next snapshot",
 ]
 
 FILES_NAMED = 3

@@ -40,7 +40,7 @@ from zvault.daemon.page.topics import Topic
 from zvault.daemon.pool_watch import LOOK_EVERY as EVENTS_EVERY
 from zvault.daemon.pool_watch import PoolWatch
 from zvault.daemon.runs import Runs, unexpected
-from zvault.daemon.scheduler import PROMPT, Scheduler
+from zvault.daemon.scheduler import PROMPT, Scheduler, get_snapshot_times
 from zvault.daemon.shutdown import close_readings, end_runs, release_vaults
 from zvault.daemon.status import Status
 from zvault.daemon.web.serving import Serving
@@ -100,6 +100,9 @@ class Daemon:
         self.vaults = Vaults(self.context)
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
         self.scheduler = Scheduler(self.context, self.runs.start, self.runs.last_run)
+        self.snapshot_scheduler = Scheduler(
+            self.context, self.runs.snapshot, self.runs.last_snapshot, get_snapshot_times
+        )
         self.vault_monitor = VaultMonitor(self.vaults, self.context.env.clock)
         self.state_monitor = StateMonitor(paths.state, self.history)
         self.config_monitor = ConfigMonitor(self.context.env)
@@ -112,6 +115,7 @@ class Daemon:
             self.context.env.clock.time(),
             state=self.state_monitor,
             config=self.config_monitor,
+            snapshot_scheduler=self.snapshot_scheduler,
         )
         self.pool_watch = PoolWatch(self.context, self.runs, feed)
         self.status.pool_watch = self.pool_watch
@@ -179,7 +183,7 @@ class Daemon:
             self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
             await self.api.listen(self.paths.socket)
             await self.serving.look()
-            await self.scheduler.start()
+            await asyncio.gather(self.snapshot_scheduler.start(), self.scheduler.start())
         self._resume(interrupted)
         self._background(again_and_again("vaults", self._look_at_vaults, LOOK_EVERY))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
@@ -282,6 +286,7 @@ class Daemon:
 
     def _wake(self, stopped: set[str]) -> None:
         self._resume(stopped)
+        self._background(self.snapshot_scheduler.reschedule())
         self._background(self.scheduler.reschedule())
 
     def _resume(self, interrupted: set[str]) -> None:
@@ -344,7 +349,7 @@ class Daemon:
             self.metrics.reload_ok = True
             self.status.warnings.pop("config", None)
             await self.config_monitor.look()
-            await self.scheduler.reschedule()
+            await asyncio.gather(self.snapshot_scheduler.reschedule(), self.scheduler.reschedule())
             await self.serving.reload()
             log.info("configuration reloaded; backups: %d", len(config.backup))
             for told in exposures(self.paths, config):
@@ -373,6 +378,7 @@ class Daemon:
         log.info("stopping: %d runs to end", len(self.runs.current))
         sd_notify.stopping("draining")
         self.scheduler.stop()
+        self.snapshot_scheduler.stop()
         self.runs.past.stop("the daemon is stopping")
         await end_runs(self.context, self.runs)
         for task in list(self._tasks):

@@ -16,7 +16,7 @@ from zvault.core.health.days import PastRun
 from zvault.daemon.history_file import DAMAGED, PASSING, UNWRITABLE, code_of, merge, opened
 from zvault.ops.explain.knowledge import Pruned
 
-ASIDE = ("restore", "prune", "scrub", "heal", "verify")
+ASIDE = ("restore", "prune", "scrub", "heal", "verify", "snapshot")
 """Triggers of runs that back nothing up: they tell nothing of how a backup fares."""
 FEW_PRUNED = 10
 """Records of one name that are told: a name comes again only where somebody makes it by hand."""

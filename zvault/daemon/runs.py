@@ -15,21 +15,24 @@ from zvault.api.events import Event
 from zvault.config.schema import Backup
 from zvault.core.believed import believed
 from zvault.core.diagnosis.observations import LastRun
-from zvault.core.errors import Busy, Refused, ZvaultError
+from zvault.core.errors import Busy, ErrorDocument, Refused, ZvaultError
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.journald import log
 from zvault.daemon.lag_readings import LagReadings
+from zvault.daemon.learned import Learned
 from zvault.daemon.made_elsewhere import made_elsewhere
 from zvault.daemon.run_counters import RunCounters
 from zvault.daemon.turns import Turns
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
 from zvault.ops.replication.lag import lags
-from zvault.ops.replication.sides import Sides
+from zvault.ops.replication.sides import Sides, ours_of, selected
 from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
+from zvault.ops.snapshot_run import SnapshotRun
+from zvault.ops.state.source_tree import source_tree
 from zvault.ops.vaults.past import PastVaults
 from zvault.ops.vaults.run_turn import RunTurn
 from zvault.ops.vaults.vault import Vaults
@@ -58,6 +61,8 @@ class Runs:
         self.lags, self.proofs, self.made = self.readings.lags, self.readings.proofs, self.readings.made
         self.turns = Turns(context, vaults)
         self.counters = RunCounters(over_limit=history.held_back())
+        self.snapshot_troubles: Learned[ErrorDocument | None] = Learned(context.env)
+        """What was wrong with the last snapshot of each backup that makes some apart from its runs."""
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
         self.held: dict[str, asyncio.Event] = {}
@@ -157,6 +162,47 @@ class Runs:
 
         return self.launch(backup, "prune", work)
 
+    def snapshot(self, backup: str, trigger: str = "") -> str:
+        """Start to make a backup's snapshot at its own time, whatever runs; the id of what makes it, or makes one yet.
+
+        Raises NotFound, Refused while nothing may start. ``trigger``: on time, or to catch up; it is told as the same.
+        """
+        self.context.env.backup(backup)
+        if (making := self._under_way(backup, "snapshot")) is not None:
+            return making.id
+
+        async def work(run: str, backup: str, outcome: Outcome) -> None:
+            def may_prune() -> bool:
+                running = self.running(backup) or self._under_way(backup, "prune")
+                return running is None or running.waiting is not None
+
+            if (made := await self.turns.snapshot_made(backup, self.last_snapshot)) is not None:
+                outcome.result = "skipped"
+                self.emitter(run, backup)("message", text=f"skipped: {made}")
+                return
+            way = self.lags.way(backup)
+            await SnapshotRun(
+                self.context, backup, self.emitter(run, backup), outcome, run, may_prune
+            ).execute()
+            self.snapshot_troubles.put(backup, outcome.error.as_dict() if outcome.error else None, way)
+
+        return self.launch(backup, "snapshot", work)
+
+    async def last_snapshot(self, backup: Backup) -> datetime | None:
+        """When zvault's newest snapshot of a backup's source was made; never a time to come. None where there is none,
+        or nobody knows.
+        """
+        try:
+            tree = await source_tree(self.context.clients, backup, sizes=False)
+            chosen = selected(backup, tree)
+        except ZvaultError as error:
+            log.warning("cannot tell when %s last made a snapshot: %s", backup.name, error)
+            return None
+        now, ours = self.context.env.clock.time(), ours_of(backup)
+        dates = (snap.creation for dataset in chosen for snap in dataset.snapshots if ours(snap))
+        newest = max((at for one in dates if (at := believed(one, now)) is not None), default=None)
+        return None if newest is None else datetime.fromtimestamp(newest, UTC)
+
     async def reap(self, vault_guid: int | None) -> list[BaseProtection]:
         """Release orphaned holds and bookmarks. Raises Busy while anything runs: it may be about to need them."""
         from zvault.ops.retention.holds import reap
@@ -193,8 +239,11 @@ class Runs:
         )
 
     def _pruning(self, backup: str) -> ActiveRun | None:
+        return self._under_way(backup, "prune")
+
+    def _under_way(self, backup: str, trigger: str) -> ActiveRun | None:
         return next(
-            (run for run in self.current.values() if run.backup == backup and run.trigger == "prune"), None
+            (run for run in self.current.values() if run.backup == backup and run.trigger == trigger), None
         )
 
     def launch(self, backup: str, trigger: str, work: Work) -> str:
@@ -290,11 +339,15 @@ class Runs:
         )
 
     def _begin(self, run: str, backup: str, trigger: str, started: float) -> None:
+        if trigger != "snapshot":  # made every few minutes, perhaps: the history has those that went wrong
+            self._write_begun(run, backup, trigger, started)
+        self.emitter(run, backup)("run-started", trigger=trigger)
+
+    def _write_begun(self, run: str, backup: str, trigger: str, started: float) -> None:
         try:
             self.history.begin(run, backup, trigger, started, self.lags.way(backup))
         except Exception:
             log.exception("%s: the beginning of run %s is missing in the history", backup, run)
-        self.emitter(run, backup)("run-started", trigger=trigger)
 
     def _finish(
         self, run: str, backup: str, trigger: str, outcome: Outcome, started: float, ended: float
@@ -311,6 +364,8 @@ class Runs:
             "sent": outcome.sent,
             "pruned": outcome.pruned,
         }
+        if trigger == "snapshot" and outcome.result not in {"ok", "skipped"}:
+            self._write_begun(run, backup, trigger, started)
         try:
             self.history.end(run, ended, outcome.result, figures, error, current.drift, held_back)
         except Exception:

@@ -1,4 +1,4 @@
-"""When backups run: APScheduler's triggers, plus what it lacks for a host that sleeps, stops and wakes."""
+"""When backups run, or make snapshots: APScheduler's triggers, plus what it lacks for a host that sleeps and wakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
-from zvault.core.policy.schedule import Cron, next_time
+from zvault.core.policy.schedule import Cron, Interval, next_time
 from zvault.core.units import format_duration
 from zvault.ops.context import Context
 
@@ -61,10 +61,24 @@ class Question:
     task: asyncio.Task[datetime | None]
 
 
+Timetable = Cron | Interval
+
+
+def get_run_times(backup: Backup) -> Timetable | None:
+    """When a backup runs; None by hand only."""
+    return backup.every or backup.schedule
+
+
+def get_snapshot_times(backup: Backup) -> Timetable | None:
+    """When a backup makes snapshots apart from its runs; None where it does not."""
+    return backup.snapshot.timetable
+
+
 class Scheduler:
     """Calls ``due(backup, trigger)`` when a backup's time has come, and once for any number of missed times.
 
-    ``last_run`` tells when a backup last ran; None where it never did, or nobody knows.
+    ``last_run`` tells when a backup last did what is due; None where it never did, or nobody knows. ``times`` gives the
+    timetable of a backup: that of its runs, or that of its snapshots. The scheduler of each knows nothing of the other.
     """
 
     def __init__(
@@ -72,10 +86,12 @@ class Scheduler:
         context: Context,
         due: Callable[[str, str], object],
         last_run: Callable[[Backup], Coroutine[Any, Any, datetime | None]],
+        times: Callable[[Backup], Timetable | None] = get_run_times,
     ) -> None:
         self.context = context
         self.due = due
         self.last_run = last_run
+        self.times = times
         self._scheduler = AsyncIOScheduler(timezone=UTC)
         self._tick: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -103,7 +119,7 @@ class Scheduler:
     async def _reschedule(self) -> None:
         if self._stopped:
             return
-        timed = {name: b for name, b in self.context.env.config.backup.items() if b.scheduled}
+        timed = {name: b for name, b in self.context.env.config.backup.items() if self.times(b) is not None}
         self._forget_but(timed)
         # All at once: each may be on a host that does not answer for a while.
         for name, backup in timed.items():
@@ -170,12 +186,11 @@ class Scheduler:
             self._fire(backup.name, "catch-up")
 
     def _trigger(self, backup: Backup, last: datetime | None) -> BaseTrigger | None:
-        if backup.every is not None:
-            start = (last or self.context.env.clock.now()) + timedelta(seconds=backup.every.seconds)
-            return IntervalTrigger(seconds=backup.every.seconds, start_date=start, timezone=UTC)
-        if backup.schedule is None:
-            return None
-        return CalendarTrigger(backup.schedule, self.context.env.zone)
+        times = self.times(backup)
+        if isinstance(times, Interval):
+            start = (last or self.context.env.clock.now()) + timedelta(seconds=times.seconds)
+            return IntervalTrigger(seconds=times.seconds, start_date=start, timezone=UTC)
+        return CalendarTrigger(times, self.context.env.zone) if times is not None else None
 
     async def _on_time(self, name: str) -> None:
         # A coroutine, because APScheduler runs plain functions in threads.
@@ -194,9 +209,12 @@ class Scheduler:
             back = before - self._ahead()
             if back > SET_BACK:
                 self._before = self.context.env.clock.monotonic(), self.context.env.clock.time() + back
-                log.warning(
-                    "the clock was set back by %s: schedules go by it from now on", format_duration(back)
-                )
+                if (
+                    self.times is get_run_times
+                ):  # the scheduler of snapshots sees the same, and need not say so too
+                    log.warning(
+                        "the clock was set back by %s: schedules go by it from now on", format_duration(back)
+                    )
                 await self.reschedule()
             self._scheduler.wakeup()
 

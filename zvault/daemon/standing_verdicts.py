@@ -75,7 +75,7 @@ class StandingVerdicts:
             dict(status.warnings),
             [(one.condition.key, one.why) for one in daemon.findings],
             status.history.changes,
-            (runs.lags.changes, runs.proofs.changes, runs.made.changes),
+            (runs.lags.changes, runs.proofs.changes, runs.made.changes, runs.snapshot_troubles.changes),
             [status.scheduler.next_run(name) for name in config.backup],
             list(status.stalls.warnings(status.context.env.clock.time())),
             dict(status.context.activity.writes.drifts),

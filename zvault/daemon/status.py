@@ -59,6 +59,7 @@ class Status:
     state: StateMonitor | None = None
     config: ConfigMonitor | None = None
     pool_watch: PoolWatch | None = None
+    snapshot_scheduler: Scheduler | None = None
 
     def __post_init__(self) -> None:
         """It remembers since when something is unknown."""
@@ -194,6 +195,7 @@ class Status:
             "last_error": last["error"] if last else None,
             "scheduled": backup.scheduled,
             "next_run": self.scheduler.next_run(name),
+            "next_snapshot": self._next_snapshot(name),
             "run": run.id if run else None,
             "waits_for": self.context.activity.slots.describe_wait(name),
             "retry_at": retry_at,
@@ -223,6 +225,10 @@ class Status:
             "own_lag": self._own_lag(name),
             "skipped": self.runs.counters.runs[name, "skipped"],
         }
+
+    def _next_snapshot(self, name: str) -> float | None:
+        times = self.snapshot_scheduler
+        return times.next_run(name) if times is not None else None
 
     def _held_back(self, name: str) -> int | None:
         """Of how many datasets, on either side, prune_limit held something back; None before it was first pruned."""

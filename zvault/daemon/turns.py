@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
@@ -12,6 +13,7 @@ from zvault.core.errors import HeldElsewhere, TakenOver, ZvaultError
 from zvault.core.policy.schedule import Cron, Interval, next_time
 from zvault.core.sharing.decide import Action, Decision, Due, Settled
 from zvault.core.sharing.turn import Turn
+from zvault.core.units import format_duration
 from zvault.daemon.active_run import ActiveRun
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
@@ -22,6 +24,8 @@ from zvault.ops.vaults.vault import Vaults
 
 STEP = 15.0
 """Seconds between looks at the clock: it goes on while the host sleeps, and asyncio's does not."""
+STAGGER = 10.0
+"""Seconds by which each of several hosts makes snapshots later than the one before it: as long as one may take."""
 AGAIN = 60.0
 """Seconds until a store that does not answer is asked again."""
 ASKS = 5
@@ -73,6 +77,28 @@ class Turns:
         """The shared vault of a backup; None where its vault is this host's alone, or it has none."""
         config = self.context.env.config.backup.get(backup)
         return None if config is None or config.vault is None else self.vault(config.vault)
+
+    async def snapshot_made(
+        self, name: str, last: Callable[[Backup], Awaitable[datetime | None]]
+    ) -> str | None:
+        """Why this host need not make a backup's snapshot, whose own time has come: another host that shares its vault
+        has made one. None where it is to. ``last`` tells when the newest was made.
+
+        Hosts that share a vault share its sources. Where each made snapshots at the same times there would be one for
+        each host. So each waits a little longer than the one before it in ``hosts``, and looks first.
+        """
+        shared, backup = self.of(name), self.context.env.backup(name)
+        times = backup.snapshot.timetable
+        if shared is None or times is None:
+            return None
+        hosts, env = list(shared.vault.config.hosts), self.context.env
+        place = hosts.index(shared.host) if shared.host in hosts else len(hosts)
+        await asyncio.sleep(STAGGER * place)
+        newest, now = await last(backup), env.clock.now()
+        if newest is None:
+            return None
+        age, period = (now - newest).total_seconds(), seconds_between(times, now, env.zone)
+        return f"the newest is {format_duration(age)} old" if age < period / 2 else None
 
     def claim(self, backup: str) -> Claim | None:
         """What another host claims of the last run of a backup, which it made."""

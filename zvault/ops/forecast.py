@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from zvault.api.backups import ForecastDocument, PlannedDocument, PruneDocument
@@ -25,6 +25,11 @@ from zvault.ops.replication.vault_encryption import expect_encryptions
 from zvault.ops.retention.arrivals import arrivals
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.prune_report import plans_document
+from zvault.ops.state.snapshot_obstacles import (
+    Obstacles,
+    find_snapshot_obstacles,
+    obstacle_documents,
+)
 from zvault.zfs.stream import Flags
 
 
@@ -52,6 +57,7 @@ async def forecast_document(
         "gone": gone_rows(backup.name, seen) if up else [],
         "snapshot": made.snapname,
         "snapshotted": list(made.names),
+        "not_snapshotted": obstacle_documents(made.obstacles),
         "vault_seen": up,
         "refused": refused,
         "not_foreseen": [],
@@ -83,6 +89,7 @@ async def _snapshots_only(
         "gone": [],
         "snapshot": made.snapname,
         "snapshotted": list(made.names),
+        "not_snapshotted": obstacle_documents(made.obstacles),
         "vault_seen": True,
         "refused": refused,
         "not_foreseen": [],
@@ -91,11 +98,14 @@ async def _snapshots_only(
 
 @dataclass(frozen=True)
 class _Imagined:
-    """Both sides once a run has made its snapshot of the datasets of these ``names``."""
+    """Both sides once a run has made its snapshot of the datasets of these ``names``, which it cannot of those with
+    ``obstacles``.
+    """
 
     sides: Sides
     snapname: str | None = None
     names: tuple[str, ...] = ()
+    obstacles: Obstacles = field(default_factory=dict)
 
     @classmethod
     async def of(cls, context: Context, backup: Backup, seen: Sides, *, snapshot: bool) -> _Imagined:
@@ -106,13 +116,15 @@ class _Imagined:
             unchanged = await unchanged_among(context, backup, vault, seen, now.timestamp())
         chosen = [dataset for dataset, _ in seen.pairs]
         choices = snapshot_choices(context.env, backup, chosen, unchanged, make=snapshot)
-        names = tuple(name for name, one in choices.items() if one.taken)
+        taken = [dataset.name for dataset in chosen]
+        obstacles = await find_snapshot_obstacles(context.clients, backup, taken) if snapshot else {}
+        names = tuple(name for name, one in choices.items() if one.taken and name not in obstacles)
         if not names:
-            return cls(seen)
+            return cls(seen, obstacles=obstacles)
         moment = _free_moment(backup, seen, now)
         snapname = backup.snapshot.names.make(moment)
         source = with_snapshot(seen.source, names, snapname, int(moment.timestamp()))
-        return cls(seen.with_trees(source, seen.vault), snapname, names)
+        return cls(seen.with_trees(source, seen.vault), snapname, names, obstacles)
 
 
 def _free_moment(backup: Backup, seen: Sides, now: datetime) -> datetime:

@@ -19,6 +19,7 @@ from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.sides import Sides, look
 from zvault.ops.replication.vault_encryption import expect_encryptions
 from zvault.ops.retention.prune_report import prune_part, vault_is_down
+from zvault.ops.state.snapshot_obstacles import find_snapshot_obstacles, obstacle_documents
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.stream import Flags
 
@@ -39,9 +40,11 @@ async def plan_document(context: Context, vaults: Vaults, backup: Backup, *, bri
 
 async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocument:
     plans = await plan_all(context, backup, sides) if backup.vault is not None else []
+    names = [dataset.name for dataset, _ in sides.pairs]
     return {
         **await prune_part(context, backup, sides),
         "makes_snapshot": backup.snapshot.make,
+        "not_snapshotted": obstacle_documents(await find_snapshot_obstacles(context.clients, backup, names)),
         "datasets": await planned_documents(context, backup, plans, sides)
         if backup.vault is not None
         else not_sent_documents(sides),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -42,7 +42,8 @@ from zvault.ops.replication.transfer import Transfers
 from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transfer_all
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, arrivals
 from zvault.ops.retention.prune import prune
-from zvault.ops.retention.prune_plan import plan_prune
+from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
+from zvault.ops.retention.prune_source import prune_source
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.run_snapshot import RunSnapshot
 from zvault.ops.state.source_tree import missing_included
@@ -143,6 +144,7 @@ class Run:
             self.outcome.result = "failed"
         finally:
             self.outcome.bytes, self.outcome.sent = self.meter.done, self.meter.sent
+            self.outcome.pruned += self.snapshots.pruned or 0
 
     async def _try_on(self) -> None:
         """Try, and try again what may go better. Raises what kept the last try from getting to its end."""
@@ -166,7 +168,7 @@ class Run:
             if not (self.all_sent and isinstance(lost, VAULT_AWAY)):
                 raise lost
             self._warn(f"all of it was sent, but what comes after that was not done: {lost}")
-        if failed := self.results.failed:
+        if failed := {**self.snapshots.refused, **self.results.failed}:
             self.outcome.blame(datasets_failed(failed, self.outcome.datasets))
             self.outcome.result = "partial" if len(failed) < self.outcome.datasets else "failed"
         if self.outcome.result == "ok":
@@ -200,7 +202,7 @@ class Run:
         if self.backup.vault is None:
             await self._only_snapshot()
             return
-        done = False
+        done = reached = False
         try:
             vault_used = self.vaults[self.backup.vault].use(
                 f"backup {self.name}",
@@ -210,6 +212,7 @@ class Run:
                 shut_out=self.turn.shut_out if self.turn is not None and self.turn.of else None,
             )
             async with vault_used as vault, self._in_turn() as needless:
+                reached = True
                 if needless is not None:
                     self._skip(needless)
                     done = True
@@ -231,6 +234,10 @@ class Run:
                 self.outcome.pruned += await self._prune(opened, after)
                 self.outcome.proofs = await prove_guids(self.context, self.backup, after, vault, self.emit)
                 done = True
+        except ZvaultError as lost:
+            if not reached:
+                await self._snapshot_without_vault(lost)
+            raise
         except asyncio.CancelledError:
             if not done:
                 raise
@@ -240,6 +247,7 @@ class Run:
 
     def _skip(self, why: str) -> None:
         self.results.forget()
+        self.snapshots.refused = {}
         self.outcome.result = "skipped"
         self.say(f"skipped: {why}")
 
@@ -271,7 +279,32 @@ class Run:
         plans = plan_prune(self.context, self.backup, sides)
         source = self.context.clients.source_of(self.backup)
         await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
-        self.outcome.pruned += await prune(source, None, plans, self.emit)
+        self.outcome.pruned += await prune(source, None, self._not_pruned_before(plans), self.emit)
+
+    async def _snapshot_without_vault(self, lost: ZvaultError) -> None:
+        """Make the run's snapshot though its vault cannot be had: else there were no history of that time anywhere.
+
+        Not where another host has a vault that hosts share: that one makes the run. What goes wrong is told; the run
+        fails for what keeps its vault away.
+        """
+        others = self.turn is not None and isinstance(lost, (HeldElsewhere, TakenOver))
+        if others or self.hooks.snapname or not self.snapshots.wanted_now:
+            return
+        try:
+            made, _ = await self.snapshots.make(None)
+            sides = await look(self.context, self.backup, None, sizes="none")
+            self._tell_snapshot(made, sides)
+            if not self.snapshots.pruned:
+                self.outcome.pruned += await prune_source(self.context, self.backup, self.emit, sides)
+        except ZvaultError as error:
+            self._warn(
+                f"while the vault cannot be had, the source could not be snapshotted or pruned: {error}"
+            )
+
+    def _tell_snapshot(self, made: str, sides: Sides) -> None:
+        if made:
+            count = sum(any(snap.snapname == made for snap in one.snapshots) for one, _ in sides.pairs)
+            self.emit("snapshot", snapname=made, datasets=count)
 
     async def _make_snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
         """Make the run's snapshot. A source that was imported read-only gets none: what it has is sent."""
@@ -352,9 +385,7 @@ class Run:
         )
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
-        if made:
-            count = sum(any(snap.snapname == made for snap in one.snapshots) for one, _ in sides.pairs)
-            self.emit("snapshot", snapname=made, datasets=count)
+        self._tell_snapshot(made, sides)
         return Survey(sides, began)
 
     async def _plan(self, vault: OpenVault, sides: Sides) -> tuple[OpenBackup, RunPlan]:
@@ -422,4 +453,10 @@ class Run:
         await move_holds(self.context, self.backup, {"vault": opened.vault.zfs}, plans, self.emit)
         if self._read_only_source:
             plans = [plan for plan in plans if plan.side != "source"]
-        return await prune(opened.source, opened.vault.zfs, plans, self.emit)
+        return await prune(opened.source, opened.vault.zfs, self._not_pruned_before(plans), self.emit)
+
+    def _not_pruned_before(self, plans: Sequence[PrunePlan]) -> list[PrunePlan]:
+        """The plans but that of a source which this run has pruned to make room: prune_limit is a share for each run,
+        and twice in one would be more.
+        """
+        return [plan for plan in plans if plan.side != "source" or not self.snapshots.pruned]

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
-from zvault.core.errors import ZvaultError
+from zvault.core.errors import SnapshotRefused, ZvaultError
 from zvault.core.model import Snapshot, Tree
-from zvault.core.names import SnapshotName
+from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.replication.snapshot_refusal import (
+    SnapshotAnswer,
+    SnapshotFacts,
+    explain_refusals,
+)
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
 from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
 from zvault.ops.name_clash import give_up, names_on_vault, to_give_up, to_replace
-from zvault.ops.replication.sides import Sides, selected, snapshot_choices
+from zvault.ops.replication.sides import (
+    Sides,
+    find_half_received_among,
+    selected,
+    snapshot_choices,
+)
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.unchanged import find_unchanged
+from zvault.ops.retention.make_room import prune_full_source
 from zvault.ops.state.source_tree import source_tree
 from zvault.ops.vaults.vault import OpenVault
+
+NAMED = 3
+"""Datasets named to a hook."""
 
 
 @dataclass
 class RunSnapshot:
     """Makes the snapshots of one run of the backup ``name``; ``hooks`` has their snapname once they are made.
 
-    Unless ``wanted``, or where the backup's table says so, it makes none. ``source`` is forgotten whenever it may be
-    another than it was.
+    Unless ``wanted``, or where the backup's table says so, it makes none; ``own_time`` says that the table's time for a
+    snapshot has come, apart from its runs. ``source`` is forgotten whenever it may be
+    another than it was. ``refused`` says why datasets got none, by name: all others have theirs. ``pruned`` counts the
+    source's snapshots that had to go first, as there was no room; None where there was.
     """
 
     context: Context
@@ -36,13 +53,16 @@ class RunSnapshot:
     hooks: RunHooks
     source: RecentSource
     wanted: bool = True
+    own_time: bool = False
+    refused: dict[str, SnapshotRefused] = field(default_factory=dict, init=False)
+    pruned: int | None = field(default=None, init=False)
     _fresh: list[list[str]] = field(default_factory=list, init=False)
     """The full names of those made since both sides were listed, by the call that made them."""
 
     @property
     def wanted_now(self) -> bool:
         """Whether the run makes snapshots, by the configuration in force."""
-        return self.wanted and self._backup.snapshot.make
+        return self.own_time or (self.wanted and self._backup.snapshot.make)
 
     @property
     def _backup(self) -> Backup:
@@ -65,7 +85,8 @@ class RunSnapshot:
             return "", None
         if not self.wanted_now:
             return "", None
-        async with self.hooks.around("snapshot", self._backup.snapshot.hooks):
+        hooks, lock = self._backup.snapshot.hooks, self.context.activity.snapshotting[self.name]
+        async with lock, self.hooks.around("snapshot", hooks, self._ending):
             backup = self._backup
             if backup.snapshot.hooks.before:
                 self.source.forget()  # who knows what they did
@@ -73,39 +94,83 @@ class RunSnapshot:
             unchanged = NOTHING_UNCHANGED
             if vault is not None:
                 unchanged = await find_unchanged(self.context, backup, vault.zfs, self.emit)
-            self.hooks.snapname = await self._make_but(backup, unchanged, avoid)
+            self.hooks.snapname = await self._make_but(backup, unchanged, avoid, vault)
             if not unchanged.stands:
                 return self.hooks.snapname, None
             seen = await source_tree(self.context.clients, backup)
             if not unchanged.holds(seen):
                 # The snapshot is of one moment, so those that changed before it have to be in it.
                 self._say("what was unchanged is written to just now: all datasets are snapshotted")
-                self.hooks.snapname = await self._make_but(backup, NOTHING_UNCHANGED, avoid)
+                self.hooks.snapname = await self._make_but(backup, NOTHING_UNCHANGED, avoid, vault)
                 return self.hooks.snapname, None
             self._note_unchanged(unchanged, seen)
         return self.hooks.snapname, seen
 
-    async def _make_but(self, backup: Backup, unchanged: Unchanged, avoid: Snapnames | None) -> str:
-        """Make a snapshot of all datasets but those that are unchanged; its snapname, or nothing if those are all."""
+    def _ending(self) -> tuple[str, str]:
+        """How making it ended, for the hooks after it."""
+        if not self.refused:
+            return "ok", ""
+        result = "partial" if self.hooks.snapname else "failed"
+        return result, "; ".join(str(error) for error in list(self.refused.values())[:NAMED])
+
+    async def _make_but(
+        self, backup: Backup, unchanged: Unchanged, avoid: Snapnames | None, vault: OpenVault | None
+    ) -> str:
+        """Make a snapshot of all datasets but those that are unchanged, or of which ZFS makes none; its snapname, or
+        nothing if those are all.
+        """
+        half_received: dict[str, SnapshotRefused] = {}
 
         async def listed() -> list[str]:
             """The datasets' names; whoever asks again found them to be others by now."""
             chosen = selected(backup, await self.source.tree(backup))
             self.source.forget()
-            choices = snapshot_choices(self.context.env, backup, chosen, unchanged)
+            half_received.clear()
+            half_received.update(find_half_received_among(chosen))
+            choices = snapshot_choices(self.context.env, backup, chosen, unchanged, own_time=self.own_time)
             return [name for name, one in choices.items() if one.taken]
+
+        async def make_room() -> bool:
+            zfs = vault.zfs if vault is not None else None
+            gone = await prune_full_source(self.context, backup, zfs, self.emit)
+            self.pruned = (self.pruned or 0) + gone
+            return gone > 0
 
         lzc = self.context.clients.source_of(backup).lzc
         taken = names_on_vault(self.context, backup) if avoid is None else avoid
         made = SourceSnapshot(
-            lzc, backup, listed, self.context.env.clock, taken, must_be_free=avoid is not None
+            lzc,
+            backup,
+            listed,
+            self.context.env.clock,
+            taken,
+            must_be_free=avoid is not None,
+            make_room=make_room if self.pruned is None else None,
         )
         snapname = await made.make()
         if made.made:
             self._fresh.append(made.made)
         if made.warning:
             self._warn(made.warning)
+        await self._note_refused(backup, half_received, made.refused)
         return snapname
+
+    async def _note_refused(
+        self,
+        backup: Backup,
+        known: Mapping[str, SnapshotRefused],
+        answers: Mapping[DatasetName, SnapshotAnswer],
+    ) -> None:
+        """Keep, and tell, of which datasets ZFS makes no snapshot, and why: what was known before, and what it said."""
+        facts: dict[DatasetName, SnapshotFacts] = {}
+        if answers:
+            with contextlib.suppress(ZvaultError):  # then ZFS's own words have to do
+                asked = await self.context.clients.source_of(backup).snapshot_facts(list(answers))
+                facts = {one.name: one for one in asked}
+        before, self.refused = self.refused, {**known, **explain_refusals(answers, facts)}
+        for name, error in self.refused.items():
+            if name not in before:
+                self.emit("dataset-failed", dataset=name, error=error.as_dict(), again=False)
 
     def _note_unchanged(self, unchanged: Unchanged, source: Tree) -> None:
         """Put on record until when the vault has the datasets that get no snapshot: their lag counts from then."""

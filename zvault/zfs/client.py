@@ -14,6 +14,7 @@ from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import Action, Interrupted, Step
 from zvault.core.replication.receive_properties import unlisted
 from zvault.core.replication.send_record import fault
+from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.core.replication.vault_encryption import KeysAbove
 from zvault.system.process.runner import Result, Runner
 from zvault.zfs import parse
@@ -66,6 +67,19 @@ class Zfs:
         """The names of a dataset and of all below it, without their snapshots. Raises NotFound."""
         lines = await self._lister.lines([root], "-r", "filesystem,volume", ("name",))
         return [DatasetName(line) for line in lines]
+
+    async def snapshot_facts(self, names: Sequence[str], *, below: bool = False) -> list[SnapshotFacts]:
+        """What decides whether snapshots can be made of these datasets, and, if so asked, of all below them.
+
+        Those that are gone are left out.
+        """
+        found: list[SnapshotFacts] = []
+        for some in batched(names):
+            depth = "-r" if below else "-d0"
+            lines = await self._lister.lines(some, depth, "filesystem,volume", parse.SNAPSHOT_FACTS, set())
+            with understood("the listing of what snapshots need"):
+                found += map(parse.snapshot_facts, lines)
+        return found
 
     async def used(self, names: Sequence[str]) -> dict[str, int]:
         """The bytes that each dataset of these uses with all below it; those that are gone are left out."""

@@ -15,6 +15,7 @@ from zvault.core.model import DATASET_TYPES, Bookmark, Dataset, DatasetType, Tre
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName, SnapshotName, split_point, time_in_snapname
 from zvault.core.replication.receive_properties import PROPERTY as RECEIVE_PROPERTIES
+from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.core.replication.source_properties import PROPERTY as SOURCE_RECORD
 from zvault.core.snapshot_list import SnapshotList
 from zvault.core.units import is_number
@@ -40,6 +41,18 @@ DATASET_COLUMNS = (
     "snapshots_changed",
 )
 """No user property: what is in one may look like another column, or another line."""
+
+SNAPSHOT_FACTS = (
+    "name",
+    "type",
+    "inconsistent",
+    "receive_resume_token",
+    "refreservation",
+    "usedbydataset",
+    "usedbyrefreservation",
+    "available",
+)
+"""What decides whether a snapshot can be made. ``inconsistent`` is in no manual."""
 
 OWN = (PLACEHOLDER, SENT, MARK, SOURCE_RECORD, RECEIVE_PROPERTIES)
 """zvault's own user properties of datasets. They count where they are set on the dataset itself: whatever came with a
@@ -273,6 +286,14 @@ def dataset_type(name: str, kind: str) -> DatasetType:
         if kind == known:
             return known
     raise ValueError(f"{name} is of type {kind[:40]!r}, and datasets are {' or '.join(DATASET_TYPES)}")
+
+
+def snapshot_facts(line: str) -> SnapshotFacts:
+    """What a line of SNAPSHOT_FACTS says. Raises ValueError."""
+    name, kind, inconsistent, token, *sizes = line.split("\t")
+    return SnapshotFacts(
+        DatasetName(name), kind, number(inconsistent) != 0, token not in {"-", ""}, *map(number, sizes)
+    )
 
 
 def tree(

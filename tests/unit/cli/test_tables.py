@@ -193,6 +193,7 @@ def plan(*datasets) -> PlanDocument:
         "datasets": list(datasets),
         "excluded": [],
         "makes_snapshot": True,
+        "not_snapshotted": [],
         "gone": [],
         "prune": [verdict_document("source", old, 1 << 20), verdict_document("vault", new, None)],
         "freed": {"source": 1 << 20, "vault": 0},

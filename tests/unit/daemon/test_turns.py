@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,10 +18,12 @@ from zvault.core.policy.vault_life import Life
 from zvault.core.sharing.decide import Holder
 from zvault.core.sharing.note import Note
 from zvault.core.sharing.note import Outcome as NoteOutcome
+from zvault.daemon import turns as module
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.turns import Turns, seconds_between
 from zvault.ops.outcome import Outcome
 from zvault.ops.vaults.run_turn import RunTurn
+from zvault.ops.vaults.vault import Vaults
 
 
 class Host:
@@ -286,3 +289,44 @@ def test_seconds_between_two_due_moments(schedule: str, now: str, seconds: float
 
 def test_seconds_between_of_an_interval():
     assert seconds_between(parse_every("90m"), datetime(2026, 1, 1, tzinfo=UTC), UTC) == 5400.0
+
+
+# Snapshots at their own time
+
+
+@pytest.mark.parametrize(
+    ("name", "age", "made"),
+    [
+        ("a", 3600, True),
+        ("a", 10, False),
+        ("b", 3600 + module.STAGGER, True),
+        ("b", module.STAGGER, False),
+        ("b", None, True),
+        ("c", 1799, False),
+        ("c", 1801, True),
+    ],
+)
+async def test_of_hosts_that_share_a_vault_one_makes_the_snapshots(
+    name: str, age: float | None, made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each a little later than the one before it, and only where none was made meanwhile."""
+    waited: list[float] = []
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def last(_: object) -> datetime | None:
+        return now - timedelta(seconds=age) if age is not None else None
+
+    backup = SimpleNamespace(snapshot=SimpleNamespace(timetable=parse_schedule("hourly")))
+    env = SimpleNamespace(backup=lambda _: backup, clock=SimpleNamespace(now=lambda: now), zone=UTC)
+    context: Any = SimpleNamespace(env=env)
+    turns = Turns(context, Vaults(context))
+    shared = SimpleNamespace(host=name, vault=SimpleNamespace(config=SimpleNamespace(hosts=["a", "b", "c"])))
+    monkeypatch.setattr(turns, "of", lambda _: shared)
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=sleep))
+    assert (await turns.snapshot_made("tank", last) is None) == made
+    assert waited == [module.STAGGER * "abc".index(name)]
+    monkeypatch.setattr(turns, "of", lambda _: None)
+    assert await turns.snapshot_made("tank", last) is None, "the vault is this host's alone"

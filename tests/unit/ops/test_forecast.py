@@ -26,6 +26,7 @@ from zvault.core.model import Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import hold_tag
 from zvault.core.replication.plan_model import Step
+from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.ops.context import Context
 from zvault.ops.forecast import forecast_document
 
@@ -41,6 +42,13 @@ class ReadOnly(NoKeys):
         self.there = there
         self.lzc = self
         self.asked: list[Step] = []
+        self.full: set[str] = set()
+
+    async def snapshot_facts(self, names: Sequence[str], *, below: bool) -> list[SnapshotFacts]:
+        return [
+            SnapshotFacts(one.name, refreservation=9, referenced_alone=9 if one.name in self.full else 0)
+            for one in self.there
+        ]
 
     async def run(self, argv: Sequence[str], **_: Any) -> Any:
         """Asked for what lies beside the root on the vault, and for properties, of which none is set."""
@@ -130,6 +138,16 @@ async def test_a_base_whose_hold_is_released_by_then_is_pruned() -> None:
         f"tank@{snapname(2)}",
         f"{TARGET}@{snapname(2)}",
     ]
+
+
+async def test_what_cannot_be_snapshotted_is_told_and_not_imagined() -> None:
+    source = tree(dataset("tank", snap(1), written=50), dataset("tank/vm", written=30))
+    where = world(source, tree(dataset(TARGET, snap(1, TARGET))))
+    where.clients.source_at(None).full = {"tank/vm"}  # type: ignore[attr-defined]
+    found = await told(where)
+    assert found["snapshotted"] == ["tank"]
+    assert [one["dataset"] for one in found["not_snapshotted"]] == ["tank/vm"]
+    assert [row["action"] for row in found["datasets"]] == ["incremental", "nothing"]
 
 
 async def test_without_a_snapshot_it_tells_what_there_is_to_send() -> None:

@@ -22,6 +22,7 @@ from tests.unit.ops.ops_world import (
     with_source,
 )
 from zvault.core.model import Snapshot, Tree
+from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.ops.context import Context
 from zvault.ops.forecast import forecast_document
 from zvault.ops.hooks import RunHooks
@@ -53,7 +54,7 @@ class Source:
             of, _, snapname_ = name.partition("@")
             before = self.there.datasets[of]
             new = Snapshot(before.name, snapname_, 900 + len(self.there.datasets), 900, START + 9 * HOUR)
-            self.there.datasets[of] = dataset(of, *before.snapshots, new)
+            self.there.datasets[of] = dataset(of, *before.snapshots, new, *before.bookmarks)
 
     async def destroy(self, names: Sequence[str]) -> None:
         self.gone += names
@@ -72,6 +73,9 @@ class Source:
 
     async def held(self, _: Any) -> dict[str, set[str]]:
         return {}
+
+    async def snapshot_facts(self, names: Sequence[str], *, below: bool = False) -> list[SnapshotFacts]:
+        return []
 
     async def range_space(self, ranges: Sequence[tuple[str, str]]) -> list[int]:
         return [7 for _ in ranges]

@@ -10,7 +10,7 @@ from zvault.cli.client import read
 from zvault.cli.event_text import plural
 from zvault.cli.options import TableForm
 from zvault.cli.output import OK, TROUBLE, UNKNOWN, USAGE, document, say_all, tell
-from zvault.cli.verbs.plan import to_send
+from zvault.cli.verbs.plan import not_snapshotted, to_send
 from zvault.cli.verbs.prune import to_prune
 from zvault.core.units import format_size
 
@@ -27,7 +27,8 @@ def show_forecast(backup: str, *, no_snapshot: bool, json: bool) -> int:
         return USAGE
     if not found["vault_seen"]:
         return UNKNOWN
-    return TROUBLE if any(dataset["action"] == "conflict" for dataset in found["datasets"]) else OK
+    conflict = any(dataset["action"] == "conflict" for dataset in found["datasets"])
+    return TROUBLE if conflict or found.get("not_snapshotted") else OK
 
 
 def _told(found: ForecastDocument) -> Iterator[str]:
@@ -40,6 +41,7 @@ def _told(found: ForecastDocument) -> Iterator[str]:
         yield f"snapshot: @{found['snapshot']} of {plural(len(found['snapshotted']), 'dataset')}"
     else:
         yield "snapshot: none"
+    yield from not_snapshotted(found.get("not_snapshotted", []))
     if not found["vault_seen"]:
         written = sum(dataset["written"] for dataset in found["datasets"])
         yield f"written since the newest snapshots: {format_size(written)}"

@@ -9,11 +9,17 @@ from typing import Annotated
 import typer
 
 from zvault.api import routes
-from zvault.api.backups import GoneDocument, PlanDocument, PlannedDocument, VerdictDocument
+from zvault.api.backups import (
+    GoneDocument,
+    PlanDocument,
+    PlannedDocument,
+    RefusedSnapshotDocument,
+    VerdictDocument,
+)
 from zvault.cli.client import read
 from zvault.cli.event_text import plural, step, tally
 from zvault.cli.options import AsJson, BackupName, Exact, TableForm, Tabs
-from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, width
+from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say, say_all, width
 from zvault.cli.tables import Column, table, written
 from zvault.cli.verbs.prune import prune_lines, to_prune
 from zvault.core.units import format_size
@@ -59,7 +65,8 @@ def plan(
     vault_dataset, action, from, to, bytes, reason, next; lines "gone" with vault_dataset, state, snapshots,
     newest; lines "prune", and with -v "keep", with side, snapshot, bytes, reason.
 
-    Exit status: 0 a run would send all there is; 1 a dataset is in conflict.
+    Exit status: 0 a run would send all there is; 1 a dataset is in conflict, or can get no
+    snapshot.
     """
     found = read(routes.PLAN, backup=backup)
     prunes = [verdict for verdict in found["prune"] if verbose or not verdict["keep"]]
@@ -78,11 +85,12 @@ def plan(
         elif found["datasets"]:
             new = format_size(sum(dataset["written"] for dataset in found["datasets"]))
             say(f"a run makes a snapshot first; {new} written since the last one would go with it")
+        say_all(not_snapshotted(found.get("not_snapshotted", [])))
         say_all(_gone(found["gone"], TableForm(exact=exact)))
         say()
         say_all(to_prune(found, verbose, TableForm(exact=exact)))
     conflict = any(dataset["action"] == "conflict" for dataset in found["datasets"])
-    raise typer.Exit(TROUBLE if conflict else OK)
+    raise typer.Exit(TROUBLE if conflict or found.get("not_snapshotted") else OK)
 
 
 def _into(found: PlanDocument) -> str:
@@ -97,6 +105,13 @@ def _bytes(dataset: PlannedDocument) -> int | None:
     sizes = [step["bytes"] for step in dataset["steps"]]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
+
+
+def not_snapshotted(refused: list[RefusedSnapshotDocument]) -> Iterator[str]:
+    """The datasets of which a run can make no snapshot, and what to do about it."""
+    for one in refused:
+        yield f"no snapshot can be made of {clean(one['dataset'])}"
+        yield from labelled([("why", one["why"]), ("next", one["next"])], width(sys.stdout))
 
 
 def to_send(datasets: list[PlannedDocument], form: TableForm) -> Iterator[str]:

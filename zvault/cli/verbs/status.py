@@ -253,7 +253,7 @@ def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
     """What is wrong with a backup, why, and what to do."""
     verdict = backup["verdict"]
     yield paint(f"backup {backup['name']}: {verdict['state']}", COLOURS[verdict["level"]], sys.stdout)
-    error = _trouble(backup)
+    error, snapshot = _trouble(backup), backup.get("next_snapshot")
     yield from labelled(
         [
             ("lag", _lag_told(backup) if backup["vault"] is not None else "none, it has no vault"),
@@ -266,6 +266,7 @@ def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
             ("why", error["why"] if error else ""),
             ("next", error["next"] if error and error["next"] else _advice(backup)),
             ("next run", _next_run(backup)),
+            *([("next snapshot", _when(snapshot, ""))] if snapshot is not None else []),
         ],
         width(sys.stdout),
     )

@@ -94,7 +94,8 @@ class Backup(NamedTable):
     schedule: Calendar | None = Field(
         default=None,
         description="When to run, by the clock. With neither `schedule` nor `every` it runs only by hand. "
-        "A run missed while the host slept or was off happens once when it is back.",
+        "A run missed while the host slept or was off happens once when it is back. Snapshots can be made at other "
+        "times than it runs: see `snapshot.schedule`.",
         examples=["hourly", "30 2 * * mon-fri"],
     )
     every: Interval | None = Field(
@@ -227,6 +228,11 @@ class Backup(NamedTable):
             given += ["snapshot.skip_unchanged"] if self.snapshot.skip_unchanged else []
             if given:
                 raise ValueError(f"snapshots_only sends nothing, so these mean nothing: {', '.join(given)}")
+            if self.snapshot.timetable is not None:
+                raise ValueError(
+                    "snapshots_only makes its snapshots in its runs: say when with the backup's own schedule or every,"
+                    " not with those of snapshot"
+                )
         return self
 
     @model_validator(mode="after")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from zvault.config.fields import SnapnameForm, Table, TimeZone, Word
+from zvault.config.fields import Calendar, Interval, SnapnameForm, Table, TimeZone, Word
 from zvault.config.tables.hooks import Hooks, refuse_holding
+from zvault.core.policy.schedule import Cron
 from zvault.core.snapshot_form import DEFAULT, SnapshotNames, check_zone
 
 
@@ -41,8 +42,23 @@ class SnapshotConfig(Table):
     make: bool = Field(
         default=True,
         description="Whether a run begins with a snapshot. With `false` it sends the snapshots that are there: where "
-        "the source is itself a vault's replica, or something else makes them (see `also`).",
+        "the source is itself a vault's replica, or something else makes them (see `also`), or `snapshot.schedule` "
+        "does.",
         examples=[False],
+    )
+    schedule: Calendar | None = Field(
+        default=None,
+        description="When to make snapshots apart from the runs, by the clock: hourly snapshots, say, that a nightly "
+        "run sends. They need no vault, so they go on while it is away or a long run is under way. `keep.source` "
+        "prunes them, and the next run sends them as `backlog` says. Without this, and without `snapshot.every`, "
+        "runs make the snapshots, also those that cannot reach their vault. See "
+        "[snapshots at their own time](../how-to/snapshots-only.md#snapshots-at-their-own-time).",
+        examples=["hourly", "0 8-18 * * mon-fri"],
+    )
+    every: Interval | None = Field(
+        default=None,
+        description="How long from one such snapshot to the next, instead of `snapshot.schedule`.",
+        examples=["15m"],
     )
     skip_unchanged: bool = Field(
         default=False,
@@ -56,6 +72,11 @@ class SnapshotConfig(Table):
         default_factory=Hooks,
         description="Programs to run right before and right after the snapshot is made.",
     )
+
+    @property
+    def timetable(self) -> Cron | Interval | None:
+        """When it makes snapshots apart from its runs; None where it does not."""
+        return self.every or self.schedule
 
     @property
     def names(self) -> SnapshotNames:
@@ -72,6 +93,13 @@ class SnapshotConfig(Table):
             for form in value:
                 check_zone(form, info.data["timezone"])
         return value
+
+    @field_validator("every")
+    @classmethod
+    def _one_schedule(cls, every: object, info: ValidationInfo) -> object:
+        if every is not None and info.data.get("schedule") is not None:
+            raise ValueError("stands beside snapshot.schedule: use one of them")
+        return every
 
     @field_validator("hooks")
     @classmethod

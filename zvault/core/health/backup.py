@@ -23,6 +23,7 @@ from zvault.core.health.backup_conditions import (
     NEVER_PROVEN,
     NEW,
     NOT_READ,
+    NOT_SNAPSHOTTED,
     NOT_STARTED,
     OVERDUE,
     PARTIAL,
@@ -87,6 +88,7 @@ class BackupFacts:
     ``sends``: False where it makes snapshots only: then there is no lag; ``snapshot_age`` is how old the newest one is,
     in seconds, and ``bare`` the datasets without any where others have some. ``running``: whether a run of it is under
     way. ``exposed``: the vault's datasets that lie in the clear below what is encrypted, each with the latter's name.
+    ``snapshot_error``: what was wrong with the last snapshot that it made apart from its runs.
     """
 
     name: str
@@ -113,6 +115,7 @@ class BackupFacts:
     made_by: str | None = None
     running: bool = False
     exposed: Mapping[str, str] = field(default_factory=dict)
+    snapshot_error: ErrorDocument | None = None
 
     @property
     def never_ran(self) -> bool:
@@ -160,6 +163,8 @@ def _last_run(facts: BackupFacts) -> Iterator[Finding]:
         error = facts.error
         why = _told(error) if error is not None else "no error is on record"
         yield finding(condition, facts.name, why, error["next"] if error is not None else "")
+    if (error := facts.snapshot_error) is not None:
+        yield finding(NOT_SNAPSHOTTED, facts.name, _told(error), error["next"])
     if facts.conflicts:
         yield finding(CONFLICT, facts.name, f"the last run left out {_named(facts.conflicts)}")
 

@@ -93,6 +93,16 @@ PARTIAL = Condition(
     "see what is missing with 'zvaultctl history {name}', then 'zvaultctl run {name}'",
     "ZvaultBackupFailed",
 )
+NOT_SNAPSHOTTED = Condition(
+    "not-snapshotted",
+    "backup",
+    "warning",
+    "partial",
+    "got no snapshot of all when it was last due",
+    "The last snapshot by `snapshot.schedule` or `snapshot.every` failed, or left datasets out.",
+    "What was on those datasets then is in no snapshot, here or on the vault.",
+    "'zvaultctl history {name}' says what is in the way of it",
+)
 INTERRUPTED = Condition(
     "interrupted",
     "backup",
@@ -253,6 +263,7 @@ BACKUP_CONDITIONS = (
     OVERDUE,
     LAG_UNKNOWN_LONG,
     PARTIAL,
+    NOT_SNAPSHOTTED,
     INTERRUPTED,
     CONFLICT,
     BASE_AT_RISK,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from zvault.core.errors import SnapshotRefused
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
 from zvault.core.replication.name_length import NameConflict
@@ -11,17 +12,25 @@ from zvault.core.replication.unchanged import Unchanged
 
 
 def snapshot_choice(
-    name: DatasetName, *, make: bool, conflicts: Mapping[str, NameConflict], unchanged: Unchanged
+    name: DatasetName,
+    *,
+    make: bool,
+    conflicts: Mapping[str, NameConflict],
+    obstacles: Mapping[str, SnapshotRefused],
+    unchanged: Unchanged,
 ) -> Choice:
     """Whether a run makes a snapshot of a dataset that its backup takes.
 
-    ``make``: whether the backup makes any. ``conflicts`` are datasets whose names are too long; ``unchanged`` is what
-    is known to need none, empty where the backup does not skip such.
+    ``make``: whether the backup makes any. ``conflicts`` are datasets whose names are too long, ``obstacles`` those of
+    which ZFS makes none as they are now; ``unchanged`` is what is known to need none, empty where the backup does not
+    skip such.
     """
     if not make:
         return Choice(False, "snapshot.make is off: a run sends the snapshots that are there")
     if (conflict := conflicts.get(name)) is not None:
         return Choice(False, conflict.problem)
+    if (obstacle := obstacles.get(name)) is not None:
+        return Choice(False, f"{obstacle.why}; {obstacle.next}")
     if (snap := unchanged.stands.get(name)) is not None:
         return Choice(False, f"nothing was written to it since @{snap.snapname}, which the vault has")
     if (why := unchanged.changed.get(name)) is not None:

@@ -101,6 +101,7 @@ def backup_facts(
         exposed=context.records.exposed.last(name, way),
         conflicts=_conflicts(runs, name, last) if made_by is None else (),
         running=running is not None and running.waiting is None,
+        snapshot_error=runs.snapshot_troubles.get(name) if backup.snapshot.timetable is not None else None,
     )
 
 

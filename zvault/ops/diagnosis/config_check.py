@@ -11,6 +11,7 @@ from zvault.core.replication.name_length import name_conflict
 from zvault.devices.presence import missing, missing_requirement, unreachable
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.secret_files import secret_warnings
+from zvault.ops.state.snapshot_obstacles import find_snapshot_obstacles
 from zvault.ops.state.source_tree import chosen_by_property, missing_included, missing_source
 from zvault.ops.vaults.earlier_pools import noted_pools
 
@@ -63,10 +64,24 @@ async def _source(context: Context, backup: Backup) -> Sequence[str]:
     told = [f"{key}: {one.problem}: {one.advice}" for one in conflicts[:TOLD]]
     if len(conflicts) > TOLD:
         told.append(f"{key}: {len(conflicts) - TOLD} more names are too long")
+    told += await _obstacles(context, backup, chosen)
     if (gone := missing_included(backup, names)) is not None:
         told.append(
             f"backup.{backup.name}.include: {gone.what}, so every run is partial until there is; {gone.next}"
         )
+    return told
+
+
+async def _obstacles(context: Context, backup: Backup, chosen: Sequence[str]) -> list[str]:
+    """The datasets that every run leaves out until somebody does something about them."""
+    key = f"backup.{backup.name}.source"
+    try:
+        found = list((await find_snapshot_obstacles(context.clients, backup, chosen)).values())
+    except ZvaultError as error:
+        return [f"{key}: whether all of it can be snapshotted cannot be asked now: {error}"]
+    told = [f"{key}: {one.what}, as {one.why}: a run leaves it out; {one.next}" for one in found[:TOLD]]
+    if len(found) > TOLD:
+        told.append(f"{key}: {len(found) - TOLD} more datasets cannot be snapshotted")
     return told
 
 

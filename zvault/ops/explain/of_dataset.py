@@ -23,6 +23,7 @@ from zvault.core.explanation import (
 from zvault.core.integrity.damage import Damage
 from zvault.core.model import Dataset
 from zvault.core.policy.retention import KeepDecision
+from zvault.core.policy.schedule import Interval, describe
 from zvault.core.replication.lag import DatasetLag, basis
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.core.replication.sent_reason import blocker
@@ -131,7 +132,8 @@ async def about_dataset(case: Case) -> list[Reason]:
     place, planned = case.place, await case.plan()
     reasons = [selection(case)]
     if place.taken and place.source is not None:
-        reasons += [await _snapshot(case, place.source), _sent(case, planned), *_lag(case, planned)]
+        reasons += [await _snapshot(case, place.source), *_own_time(case)]
+        reasons += [_sent(case, planned), *_lag(case, planned)]
     verdicts = await case.verdicts()
     for side, one in _sides(place):
         if side in verdicts:
@@ -166,6 +168,14 @@ async def _snapshot(case: Case, dataset: Dataset) -> Reason:
         vault, now = context.clients.vault_of(backup), context.env.clock.time()
         unchanged = await unchanged_among(context, backup, vault, case.sides, now)
     return chosen("snapshot", snapshot_choices(context.env, backup, [dataset], unchanged)[dataset.name])
+
+
+def _own_time(case: Case) -> Iterator[Reason]:
+    """When snapshots are made apart from the runs."""
+    if (times := case.backup.snapshot.timetable) is not None:
+        key = "every" if isinstance(times, Interval) else "schedule"
+        why = f"snapshot.{key} makes them, also while the vault is away; the next run sends them"
+        yield Reason("next snapshot", describe(times), why)
 
 
 def _sent(case: Case, planned: Planned) -> Reason:

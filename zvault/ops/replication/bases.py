@@ -23,11 +23,16 @@ has in it. Until then the former base and what was sent are both held.
 
 @dataclass
 class Bases:
-    """The bases on one source for one vault. ``touched``: whether any base was to be advanced."""
+    """The bases on one source for one vault. ``touched``: whether any base was to be advanced.
+
+    ``refused`` are the datasets of which it could not be found out what is protected, or where that could not be put
+    right, with the error: nothing may be sent of them, and it is no reason to send nothing of the others.
+    """
 
     source: Zfs
     vault_guid: int
     touched: bool = False
+    refused: dict[str, ZvaultError] = field(default_factory=dict)
     _guards: dict[str, BaseGuard] = field(default_factory=dict)
     _advancing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _start: asyncio.Event | None = None
@@ -44,10 +49,24 @@ class Bases:
 
     async def learn(self, datasets: Collection[Dataset]) -> None:
         """Find out what is protected of these datasets, before anything is done with them."""
-        holds = await self.source.held((one, perhaps_held(one, self.vault_guid)) for one in datasets)
+        asked = [(one, perhaps_held(one, self.vault_guid)) for one in datasets]
+        try:
+            holds = await self.source.held(asked)
+        except ToolFailed:
+            holds = await self._learn_alone(asked)
         self._guards |= {
             one.name: BaseGuard.of(self._together, self.vault_guid, one, holds) for one in datasets
         }
+
+    async def _learn_alone(self, asked: Sequence[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:
+        """The holds, asked of each dataset by itself, as of all together they could not be told."""
+        holds: dict[str, set[str]] = {}
+        for one in asked:
+            try:
+                holds |= await self.source.held([one])
+            except ToolFailed as error:
+                self.refused[one[0].name] = error
+        return holds
 
     def guard(self, dataset: Dataset) -> BaseGuard:
         """The protection of the base of a dataset that was learned of."""
@@ -63,7 +82,15 @@ class Bases:
 
     async def distrust(self, on_vault: Mapping[str, Collection[int]]) -> None:
         """Correct the bookmarks of what the vault does not have after all; ``on_vault`` are GUIDs, by dataset."""
-        await asyncio.gather(*(self._guards[name].distrust(guids) for name, guids in on_vault.items()))
+        told = {name: guids for name, guids in on_vault.items() if name not in self.refused}
+        ended = await asyncio.gather(
+            *(self._guards[name].distrust(guids) for name, guids in told.items()), return_exceptions=True
+        )
+        for name, error in zip(told, ended, strict=True):
+            if isinstance(error, (NotFound, ToolFailed)):
+                self.refused[name] = error
+            elif error is not None:
+                raise error
 
     async def correct(self, on_vault: Mapping[str, tuple[Dataset, Collection[int]]]) -> None:
         """As ``distrust``, of datasets whose holds nobody asked for: none is touched."""

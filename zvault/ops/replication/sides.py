@@ -13,7 +13,7 @@ from typing import Literal
 
 from zvault.config.schema import Backup
 from zvault.core.address import Address
-from zvault.core.errors import NotFound
+from zvault.core.errors import NotFound, SnapshotRefused
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
@@ -23,6 +23,7 @@ from zvault.core.replication.matching import match
 from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Ours
 from zvault.core.replication.snapshot_choice import snapshot_choice
+from zvault.core.replication.snapshot_refusal import find_half_received
 from zvault.core.replication.unchanged import Unchanged
 from zvault.core.replication.vault_encryption import NO_KEYS_ABOVE, KeysAbove
 from zvault.core.snapshot_form import SnapshotNames
@@ -257,12 +258,30 @@ def name_conflicts(env: Environment, backup: Backup, datasets: Iterable[Dataset]
 
 
 def snapshot_choices(
-    env: Environment, backup: Backup, datasets: Sequence[Dataset], unchanged: Unchanged, *, make: bool = True
+    env: Environment,
+    backup: Backup,
+    datasets: Sequence[Dataset],
+    unchanged: Unchanged,
+    *,
+    make: bool = True,
+    own_time: bool = False,
 ) -> dict[DatasetName, Choice]:
-    """Of which of the datasets that a backup takes a run makes a snapshot, and why. Without ``make`` of none."""
+    """Of which of the datasets that a backup takes a run makes a snapshot, and why. Without ``make`` of none.
+
+    ``own_time``: it is no run, but the time for a snapshot.
+    """
     conflicts = name_conflicts(env, backup, datasets)
-    making = make and backup.snapshot.make
+    obstacles = find_half_received_among(datasets)
+    making = make and (own_time or backup.snapshot.make)
     return {
-        dataset.name: snapshot_choice(dataset.name, make=making, conflicts=conflicts, unchanged=unchanged)
+        dataset.name: snapshot_choice(
+            dataset.name, make=making, conflicts=conflicts, obstacles=obstacles, unchanged=unchanged
+        )
         for dataset in datasets
     }
+
+
+def find_half_received_among(datasets: Iterable[Dataset]) -> dict[str, SnapshotRefused]:
+    """Those of some datasets of a source that cannot be snapshotted until what is received into them has arrived."""
+    found = ((dataset.name, find_half_received(dataset)) for dataset in datasets)
+    return {name: refusal for name, refusal in found if refusal is not None}

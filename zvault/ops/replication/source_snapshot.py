@@ -1,15 +1,17 @@
-"""The source's side before a run sends anything: its listing, and one snapshot of everything."""
+"""The source's side before a run sends anything: its listing, and one snapshot of all that can have one."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
+import os
 from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup
 from zvault.core.errors import Refused
 from zvault.core.model import Tree
+from zvault.core.names import DatasetName
+from zvault.core.replication.snapshot_refusal import ALREADY, NO_ROOM, SnapshotAnswer
 from zvault.ops.state.clients import Clients
 from zvault.ops.state.environment import Clock
 from zvault.ops.state.source_tree import source_tree
@@ -23,6 +25,10 @@ TRIES = 5
 
 RELISTINGS = 3
 """How often the source is listed again because a dataset vanished; after that those that are gone are left out."""
+
+REFUSALS = 20
+"""Calls that some datasets refuse. Each names one more at least, nearly always all that do; where a pool names another
+one each time, what is left after so many gets no snapshot in this run."""
 
 NAMED = 5
 """Datasets named in one warning."""
@@ -49,13 +55,16 @@ class RecentSource:
 
 @dataclass
 class SourceSnapshot:
-    """A run's snapshot of all its datasets at one moment, by one call: all or none.
+    """A run's snapshot of all its datasets at one moment, by one call, which makes all of them or none.
 
     ``listed`` lists their names anew: one that was renamed or destroyed since the last listing fails the call for all.
-    ``left_out`` are those that were there whenever one looked, and never when the snapshot was made. ``taken`` are
-    snapnames that the vault is known to have: none of them is given for some seconds, and then the clock's in any case,
-    for nothing on a vault may keep a source from getting snapshots; unless it ``must_be_free``, where the source has
-    its snapshots already. ``made`` are the snapshots' full names.
+    ``taken`` are snapnames that the vault is known to have: none of them is given for some seconds, and then the
+    clock's in any case, for nothing on a vault may keep a source from getting snapshots; unless it ``must_be_free``,
+    where the source has its snapshots already. ``make_room`` is called once where there is no room; it tells whether
+    there may be some now.
+
+    ``made`` are the snapshots' full names. ``left_out`` are datasets that were there whenever one looked, and never
+    when the snapshot was made. ``refused`` are those of which ZFS makes none, with its answer.
     """
 
     lzc: Changes
@@ -64,13 +73,15 @@ class SourceSnapshot:
     clock: Clock
     taken: Container[str] = ()
     must_be_free: bool = False
+    make_room: Callable[[], Awaitable[bool]] | None = None
     left_out: list[str] = field(default_factory=list)
+    refused: dict[DatasetName, SnapshotAnswer] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)
 
     async def make(self) -> str:
-        """Make it. Returns the snapname; none where no dataset is to have it. Raises Refused, NotFound, LzcFailure."""
+        """Make it. Returns the snapname; none where no dataset is to have it, or can. Raises Refused, NotFound."""
         names = list(await self.listed())
-        taken = relisted = waited = 0
+        taken = relisted = waited = refusals = 0
         while names:
             snapname = self.backup.snapshot.names.make(self.clock.now())
             if snapname in self.taken and (waited < TRIES or self.must_be_free):
@@ -85,13 +96,20 @@ class SourceSnapshot:
             except NamesGone as error:
                 if relisted < RELISTINGS:
                     relisted += 1
-                    names = list(await self.listed())
+                    names = [name for name in await self.listed() if name not in self.refused]
                 else:
                     names = self._without(names, error, snapname)
             except LzcFailure as failure:
+                if await self._found_room(failure):
+                    continue
+                if refusers := find_refusers(failure, names):
+                    refusals += 1
+                    if refusals == REFUSALS:
+                        refusers = dict.fromkeys(map(DatasetName, names), next(iter(refusers.values())))
+                    self.refused |= refusers
+                    names = [name for name in names if name not in refusers]
+                    continue
                 taken += 1
-                if not _is_taken(failure):
-                    raise
                 if taken == TRIES:
                     raise self._no_name(f"'{snapname}' and its predecessors exist already") from None
                 await asyncio.sleep(1.0)
@@ -99,6 +117,14 @@ class SourceSnapshot:
                 self.made = wanted
                 return snapname
         return ""
+
+    async def _found_room(self, failure: LzcFailure) -> bool:
+        """Where there was no room: have some made, once."""
+        make_room, full = self.make_room, any(code in NO_ROOM for _, _, code in failure.errors)
+        if make_room is None or not full:
+            return False
+        self.make_room = None
+        return await make_room()
 
     def _no_name(self, why: str) -> Refused:
         return Refused(f"cannot name a snapshot of '{self.backup.source}'", why, "check that the clock runs")
@@ -125,6 +151,24 @@ class SourceSnapshot:
         )
 
 
-def _is_taken(failure: LzcFailure) -> bool:
-    """Whether nothing but a snapshot of that name, or a dataset that is gone besides, stands in the way."""
-    return all(kind == "SnapshotExists" or code == errno.ENOENT for _, kind, code in failure.errors)
+def find_refusers(failure: LzcFailure, names: Sequence[str]) -> dict[DatasetName, SnapshotAnswer]:
+    """Those of the datasets of which ZFS would not make a snapshot, with its answer; none where nothing but a snapshot
+    of that name, or a dataset that is gone, stands in the way.
+
+    A limit is told of a dataset, and is for all below it. What names nobody, as of a pool that is full, is for all.
+    """
+    found: dict[DatasetName, SnapshotAnswer] = {}
+    asked = set(names)
+    for told, kind, code in failure.errors:
+        if kind == "SnapshotExists" or code in ALREADY:
+            continue
+        dataset, answer = (
+            told.partition("@")[0],
+            SnapshotAnswer(code, os.strerror(code) if code else failure.why),
+        )
+        if dataset in asked:
+            found[DatasetName(dataset)] = answer
+            continue
+        below = [one for one in map(DatasetName, names) if not dataset or one.is_within(dataset)]
+        found |= dict.fromkeys(below or map(DatasetName, names), answer)
+    return found

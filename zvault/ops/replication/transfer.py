@@ -84,7 +84,8 @@ class Transfers:
             }
         )
         self._note_place()
-        sending = [one for one in self.plan.plans if one.steps]
+        refused = self.plan.bases.refused
+        sending = [one for one in self.plan.plans if one.steps and one.dataset not in refused]
         try:
             await self.plan.bases.cover(
                 [(self._guard(sources[one.dataset]), self._first(one)) for one in sending]
@@ -110,6 +111,8 @@ class Transfers:
     async def carry_out(self, plan: TransferPlan) -> None:
         """Do what a plan says. Raises what its dataset suffers; what was done stays done, and protected."""
         opened, dataset = self.opened, self.plan.sides.source.datasets[plan.dataset]
+        if (unprotected := self.plan.bases.refused.get(plan.dataset)) is not None:
+            raise unprotected
         guard = self._guard(dataset)
         await arrange(opened.vault.zfs, plan, dataset.type, opened.emit)
         if plan.action is Action.NOTHING:

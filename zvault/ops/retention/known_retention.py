@@ -21,6 +21,7 @@ from zvault.core.model import Dataset
 from zvault.core.policy.known_verdicts import DatasetVerdicts, KnownVerdicts
 from zvault.core.policy.min_age import too_young
 from zvault.core.policy.retention import KeepRules
+from zvault.core.replication.base_names import marks_by_vault
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.snapshot_list import after, guids_of
 from zvault.ops.replication.sides import ours_of
@@ -38,6 +39,13 @@ class Ages:
     source: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class UnseenVault:
+    """A vault that nobody has looked at: the GUID of the pool that it had last, None where that is not known."""
+
+    pool: int | None
+
+
 def look_at(
     known: KnownRetention, now: float, zone: tzinfo, backup: Backup, others: OtherBackups, ages: Ages
 ) -> RetentionLook:
@@ -52,7 +60,11 @@ def look_at(
 
 @dataclass
 class RetentionLook:
-    """Decides on pairs, at one moment."""
+    """Decides on pairs, at one moment.
+
+    ``unseen``: nobody has looked at the vault. Then no pair has a base, and the source's own bookmarks for that vault's
+    pool say from where on it needs what is there.
+    """
 
     known: KnownRetention
     verdicts: KnownVerdicts
@@ -60,6 +72,7 @@ class RetentionLook:
     backup: Backup
     others: OtherBackups
     ages: Ages
+    unseen: UnseenVault | None = None
 
     def pairs(self, pairs: Sequence[DatasetPair], besides: Besides) -> Sequence[PairVerdicts]:
         """Both sides of each pair."""
@@ -87,7 +100,7 @@ class RetentionLook:
 
     def _decided(self, pair: DatasetPair, lent: Clones, clones: Clones, on_vault: Clones) -> PairVerdicts:
         base, there, source = pair.base, pair.vault, pair.source
-        guards = _source_guards(source, base[0].createtxg if base else 0) if self.backup.vault else {}
+        guards = self._guards(source, base[0].createtxg if base else 0)
         borrowed = {snap.guid: _BASE for snap in source.snapshots if snap.snapname in lent} if lent else {}
         protected = self.others.need(source) | guards | borrowed | _origins(source, clones)
         on_source = self._side(source, self.backup.keep.source, protected, self.ages.source)
@@ -96,6 +109,18 @@ class RetentionLook:
         kept = {base[1].guid: _BASE} if base else _all(there)
         kept |= _origins(there, on_vault)
         return PairVerdicts.of(on_source, self._on_vault(there, self.backup.keep.vault, kept))
+
+    def _guards(self, source: Dataset, base_txg: int) -> dict[int, str]:
+        """The base of a source dataset, and what came after it."""
+        if self.backup.vault is None:
+            return {}
+        if self.unseen is None:
+            return _source_guards(source, base_txg)
+        oldest = _oldest_mark(source, self.unseen.pool)
+        if oldest and self.backup.backlog == "newest":
+            # Only the newest is ever sent, which every rule keeps: while the vault is away the others need not pile up.
+            return {snap.guid: _BASE for snap in source.snapshots if snap.createtxg == oldest}
+        return _source_guards(source, oldest)
 
     def _on_vault(self, there: Dataset, rules: KeepRules, needed: Mapping[int, str]) -> DatasetVerdicts:
         return self._side(there, rules, needed, self.ages.vault)
@@ -107,6 +132,14 @@ class RetentionLook:
         return self.verdicts.decide(
             there.snapshots, rules, now=self.now, protected={**young, **needed}, min_age=min_age
         )
+
+
+def _oldest_mark(dataset: Dataset, pool: int | None) -> int:
+    """The transaction group of the oldest bookmark for a vault's pool. 0, which is older than all, where there is none:
+    then nothing is known to be on the vault.
+    """
+    marks = marks_by_vault(dataset).get(pool, []) if pool is not None else []
+    return min((mark.createtxg for mark in marks), default=0)
 
 
 def _source_guards(dataset: Dataset, base_txg: int) -> dict[int, str]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import replace
+from itertools import groupby
+from typing import TypeVar
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
-from zvault.core.errors import ZvaultError
+from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Snapshot
+from zvault.core.names import SnapshotName
 from zvault.core.policy.known_verdicts import all_kept
 from zvault.core.policy.retention import KeepDecision, keep_witnesses
 from zvault.core.replication.base_names import KEEP_HOLD
@@ -25,6 +29,10 @@ from zvault.zfs.client import Zfs
 
 BATCH = 100
 """Snapshots destroyed in one call: all of a batch go in one transaction group, or none."""
+
+Answer = TypeVar("Answer")
+Ask = Callable[[Sequence[SnapshotName]], Awaitable[dict[str, Answer]]]
+"""Asks ZFS something of snapshots."""
 
 Explain = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 """Says of snapshots that cannot be destroyed what keeps each."""
@@ -91,8 +99,9 @@ async def without_stuck(
     unwanted = [snap.name for snap in plan.unwanted]
     if not unwanted:
         return plan
-    holds = await zfs.holds(unwanted)
-    branches = await zfs.clones(unwanted) if clones else {}
+    holds, no_holds = await ask_each(zfs.holds, unwanted)
+    branches, no_clones = await ask_each(zfs.clones, unwanted) if clones else ({}, set())
+    untold = no_holds | no_clones
     groups: list[Sequence[KeepDecision]] = []
     for verdicts in plan.groups:
         if all_kept(verdicts):
@@ -104,10 +113,36 @@ async def without_stuck(
             # What zvault holds on a replica it releases itself, before it prunes.
             tags = holds.get(name, set()) - ({KEEP_HOLD} if plan.replica else lifted)
             why = held_by(name, tags) or needed_by(branches.get(name, []))
+            why = "ZFS does not tell what needs it" if name in untold else why
             stuck = not verdict.keep and bool(why)
             judged.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
         groups.append(keep_witnesses(judged))
     return replace(plan, judged=Judged(groups))
+
+
+async def ask_each(ask: Ask[Answer], names: Sequence[SnapshotName]) -> tuple[dict[str, Answer], set[str]]:
+    """What is told of each snapshot of which there is anything to tell, and those of which it cannot be told.
+
+    One that does not answer, as it may be damaged, must not keep all others from being pruned. Raises ToolFailed where
+    it can be told of no dataset.
+    """
+    try:
+        return await ask(names), set()
+    except ToolFailed as error:
+        by_dataset = [list(of_it) for _, of_it in groupby(names, key=lambda name: name.dataset)]
+        if len(by_dataset) == 1:
+            raise
+        failure = error
+    told: dict[str, Answer] = {}
+    untold: set[str] = set()
+    for of_it in by_dataset:
+        try:
+            told |= await ask(of_it)
+        except ToolFailed:
+            untold.update(of_it)
+    if len(untold) == len(names):
+        raise failure
+    return told, untold
 
 
 def _held_back(plan: PrunePlan) -> str:
@@ -123,40 +158,73 @@ def _held_back(plan: PrunePlan) -> str:
 async def destroy_in_batches(
     zfs: Zfs, snapshots: Sequence[Snapshot], emit: Emit
 ) -> tuple[list[Snapshot], ZvaultError | None]:
-    """Destroy snapshots up to the first error; those of the batches that went, and that error.
+    """Destroy snapshots; those that went, and the first error that none of them by itself is to blame for.
 
-    Of the batch that an error ended some may have gone too.
+    Of what an error was about some may have gone too. Where ZFS refuses a batch and names none, each dataset of it is
+    tried alone; where all of these refuse as well, or the host is out of reach, the rest is left.
     """
     gone: list[Snapshot] = []
+    trouble: ZvaultError | None = None
     for start in range(0, len(snapshots), BATCH):
-        try:
-            gone += await destroy(zfs.lzc, snapshots[start : start + BATCH], emit, Explainer(zfs))
-        except ZvaultError as error:
-            return gone, error
-    return gone, None
+        batch = snapshots[start : start + BATCH]
+        went, error = await _destroy_batch(zfs, batch, emit)
+        gone += went
+        trouble = trouble or error
+        if error is not None and (not went or not isinstance(error, LzcFailure)):
+            break
+    return gone, trouble
+
+
+async def _destroy_batch(
+    zfs: Zfs, batch: Sequence[Snapshot], emit: Emit
+) -> tuple[list[Snapshot], ZvaultError | None]:
+    try:
+        return await destroy(zfs.lzc, batch, emit, Explainer(zfs)), None
+    except LzcFailure as error:
+        by_dataset = [list(of_it) for _, of_it in groupby(batch, key=lambda snap: snap.dataset)]
+        if len(by_dataset) == 1:
+            return [], error
+    except ZvaultError as error:
+        return [], error
+    gone: list[Snapshot] = []
+    trouble: ZvaultError | None = None
+    for of_it in by_dataset:
+        went, failure = await _destroy_batch(zfs, of_it, emit)
+        gone += went
+        trouble = trouble or failure
+        if failure is not None and not isinstance(failure, LzcFailure):
+            break
+    return gone, trouble
 
 
 async def destroy(
     lzc: Changes, snapshots: Sequence[Snapshot], emit: Emit, explain: Explain | None = None
 ) -> list[Snapshot]:
-    """Destroy snapshots; those that turn out held, cloned or busy are left and told. Returns those destroyed."""
+    """Destroy snapshots; those that ZFS names as what refuses are left and told. Returns those destroyed."""
     left = list(snapshots)
     while left:
         try:
             await lzc.destroy([snap.name for snap in left])
         except LzcFailure as failure:
-            busy = {name: kind for name, kind, code in failure.errors if code in {errno.EBUSY, errno.EEXIST}}
-            stuck = [snap.name for snap in left if snap.name in busy]
+            refused = {name: (kind, code) for name, kind, code in failure.errors if code != errno.ENOENT}
+            stuck = [snap.name for snap in left if snap.name in refused]
             if not stuck:
                 raise
             why = await explain(stuck) if explain is not None else {}
             for name in stuck:
-                text = why.get(name) or _WHY.get(busy[name], "it is busy")
+                kind, code = refused[name]
+                text = why.get(name) or _WHY.get(kind) or _said(code)
                 emit("warning", text=f"kept {name}: {text}")
-            left = [snap for snap in left if snap.name not in busy]
+            left = [snap for snap in left if snap.name not in refused]
         else:
             return left
     return []
+
+
+def _said(code: int) -> str:
+    if code in {errno.EBUSY, errno.EEXIST}:
+        return "it is busy"
+    return f"ZFS does not destroy it: {os.strerror(code)}" if code else "ZFS does not destroy it"
 
 
 USERS_DEADLINE = 10.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, compress, filterfalse, groupby, repeat
 from operator import attrgetter, is_not, not_
@@ -21,7 +21,7 @@ from zvault.core.replication.plan_model import Ours
 from zvault.ops.context import Context
 from zvault.ops.replication.sides import Sides, ours_of
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
-from zvault.ops.retention.known_retention import Ages, look_at
+from zvault.ops.retention.known_retention import Ages, UnseenVault, look_at
 from zvault.ops.retention.other_backups import OtherBackups
 from zvault.ops.state.known_backups import Besides, Clones, KnownRetention
 
@@ -120,16 +120,21 @@ def plan_prune(
     Protected are bases, snapshots that have clones, and those that this backup, or another of the same source, has not
     sent yet.
 
-    What is held is not known here: see ``without_stuck``. ``over_limit`` selects also what prune_limit holds back;
+    Where the vault was not seen, the source's bookmarks tell what it has. What is held is not known here: see
+    ``without_stuck``. ``over_limit`` selects also what prune_limit holds back;
     for it does not count what ``arrived`` in the run that prunes.
     """
     env, others = context.env, OtherBackups.of(context, backup)
     share = 1.0 if over_limit else backup.prune_limit
     min_age = env.vault(backup.vault).min_age if backup.vault is not None else 0.0
-    known = sides.known.retention if sides.known is not None else KnownRetention()
+    unseen = backup.vault is not None and not sides.vault_seen
+    # Of a look that did not see the vault nothing is kept: the next one may.
+    known = sides.known.retention if sides.known is not None and not unseen else KnownRetention()
     looked = look_at(
         known, env.clock.time(), env.zone, backup, others, Ages(min_age, env.min_age_of(backup.source))
     )
+    if backup.vault is not None and unseen:
+        looked = replace(looked, unseen=UnseenVault(context.records.pools.last(env.vault(backup.vault))))
     besides = Besides(
         _by_dataset(_lent(sides.pairing)), _by_dataset(sides.source.clones() | sides.vault.clones())
     )

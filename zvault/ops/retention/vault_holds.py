@@ -5,14 +5,14 @@ The same goes for a replica that another host sends and this one only prunes.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import groupby
 
 from zvault.api.backups import Side
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
-from zvault.core.errors import ZvaultError
+from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.known_results import new_ones
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import SnapshotName
@@ -95,12 +95,34 @@ async def _move(vault: Zfs, move: HoldMove) -> set[str]:
     """Make the changes; the datasets of which any was made, or could not be."""
     held = await vault.tagged(move.asked, KEEP_HOLD)
     changes = BatchedChanges(vault.lzc)
-    if new := [name for name in move.wanted if name not in held]:
-        with contextlib.suppress(NamesGone):  # somebody destroyed some of them: the others are held
-            await changes.hold(new, KEEP_HOLD)
-    if old := [name for name in move.asked if name in held.difference(move.wanted)]:
-        await changes.release(old, KEEP_HOLD)
+    new = [name for name in move.wanted if name not in held]
+    old = [name for name in move.asked if name in held.difference(move.wanted)]
+    troubles = await _change(changes.hold, new)
+    troubles += await _change(changes.release, old)
+    if troubles:
+        raise troubles[0]
     return {name.dataset for name in (*new, *old)}
+
+
+async def _change(
+    call: Callable[[Sequence[str], str], Awaitable[None]], names: Sequence[SnapshotName]
+) -> list[ZvaultError]:
+    """Hold or release, by one call for all, or where that is refused by one for each dataset; what is refused of those.
+
+    One that is gone is no error: somebody destroyed it, and the others are held.
+    """
+    if not names:
+        return []
+    try:
+        await call(names, KEEP_HOLD)
+    except NamesGone:
+        return []
+    except ToolFailed as error:
+        by_dataset = [list(of_it) for _, of_it in groupby(names, key=lambda name: name.dataset)]
+        if len(by_dataset) == 1:
+            return [error]
+        return [trouble for of_it in by_dataset for trouble in await _change(call, of_it)]
+    return []
 
 
 def note_held(plan: PrunePlan, moved: Set[str], lapses: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -44,6 +45,8 @@ class Activity:
     ``writes``: how these fare.
     ``readings``: leases of snapshots that are open for reading (ops/restore/snapshot_reader.py).
     ``mounts``: snapshots that somebody looks into, by a number of their own (ops/restore/mount.py).
+    ``snapshotting``: a lock for each backup, held while its snapshot is made: by a run, or at its own time; the hooks
+    around the one must not meet those around the other.
     ``awake``: not set while the host is about to sleep, or does; nothing may begin then that a sleep would break
     (daemon/monitors/sleep_monitor.py).
     ``came_up``: who is told the name of each vault that came up: what was known of it may hold no longer
@@ -56,6 +59,7 @@ class Activity:
     writes: VaultWrites = field(default_factory=VaultWrites)
     readings: set[str] = field(default_factory=set)
     mounts: dict[str, ActiveMount] = field(default_factory=dict)
+    snapshotting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     awake: asyncio.Event = field(default_factory=asyncio.Event)
     came_up: list[Callable[[str], None]] = field(default_factory=list)
     going_down: bool = False

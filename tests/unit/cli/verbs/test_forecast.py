@@ -33,6 +33,7 @@ def forecast(**changes):
         "gone": [],
         "snapshot": "zvault_2026-11-21T09:00:00Z",
         "snapshotted": ["tank/home"],
+        "not_snapshotted": [],
         "vault_seen": True,
         "refused": None,
         "not_foreseen": [],

@@ -8,6 +8,7 @@ import pytest
 
 from zvault.config.schema import Config
 from zvault.core.errors import NotFound
+from zvault.core.policy.schedule import Interval
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]
@@ -29,6 +30,21 @@ def test_a_vault_that_was_forgotten_is_missed(problems: Problems) -> None:
     (line,) = problems(HEAD)
     assert "backup.a.vault" in line
     assert "is missing: a backup needs one; snapshots_only = true" in line
+
+
+@pytest.mark.parametrize("times", ['schedule = "hourly"', 'every = "15m"'])
+def test_its_runs_make_its_snapshots_so_it_has_no_other_time_for_them(problems: Problems, times: str) -> None:
+    (line,) = problems(ONLY + f"snapshot = {{ {times} }}\n")
+    assert "makes its snapshots in its runs" in line
+
+
+def test_a_backup_makes_snapshots_at_one_timetable(good: Good, problems: Problems) -> None:
+    (line,) = problems(SENDS + 'snapshot = { schedule = "hourly", every = "15m" }\n')
+    assert "stands beside snapshot.schedule: use one of them" in line
+    assert good(SENDS).backup["a"].snapshot.timetable is None
+    times = good(SENDS + 'snapshot = { every = "15m", make = false }\n').backup["a"].snapshot.timetable
+    assert isinstance(times, Interval)
+    assert times.seconds == 900
 
 
 def test_one_of_both(problems: Problems) -> None:

@@ -73,6 +73,7 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({"result": "partial", "lag": 4 * HOUR}, 0, ("late", "partial")),
     ({"result": "partial", "conflicts": ("tank/a",)}, 0, ("partial", "conflict")),
     ({"result": "interrupted"}, 0, ("interrupted",)),
+    ({"snapshot_error": ERROR}, 0, ("not-snapshotted",)),
     ({"lag": None, "marked": ("tank/a",)}, 0, ("base-at-risk", "lag-unknown")),
     ({"held_back": 2}, 0, ("held-back",)),
     ({"due_for": 900.0}, 0, ()),

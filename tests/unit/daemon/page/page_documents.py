@@ -60,6 +60,7 @@ def backup(name: str = "home", of: HealthDocument = WELL, text: str = "tank", **
         "last_error": None,
         "scheduled": True,
         "next_run": NOW + 2400,
+        "next_snapshot": None,
         "run": None,
         "retry_at": None,
         "retry_since": None,

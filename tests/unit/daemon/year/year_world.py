@@ -54,6 +54,9 @@ RULES: dict[str, dict[str, int]] = {
     "vault": {"last": 3, "hourly": 24, "daily": 7, "weekly": 3},
 }
 
+OWN_TIME = "20m"
+"""How often backup a makes snapshots apart from its runs. b makes them in its runs alone."""
+
 CONFIG: dict[str, Any] = {
     "daemon": {"timezone": "Europe/Berlin", "host": "host", "metrics": "off"},
     "vault": {name: {"pool": name, "scrub": {"every": "off"}} for name in ("cold", "usb")},
@@ -67,8 +70,9 @@ CONFIG: dict[str, Any] = {
             "retries": 1,
             "verify": {"every": "2d"},
             "max_lag": "3h",
+            "snapshot": times,
         }
-        for name, where in (("a", "cold"), ("b", "usb"))
+        for name, where, times in (("a", "cold", {"every": OWN_TIME}), ("b", "usb", {}))
     },
 }
 
@@ -172,7 +176,7 @@ async def list_alarms(world: World) -> frozenset[Alarm]:
 
 class World:
     """The host. By the loop's time: ``verified``, when a verification wanted which vault; ``begun``, when a run of
-    which backup began, and why; and ``ended``.
+    which backup began, and why; ``made``, when which one made a snapshot; and ``ended``.
     """
 
     def __init__(self, folder: Path, loop: SimulatedLoop, began: float, monkeypatch: pytest.MonkeyPatch):
@@ -187,6 +191,8 @@ class World:
         self.zpool = SimulatedZpool(self.pools, NoTools())
         self.verified: list[tuple[float, str]] = []
         self.begun: list[tuple[float, str, str]] = []
+        self.snapshots: Counter[str] = Counter()
+        self.made: list[tuple[float, str]] = []
         self.ended: list[Ended] = []
         self._install(monkeypatch)
 
@@ -270,7 +276,11 @@ class World:
     def _hear(self, event: Event) -> None:
         if event["event"] == "run-started":
             self.begun.append((self.loop.now, event["backup"], event["trigger"]))
-        if event["event"] == "run-finished":
+        if event["event"] == "snapshot":
+            self.made.append((self.loop.now, event["backup"]))
+        if event["event"] == "run-finished" and event["trigger"] == "snapshot":
+            self.snapshots[event["result"]] += 1
+        elif event["event"] == "run-finished":
             why = event["error"]["what"] if event["error"] is not None else ""
             self.ended.append(
                 Ended(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.unit.ops.ops_world import context, with_source
 from zvault.config.schema import Config
 from zvault.core.errors import HostUnreachable, NotFound
 from zvault.core.names import DatasetName
+from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.devices import presence
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.config_check import config_warnings
@@ -27,6 +29,10 @@ class Source:
             raise self.fails
         return self.found
 
+    async def snapshot_facts(self, _: Sequence[str], *, below: bool) -> list[SnapshotFacts]:
+        assert below
+        return [SnapshotFacts(name, inconsistent="/half" in name, resumable=True) for name in self.found]
+
 
 def world(folder: Path, source: Source, device: dict[str, Any] | None = None, **vault: Any) -> Context:
     where = with_source(context(folder=folder), source)
@@ -42,6 +48,20 @@ def world(folder: Path, source: Source, device: dict[str, Any] | None = None, **
 
 async def test_a_source_that_is_there_is_nothing_to_be_told_of(tmp_path: Path):
     assert await config_warnings(world(tmp_path, Source("tank", "tank/a"))) == []
+
+
+async def test_what_cannot_be_snapshotted_is_told_unless_it_is_left_out(tmp_path: Path):
+    names = ("tank", "tank/half", "tank/x/half", *(f"tank/half{number}" for number in range(4)))
+    found = await config_warnings(world(tmp_path, Source(*names)))
+    told = "backup.b.source: tank/half cannot be snapshotted, as it is half received"
+    assert found[0].startswith(told)
+    assert found[0].endswith("'zfs receive -A tank/half' destroys what has arrived")
+    assert found[3:] == ["backup.b.source: 2 more datasets cannot be snapshotted"]
+    where = world(tmp_path, Source(*names))
+    backup = where.env.config.backup["b"]
+    none = backup.snapshot.model_copy(update={"make": False})
+    where.env.config.backup["b"] = backup.model_copy(update={"snapshot": none})
+    assert await config_warnings(where) == [], "it makes none"
 
 
 async def test_what_include_names_has_to_be_there(tmp_path: Path):

@@ -1,7 +1,9 @@
-"""One snapshot of everything: under a name that is free, or not at all; and a listing that is good for a moment."""
+"""One snapshot of all that can have one, under a name that is free; and a listing that is good for a moment."""
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +12,11 @@ import pytest
 from tests.unit.ops.ops_world import START, StoppedClock, context, dataset, tree, with_source
 from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.ops.replication import source_snapshot
-from zvault.ops.replication.source_snapshot import RELISTINGS, TRIES, RecentSource, SourceSnapshot
+from zvault.ops.replication.source_snapshot import REFUSALS, RELISTINGS, TRIES, RecentSource, SourceSnapshot
 from zvault.zfs.changes import LzcFailure, NamesGone
 
 TAKEN = LzcFailure("snapshot", "", [("tank@x", "SnapshotExists", 17)])
+NOBODY = LzcFailure("snapshot", "", [("", "NoSpace", errno.ENOSPC)])
 FULL = LzcFailure("snapshot", "", [("tank@x", "SnapshotExists", 17), ("tank/a@x", "NoSpace", 28)])
 
 
@@ -25,7 +28,13 @@ class Source:
         self.clock = StoppedClock(START)
         self.refusals = list(refusals)
         self.tried: list[list[str]] = []
+        self.names: list[str] = []
+        self.make_room: Callable[[], Awaitable[bool]] | None = None
         monkeypatch.setattr(source_snapshot, "asyncio", SimpleNamespace(sleep=self.sleep))
+
+    @property
+    def refused(self) -> dict[str, int]:
+        return {name: answer.code for name, answer in self.snapshot_.refused.items()}
 
     async def sleep(self, seconds: float) -> None:
         self.clock.at += seconds
@@ -38,11 +47,12 @@ class Source:
     async def make(self) -> str:
         lzc: Any = self
         self.snapshot_ = SourceSnapshot(lzc, context().env.backup("b"), self.listed, self.clock)
+        self.snapshot_.make_room = self.make_room
         return await self.snapshot_.make()
 
     async def listed(self) -> list[str]:
         self.lists += 1
-        return ["tank", "tank/a", f"tank/{self.lists}"]
+        return self.names or ["tank", "tank/a", f"tank/{self.lists}"]
 
 
 async def test_a_name_that_is_taken_is_tried_again_a_second_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,11 +63,65 @@ async def test_a_name_that_is_taken_is_tried_again_a_second_later(monkeypatch: p
     assert not set(first) & set(second)
 
 
-async def test_anything_else_is_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_refuses_is_left_out_and_all_others_get_theirs_in_one_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     source = Source(monkeypatch, FULL)
-    with pytest.raises(LzcFailure):
-        await source.make()
+    made = await source.make()
+    assert source.tried[-1] == [f"tank@{made}", "tank/1@" + made]
+    assert len(source.tried) == 2
+    assert source.refused == {"tank/a": errno.ENOSPC}
+
+
+async def test_where_there_is_no_room_some_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    async def make_room() -> bool:
+        asked.append(True)
+        return True
+
+    source = Source(monkeypatch, NOBODY, FULL)
+    source.make_room = make_room
+    made = await source.make()
+    assert source.tried == [source.tried[0], source.tried[0], [f"tank@{made}", f"tank/1@{made}"]]
+    assert asked == [True]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EPERM, errno.EIO, 12345])
+async def test_what_names_nobody_is_told_of_all(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    source = Source(monkeypatch, LzcFailure("snapshot", "", [("", "", code)]))
+    assert await source.make() == ""
+    assert source.refused == dict.fromkeys(["tank", "tank/a", "tank/1"], code)
     assert len(source.tried) == 1
+
+
+async def test_words_that_nobody_knows_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(monkeypatch, LzcFailure("snapshot", "cannot create snapshots : oops", [("", "", 0)]))
+    await source.make()
+    assert {answer.said for answer in source.snapshot_.refused.values()} == {"cannot create snapshots : oops"}
+
+
+async def test_a_limit_that_is_told_of_a_dataset_above_is_for_all_below(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over = LzcFailure("snapshot", "", [("tank/a", "QuotaExceeded", errno.EDQUOT)])
+    source = Source(monkeypatch, over, over)
+    source.names = ["tank", "tank/a", "tank/a/b", "tank/c"]
+    made = await source.make()
+    assert source.tried[-1] == [f"tank@{made}", f"tank/c@{made}"]
+
+
+async def test_a_pool_that_names_another_one_each_time_is_not_asked_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"tank/{number}" for number in range(100)]
+    source = Source(
+        monkeypatch, *(LzcFailure("snapshot", "", [(f"{name}@x", "NoSpace", errno.ENOSPC)]) for name in names)
+    )
+    source.names = names
+    assert await source.make() == ""
+    assert len(source.tried) == REFUSALS
+    assert source.refused.keys() == set(names)
 
 
 async def test_a_clock_that_stands_still_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

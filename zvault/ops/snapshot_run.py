@@ -1,0 +1,79 @@
+"""A backup's snapshot at its own time, apart from its runs: no vault is needed, and nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.ops.context import Context
+from zvault.ops.hooks import HookRun, RunHooks
+from zvault.ops.outcome import Outcome, datasets_failed
+from zvault.ops.replication.sides import Sides, look, selected
+from zvault.ops.replication.source_snapshot import RecentSource
+from zvault.ops.retention.prune_source import prune_source
+from zvault.ops.run_snapshot import RunSnapshot
+from zvault.ops.state.source_tree import missing_included
+
+
+@dataclass
+class SnapshotRun:
+    """Makes one snapshot of all datasets of the backup ``name``, between its hooks, and prunes the source by its rules.
+
+    A run of the backup may be under way meanwhile, for days where it is the first. ``may_prune`` tells whether none is:
+    a run prunes in its end, and what it is about to send is not pruned beside it.
+    """
+
+    context: Context
+    name: str
+    emit: Emit
+    outcome: Outcome = field(default_factory=Outcome)
+    id: str = ""
+    may_prune: Callable[[], bool] = lambda: True
+
+    def __post_init__(self) -> None:
+        """The hooks belong to this snapshot and no other."""
+        backup = self._backup
+        about = HookRun(self.name, self.id, str(backup.source), backup.vault or "")
+        self._source = RecentSource(self.context.clients, self.context.env.clock)
+        self._hooks = RunHooks(self.context.records.hooks, about, self.emit, self.outcome.fall_short)
+        self.snapshots = RunSnapshot(
+            self.context, self.name, self.emit, self._hooks, self._source, own_time=True
+        )
+
+    @property
+    def _backup(self) -> Backup:
+        """The backup's table in the configuration in force. Raises NotFound."""
+        return self.context.env.backup(self.name)
+
+    async def execute(self) -> None:
+        """Make it. A failure ends up in the outcome; only cancellation is raised."""
+        try:
+            await self._make()
+        except ZvaultError as error:
+            self.outcome.blame(error)
+            self.outcome.result = "failed"
+
+    async def _make(self) -> None:
+        tree = await self._source.tree(self._backup)
+        selected(self._backup, tree)
+        missing = missing_included(self._backup, tree.datasets)
+        made, _ = await self.snapshots.make(None)
+        sides = await look(self.context, self._backup, None, sizes="none")
+        self.outcome.datasets = len(sides.pairs)
+        self._tell(made, sides)
+        self.outcome.pruned += self.snapshots.pruned or 0
+        if not self.snapshots.pruned and self.may_prune():
+            self.outcome.pruned += await prune_source(self.context, self._backup, self.emit, sides)
+        if refused := self.snapshots.refused:
+            self.outcome.blame(datasets_failed(refused, self.outcome.datasets))
+            self.outcome.result = "partial" if made else "failed"
+        elif self.outcome.result == "ok":
+            self.outcome.fall_short(missing)
+
+    def _tell(self, made: str, sides: Sides) -> None:
+        if made:
+            count = sum(any(snap.snapname == made for snap in one.snapshots) for one, _ in sides.pairs)
+            self.emit("snapshot", snapname=made, datasets=count)
