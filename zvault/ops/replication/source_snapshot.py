@@ -12,6 +12,7 @@ from zvault.core.errors import Refused
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.snapshot_refusal import ALREADY, NO_ROOM, SnapshotAnswer
+from zvault.ops.replication.read_only_source import is_read_only
 from zvault.ops.state.clients import Clients
 from zvault.ops.state.environment import Clock
 from zvault.ops.state.source_tree import source_tree
@@ -79,7 +80,8 @@ class SourceSnapshot:
     made: list[str] = field(default_factory=list)
 
     async def make(self) -> str:
-        """Make it. Returns the snapname; none where no dataset is to have it, or can. Raises Refused, NotFound."""
+        """Make it. Returns the snapname; none where no dataset is to have it, or can. Raises Refused, NotFound; LzcFailure for a pool that is read-only.
+        """
         names = list(await self.listed())
         taken = relisted = waited = refusals = 0
         while names:
@@ -100,6 +102,8 @@ class SourceSnapshot:
                 else:
                     names = self._without(names, error, snapname)
             except LzcFailure as failure:
+                if is_read_only(failure):
+                    raise  # of the whole pool, whichever dataset was named: the run goes on without a snapshot
                 if await self._found_room(failure):
                     continue
                 if refusers := find_refusers(failure, names):
