@@ -52,6 +52,7 @@ HIDES: Mapping[str, frozenset[str]] = {
     "snapshots-unknown": frozenset({"lag"}),
     "proof-unknown": frozenset({"contents", "verification"}),
     "never-seen": frozenset({"storage", "redundancy", "damage", "space", "scrub"}),
+    "half-received-errors": frozenset({"damage"}),
     "unchecked": frozenset({"configuration", "state"}),
 }
 """While such a condition holds, these topics are not known to be well: what was wrong of them is not over.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from zvault.core.errors import Busy, Conflict, ResumeRefused, ToolMissing
@@ -290,9 +291,17 @@ class Transfers:
             self.throttle,
             step_order(step, dataset, flags),
         )
-        return await stream(
-            opened.context.env.runner, stages, total=size, report=report, trouble=trouble, stall=stall
-        )
+        async with self._receiving(step, plan):
+            return await stream(
+                opened.context.env.runner, stages, total=size, report=report, trouble=trouble, stall=stall
+            )
+
+    def _receiving(self, step: Step, plan: TransferPlan) -> AbstractAsyncContextManager[None]:
+        """What a stream is received within: while a full one is, nobody asks the kernel for names there."""
+        if step.kind is Action.INCREMENTAL and step.origin is None and not step.over:
+            return nullcontext()
+        clients, vault = self.opened.context.clients, self.opened.vault
+        return clients.damage_names.receive_full(vault.zfs.host.address, plan.target.pool)
 
     async def _refuse_unless_empty(self, plan: TransferPlan) -> None:
         """Before ``zfs receive -F``: what it is received over must still hold nothing itself. Raises Conflict."""

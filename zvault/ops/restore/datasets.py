@@ -18,7 +18,7 @@ from zvault.api.restore import RestorePlanDocument
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.integrity.restored import Mismatch
 from zvault.core.model import Dataset
-from zvault.core.names import DatasetName
+from zvault.core.names import DatasetName, parse_name
 from zvault.core.replication.restore_order import Stream
 from zvault.ops.context import Context
 from zvault.ops.restore.check import Check, restored_as
@@ -227,14 +227,18 @@ class Streams:
         receive = restore_receive_argv(
             target, dataset.type, raw=raw, origin=one.origin, mark=mark, noted=noted
         )
-        done = await stream(
-            self.context.env.runner,
-            await route.stages(send, receive, RESTORED, size, order=order),
-            total=size,
-            report=report,
-            trouble=self.vault.trouble,
-            stall=route.stall,
-        )
+        stages = await route.stages(send, receive, RESTORED, size, order=order)
+        async with self.context.clients.damage_names.receive_full(
+            self.zfs.host.address, parse_name(target).pool
+        ):
+            done = await stream(
+                self.context.env.runner,
+                stages,
+                total=size,
+                report=report,
+                trouble=self.vault.trouble,
+                stall=route.stall,
+            )
         self.emit(
             "transfer-finished",
             dataset=to,
