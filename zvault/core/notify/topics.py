@@ -25,6 +25,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "filling": ("full-soon",),
     "store": ("store-trouble",),
     "stall": ("stalled", "stalled-elsewhere"),
+    "kernel": ("kernel-crashed",),
     "scrub": ("scrub-overdue", "scrub-missed"),
     "writes": ("drift",),
     "journal": ("backlog",),

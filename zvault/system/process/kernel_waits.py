@@ -35,6 +35,9 @@ ALL_POOLS = ""
 
 PROC = Path("/proc")
 
+_TAKES_VALUE = re.compile("-[A-Za-z]*[otdSs]", re.ASCII)
+"""Options of ``list`` and ``get`` whose value is the next word: ``-o name``, ``-Hpo name``."""
+
 _LOOKS = {
     "zfs": frozenset({"list", "get", "holds", "diff", "userspace", "groupspace"}),
     "zpool": frozenset({"list", "get", "status", "iostat", "history"}),
@@ -64,9 +67,15 @@ def find_looked_at(argv: Sequence[str]) -> str | None:
             words = words[1:]
     if len(words) < 2 or words[1] not in _LOOKS.get(Path(words[0]).name, ()):
         return None
-    # zvault names what it asks for last.
-    last = words[-1] if len(words) > 2 else "-"
-    return ALL_POOLS if last.startswith("-") else re.split(r"[/@#]", last, maxsplit=1)[0]
+    names, rest = [], iter(words[2:])
+    for word in rest:
+        if _TAKES_VALUE.fullmatch(word):
+            next(rest, None)
+        elif word[:1].isalpha():
+            names.append(word)
+    if words[1] == "get":
+        names = names[1:]  # the first are properties
+    return re.split(r"[/@#]", names[-1], maxsplit=1)[0] if names else ALL_POOLS
 
 
 @dataclass
