@@ -156,7 +156,11 @@ def hanging(*others: subprocess.Popen[bytes]) -> Counter[str]:
         with suppress(OSError):
             told = (process / "stat").read_text()
             name, state = told[told.index("(") + 1 : told.rindex(")")], told[told.rindex(")") + 2]
-            if name in {"zpool", "zfs"} and state == "D" and int(process.name) not in {one.pid for one in others}:
+            if (
+                name in {"zpool", "zfs"}
+                and state == "D"
+                and int(process.name) not in {one.pid for one in others}
+            ):
                 found[(process / "cmdline").read_text().split("\0")[-2]] += 1
     return found
 
