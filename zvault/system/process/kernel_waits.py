@@ -9,10 +9,11 @@ changes something (``zpool clear``) may be what helps: of that only the very sam
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -20,11 +21,15 @@ from typing import Protocol
 from zvault.core.errors import DeadlineExceeded
 
 YOUNG = 0.5
-"""Seconds for which the next look waits for one that has just begun: nearly all have ended by then."""
+"""Seconds for which the next look waits in any case for one that has just begun: nearly all have ended by then, and
+before that nobody can tell whether it gets on."""
 
 STANDS_STILL = 30.0
 """Seconds without a step in the kernel after which a look counts as one that hangs, and others are refused at once.
 Until then they wait for it: storage that is slow today may take that long over one request."""
+
+PROOF_LASTS = 1.0
+"""Seconds for which a look that got on shows that the kernel answers."""
 
 SAMPLE_EVERY = 0.2
 """Seconds between two looks at whether a program gets on. What was not looked at counts as no more than this: the whole
@@ -80,7 +85,10 @@ def find_looked_at(argv: Sequence[str]) -> str | None:
 
 @dataclass
 class Waiting:
-    """A program: the pool that it looks at (None: none), when it began, and how far it was when last seen."""
+    """A program: the pool that it looks at (None: none), when it began, and how far it was when last seen.
+
+    ``proven``: when it was last seen to get on (monotonic seconds); ``still``: for how long it has not since.
+    """
 
     argv: tuple[str, ...]
     pool: str | None
@@ -89,19 +97,21 @@ class Waiting:
     process: Ending | None = None
     steps: str = ""
     still: float = 0.0
+    proven: float = -math.inf
     sampled: float = field(default_factory=time.monotonic)
 
     def sample(self, proc: Path) -> None:
-        """See whether it got on: what does not sleep in the kernel does, and so does what was woken since."""
-        if self.process is None:
-            return
+        """See whether it gets on: what does not sleep in the kernel does, and so does what was woken since.
+
+        While it is young nothing is seen by that: it may not have asked the kernel yet.
+        """
         now = time.monotonic()
-        if self.steps and now - self.sampled < SAMPLE_EVERY / 2:
-            return  # nobody gets on between two looks at the same moment
-        state, steps = read_steps(self.process.pid, proc)
-        if state != "D" or steps != self.steps:
-            self.steps, self.still = steps, 0.0
-        else:
+        if self.process is None or now - self.began < YOUNG or now - self.sampled < SAMPLE_EVERY / 2:
+            return
+        before, (state, self.steps) = self.steps, read_steps(self.process.pid, proc)
+        if state != "D" or (before and before != self.steps):
+            self.proven, self.still = now, 0.0
+        elif before:
             self.still += min(now - self.sampled, SAMPLE_EVERY)
         self.sampled = now
 
@@ -132,6 +142,7 @@ class KernelWaits:
         self._proc = proc
         self._running: list[Waiting] = []
         self._left: list[Waiting] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
     def count_left(self) -> int:
         """How many programs were given up and are still in the kernel."""
@@ -173,6 +184,7 @@ class KernelWaits:
         finally:
             if waiting in self._running:
                 self._running.remove(waiting)
+                self._wake()
 
     def leave(self, waiting: Waiting) -> None:
         """A program was killed and has not ended: it is left to the kernel."""
@@ -189,11 +201,29 @@ class KernelWaits:
                 return
             if time.monotonic() - began >= patience:
                 raise unanswered(doubtful[0], pool)
-            await asyncio.sleep(SAMPLE_EVERY / 10 if all(map(_young, doubtful)) else SAMPLE_EVERY)
+            await self._next_end(SAMPLE_EVERY)
+
+    async def _next_end(self, seconds: float) -> None:
+        """Wait until a look has ended, or so long."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(ended)
+        try:
+            await asyncio.wait({ended}, timeout=seconds)
+        finally:
+            self._waiters.remove(ended)
+
+    def _wake(self) -> None:
+        for ended in self._waiters:
+            # The loop of who waited may be closed by now, where there were several.
+            with suppress(RuntimeError):
+                if not ended.done():
+                    ended.set_result(None)
 
     def _in_doubt(self, one: Waiting) -> bool:
         one.sample(self._proc)
-        return not one.gone(self._proc) and (_young(one) or one.still > 0.0 or not one.steps)
+        if one.process is None:
+            return _young(one)
+        return not one.gone(self._proc) and time.monotonic() - one.proven > PROOF_LASTS
 
     def _stands_still(self, one: Waiting) -> bool:
         one.sample(self._proc)

@@ -167,7 +167,8 @@ async def test_a_machine_that_stood_still_is_no_program_that_does(host: Host) ->
     """Its processes had no time to get on."""
     program = await host.give_up(("cat", "x"))
     waiting = host.waits._left[0]
-    for _ in range(3):
+    waiting.began -= 10.0
+    for _ in range(4):
         waiting.sampled -= 1000.0
         waiting.sample(host.proc)
     assert 0.0 < waiting.still < kernel_waits.STANDS_STILL
@@ -175,6 +176,21 @@ async def test_a_machine_that_stood_still_is_no_program_that_does(host: Host) ->
     waiting.sampled -= 1000.0
     waiting.sample(host.proc)
     assert waiting.still == 0.0
+
+
+async def test_one_that_nobody_has_watched_so_far_is_watched_first(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it is not known to stand still does not show that it gets on."""
+    monkeypatch.setattr(kernel_waits, "YOUNG", 0.0)
+    ends = asyncio.Event()
+    first = asyncio.ensure_future(host.run(LIST, ends=ends))
+    await eventually(lambda: host.begun)
+    with pytest.raises(DeadlineExceeded):
+        await host.run(LIST, 0.5, ends=ends)
+    assert len(host.begun) == 1
+    ends.set()
+    await first
 
 
 async def test_who_has_no_turn_in_time_is_told_since_when(host: Host) -> None:
