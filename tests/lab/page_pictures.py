@@ -87,6 +87,8 @@ def _vault(now: float, name: str, size: int, used: float, devices: list[Any], **
         "held": False,
         "pausing": "",
         "errors": 0,
+        "unexplained": 0,
+        "half_received": [],
         "files": 0,
         "damages": [],
     }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,46 @@ def test_another_pools_storage_is_not_the_vaults(vault: World):
         eventually("a later event of the vault's", lambda: count("deadman") > deadmen)
     assert waits.wait(240) == 0
     assert count("checksum") == count("checksum", "") == 0
+
+
+def hanging(*others: subprocess.Popen[bytes]) -> Counter[str]:
+    """How many programs of ZFS sleep in the kernel, by the last word of their command line; without ``others``."""
+    found: Counter[str] = Counter()
+    for process in Path("/proc").glob("[0-9]*"):
+        # A process may end at any time.
+        with suppress(OSError):
+            told = (process / "stat").read_text()
+            name, state = told[told.index("(") + 1 : told.rindex(")")], told[told.rindex(")") + 2]
+            if (
+                name in {"zpool", "zfs"}
+                and state == "D"
+                and int(process.name) not in {one.pid for one in others}
+            ):
+                found[(process / "cmdline").read_text().split("\0")[-2]] += 1
+    return found
+
+
+def test_no_pile_of_looks_hangs_behind_a_pool_that_stands_still(vault: World):
+    """Who opens a pool's devices anew holds what every look at any pool needs, until they answer."""
+    set_parameters(USUAL)
+    piles: list[Counter[str]] = []
+    with paused() as waits:
+        reopening = subprocess.Popen(["zpool", "reopen", "cold"])
+
+        def told() -> bool:
+            piles.append(hanging(waits, reopening))
+            return "has not answered since" in str(status()["vaults"])
+
+        eventually("whoever looks is told since when nobody has had an answer", told)
+        for _ in range(3):
+            # Each of these would have begun another look.
+            assert ctl("vault", "status", "cold").code != 0
+            piles.append(hanging(waits, reopening))
+    assert max(pile["cold"] for pile in piles) == 1, piles
+    assert max(pile.total() for pile in piles) <= 3, piles
+    assert (waits.wait(240), reopening.wait(240)) == (0, 0)
+    eventually("it to be well", lambda: status()["vaults"][0]["health"] == "ONLINE")
+    assert not hanging()
 
 
 def test_a_pool_that_is_suspended_counts_and_goes_on(vault: World):

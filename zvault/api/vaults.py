@@ -32,7 +32,11 @@ class DamageDocument(TypedDict):
 
 @final
 class ScrubDocument(TypedDict):
-    """A vault's newest scrub and what is damaged, as last seen. ``last`` is when the last whole scrub ended."""
+    """A vault's newest scrub and what is damaged, as last seen. ``last`` is when the last whole scrub ended.
+
+    ``errors`` are those that are damage; ``unexplained`` ones are there while datasets are ``half_received``: no names
+    are asked for then.
+    """
 
     seen: float
     state: Literal["none", "scanning", "paused", "finished", "canceled", "resilver"]
@@ -48,6 +52,8 @@ class ScrubDocument(TypedDict):
     held: bool
     pausing: str
     errors: int
+    unexplained: int
+    half_received: list[str]
     files: int
     damages: list[DamageDocument]
 

@@ -153,6 +153,7 @@ class Status:
                 clock_behind=self.scheduler.behind(),
                 stalls=self._stalls().get("", ()),
                 tuning=tuple(complaints(self.context.records.leases)),
+                crashes=tuple(self.stalls.crashes),
             )
         )
 

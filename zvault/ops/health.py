@@ -31,6 +31,8 @@ def vault_facts(context: Context, vault: VaultDocument) -> VaultFacts:
         troubles=tuple(f"{one['name']}: {why}" for one in vault["devices"] if (why := _store_trouble(one))),
         looked=scrub is not None,
         errors=scrub["errors"] if scrub is not None else 0,
+        unexplained=scrub["unexplained"] if scrub is not None else 0,
+        half_received=tuple(scrub["half_received"]) if scrub is not None else (),
         scrub_age=age,
         scrub_due=due,
         scrub_by_age=policy.every is not None,

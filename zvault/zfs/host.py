@@ -23,6 +23,7 @@ from zvault.core.errors import (
 )
 from zvault.core.refusals import advise
 from zvault.system import ssh
+from zvault.system.process.kernel_waits import ALL_POOLS, find_looked_at
 from zvault.system.process.runner import Result, Runner, ToolRunner
 from zvault.zfs.stream_stages import HELPERS, StreamEnd
 
@@ -40,6 +41,9 @@ LARGE = 64 << 20
 
 LOOK_AGAIN = 10.0
 """Seconds that are thought to pass without a helper being installed here: many small streams begin in them."""
+
+STATES = ["ps", "-A", "-o", "stat=", "-o", "args="]
+"""Every process with its state: D is one that sleeps in the kernel."""
 
 HERE = "this host"
 
@@ -98,6 +102,8 @@ class SshHost:
         self._asking = asyncio.Lock()
         self._tools: frozenset[str] | None = None
         self._asked = 0.0
+        self._unanswered: dict[str, float] = {}
+        """Pools that a look asked for and had no answer, and since when (seconds since the epoch)."""
 
     async def tools(self) -> frozenset[str]:
         """The helpers that it has. Asked once an hour, and after a link was lost: the first command of a connection."""
@@ -140,11 +146,38 @@ class SshHost:
 
     async def _run(self, argv: Sequence[str], script: str, deadline: float, check: bool) -> Result:
         await self.tools()
-        result = await self._call(argv, script, deadline)
+        pool = find_looked_at(argv)
+        if pool is not None and pool in self._unanswered:
+            await self._refuse_behind(pool)
+        try:
+            result = await self._call(argv, script, deadline)
+        except (DeadlineExceeded, asyncio.CancelledError):
+            if pool is not None:
+                self._unanswered.setdefault(pool, time.time())
+            raise
         if check and result.returncode != 0:
             said = result.complaint()
             raise ToolFailed(f"{result.tool} failed on {self.address}", said, advise(said))
         return result
+
+    async def _refuse_behind(self, pool: str) -> None:
+        """Raise DeadlineExceeded while an earlier look at a pool still waits in that host's kernel.
+
+        No connection that ends takes such a process with it, so each further look would leave another one there. A host
+        whose ``ps`` tells nothing is asked as before.
+        """
+        told = await self._call(["ps"], ssh.one(STATES), PROBE_DEADLINE)
+        for line in told.stdout.splitlines():
+            state, _, command = line.strip().partition(" ")
+            looked_at = find_looked_at(command.split())
+            if state.startswith("D") and looked_at in {pool, ALL_POOLS}:
+                since = time.strftime("%H:%M", time.localtime(self._unanswered[pool]))
+                raise DeadlineExceeded(
+                    f"'{pool}' on {self.address} is not asked: its kernel has not answered since {since}",
+                    f"'{command.strip()}' still waits in it, and cannot be ended",
+                    "see the storage of that pool, and the kernel's log there; it may need a reboot",
+                )
+        del self._unanswered[pool]
 
     async def _call(self, argv: Sequence[str], script: str, deadline: float) -> Result:
         command, given = ssh.shell(script), None

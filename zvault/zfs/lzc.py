@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zvault.core.errors import ToolFailed, ToolMissing
+from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.core.names import DatasetName, parse_name
 from zvault.system.process.json_child import JsonChild
+from zvault.system.process.kernel_waits import KERNEL_WAITS, Waiting
 from zvault.zfs.changes import ChangeFailure, LzcFailure, refusal, some
 
 __all__ = ["Lzc", "LzcFailure"]
@@ -152,6 +153,8 @@ class Lzc:
         """Make a call that concerns the names ``of`` one pool."""
         pool = parse_name(next(iter(of), "")).pool
         async with self._turns[pool]:
+            # Behind what hangs in the kernel a call would only be the next to hang.
+            KERNEL_WAITS.refuse_look(pool)
             self._idle = [child for child in self._idle if child.runs]
             child = self._idle.pop() if self._idle else await _started()
             try:
@@ -159,6 +162,10 @@ class Lzc:
             except asyncio.CancelledError:
                 # An answer may still be on its way; the next caller must not read it as its own.
                 await child.close()
+                _leave_to_kernel(child, call, pool)
+                raise
+            except DeadlineExceeded:
+                _leave_to_kernel(child, call, pool)
                 raise
             await self._let_go(child)
         if "errors" in answer:
@@ -173,6 +180,12 @@ class Lzc:
             self._idle.append(child)
         else:
             await child.close()
+
+
+def _leave_to_kernel(child: JsonChild, call: str, pool: str) -> None:
+    """Remember a child that was put down in the middle of a call, where it has not ended."""
+    if child.runs:
+        KERNEL_WAITS.leave(Waiting(("libzfs_core", call), pool, process=child.process))
 
 
 async def _started() -> JsonChild:

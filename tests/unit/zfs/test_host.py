@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.patience import eventually
 from zvault.core.address import Address
 from zvault.core.errors import DeadlineExceeded, HostUnreachable, Refused, ToolFailed, ToolMissing
 from zvault.system.process.runner import HostRunner
@@ -95,6 +96,34 @@ async def test_a_command_that_hangs_there_gets_the_next_one_a_new_connection(the
     with pytest.raises(DeadlineExceeded):
         await peer.run(["zfs", "get"], deadline=1.0)
     assert log(there)[-1] == "stop"
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancelled"])
+async def test_no_look_follows_one_that_hangs_in_that_hosts_kernel(there: Path, how: str) -> None:
+    """Of a process that sleeps in the kernel there no end of a connection is an end."""
+    asked = there.parent / "asked"
+    program(there / "zfs", ZFS.format(body=f"echo x >>{asked}; sleep 20"))
+    program(there / "ps", "#!/bin/sh\necho 'Ss   /sbin/init'; echo 'D+   zfs get -Hp used cold/a'\n")
+    peer, look = host(there), ["zfs", "list", "-Hp", "cold"]
+    if how == "deadline":
+        with pytest.raises(DeadlineExceeded):
+            await peer.run(look, deadline=1.0)
+    else:
+        looking = asyncio.ensure_future(peer.run(look))
+        await eventually(asked.exists)
+        looking.cancel()
+        await asyncio.wait([looking])
+    for _ in range(3):
+        with pytest.raises(DeadlineExceeded, match="its kernel has not answered since") as refused:
+            await peer.run(["zfs", "get", "-Hp", "used", "cold/a"])
+    assert "'zfs get -Hp used cold/a'" in refused.value.why
+    assert asked.read_text() == "x\n"
+    program(there / "zfs", ZFS.format(body='echo "$@"'))
+    assert (await peer.run(["zfs", "list", "tank"])).stdout == "list tank\n", "another pool answers"
+    program(there / "ps", "#!/bin/sh\necho 'S    zfs get -Hp used cold/a'\n")
+    assert (await peer.run(look)).stdout == "list -Hp cold\n"
+    (there / "ps").unlink()
+    assert (await peer.run(look)).stdout == "list -Hp cold\n"
 
 
 async def test_zfs_that_is_not_there_is_missing(there: Path) -> None:

@@ -132,10 +132,14 @@ class StallPeriod:
 
 @dataclass
 class Stalls:
-    """All signs since the daemon started: ``counts`` by vault (empty: unknown) and kind."""
+    """All signs since the daemon started: ``counts`` by vault (empty: unknown) and kind.
+
+    ``crashes``: where the kernel crashed in this boot, in words. They end with the boot, and with nothing else.
+    """
 
     counts: Counter[tuple[str, Kind]] = field(default_factory=Counter)
     spells: dict[tuple[str, Kind], StallPeriod] = field(default_factory=dict)
+    crashes: list[str] = field(default_factory=list)
 
     def note(self, vault: str | None, sign: StallSign, now: float) -> str | None:
         """Count a sign. Returns the line for the journal; None within TOLD_EVERY seconds of the last one."""

@@ -12,6 +12,7 @@ from zvault.core.health.daemon_conditions import (
     DAEMON_CONDITIONS,
     HOOK,
     INHIBITOR,
+    KERNEL_CRASHED,
     METRICS,
     NOT_OBSERVED,
     OTHER,
@@ -51,6 +52,7 @@ class DaemonFacts:
     ``warnings``: what it complains of, by subject. ``config_differs``: how the configuration on disk differs from that
     in force, empty if it does not. ``unwritable``: why the state cannot be kept, empty if it can. ``space``: bytes free
     for it. ``clock_behind``: seconds by which the clock is behind of where it was. ``stalls``: of no known vault.
+    ``crashes``: of the kernel in this boot, in words.
     """
 
     warnings: Mapping[str, str] = field(default_factory=dict)
@@ -60,6 +62,7 @@ class DaemonFacts:
     clock_behind: float = 0.0
     stalls: tuple[str, ...] = ()
     tuning: tuple[str, ...] = ()
+    crashes: tuple[str, ...] = ()
 
 
 def judge_daemon(facts: DaemonFacts) -> Verdict:
@@ -68,6 +71,8 @@ def judge_daemon(facts: DaemonFacts) -> Verdict:
 
 
 def _found(facts: DaemonFacts) -> Iterator[Finding]:
+    for text in facts.crashes:
+        yield finding(KERNEL_CRASHED, NAME, text)
     for subject, text in facts.warnings.items():
         yield finding(SUBJECTS.get(subject.partition(" ")[0], OTHER), NAME, text)
     if facts.config_differs and "config" not in facts.warnings:

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from zvault.core.health.verdict import Condition
 
+KERNEL_CRASHED = Condition(
+    "kernel-crashed",
+    "daemon",
+    "critical",
+    "crashed",
+    "runs on a kernel that has crashed",
+    "The kernel crashed (an Oops, or an assertion of OpenZFS) in a program that zvault started, or in OpenZFS itself, "
+    "since the host was started.",
+    "What the crashed process held stays locked: every command on that pool may wait for ever, and a shutdown too.",
+    "start the host anew ('systemctl reboot'; where that hangs, by its power): what was synced is safe, and streams "
+    "are resumed. Keep 'journalctl -k' and report it to OpenZFS",
+)
 CONFIG_REFUSED = Condition(
     "config-refused",
     "daemon",
@@ -162,6 +174,7 @@ UNCHECKED = Condition(
 )
 
 DAEMON_CONDITIONS = (
+    KERNEL_CRASHED,
     CONFIG_REFUSED,
     CONFIG_CHANGED,
     STATE_UNWRITABLE,

@@ -18,6 +18,7 @@ from zvault.core.health.vault_conditions import (
     ERROR,
     FULL_SOON,
     GONE,
+    HALF_RECEIVED_ERRORS,
     HALF_UP,
     JOURNAL_MISSING,
     NEVER_SEEN,
@@ -54,8 +55,9 @@ class VaultFacts:
     ``pool_state``: as ``zpool list`` has it, None while the pool is not imported. ``readonly``: it was imported so.
     ``lost``: devices that are gone, in
     words. ``troubles``: of block stores, in words. ``looked``: whether any look at the pool is on record. ``errors``:
-    on ZFS's list. ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None where
-    that is not known, or scrubs are off; ``scrub_by_age``: whether an age is what makes it due. ``was_degraded``,
+    on ZFS's list, without ``unexplained`` ones, which are there while datasets are ``half_received``. ``scrub_age``,
+    ``scrub_due``: seconds since the last scrub, and after how many one is due; None where that is not known, or scrubs
+    are off; ``scrub_by_age``: whether an age is what makes it due. ``was_degraded``,
     ``free``, ``size``: as last seen. ``full_in``: seconds until it is full at the pace of late, None where it does not
     fill, or nobody knows. ``journal_full_for``: seconds. ``stalls``, ``drift``: what was told of its storage, in words.
     """
@@ -70,6 +72,8 @@ class VaultFacts:
     troubles: tuple[str, ...] = ()
     looked: bool = False
     errors: int = 0
+    unexplained: int = 0
+    half_received: tuple[str, ...] = ()
     scrub_age: float | None = None
     scrub_due: float | None = None
     scrub_by_age: bool = True
@@ -137,8 +141,10 @@ def _contents(facts: VaultFacts) -> Iterator[Finding]:
     if facts.pool_state is None and not facts.looked and facts.state == "down":
         yield finding(NEVER_SEEN, facts.name, "it is down, and no look at its pool is on record")
     if facts.errors:
-        errors = "1 error" if facts.errors == 1 else f"{facts.errors} errors"
-        yield finding(DAMAGED, facts.name, f"ZFS has {errors} on its list")
+        yield finding(DAMAGED, facts.name, f"ZFS has {_errors(facts.errors)} on its list")
+    if facts.unexplained:
+        why = f"ZFS has {_errors(facts.unexplained)} on its list, and half received is {', '.join(facts.half_received)}"
+        yield finding(HALF_RECEIVED_ERRORS, facts.name, why)
     if facts.free is not None and facts.size and facts.free < LEAST_FREE * facts.size:
         why = f"{format_size(facts.free)} of {format_size(facts.size)} is free"
         yield finding(ALMOST_FULL, facts.name, why)
@@ -152,6 +158,10 @@ def _contents(facts: VaultFacts) -> Iterator[Finding]:
             f"the last scrub ended {format_duration(age)} ago; one was due after {format_duration(due)}{held}"
         )
         yield finding(SCRUB_OVERDUE if facts.scrub_by_age else SCRUB_MISSED, facts.name, why)
+
+
+def _errors(count: int) -> str:
+    return "1 error" if count == 1 else f"{count} errors"
 
 
 def _fills(facts: VaultFacts) -> bool:

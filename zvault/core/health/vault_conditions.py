@@ -218,6 +218,19 @@ VAULT_UNKNOWN_LONG = Condition(
     "It may be well or not.",
     "'zvaultctl vault up {name}' lets it be looked at",
 )
+HALF_RECEIVED_ERRORS = Condition(
+    "half-received-errors",
+    "vault",
+    "unknown",
+    "unknown",
+    "has errors in what is half received",
+    "ZFS has errors on its list while a dataset is there of which a full stream has brought a part only, as after an "
+    "outage in the middle of a first run.",
+    "Most likely reads and writes had no answer then, and nothing is damaged. What has the errors cannot be asked: "
+    "OpenZFS crashes the kernel over that question in this state.",
+    "the next run of the backup brings it whole, and zvault looks at the errors again; where no run does, 'zfs receive "
+    "-A' of it gives it up. While anything is half received run neither 'zpool status -v' nor 'zpool scrub -e' there",
+)
 NEVER_SEEN = Condition(
     "never-seen",
     "vault",
@@ -249,6 +262,7 @@ VAULT_CONDITIONS = (
     BACKLOG,
     FULL_SOON,
     VAULT_UNKNOWN_LONG,
+    HALF_RECEIVED_ERRORS,
     NEVER_SEEN,
 )
 """Worst first; of the same level, in the order in which they name the state."""
@@ -264,6 +278,7 @@ CONTENTS = (
     BACKLOG,
     FULL_SOON,
     VAULT_UNKNOWN_LONG,
+    HALF_RECEIVED_ERRORS,
     NEVER_SEEN,
 )
 """What does not say that bringing the vault up, or taking it down, went wrong."""

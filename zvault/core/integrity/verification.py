@@ -302,8 +302,9 @@ def mismatch(backup: str, vault: str, level: Level, found: Findings) -> ZvaultEr
     error = ZvaultError(
         f"verification ({level}) of backup '{backup}' found {count} {'difference' if count == 1 else 'differences'}",
         told + more,
-        f"look for damage: 'zpool status -v' on both hosts, 'zvaultctl scrub {vault}'. Do not prune '{backup}' until it"
-        " is clear which side is right: compare the file by hand in both snapshots ('zvaultctl find')",
+        f"look for damage: 'zpool status' on both hosts counts errors, 'zvaultctl scrub {vault}'. Do not prune"
+        f" '{backup}' until it is clear which side is right: compare the file by hand in both snapshots"
+        " ('zvaultctl find')",
     )
     error.reason = "differs"
     return error

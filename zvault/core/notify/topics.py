@@ -25,6 +25,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "filling": ("full-soon",),
     "store": ("store-trouble",),
     "stall": ("stalled", "stalled-elsewhere"),
+    "kernel": ("kernel-crashed",),
     "scrub": ("scrub-overdue", "scrub-missed"),
     "writes": ("drift",),
     "journal": ("backlog",),
@@ -52,6 +53,7 @@ HIDES: Mapping[str, frozenset[str]] = {
     "snapshots-unknown": frozenset({"lag"}),
     "proof-unknown": frozenset({"contents", "verification"}),
     "never-seen": frozenset({"storage", "redundancy", "damage", "space", "scrub"}),
+    "half-received-errors": frozenset({"damage"}),
     "unchecked": frozenset({"configuration", "state"}),
 }
 """While such a condition holds, these topics are not known to be well: what was wrong of them is not over.

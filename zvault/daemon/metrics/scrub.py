@@ -32,7 +32,7 @@ def scrub_metrics(context: Context, ended: Mapping[tuple[str, str], int]) -> Ite
     )
     errors = GaugeMetricFamily(
         "zvault_pool_errors",
-        "Errors that ZFS has on its list for the pool, as last seen.",
+        "Errors that ZFS has on its list for the pool, as last seen, but for those of what is half received.",
         labels=("vault", "pool"),
     )
     damaged = GaugeMetricFamily(
@@ -42,7 +42,7 @@ def scrub_metrics(context: Context, ended: Mapping[tuple[str, str], int]) -> Ite
         if found.since is not None:
             age.add_metric((name,), max(0.0, now - found.since))
         running.add_metric((name,), float(found.scan.state == "scanning"))
-        errors.add_metric((name, vaults[name].pool), float(found.errors))
+        errors.add_metric((name, vaults[name].pool), float(found.damaging))
         damaged.add_metric((name,), float(files(found.damages)))
     for name in vaults:
         if (every := vaults[name].scrubs().every) is not None:

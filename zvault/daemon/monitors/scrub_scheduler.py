@@ -16,16 +16,19 @@ from zvault.daemon.journald import about, log
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
-from zvault.ops.healing.damage import NAMED, name_damage
+from zvault.ops.healing.damage import NAMED, name_damage, told_excused
 from zvault.ops.healing.scrub import Scrubbing, hold_scrubs
 from zvault.ops.outcome import Outcome
 from zvault.ops.state.pool_health import Condition
-from zvault.ops.vaults.health import look_at
+from zvault.ops.vaults.health import look_at, recheck_excused
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.pool.scrub import Scrubber
 
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Seconds after which a scrub that failed is tried again; they double."""
+
+RECHECK_PAUSE = 300.0
+"""Seconds after which errors of what was half received are rechecked again, where that could not be done."""
 
 RESTS = 30.0
 """Seconds between two decisions about a vault that is down, if nothing was due and nothing new is known of it."""
@@ -39,11 +42,13 @@ class VaultScrub:
     tried again without being asked, anything else is.
     ``begun`` is when the scrub began that zvault ran last, by the pool's word; ``waits`` why damage is not healed by
     itself, as last told. ``rests_until``: nothing is due until then (monotonic seconds), by what ``rests_by`` has.
+    ``recheck_due`` is when errors of what was half received may be rechecked next (monotonic seconds).
     """
 
     look: asyncio.Task[None] | None = None
     rests_until: float = 0.0
     rests_by: tuple[Condition | None, Vault | None] = (None, None)
+    recheck_due: float = 0.0
     due: float = 0.0
     pauses: Iterator[float] = field(default_factory=lambda: delays(FIRST_PAUSE, LONGEST_PAUSE))
     tried: frozenset[Damage] = frozenset()
@@ -81,7 +86,7 @@ class ScrubScheduler:
         try:
             up = document["state"] == "up" and document["health"] in {"ONLINE", "DEGRADED"}
             if up and not self.vaults[name].moving:
-                await self._seen(name, await look_at(self.context, name))
+                await self._seen(name, await look_at(self.context, name), care)
             # One that is read-only can be neither scrubbed nor healed; its verdict says so.
             if document["state"] in {"up", "down"} and not document["readonly"]:
                 await self._decide(self.context.env.vault(name), care, up=up)
@@ -99,13 +104,25 @@ class ScrubScheduler:
             one is other for one, other in zip(known, care.rests_by, strict=True)
         )
 
-    async def _seen(self, name: str, found: Condition) -> None:
-        """Name damage that is new."""
-        if found.errors and found.named != found.errors and self._work(name) is None:
+    async def _seen(self, name: str, found: Condition, care: VaultScrub) -> None:
+        """Name damage that is new, and see what became of errors that were no damage while they were half received."""
+        if self._work(name) is not None or not found.errors:
+            return
+        if found.named != found.errors:
             await name_damage(self.context, self.context.env.vault(name))
             say, known = about(name), self.context.records.conditions.get(name)
             for one in known.damages[:NAMED] if known is not None else ():
                 say(f"damaged: {one}")
+            if known is not None and known.excused:
+                say(told_excused(known))
+        elif found.excused and self.context.env.clock.monotonic() >= care.recheck_due:
+            care.recheck_due = self.context.env.clock.monotonic() + RECHECK_PAUSE
+            if await recheck_excused(self.context, name):
+                about(name)(
+                    "what was half received is whole or gone: ZFS has read what was on its error list again"
+                )
+            else:
+                care.recheck_due = self.context.env.clock.monotonic() + RESTS
 
     async def _decide(self, vault: Vault, care: VaultScrub, *, up: bool) -> None:
         name, care.rests_until = vault.name, 0.0

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from zvault.core.diagnosis.hung_tasks import LogReader
+from zvault.core.diagnosis.kernel_crash import MOST_CRASHES, CrashReader, KernelCrash
 from zvault.core.diagnosis.stalls import PATIENCE, Groups, Stalls, StallSign, VaultDevices, owner
 from zvault.core.errors import ZvaultError
 from zvault.daemon.journald import log
@@ -21,6 +22,7 @@ from zvault.ops.context import Context
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import kernel_log
 from zvault.system.process.line_follower import follow_lines
+from zvault.system.process.spawn import find_started
 from zvault.system.state_files import LeaseStore
 from zvault.zfs.pool import events
 from zvault.zfs.pool.module_parameters import imported_pools
@@ -50,6 +52,8 @@ class StallMonitor:
         self._heard = heard(self._store)
         self._signs: asyncio.Queue[tuple[StallSign, SourcePositions]] = asyncio.Queue()
         self._reader = LogReader()
+        self._crashes = CrashReader()
+        stalls.crashes += heard_crashes(self._store)
         self._events = events.EventReader()
         self._on_their_way = Groups()
 
@@ -72,7 +76,7 @@ class StallMonitor:
                 # The first of this boot: what was before is nobody's.
                 self._heard.record = max((record.number for record in listening.read()), default=-1)
                 self._write(self._heard)
-            await kernel_log.follow(listening, self._hear_record, lambda: self._put(self._reader.flush()))
+            await kernel_log.follow(listening, self._hear_record, self._hear_silence)
         finally:
             listening.close()
 
@@ -80,6 +84,29 @@ class StallMonitor:
         if record.kernel and self._heard.record is not None and record.number > self._heard.record:
             self._heard.record = record.number
             self._put(self._reader.feed(record.text))
+            self._note_crashes(self._crashes.feed(record.text))
+
+    def _hear_silence(self) -> None:
+        self._put(self._reader.flush())
+        self._note_crashes(self._crashes.flush())
+
+    def _note_crashes(self, found: Iterable[KernelCrash]) -> None:
+        """Tell of a crash in what zvault started or in OpenZFS; it holds for this boot, whatever becomes of zvaultd."""
+        for one in found:
+            argv = find_started(one.pid)
+            if argv is None and not one.zfs:
+                continue
+            text = one.describe(" ".join(argv[:3]) if argv is not None else "")
+            if text in self.stalls.crashes or len(self.stalls.crashes) >= MOST_CRASHES:
+                continue
+            self.stalls.crashes.append(text)
+            log.critical(
+                "%s. Next: start the host anew; until then commands on that pool may wait for ever", text
+            )
+            try:
+                self._store.put("crashes", {"texts": self.stalls.crashes})
+            except OSError as error:
+                log.warning("cannot note that the kernel crashed: %s", error)
 
     # OpenZFS's events
 
@@ -206,6 +233,12 @@ def heard(store: LeaseStore) -> SourcePositions:
     if kept is None or kept["stale"]:
         return SourcePositions(None, None, time.time_ns())
     return SourcePositions(kept["record"], kept["event"], kept["newest"])
+
+
+def heard_crashes(store: LeaseStore) -> list[str]:
+    """What a daemon of this boot has told of crashes of the kernel: only the next boot ends them."""
+    kept = store.get("crashes")
+    return [] if kept is None or kept["stale"] else [str(text) for text in kept.get("texts", ())]
 
 
 def patience() -> float:

@@ -35,7 +35,7 @@ CHANGED_PATIENCE = 2.5
 """The same where the vault has come up or gone down since."""
 
 STALE = 10.0
-"""Seconds after which a vault that cannot be looked at counts as gone; so long the first look at it is waited for."""
+"""Seconds for which a look may be late before the vault counts as gone; so long the first look at it is waited for."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 120.0
 """Seconds between two tries to repair a vault, which double."""
@@ -45,7 +45,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 120.0
 class VaultReading:
     """One vault as it was seen last (``at``, monotonic seconds); a look that has not come back, and when it began.
 
-    ``config`` is what it was configured to be.
+    ``late_for``: seconds for which that look has been waited for, as of ``waited_at``. ``config`` is what the vault was
+    configured to be.
     """
 
     document: VaultDocument
@@ -54,6 +55,24 @@ class VaultReading:
     config: Vault | None = None
     late: asyncio.Task[VaultDocument] | None = None
     begun: float = 0.0
+    late_for: float = 0.0
+    waited_at: float = 0.0
+
+    def begin(self, now: float) -> None:
+        """A look begins."""
+        self.begun = self.waited_at = now
+        self.late_for = 0.0
+
+    def wait(self, now: float) -> float:
+        """The seconds for which the look is late by now.
+
+        Not since the last look came back: of a vault that is down that was half a minute ago, and each late look at one
+        would be an alarm. Time in which nobody looked counts as no more than a look's distance: the whole host may have
+        stood still. Of a vault never seen nothing else can be told, so there all of it counts.
+        """
+        self.late_for += min(now - self.waited_at, LOOK_EVERY) if self.seen else now - self.waited_at
+        self.waited_at = now
+        return self.late_for
 
 
 @dataclass
@@ -90,23 +109,23 @@ class VaultMonitor:
             sight.late.cancel()
             sight.late = None
         if sight.late is None:
-            sight.begun = self.clock.monotonic()
+            sight.begin(self.clock.monotonic())
             look = asyncio.ensure_future(self._look(vault, sight))
             done, _ = await asyncio.wait({look}, timeout=self._patience(vault, sight))
             if done:
                 return look.result()
             sight.late = look
-        age = self.clock.monotonic() - sight.at
+        late_for = sight.wait(self.clock.monotonic())
         known: VaultDocument = {**sight.document, **own_document(vault)}
         if vault.error is not None:
             known["error"] = vault.error.as_dict()
-        if age < STALE:
+        if late_for < STALE:
             return known
         if (leaving := vault.on_its_way_out()) is not None:
             return {**known, "state": "gone", "error": leaving.as_dict()}
         silent = DeviceGone(
             f"vault '{vault.name}' cannot be looked at",
-            f"the kernel has not answered for {age:.0f} s",
+            f"the kernel has not answered for {late_for:.0f} s",
             "see 'zpool status' and the kernel's log; what is shown is how it was before",
         )
         return {**known, "state": "gone", "error": silent.as_dict()}
@@ -118,9 +137,26 @@ class VaultMonitor:
 
     async def _look(self, vault: ManagedVault, sight: VaultReading) -> VaultDocument:
         config = vault.config
-        sight.document = await vault_document(vault)
+        sight.document = await self._see(vault)
         sight.at, sight.seen, sight.config = self.clock.monotonic(), True, config
         return sight.document
+
+    async def _see(self, vault: ManagedVault) -> VaultDocument:
+        """See a vault as it is once no move has come between.
+
+        A vault that goes down in good order has its pool exported and then its devices disconnected. A look that began
+        before finds them gone, which was told as critical, and as well again by the next.
+        """
+        while True:
+            began, moving = self.clock.monotonic(), vault.moving
+            document = await vault_document(vault)
+            taken = any(device["state"] == "gone" for device in document["devices"])
+            if document["state"] != "gone" or document["health"] is not None or not taken:
+                return document
+            if vault.moving or (moving and vault.changed <= began):
+                return {**document, "state": "partial"}
+            if vault.changed <= began:
+                return document
 
     async def watch(self) -> list[VaultDocument]:
         """Look, and repair what can be repaired; the result is what was seen."""

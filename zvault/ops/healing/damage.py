@@ -27,6 +27,7 @@ from zvault.ops.state.pool_health import Condition, Conditions
 from zvault.ops.vaults.health import look_at
 from zvault.zfs.client import Zfs
 from zvault.zfs.pool.scrub import Scrubber
+from zvault.zfs.repair.damage_name_guard import NamesForbidden
 from zvault.zfs.repair.damage_names import named, object_ids
 from zvault.zfs.repair.error_log import ErrorLog
 
@@ -35,29 +36,43 @@ NAMED = 20
 
 
 async def name_damage(context: Context, vault: Vault) -> list[HealTarget]:
-    """What is damaged in a vault that is up, as exactly as that can be told; noted by name as its condition."""
+    """What is damaged in a vault that is up, as exactly as that can be told; noted by name as its condition.
+
+    While anything is half received in full there the kernel is not asked for names, for that would crash it: zdb(8)
+    alone tells then, where it can be asked, and nothing of what is half received counts as damage.
+    """
     pool, zfs, zpool = vault.pool, context.clients.vault_zfs(vault), context.clients.zpool_of(vault)
     await zpool.sync(pool)  # the log is on disk at the end of a transaction group
     condition = await look_at(context, vault.name)
     log = await error_log(context.clients, vault) if condition.errors else None
     # First the log: to have names listed makes ZFS forget what is in old snapshots only.
     logged = await log.entries(await object_ids(zfs.host, pool)) if log is not None else None
-    names = await named(zfs.host, pool, await Scrubber(zfs.host).errors(pool))
+    half: Sequence[str] = ()
+    try:
+        async with context.clients.damage_names.permit_names(zfs.host, pool) as permit:
+            names = await named(zfs.host, pool, await Scrubber(zfs.host).errors(permit))
+    except NamesForbidden as forbidden:
+        names, half = [], forbidden.datasets or (pool,)
+        logged = [one for one in logged if one.dataset not in half] if logged is not None else None
     found = wounds(names)
     if log is not None and logged is not None:
         found = await _located(log, zfs, pool, logged, names) or found
     there = {wound.logged for wound in found}
     found += [wound for wound in condition.wounds if wound.logged not in there]
-    note_damage(context.records.conditions, vault, damages_of(found, names), found)
+    note_damage(context.records.conditions, vault, damages_of(found, names), found, half)
     return found
 
 
 def note_damage(
-    conditions: Conditions, vault: Vault, damages: Sequence[Damage], found: Sequence[HealTarget] = ()
+    conditions: Conditions,
+    vault: Vault,
+    damages: Sequence[Damage],
+    found: Sequence[HealTarget] = (),
+    half_received: Sequence[str] = (),
 ) -> None:
     """Note what is damaged in a vault that was just looked at, by name and by block."""
     if (known := conditions.get(vault.name)) is not None:
-        conditions.put(vault.name, known.hurt(damages, found))
+        conditions.put(vault.name, known.hurt(damages, found, half_received))
 
 
 async def error_log(clients: Clients, vault: Vault) -> ErrorLog | None:
@@ -117,6 +132,19 @@ def tell_damage(condition: Condition, emit: Emit) -> None:
         emit("warning", text=f"damaged: {damage}")
     if len(damages) > NAMED:
         emit("warning", text=f"and {len(damages) - NAMED} more")
+
+
+GIVE_UP_HALF = "Where they come again, 'zfs receive -A' of it has the next run send it anew"
+"""What to do about errors of what is half received that a whole scrub has met as well."""
+
+
+def told_excused(condition: Condition) -> str:
+    """The errors of what is half received, in a sentence."""
+    errors = "1 error" if condition.excused == 1 else f"{condition.excused} errors"
+    return (
+        f"ZFS has {errors} on its list while {', '.join(condition.half_received)} is half received, as an outage leaves"
+        " it: no damage is known; the next run goes on with it, and then they are looked at again"
+    )
 
 
 async def leaking(context: Context, vault: Vault, condition: Condition, tree: Tree) -> Damaged | None:

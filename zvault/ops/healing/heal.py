@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +22,14 @@ from zvault.core.replication.lineage import ASIDE
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
 from zvault.ops.healing.block_repair import UNCONFIRMED, BlockRepair, scratch
-from zvault.ops.healing.damage import leaking, name_damage, note_damage, tell_damage
+from zvault.ops.healing.damage import (
+    GIVE_UP_HALF,
+    leaking,
+    name_damage,
+    note_damage,
+    tell_damage,
+    told_excused,
+)
 from zvault.ops.healing.intact_copies import Holders, IntactCopy
 from zvault.ops.healing.scrub import LOOK_EVERY, Obstacle
 from zvault.ops.outcome import Outcome
@@ -32,6 +40,7 @@ from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.zfs.orders import heal_order
 from zvault.zfs.pool.scrub import Scrubber
 from zvault.zfs.repair.block_writer import pick_argv
+from zvault.zfs.repair.damage_name_guard import NamesForbidden
 from zvault.zfs.repair.damage_names import heal_send_argv
 
 
@@ -129,6 +138,12 @@ class Healing:
                 and (leak := await leaking(self.context, self._config, known, tree)) is not None
             ):
                 raise leak
+            if not wounds and known is not None and known.excused:
+                raise Refused(
+                    f"nothing of vault '{self.name}' is healed now",
+                    told_excused(known),
+                    f"{GIVE_UP_HALF}; heal again once nothing is half received",
+                )
             if not wounds and known is not None and known.errors:
                 raise Damaged(
                     f"nobody can tell what is damaged in vault '{self.name}'",
@@ -206,10 +221,19 @@ class Healing:
         """
         note_damage(self.context.records.conditions, self._config, damages_of(left, ()), left)
         async with self.vaults[self.name].use(self._user, self._say, create=False) as vault:
-            if not left:
-                await Scrubber(vault.zfs.host).error_scrub(vault.pool)
+            half: Sequence[str] = () if left else await self._strike_off(vault)
             await look_at(self.context, self.name)
-        note_damage(self.context.records.conditions, self._config, damages_of(left, ()), left)
+        note_damage(self.context.records.conditions, self._config, damages_of(left, ()), left, half)
+
+    async def _strike_off(self, vault: OpenVault) -> Sequence[str]:
+        """Have ZFS look again at what is on its log; what is half received, where that forbids it."""
+        try:
+            async with self.context.clients.damage_names.permit_names(vault.zfs.host, vault.pool) as permit:
+                await Scrubber(vault.zfs.host).error_scrub(permit)
+        except NamesForbidden as forbidden:
+            self._say(f"what is healed stays on ZFS's error list until the next scrub: {forbidden.why}")
+            return forbidden.datasets or (vault.pool,)
+        return ()
 
     def _progress(self, cure: HealingStream, progress: Progress, size: int | None) -> None:
         self.emit(

@@ -11,7 +11,14 @@ from zvault.core.errors import Refused
 from zvault.core.policy.scrub import Scan
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
-from zvault.ops.healing.damage import damaged, leaking, name_damage, tell_damage
+from zvault.ops.healing.damage import (
+    GIVE_UP_HALF,
+    damaged,
+    leaking,
+    name_damage,
+    tell_damage,
+    told_excused,
+)
 from zvault.ops.outcome import Outcome
 from zvault.ops.state.pool_health import Condition
 from zvault.ops.vaults.health import look_at
@@ -185,6 +192,9 @@ class Scrubbing:
             config = self.context.env.vault(self.name)
             await name_damage(self.context, config)
             known = self.context.records.conditions.get(self.name) or found
+            if known.excused and not known.damaging:
+                self.emit("warning", text=f"{told_excused(known)}. {GIVE_UP_HALF}")
+                return
             tell_damage(known, self.emit)
             self.outcome.result = "partial"
             tree = await self.context.clients.vault_zfs(config).tree(pool)

@@ -129,12 +129,13 @@ class Trial:
     async def _receive(self) -> None:
         """The stream, until all of it is on the device: the end of a receive waits for its transaction group."""
         stages = [trial_dataset.send_argv(self.pool), trial_dataset.receive_argv(self.pool)]
-        pipeline = await self.context.env.runner.pipeline(stages)
-        try:
-            ends = await pipeline.wait()
-        except BaseException:
-            await to_its_end(pipeline.kill(KILL_PATIENCE))
-            raise
+        async with self.context.clients.damage_names.receive_full(None, self.pool):
+            pipeline = await self.context.env.runner.pipeline(stages)
+            try:
+                ends = await pipeline.wait()
+            except BaseException:
+                await to_its_end(pipeline.kill(KILL_PATIENCE))
+                raise
         if failed := next((end for end in ends if not end.ok), None):
             raise ToolFailed(
                 f"{' '.join(failed.argv[:2])} failed while settings were tried out", failed.stderr

@@ -80,7 +80,9 @@ class SourceSnapshot:
     made: list[str] = field(default_factory=list)
 
     async def make(self) -> str:
-        """Make it. Returns the snapname; none where no dataset is to have it, or can. Raises Refused, NotFound; LzcFailure for a pool that is read-only.
+        """Make it. Returns the snapname; none where no dataset is to have it, or can.
+
+        Raises Refused, NotFound; LzcFailure for a pool that is read-only.
         """
         names = list(await self.listed())
         taken = relisted = waited = refusals = 0
@@ -102,8 +104,6 @@ class SourceSnapshot:
                 else:
                     names = self._without(names, error, snapname)
             except LzcFailure as failure:
-                if is_read_only(failure):
-                    raise  # of the whole pool, whichever dataset was named: the run goes on without a snapshot
                 if await self._found_room(failure):
                     continue
                 if refusers := find_refusers(failure, names):
@@ -123,7 +123,9 @@ class SourceSnapshot:
         return ""
 
     async def _found_room(self, failure: LzcFailure) -> bool:
-        """Where there was no room: have some made, once."""
+        """Where there was no room: have some made, once. Raises the failure of a pool that is read-only."""
+        if is_read_only(failure):
+            raise failure  # of the whole pool, whichever dataset it names: the run goes on without a snapshot
         make_room, full = self.make_room, any(code in NO_ROOM for _, _, code in failure.errors)
         if make_room is None or not full:
             return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from zvault.core.errors import Busy, Conflict, ResumeRefused, ToolMissing
@@ -310,15 +311,23 @@ class Transfers:
             self.throttle,
             step_order(step, dataset, flags),
         )
-        return await stream(
-            opened.context.env.runner,
-            stages,
-            total=size,
-            report=report,
-            trouble=trouble,
-            stall=stall,
-            crowded=crowded,
-        )
+        async with self._receiving(step, plan):
+            return await stream(
+                opened.context.env.runner,
+                stages,
+                total=size,
+                report=report,
+                trouble=trouble,
+                stall=stall,
+                crowded=crowded,
+            )
+
+    def _receiving(self, step: Step, plan: TransferPlan) -> AbstractAsyncContextManager[None]:
+        """What a stream is received within: while a full one is, nobody asks the kernel for names there."""
+        if step.kind is Action.INCREMENTAL and step.origin is None and not step.over:
+            return nullcontext()
+        clients, vault = self.opened.context.clients, self.opened.vault
+        return clients.damage_names.receive_full(vault.zfs.host.address, plan.target.pool)
 
     def _is_in_the_way(self) -> bool:
         """Whether other backups wait for a place that this one has, and its own limit is not why it is slow."""

@@ -18,7 +18,7 @@ from zvault.api.restore import RestorePlanDocument
 from zvault.core.errors import Refused, ToolFailed, ZvaultError
 from zvault.core.integrity.restored import Mismatch
 from zvault.core.model import Dataset
-from zvault.core.names import DatasetName
+from zvault.core.names import DatasetName, parse_name
 from zvault.core.replication.restore_order import Stream
 from zvault.ops.context import Context
 from zvault.ops.restore.check import Check, restored_as
@@ -268,14 +268,18 @@ class Streams:
             noted=noted,
             encryption=own if one is work.streams[0] or own == "inherit" else "",
         )
-        done = await stream(
-            self.context.env.runner,
-            await route.stages(send, receive, RESTORED, size, order=order),
-            total=size,
-            report=report,
-            trouble=self.vault.trouble,
-            stall=route.stall,
-        )
+        stages = await route.stages(send, receive, RESTORED, size, order=order)
+        async with self.context.clients.damage_names.receive_full(
+            self.zfs.host.address, parse_name(target).pool
+        ):
+            done = await stream(
+                self.context.env.runner,
+                stages,
+                total=size,
+                report=report,
+                trouble=self.vault.trouble,
+                stall=route.stall,
+            )
         self.emit(
             "transfer-finished",
             dataset=to,

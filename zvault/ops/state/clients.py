@@ -13,15 +13,16 @@ from zvault.zfs.client import Zfs
 from zvault.zfs.host import SshHost
 from zvault.zfs.lzc_stream import StreamHelpers
 from zvault.zfs.pool.pool import PROC, Exporting, Zpool
+from zvault.zfs.repair.damage_name_guard import DamageNameGuard
 
 
 class Clients:
     """Clients, each with a helper process of its own, caches of listings, and ssh connections.
 
     Made when they are first asked for, and kept until ``close``. The source's and each vault's are apart, so that one
-    hung pool blocks no other. ``zpool`` is for this host's pools, ``helpers`` are for small streams within it. Nobody
-    else changes anything in here. With a ``feed`` the listings of this host's pools are kept until an event tells of a
-    change.
+    hung pool blocks no other. ``zpool`` is for this host's pools, ``helpers`` are for small streams within it, and
+    ``damage_names`` permits to ask what is damaged. Nobody else changes anything in here. With a ``feed`` the listings
+    of this host's pools are kept until an event tells of a change.
     """
 
     def __init__(self, env: Environment, feed: ChangeFeed | None = None) -> None:
@@ -29,6 +30,7 @@ class Clients:
         self._feed = feed
         self.zpool = Zpool(env.runner, PROC)
         self.helpers = StreamHelpers()
+        self.damage_names = DamageNameGuard()
         self._sources: dict[Address | None, Zfs] = {}
         self._vaults: dict[tuple[str, Address | None, str], Zfs] = {}
         self._hosts: dict[Address, SshHost] = {}

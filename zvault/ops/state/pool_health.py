@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -37,6 +37,10 @@ class Condition:
 
     ``checksums`` are the reads of its devices that gave wrong bytes since it was imported.
 
+    ``half_received`` are datasets that a full stream has reached in part, and ``excused`` the errors that are theirs or
+    may be: a receive that an outage cut off leaves such, and they are no damage to anything that was there. They are
+    looked at again once nothing is half received (ops/vaults/health.py).
+
     ``wounds`` are the damaged blocks, noted at ``noted``, and count as errors until the next whole scrub has ended: ZFS
     forgets what is in old snapshots only as soon as somebody has it listed (``zpool status -v``, seen with 2.3.9).
     """
@@ -53,28 +57,63 @@ class Condition:
     wounds: tuple[HealTarget, ...] = ()
     noted: float = 0.0
     checksums: int = 0
+    half_received: tuple[str, ...] = ()
+    excused: int = 0
 
     @classmethod
-    def of(cls, health: Health, at: float, born: float | None, before: Condition | None) -> Condition:
-        """From a look; names and reasons are those of the look before, as long as there are errors at all."""
+    def of(
+        cls,
+        health: Health,
+        at: float,
+        born: float | None,
+        before: Condition | None,
+        half_received: Sequence[str] | None = None,
+    ) -> Condition:
+        """From a look; names and reasons are those of the look before, as long as there are errors at all.
+
+        ``half_received``: what is now, where that was asked; new errors are not damage then before they are named.
+        """
         kept = before if before is not None else cls(at)
         scrubbed = health.last is not None and health.last > kept.noted
         wounds = () if scrubbed else kept.wounds
         errors = max(health.errors, len(wounds))
         damages, names = (kept.damages, kept.named) if errors else ((), 0)
         pausing = kept.pausing if health.scan.open else ""
+        if half_received is None:
+            half, excused = kept.half_received, kept.excused
+        else:
+            half, excused = tuple(half_received), errors - len(wounds) if half_received else 0
         return cls(
             *(at, health.scan, errors, health.last, born, health.held),
             *(damages, names, pausing, wounds, kept.noted, health.checksums),
+            *((half, min(excused, errors)) if errors else ((), 0)),
         )
 
-    def hurt(self, damages: Iterable[Damage], wounds: Iterable[HealTarget]) -> Condition:
-        """The same with what is damaged, as it was just found out."""
+    def hurt(
+        self, damages: Iterable[Damage], wounds: Iterable[HealTarget], half_received: Sequence[str] = ()
+    ) -> Condition:
+        """The same with what is damaged, as it was just found out; of ``half_received`` datasets nothing is named."""
         blocks = tuple(wound for wound in wounds if wound.logged is not None)
         errors = max(self.errors, len(blocks))
         return replace(
-            self, errors=errors, damages=tuple(damages), named=errors, wounds=blocks, noted=self.at
+            self,
+            errors=errors,
+            damages=tuple(damages),
+            named=errors,
+            wounds=blocks,
+            noted=self.at,
+            half_received=tuple(half_received),
+            excused=errors - len(blocks) if half_received else 0,
         )
+
+    def accuse(self) -> Condition:
+        """The same with no error excused any more: what is on the list was read again, with nothing half received."""
+        return replace(self, half_received=(), excused=0, named=0)
+
+    @property
+    def damaging(self) -> int:
+        """The errors that are damage, as far as is known: those that are not excused."""
+        return self.errors - self.excused
 
     @property
     def since(self) -> float | None:
@@ -98,7 +137,9 @@ class Condition:
             "found": scan.errors,
             "held": self.held,
             "pausing": self.pausing,
-            "errors": self.errors,
+            "errors": self.damaging,
+            "unexplained": self.excused,
+            "half_received": list(self.half_received),
             "files": files(self.damages),
             "damages": [damage_document(one) for one in self.damages],
         }
@@ -140,7 +181,8 @@ class Conditions:
         self._given_up[vault] = self.times_given_up(vault) + 1
         if (known := self.get(vault)) is not None:
             damages, errors = known.damages if known.wounds else (), len(known.wounds)
-            self.put(vault, replace(known, errors=errors, named=errors, damages=damages, checksums=0))
+            left = replace(known, errors=errors, named=errors, damages=damages)
+            self.put(vault, replace(left, checksums=0, half_received=(), excused=0))
 
     def times_given_up(self, vault: str) -> int:
         """How often its pool was: a look that began before says nothing of what the vault has."""
@@ -167,6 +209,8 @@ def _kept(condition: Condition) -> dict[str, Any]:
         "damages": [[one.dataset, one.snapname, one.path] for one in condition.damages[:NAMED]],
         "wounds": _wounds_adapter().dump_python(condition.wounds[:NAMED], mode="json"),
         "noted": condition.noted,
+        "half_received": list(condition.half_received),
+        "excused": condition.excused,
     }
 
 
@@ -181,4 +225,6 @@ def _loaded(data: dict[str, Any]) -> Condition:
         tuple(Damage(*one) for one in data["damages"]),
         wounds=_wounds_adapter().validate_python(data.get("wounds", ())),
         noted=float(data.get("noted", 0.0)),
+        half_received=tuple(map(str, data.get("half_received", ()))),
+        excused=int(data.get("excused", 0)),
     )

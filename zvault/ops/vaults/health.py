@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from zvault.ops.context import Context
 from zvault.ops.state.pool_health import Condition
-from zvault.zfs.pool.scrub import Scrubber
+from zvault.zfs.pool.scrub import Health, Scrubber
+from zvault.zfs.repair.half_received import list_half_received, select_half_received
+
+RECHECK_DEADLINE = 600.0
+"""Seconds to have ZFS read again what was on its error list: a few blocks, on storage that was just away."""
 
 
 async def look_at(context: Context, name: str) -> Condition:
@@ -14,10 +20,46 @@ async def look_at(context: Context, name: str) -> Condition:
     given_up = conditions.times_given_up(name)
     health = await Scrubber(zpool.runner).health(config.pool, now)
     before = conditions.get(name)
+    half = await _half_received(context, name, health, before)
     born = before.born if before is not None else None
     if born is None:
         born = float(await context.clients.vault_zfs(config).number(config.pool, "creation"))
-    found = Condition.of(health, now, born, before)
+    found = Condition.of(health, now, born, conditions.get(name), half)
     if conditions.times_given_up(name) == given_up:
         conditions.put(name, found)
     return found
+
+
+async def _half_received(
+    context: Context, name: str, health: Health, before: Condition | None
+) -> Sequence[str] | None:
+    """What is half received, asked only where there are errors that were not there before; None: not asked.
+
+    Errors that a cut off receive has left must not be told as damage for the moments until they are named.
+    """
+    if not health.errors or (before is not None and before.errors >= health.errors):
+        return None
+    config = context.env.vault(name)
+    return await list_half_received(context.clients.vault_zfs(config).host, config.pool)
+
+
+async def recheck_excused(context: Context, name: str) -> bool:
+    """Have ZFS look again at errors of what was half received, once that is whole or gone; whether it did.
+
+    They were reads and writes that had no answer: what is well by now ZFS strikes off its list. Raises ZvaultError.
+    """
+    known = context.records.conditions.get(name)
+    if known is None or not known.excused:
+        return False
+    config = context.env.vault(name)
+    host = context.clients.vault_zfs(config).host
+    if known.half_received and await select_half_received(host, known.half_received):
+        return False
+    async with context.clients.damage_names.permit_names(host, config.pool) as permit:
+        await Scrubber(host).error_scrub(permit, RECHECK_DEADLINE)
+    conditions = context.records.conditions
+    await look_at(context, name)
+    if (now := conditions.get(name)) is not None:
+        # Whatever is left was read again and is bad: from here on it is damage.
+        conditions.put(name, now.accuse())
+    return True

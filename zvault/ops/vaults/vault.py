@@ -16,7 +16,7 @@ from zvault.ops.context import Context
 from zvault.ops.vaults.assembly import Assembly, Say
 from zvault.ops.vaults.earlier_pools import forget_pools, pool_history
 from zvault.ops.vaults.fencing import refuse_if_up, unfinished
-from zvault.ops.vaults.health import look_at
+from zvault.ops.vaults.health import look_at, recheck_excused
 from zvault.ops.vaults.lifecycle import Lifecycle
 from zvault.ops.vaults.mounts import mount_again
 from zvault.ops.vaults.new_pool import refuse_unless_new
@@ -151,10 +151,14 @@ class ManagedVault(Lifecycle):
                     warn(f"vault {self.name} could not be taken down: {error}")
 
     async def _look(self) -> None:
-        """See how its pool is before it goes: nobody may have looked while it was up."""
+        """See how its pool is before it goes: nobody may have looked while it was up.
+
+        Errors that an outage left in what is whole by now are seen to be well or not; where that fails, the next time.
+        """
         with suppress(ZvaultError):
             if await self.trouble() is None:
                 await look_at(self.context, self.name)
+                await recheck_excused(self.context, self.name)
 
     # Up and down by request
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
+from zvault.system.process.kernel_waits import Ending
 from zvault.system.process.output import last_lines, last_words, read_lines
 from zvault.system.process.spawn import KILL_GRACE, describe_exit, put_down, spawn
 
@@ -35,6 +36,11 @@ class JsonChild:
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    @property
+    def process(self) -> Ending:
+        """The process itself, for who has to know when it ends."""
+        return self._process
 
     @property
     def runs(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Protocol
 from zvault.core.errors import DeadlineExceeded, ToolFailed
 from zvault.core.refusals import advise
 from zvault.system.process import output
+from zvault.system.process.kernel_waits import KERNEL_WAITS, Waiting
 from zvault.system.process.output import OutputTooLong
 from zvault.system.process.pipeline import Hear, Pipeline
 from zvault.system.process.spawn import describe_exit, put_down, spawn
@@ -82,9 +83,15 @@ class HostRunner:
         stdin: bytes | None = None,
         check: bool = True,
     ) -> Result:
-        """See Runner.run."""
+        """See Runner.run. Raises DeadlineExceeded also for what would only wait behind a program that hangs."""
+        async with KERNEL_WAITS.enter(argv, deadline) as waiting:
+            return await self._run(argv, deadline, stdin, check, waiting)
+
+    async def _run(
+        self, argv: Sequence[str], deadline: float, stdin: bytes | None, check: bool, waiting: Waiting
+    ) -> Result:
         started = time.monotonic()
-        process = await spawn(
+        process = waiting.process = await spawn(
             argv,
             stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -95,7 +102,7 @@ class HostRunner:
             async with asyncio.timeout(deadline):
                 out, err = await _communicate(process, stdin)
         except TimeoutError:
-            await put_down(process)
+            await _give_up(process, waiting)
             raise DeadlineExceeded(
                 f"{' '.join(argv[:2])} did not end within {deadline:g} s",
                 "the device or pool it touches may hang",
@@ -110,7 +117,7 @@ class HostRunner:
                 + (", here or on the other host" if argv[0] == "ssh" else ""),
             ) from None
         except asyncio.CancelledError:
-            await put_down(process)
+            await _give_up(process, waiting)
             raise
         result = Result(
             tuple(argv),
@@ -130,6 +137,17 @@ class HostRunner:
     ) -> Pipeline:
         """See Runner.pipeline."""
         return await Pipeline.start(stages, hear, nobody)
+
+
+async def _give_up(process: asyncio.subprocess.Process, waiting: Waiting) -> None:
+    """Kill a program; one that hangs in the kernel is remembered, so that nothing is sent after it."""
+    try:
+        ended = await put_down(process)
+    except asyncio.CancelledError:
+        KERNEL_WAITS.leave(waiting)  # nobody waits to see whether it ends; it is forgotten once it has
+        raise
+    if not ended:
+        KERNEL_WAITS.leave(waiting)
 
 
 async def _communicate(process: asyncio.subprocess.Process, given: bytes | None) -> tuple[bytes, bytes]:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from zvault.core.errors import ToolFailed, ToolMissing
@@ -17,6 +18,11 @@ from zvault.core.policy.backoff import delays
 
 KILL_GRACE = 2.0
 """Seconds to wait for a killed process before it counts as hung in the kernel."""
+
+STARTED_KEPT = 1024
+"""Programs of which is kept what they were started as: the kernel's log tells of a crash in one by its id, at once."""
+
+_started: OrderedDict[int, tuple[str, ...]] = OrderedDict()
 
 _abandoned: set[asyncio.Task[None]] = set()
 """Reap killed processes that still hang in the kernel."""
@@ -69,12 +75,21 @@ async def spawn(  # noqa: PLR0913 - what a process is given
         raise ToolFailed(f"{argv[0]} cannot be started", str(error), "zvault runs as root") from None
     except OSError as error:
         raise ToolFailed(f"{argv[0]} cannot be started", str(error)) from None
+    _started[process.pid] = tuple(argv)
+    _started.move_to_end(process.pid)
+    if len(_started) > STARTED_KEPT:
+        _started.popitem(last=False)
     if process.stdin is not None:
         # Whoever writes is told of a broken pipe by drain(). CPython 3.11 also tells whoever waits for the closing, and
         # logs an error that nobody looked at where nobody does.
         closed = process._protocol._get_close_waiter(process.stdin)  # type: ignore[attr-defined]
         closed.add_done_callback(lambda it: it.cancelled() or it.exception())
     return process
+
+
+def find_started(pid: int) -> tuple[str, ...] | None:
+    """What a process was started as from here, not long ago; None for another's."""
+    return _started.get(pid)
 
 
 def missing(tool: str) -> ToolMissing:

@@ -91,7 +91,7 @@ def _told(kind: Kind, device: str, event: Event) -> str:
         "probe_failure": f"{device} does not answer when OpenZFS asks it",
         "io": f"{device} returned an error (errno {_number(event.fields.get('zio_err')) or 'unknown'})",
         "checksum": f"{device} returned wrong data (checksum error)",
-        "data": "data is damaged and could not be read: 'zpool status -v' names it",
+        "data": "data could not be read, and there is no other copy: see 'zvaultctl vault status'",
     }[kind]
 
 

@@ -13,6 +13,7 @@ from zvault.core.policy.scrub import Scan, ScanState
 from zvault.core.units import is_number
 from zvault.system.process.runner import Result, ToolRunner
 from zvault.zfs.pool import status_text
+from zvault.zfs.pool.name_permit import NamePermit
 from zvault.zfs.pool.pool import LOOK_DEADLINE, read_only, suspended
 
 ACT_DEADLINE = 120.0
@@ -87,11 +88,12 @@ class Scrubber:
         )
         return dict(line.split("\t", 1) for line in result.stdout.splitlines() if "\t" in line)
 
-    async def errors(self, pool: str) -> list[str]:
-        """The damaged files, as ZFS names them. Raises NotFound, ToolFailed.
+    async def errors(self, permit: NamePermit) -> list[str]:
+        """The damaged files of the permitted pool, as ZFS names them. Raises NotFound, ToolFailed, Refused.
 
         Empty if one of them is in an encrypted dataset without its key: 2.3.9 then says "permission denied" for all.
         """
+        pool = permit.pool
         argv = ["zpool", "status", "-v", "-j", "--json-int", pool]
         result = await self.runner.run(argv, deadline=LIST_DEADLINE, check=False)
         if status_text.NO_JSON in result.stderr:
@@ -128,9 +130,12 @@ class Scrubber:
         """Stop a scrub for good; does nothing if there is none."""
         await self._act("stop", pool, "scrub", "-s", fine=("there is no active scrub",))
 
-    async def error_scrub(self, pool: str) -> None:
-        """Scrub the blocks on the error list and wait for the end: ZFS removes those that are well from the list."""
-        await self._act("recheck the errors of", pool, "scrub", "-e", "-w", deadline=ERROR_SCRUB_DEADLINE)
+    async def error_scrub(self, permit: NamePermit, deadline: float = ERROR_SCRUB_DEADLINE) -> None:
+        """Scrub the blocks on the error list and wait for the end: ZFS removes those that are well from the list.
+
+        In the state in which names may not be asked for it panics the kernel, so it takes the same permit.
+        """
+        await self._act("recheck the errors of", permit.pool, "scrub", "-e", "-w", deadline=deadline)
 
     async def mark(self, pool: str, key: str, value: str) -> None:
         """Set one of zvault's user properties on the pool; an empty value removes it."""

@@ -30,6 +30,7 @@ CASES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"warnings": {"inhibitor cold": "x"}}, ("inhibitor-stuck",)),
     ({"stalls": ("x",)}, ("stalled-elsewhere",)),
     ({"tuning": ("x",)}, ("not-tuned",)),
+    ({"crashes": ("x",)}, ("kernel-crashed",)),
     ({"warnings": {"notify phone": "x"}}, ("undelivered",)),
     ({"warnings": {"what nobody foresaw": "x"}}, ("other",)),
 ]

@@ -56,6 +56,13 @@ CASES: list[tuple[VaultFacts, float, tuple[str, ...]]] = [
     ),
     (replace(UP, error=NO_JOURNAL), 0, ("error",)),
     (replace(DOWN, errors=1), 0, ("damaged",)),
+    (replace(DOWN, unexplained=1, half_received=("cold/a",)), 0, ("half-received-errors",)),
+    (
+        replace(UP, unexplained=3, half_received=("cold/a",)),
+        DAY,
+        ("vault-unknown-long", "half-received-errors"),
+    ),
+    (replace(UP, errors=1, unexplained=2, half_received=("cold/a",)), 0, ("damaged", "half-received-errors")),
     (replace(DOWN, free=5), 0, ()),
     (replace(DOWN, free=4), 0, ("almost-full",)),
     (replace(DOWN, free=None), 0, ()),

@@ -16,6 +16,7 @@ from zvault.daemon.monitors import stall_monitor as module
 from zvault.daemon.monitors.stall_monitor import SourcePositions, StallMonitor, devices_of, heard, patience
 from zvault.ops.vaults.lease import VaultLease
 from zvault.system.kernel_log import KernelRecord
+from zvault.system.process.runner import HostRunner
 from zvault.system.state_files import LeaseStore
 
 HUNG = StallSign("hung_task", "zfs hangs", pid=427, zfs=True)
@@ -159,3 +160,40 @@ def test_patience_is_the_kernels(
     if text is not None:
         file.write_text(text)
     assert patience() == seconds
+
+
+OOPS = (
+    "Oops: 0000 [#1] PREEMPT SMP",
+    "CPU: 1 UID: 0 PID: {pid} Comm: {name} Tainted: P",
+    "RIP: 0010:{place}+0x1/0x2",
+)
+
+
+def crash(it: StallMonitor, pid: int, name: str, place: str) -> None:
+    it._heard.record = 0
+    for line in OOPS:
+        text = line.format(pid=pid, name=name, place=place)
+        it._hear_record(KernelRecord((it._heard.record or 0) + 1, kernel=True, text=text))
+    it._hear_silence()
+
+
+async def test_a_crash_of_the_kernel_in_what_zvault_started_holds_for_this_boot(tmp_path: Path):
+    it = watch(tmp_path, {})
+    done = await HostRunner().run(["sh", "-c", "echo $$"])
+    crash(it, int(done.stdout), "sh", "sa_find_idx_tab")
+    (told,) = it.stalls.crashes
+    assert "'sh -c echo $$'" in told
+    assert "sa_find_idx_tab" in told
+    crash(it, int(done.stdout), "sh", "sa_find_idx_tab")
+    assert it.stalls.crashes == [told], "once is enough"
+    assert watch(tmp_path, {}).stalls.crashes == [told], "the next daemon runs on the same kernel"
+    LeaseStore(tmp_path / "heard", boot_id="before").put("crashes", {"texts": [told]})
+    assert watch(tmp_path, {}).stalls.crashes == []
+
+
+async def test_a_crash_elsewhere_is_told_where_it_is_in_openzfs(tmp_path: Path):
+    it = watch(tmp_path, {})
+    crash(it, 1, "nfsd", "nfsd_dispatch")
+    assert it.stalls.crashes == []
+    crash(it, 1, "txg_sync", "dsl_scan_sync")
+    assert "txg_sync (process 1)" in it.stalls.crashes[0]

@@ -14,7 +14,8 @@ from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.core.errors import Busy, DeviceGone
 from zvault.core.policy.vault_life import VaultFacts
 from zvault.daemon.monitors import vault_monitor
-from zvault.daemon.monitors.vault_monitor import VaultMonitor
+from zvault.daemon.monitors.vault_monitor import STALE, VaultMonitor
+from zvault.ops.state.environment import Clock
 
 WELL: dict[str, Any] = {
     "name": "cold",
@@ -111,6 +112,86 @@ async def test_a_look_that_hangs_keeps_nobody_waiting(
     vault.hangs = False
     while await it.documents() != [WELL]:
         await asyncio.sleep(0.01)
+
+
+class SetClock(Clock):
+    """Monotonic time as the test sets it."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_a_look_is_late_from_when_it_began_not_from_when_the_last_came_back(
+    it: VaultMonitor, vault: Vault
+):
+    """A vault that is down is looked at every 30 s: each look that took a second was told as critical."""
+    it.clock = clock = SetClock()
+    vault.document = DOWN
+    await it.documents()
+    vault.hangs = True
+    clock.now += 35.0
+    assert (await it.documents())[0]["state"] == "down"
+    clock.now += STALE - 1.0
+    states = [(await it.documents())[0]["state"]]
+    while clock.now < 1035.0 + 3 * STALE:
+        clock.now += 1.0
+        states.append((await it.documents())[0]["state"])
+    assert states[0] == "down"
+    assert states[-1] == "gone"
+    assert "has not answered for" in (await it.documents())[0]["error"]["why"]
+
+
+async def test_a_host_that_stood_still_has_lost_no_vault(it: VaultMonitor, vault: Vault):
+    it.clock = clock = SetClock()
+    await it.documents()
+    vault.hangs = True
+    await it.documents()
+    clock.now += 3600.0
+    assert await it.documents() == [WELL]
+
+
+GONE: dict[str, Any] = {
+    **WELL,
+    "state": "gone",
+    "health": None,
+    "devices": [{"name": "cold-0", "state": "gone"}],
+}
+
+
+async def test_a_look_that_began_before_it_went_down_in_good_order_finds_no_device_lost(
+    it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch
+):
+    """Its devices are disconnected last, and by then its pool is exported."""
+    documents = [GONE, DOWN]
+
+    async def look(vault: Vault) -> dict[str, Any]:
+        found = documents.pop(0)
+        if found is GONE:
+            move(vault)
+        return found
+
+    monkeypatch.setattr(vault_monitor, "vault_document", look)
+    assert await it.documents() == [DOWN]
+    assert documents == []
+
+
+@pytest.mark.parametrize(
+    ("document", "state"), [(GONE, "partial"), ({**GONE, "health": "SUSPENDED"}, "gone")]
+)
+async def test_on_the_way_down_only_what_lies_below_an_imported_pool_is_lost(
+    it: VaultMonitor, vault: Vault, document: dict[str, Any], state: str
+):
+    vault.document, vault.moving = document, True
+    assert (await it.documents())[0]["state"] == state
+    vault.moving, vault.changed = False, 0.0
+    assert (await it.documents())[0]["state"] == "gone", "once it is still what is seen is so"
+
+
+async def test_a_host_out_of_reach_is_gone_whatever_is_done(it: VaultMonitor, vault: Vault):
+    vault.document, vault.moving = {**GONE, "devices": []}, True
+    assert (await it.documents())[0]["state"] == "gone"
 
 
 async def test_what_was_seen_before_it_came_up_is_not_told_after(it: VaultMonitor, vault: Vault):

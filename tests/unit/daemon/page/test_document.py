@@ -144,7 +144,7 @@ def test_names_of_damaged_files_are_left_out(daemon: Daemon):
         "found": 1,
         "held": False,
     }
-    scrub |= {"pausing": "", "errors": 1, "files": 1}
+    scrub |= {"pausing": "", "errors": 1, "files": 1, "unexplained": 0, "half_received": []}
     scrub["damages"] = [{"dataset": "tank/home", "snapshot": None, "file": "/secret/plan.odt"}]
     document["scrub"] = scrub
     text = daemon.page.overview().decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,26 @@ def test_blocks_count_as_damaged_until_a_whole_scrub_has_ended(tmp_path: Path):
     assert healed.wounds == ()
 
 
+def test_errors_of_what_is_half_received_are_no_damage(tmp_path: Path):
+    """From the first look on, also before anything is named, and over a restart; blocks of the rest still are."""
+    before = Condition(1.0)
+    seen = Condition.of(Health(Scan("finished"), 3), 2.0, 0.0, before, ["cold/a"])
+    assert (seen.errors, seen.damaging, seen.half_received) == (3, 0, ("cold/a",))
+    named = seen.hurt([HURT], [WOUND], ["cold/a"])
+    assert (named.excused, named.damaging, named.damages) == (2, 1, (HURT,))
+    Conditions(store(tmp_path)).put("cold", named)
+    kept = Conditions(store(tmp_path)).get("cold")
+    assert kept is not None
+    assert (kept.excused, kept.half_received) == (2, ("cold/a",))
+    more = Condition.of(Health(Scan("finished"), 5), 3.0, 0.0, kept)
+    assert more.damaging == 3, "what is new and nobody asked about is not excused"
+    assert Condition.of(Health(Scan("finished"), 5), 3.0, 0.0, kept, []).damaging == 5
+    assert Condition.of(Health(Scan("finished"), 0), 3.0, 0.0, replace(kept, wounds=())).half_received == ()
+    rest = kept.accuse()
+    assert (rest.damaging, rest.named, rest.half_received) == (3, 0, ())
+    assert (rest.document()["errors"], named.document()["unexplained"]) == (3, 2)
+
+
 def test_a_new_pool_counts_as_scrubbed():
     assert Condition(9.0, born=3.0).since == 3.0
     assert Condition(9.0, born=3.0, last=5.0).since == 5.0
@@ -104,12 +125,18 @@ async def test_a_look_that_began_before_the_pool_was_given_up_is_not_noted(
                 conditions.given_up("cold")
             return Health(Scan("finished"), 44)
 
+    async def nothing(*_: object) -> list[str]:
+        return []
+
     monkeypatch.setattr(health, "Scrubber", Looking)
+    monkeypatch.setattr(health, "list_half_received", nothing)
     context: Any = SimpleNamespace(
         env=SimpleNamespace(
             vault=lambda _: SimpleNamespace(pool="cold"), clock=SimpleNamespace(time=lambda: 9.0)
         ),
-        clients=SimpleNamespace(zpool_of=lambda _: SimpleNamespace(runner=None)),
+        clients=SimpleNamespace(
+            zpool_of=lambda _: SimpleNamespace(runner=None), vault_zfs=lambda _: SimpleNamespace(host=None)
+        ),
         records=SimpleNamespace(conditions=conditions),
     )
     await health.look_at(context, "cold")

@@ -68,7 +68,7 @@ def test_an_event_names_its_pool_and_device():
         ("deadman", "nbd0 has been in flight"),
         ("io", "nbd0 returned an error (errno 5)"),
         ("checksum", "nbd0 returned wrong data"),
-        ("data", "'zpool status -v' names it"),
+        ("data", "see 'zvaultctl vault status'"),
         ("probe_failure", "nbd0 does not answer"),
     ],
 )

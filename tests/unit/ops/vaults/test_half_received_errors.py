@@ -1,0 +1,125 @@
+"""Errors of what is half received: named by nobody, no damage, and read again once all is whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.ops.ops_world import context, with_vault
+from zvault.core.errors import ToolFailed
+from zvault.ops.context import Context
+from zvault.ops.healing.damage import name_damage
+from zvault.ops.vaults.health import look_at, recheck_excused
+from zvault.system.process.runner import Result
+
+HALF = "cold/host/tank"
+
+
+class Host:
+    """A host with a pool that has errors, in what is half received or in what is ``damaged`` as well."""
+
+    address = None
+
+    def __init__(self) -> None:
+        self.half, self.errors, self.damaged, self.scrubbing = True, 3, 0, False
+        self.ran: list[str] = []
+
+    async def run(self, argv: Sequence[str], **_: object) -> Result:
+        line = " ".join(argv)
+        self.ran.append(line)
+        code, out, err = 0, "", ""
+        if line.startswith("zpool status -j"):
+            out = json.dumps({"pools": {"cold": {"error_count": self.errors}}})
+        elif line.startswith("zpool status -v"):
+            assert not self.half, "the kernel crashes"
+            names = [f"{HALF}:/file{number}" for number in range(self.errors)]
+            out = json.dumps({"pools": {"cold": {"error_count": self.errors, "errlist": names}}})
+        elif line.startswith("zfs get"):
+            out = f"{HALF}\tinconsistent\t{int(self.half)}\n{HALF}\treceive_resume_token\t-\n"
+        elif line.startswith("zpool scrub -e"):
+            assert not self.half, "the kernel crashes"
+            if self.scrubbing:
+                code, err = 1, "cannot scrub cold: currently scrubbing; use 'zpool scrub -s' to cancel"
+            else:
+                self.errors = self.damaged
+        return Result(tuple(argv), code, out, err, 0.0)
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+@pytest.fixture
+def where(host: Host, tmp_path: Path) -> Context:
+    """A vault on another host has no zdb to ask: there nothing is known of any error while that lasts."""
+    it = context(folder=tmp_path, vault={"pool": "cold", "host": "ssh://root@peer"})
+    zpool: Any = SimpleNamespace(runner=host, sync=_nothing)
+    it.clients.zpool_of = lambda _: zpool  # type: ignore[method-assign]
+    it.clients.vault_zfs = lambda _: SimpleNamespace(host=host, number=_born)  # type: ignore[assignment,method-assign,return-value]
+    return with_vault(it, None)
+
+
+async def _nothing(*_: object) -> None:
+    pass
+
+
+async def _born(*_: object) -> int:
+    return 1
+
+
+async def test_they_are_no_damage_from_the_first_look_on(where: Context, host: Host) -> None:
+    seen = await look_at(where, "cold")
+    assert (seen.errors, seen.damaging, seen.half_received) == (3, 0, (HALF,))
+    assert await name_damage(where, where.env.vault("cold")) == []
+    named = where.records.conditions.get("cold")
+    assert named is not None
+    assert (named.named, named.damaging, named.damages) == (3, 0, ())
+    host.errors = 5
+    assert (await look_at(where, "cold")).damaging == 0, "nor are more of them"
+    assert not [line for line in host.ran if line.startswith(("zpool status -v", "zpool scrub"))]
+
+
+async def test_they_are_read_again_once_it_is_whole(where: Context, host: Host) -> None:
+    await look_at(where, "cold")
+    assert not await recheck_excused(where, "cold"), "it is half received still"
+    host.half = False
+    assert (await look_at(where, "cold")).damaging == 0
+    assert await recheck_excused(where, "cold")
+    now = where.records.conditions.get("cold")
+    assert now is not None
+    assert (now.errors, now.excused) == (0, 0)
+    assert not await recheck_excused(where, "cold"), "once is enough"
+
+
+async def test_what_is_bad_then_is_damage(where: Context, host: Host) -> None:
+    await look_at(where, "cold")
+    host.half, host.damaged = False, 2
+    await recheck_excused(where, "cold")
+    now = where.records.conditions.get("cold")
+    assert now is not None
+    assert (now.damaging, now.named) == (2, 0), "and is to be named"
+    await name_damage(where, where.env.vault("cold"))
+    named = where.records.conditions.get("cold")
+    assert named is not None
+    assert (named.damaging, len(named.damages)) == (2, 2)
+
+
+async def test_where_they_cannot_be_read_again_they_stay_unknown(where: Context, host: Host) -> None:
+    await look_at(where, "cold")
+    host.half, host.scrubbing = False, True
+    with pytest.raises(ToolFailed):
+        await recheck_excused(where, "cold")
+    now = where.records.conditions.get("cold")
+    assert now is not None
+    assert (now.excused, now.damaging) == (3, 0)
+
+
+async def test_errors_where_nothing_is_half_received_are_damage_at_once(where: Context, host: Host) -> None:
+    host.half = False
+    assert (await look_at(where, "cold")).damaging == 3

@@ -1,0 +1,243 @@
+"""No more than one look at a pool hangs in the kernel, whoever looks and whatever for; what may help is still begun."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.patience import PATIENCE, eventually
+from zvault.core.errors import DeadlineExceeded
+from zvault.system.process import kernel_waits
+from zvault.system.process.kernel_waits import ALL_POOLS, KernelWaits, find_looked_at, read_steps
+
+LIST = ("zpool", "list", "-Hp", "-o", "name,health", "cold")
+OTHER_LOOKS = (
+    LIST,
+    ("zpool", "status", "-j", "--json-int", "cold"),
+    ("zfs", "list", "-Hp", "-r", "-t", "all", "-o", "name", "cold"),
+    ("zfs", "get", "-Hp", "-o", "property,value", "used", "cold/lab/tank"),
+    ("zfs", "holds", "-H", "cold/lab/tank@a"),
+    ("env", "TZ=UTC", "LC_ALL=C", "zpool", "status", "-p", "cold"),
+    ("zpool", "list"),
+)
+HELP = (("zpool", "clear", "cold"), ("zpool", "export", "cold"), ("zpool", "import", "-N", "cold"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "pool"),
+    [
+        *((argv, "cold") for argv in OTHER_LOOKS[:-1]),
+        (("zpool", "list"), ALL_POOLS),
+        (("zpool", "status", "-x"), ALL_POOLS),
+        (("zpool", "list", "-Hpo", "name"), ALL_POOLS),
+        (("zpool", "get", "-Hpo", "value", "freeing", "cold"), "cold"),
+        (("zpool", "get", "all"), ALL_POOLS),
+        (("zpool", "iostat", "-HpvLPlqy", "cold", "1", "3"), "cold"),
+        (("zfs", "list", "-Hp", "-d1", "-t", "snapshot", "-o", "name", "cold/a", "cold/b"), "cold"),
+        (("zfs", "send", "-vP", "cold@a"), None),
+        (("cat", "/proc/1/cmdline"), None),
+        *((argv, None) for argv in HELP),
+    ],
+)
+def test_which_pool_a_command_looks_at(argv: tuple[str, ...], pool: str | None) -> None:
+    assert find_looked_at(argv) == pool
+
+
+@dataclass
+class Program:
+    """A process of a made-up /proc: asleep in the kernel (D) or not, and how often it was put to sleep."""
+
+    proc: Path
+    pid: int
+    returncode: int | None = None
+
+    def be(self, state: str, steps: int = 0) -> None:
+        folder = self.proc / str(self.pid)
+        folder.mkdir(exist_ok=True)
+        text = f"Name:\tzpool\nState:\t{state} (x)\nvoluntary_ctxt_switches:\t{steps}\n"
+        (folder / "status").write_text(text)
+
+
+@dataclass
+class Host:
+    """Starts programs; each is in the kernel until it is told to end."""
+
+    proc: Path
+
+    def __post_init__(self) -> None:
+        self.waits = KernelWaits(self.proc)
+        self.begun: list[Program] = []
+        self._pids = count(100)
+
+    async def run(self, argv: tuple[str, ...], patience: float = PATIENCE, *, ends: asyncio.Event) -> None:
+        async with self.waits.enter(argv, patience) as waiting:
+            program = Program(self.proc, next(self._pids))
+            program.be("D")
+            waiting.process = program
+            self.begun.append(program)
+            await ends.wait()
+            program.returncode = 0
+
+    async def give_up(self, argv: tuple[str, ...]) -> Program:
+        """Run something that hangs and is given up."""
+        async with self.waits.enter(argv, PATIENCE) as waiting:
+            waiting.process = program = Program(self.proc, next(self._pids))
+            program.be("D")
+            self.waits.leave(waiting)
+        return program
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+@pytest.mark.parametrize("argv", OTHER_LOOKS)
+async def test_no_look_follows_one_that_was_given_up_and_hangs(host: Host, argv: tuple[str, ...]) -> None:
+    left = await host.give_up(LIST)
+    for _ in range(20):
+        with pytest.raises(DeadlineExceeded, match="has not answered since") as refused:
+            await host.run(argv, ends=asyncio.Event())
+    assert str(left.pid) in refused.value.why
+    assert (host.begun, host.waits.count_left()) == ([], 1)
+    left.returncode = -9
+    done = asyncio.Event()
+    done.set()
+    await host.run(argv, ends=done)
+    assert host.waits.count_left() == 0
+
+
+async def test_what_may_help_is_begun_but_no_second_time(host: Host) -> None:
+    done = asyncio.Event()
+    done.set()
+    await host.give_up(LIST)
+    for argv in (*HELP, ("zpool", "list", "other"), ("cat", "/etc/hostid")):
+        await host.run(argv, ends=done)
+    await host.give_up(HELP[0])
+    with pytest.raises(DeadlineExceeded, match="'zpool clear' is not asked"):
+        await host.run(HELP[0], ends=done)
+    await host.run(HELP[1], ends=done)
+
+
+async def test_while_one_stands_still_others_wait_and_then_are_refused(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_waits, "SAMPLE_EVERY", 0.02)
+    monkeypatch.setattr(kernel_waits, "STANDS_STILL", 0.2)
+    ends = asyncio.Event()
+    first = asyncio.ensure_future(host.run(LIST, ends=ends))
+    await eventually(lambda: host.begun)
+    with pytest.raises(DeadlineExceeded):
+        await host.run(OTHER_LOOKS[1], ends=ends)
+    assert len(host.begun) == 1
+    ends.set()
+    await first
+    await host.run(OTHER_LOOKS[1], ends=ends)
+
+
+async def test_one_that_gets_on_keeps_nobody_waiting(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing of minutes sleeps in the kernel too, again and again."""
+    monkeypatch.setattr(kernel_waits, "SAMPLE_EVERY", 0.02)
+    ends, done = asyncio.Event(), asyncio.Event()
+    done.set()
+    listing = asyncio.ensure_future(host.run(OTHER_LOOKS[2], ends=ends))
+    await eventually(lambda: host.begun)
+
+    async def work() -> None:
+        for steps in count():
+            host.begun[0].be("D", steps)
+            await asyncio.sleep(0.001)
+
+    working = asyncio.ensure_future(work())
+    await asyncio.wait_for(host.run(LIST, ends=done), PATIENCE)
+    working.cancel()
+    assert not listing.done()
+    ends.set()
+    await listing
+
+
+async def test_a_machine_that_stood_still_is_no_program_that_does(host: Host) -> None:
+    """Its processes had no time to get on."""
+    program = await host.give_up(("cat", "x"))
+    waiting = host.waits._left[0]
+    waiting.began -= 10.0
+    for _ in range(4):
+        waiting.sampled -= 1000.0
+        waiting.sample(host.proc)
+    assert 0.0 < waiting.still < kernel_waits.STANDS_STILL
+    program.be("D", 1)
+    waiting.sampled -= 1000.0
+    waiting.sample(host.proc)
+    assert waiting.still == 0.0
+
+
+async def test_one_that_nobody_has_watched_so_far_is_watched_first(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it is not known to stand still does not show that it gets on."""
+    monkeypatch.setattr(kernel_waits, "YOUNG", 0.0)
+    ends = asyncio.Event()
+    first = asyncio.ensure_future(host.run(LIST, ends=ends))
+    await eventually(lambda: host.begun)
+    with pytest.raises(DeadlineExceeded):
+        await host.run(LIST, 0.5, ends=ends)
+    assert len(host.begun) == 1
+    ends.set()
+    await first
+
+
+async def test_who_has_no_turn_in_time_is_told_since_when(host: Host) -> None:
+    ends = asyncio.Event()
+    first = asyncio.ensure_future(host.run(LIST, ends=ends))
+    await eventually(lambda: host.begun)
+    with pytest.raises(DeadlineExceeded, match="has not answered since"):
+        await host.run(LIST, 0.05, ends=ends)
+    ends.set()
+    await first
+
+
+@given(looks=st.lists(st.sampled_from(OTHER_LOOKS), min_size=2, max_size=12), data=st.data())
+def test_whoever_looks_at_a_pool_that_hangs_one_is_in_the_kernel(
+    looks: list[tuple[str, ...]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """All looks hang from the first moment on; each is given up after a while, and its caller comes again."""
+
+    async def world() -> None:
+        host = Host(tmp_path_factory.mktemp("proc"))
+        ends = asyncio.Event()
+
+        async def look(argv: tuple[str, ...], patience: float) -> None:
+            for _ in range(3):
+                try:
+                    async with asyncio.timeout(patience), host.waits.enter(argv, patience) as waiting:
+                        waiting.process = program = Program(host.proc, next(host._pids))
+                        program.be("D")
+                        host.begun.append(program)
+                        try:
+                            await ends.wait()
+                        finally:
+                            host.waits.leave(waiting)
+                except (DeadlineExceeded, TimeoutError):
+                    await asyncio.sleep(0)
+
+        patiences = data.draw(
+            st.lists(st.sampled_from([0.001, 0.01]), min_size=len(looks), max_size=len(looks))
+        )
+        await asyncio.gather(*map(look, looks, patiences))
+        assert len(host.begun) <= 1
+
+    asyncio.run(world())
+
+
+def test_what_proc_tells_of_this_process() -> None:
+    state, steps = read_steps(os.getpid())
+    assert state == "R"
+    assert steps
+    assert read_steps(0) == ("", "")

@@ -1,0 +1,257 @@
+"""Which programs wait in the kernel, so that no more are sent after them.
+
+A program that asks for a pool that hangs sleeps in the kernel and cannot be killed. Every further one does the same:
+42 unkillable ``zpool list`` were seen after 11 minutes, two more every 30 seconds. So one look at a pool goes at a time
+until it is seen that the kernel answers, and while one stands still no other is begun, whatever it would ask for. What
+changes something (``zpool clear``) may be what helps: of that only the very same command is not begun a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from zvault.core.errors import DeadlineExceeded
+
+YOUNG = 0.5
+"""Seconds for which the next look waits in any case for one that has just begun: nearly all have ended by then, and
+before that nobody can tell whether it gets on."""
+
+STANDS_STILL = 30.0
+"""Seconds without a step in the kernel after which a look counts as one that hangs, and others are refused at once.
+Until then they wait for it: storage that is slow today may take that long over one request."""
+
+PROOF_LASTS = 1.0
+"""Seconds for which a look that got on shows that the kernel answers."""
+
+SAMPLE_EVERY = 0.2
+"""Seconds between two looks at whether a program gets on. What was not looked at counts as no more than this: the whole
+machine may have stood still."""
+
+ALL_POOLS = ""
+"""What a look at no certain pool asks for."""
+
+PROC = Path("/proc")
+
+_TAKES_VALUE = re.compile("-[A-Za-z]*[otdSs]", re.ASCII)
+"""Options of ``list`` and ``get`` whose value is the next word: ``-o name``, ``-Hpo name``."""
+
+_LOOKS = {
+    "zfs": frozenset({"list", "get", "holds", "diff", "userspace", "groupspace"}),
+    "zpool": frozenset({"list", "get", "status", "iostat", "history"}),
+}
+
+
+class Ending(Protocol):
+    """A process, as asyncio has it."""
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status; None while it has not ended, as far as is known."""
+        ...
+
+
+def find_looked_at(argv: Sequence[str]) -> str | None:
+    """The pool that a command looks at, ``ALL_POOLS`` where it names none; None where it is no look at a pool."""
+    words = list(argv)
+    if words[:1] == ["env"]:
+        words = words[1:]
+        while words and "=" in words[0]:
+            words = words[1:]
+    if len(words) < 2 or words[1] not in _LOOKS.get(Path(words[0]).name, ()):
+        return None
+    names, rest = [], iter(words[2:])
+    for word in rest:
+        if _TAKES_VALUE.fullmatch(word):
+            next(rest, None)
+        elif word[:1].isalpha():
+            names.append(word)
+    if words[1] == "get":
+        names = names[1:]  # the first are properties
+    return re.split(r"[/@#]", names[-1], maxsplit=1)[0] if names else ALL_POOLS
+
+
+@dataclass
+class Waiting:
+    """A program: the pool that it looks at (None: none), when it began, and how far it was when last seen.
+
+    ``proven``: when it was last seen to get on (monotonic seconds); ``still``: for how long it has not since.
+    """
+
+    argv: tuple[str, ...]
+    pool: str | None
+    began: float = field(default_factory=time.monotonic)
+    began_at: float = field(default_factory=time.time)
+    process: Ending | None = None
+    steps: str = ""
+    still: float = 0.0
+    proven: float = -math.inf
+    sampled: float = field(default_factory=time.monotonic)
+
+    def sample(self, proc: Path) -> None:
+        """See whether it gets on: what does not sleep in the kernel does, and so does what was woken since.
+
+        While it is young nothing is seen by that: it may not have asked the kernel yet.
+        """
+        now = time.monotonic()
+        if self.process is None or now - self.began < YOUNG or now - self.sampled < SAMPLE_EVERY / 2:
+            return
+        before, (state, self.steps) = self.steps, read_steps(self.process.pid, proc)
+        if state != "D" or (before and before != self.steps):
+            self.proven, self.still = now, 0.0
+        elif before:
+            self.still += min(now - self.sampled, SAMPLE_EVERY)
+        self.sampled = now
+
+    def gone(self, proc: Path) -> bool:
+        """Whether it has ended, maybe without having been reaped yet."""
+        if self.process is None:
+            return False
+        return self.process.returncode is not None or read_steps(self.process.pid, proc)[0] in {"", "Z", "X"}
+
+
+def read_steps(pid: int, proc: Path = PROC) -> tuple[str, str]:
+    """A process's state, and how often it has been put to sleep; empty where there is none. Never waits for it."""
+    try:
+        lines = (proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "", ""
+    found = dict(line.split(":", 1) for line in lines if ":" in line)
+    switches = [
+        found.get(key, "").strip() for key in ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
+    ]
+    return found.get("State", " ").strip()[:1], " ".join(switches)
+
+
+class KernelWaits:
+    """The programs of this process that are at work, or were given up and are still in the kernel."""
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._running: list[Waiting] = []
+        self._left: list[Waiting] = []
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def count_left(self) -> int:
+        """How many programs were given up and are still in the kernel."""
+        self._forget_gone()
+        return len(self._left)
+
+    def refuse_look(self, pool: str) -> None:
+        """Raise DeadlineExceeded while a look at a pool that was given up, or stands still, is in the kernel."""
+        self._forget_gone()
+        for one in (*self._left, *self._running):
+            if (
+                one.pool is not None
+                and _concerns(one.pool, pool)
+                and (one in self._left or self._stands_still(one))
+            ):
+                raise unanswered(one, pool)
+
+    def refuse_again(self, argv: Sequence[str]) -> None:
+        """Raise DeadlineExceeded while the very same command was given up and is still in the kernel."""
+        self._forget_gone()
+        for one in self._left:
+            if one.argv == tuple(argv):
+                raise unanswered(one, " ".join(argv[:2]))
+
+    @asynccontextmanager
+    async def enter(self, argv: Sequence[str], patience: float) -> AsyncIterator[Waiting]:
+        """Run a program within the block, once it may be begun.
+
+        Raises DeadlineExceeded where it may not, and for a look that had no turn within ``patience`` seconds.
+        """
+        waiting = Waiting(tuple(argv), find_looked_at(argv))
+        self.refuse_again(argv)
+        if waiting.pool is not None:
+            await self._wait_for_turn(waiting.pool, patience)
+            waiting.began, waiting.began_at, waiting.sampled = time.monotonic(), time.time(), time.monotonic()
+            self._running.append(waiting)
+        try:
+            yield waiting
+        finally:
+            if waiting in self._running:
+                self._running.remove(waiting)
+                self._wake()
+
+    def leave(self, waiting: Waiting) -> None:
+        """A program was killed and has not ended: it is left to the kernel."""
+        self._left.append(waiting)
+
+    async def _wait_for_turn(self, pool: str, patience: float) -> None:
+        """Wait until every look at the pool that goes has shown that the kernel answers. Raises DeadlineExceeded."""
+        began = time.monotonic()
+        while True:
+            self.refuse_look(pool)
+            others = [one for one in self._running if one.pool is not None and _concerns(one.pool, pool)]
+            doubtful = [one for one in others if self._in_doubt(one)]
+            if not doubtful:
+                return
+            if time.monotonic() - began >= patience:
+                raise unanswered(doubtful[0], pool)
+            await self._next_end(SAMPLE_EVERY)
+
+    async def _next_end(self, seconds: float) -> None:
+        """Wait until a look has ended, or so long."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(ended)
+        try:
+            await asyncio.wait({ended}, timeout=seconds)
+        finally:
+            self._waiters.remove(ended)
+
+    def _wake(self) -> None:
+        for ended in self._waiters:
+            # The loop of who waited may be closed by now, where there were several.
+            with suppress(RuntimeError):
+                if not ended.done():
+                    ended.set_result(None)
+
+    def _in_doubt(self, one: Waiting) -> bool:
+        one.sample(self._proc)
+        if one.process is None:
+            return _young(one)
+        return not one.gone(self._proc) and time.monotonic() - one.proven > PROOF_LASTS
+
+    def _stands_still(self, one: Waiting) -> bool:
+        one.sample(self._proc)
+        return not one.gone(self._proc) and one.still >= STANDS_STILL
+
+    def _forget_gone(self) -> None:
+        self._left = [one for one in self._left if not one.gone(self._proc)]
+
+
+KERNEL_WAITS = KernelWaits()
+"""Those of this process: what it has left to the kernel is nobody's who was passed in."""
+
+
+def _young(one: Waiting) -> bool:
+    return time.monotonic() - one.began < YOUNG
+
+
+def _concerns(one: str, other: str) -> bool:
+    return one == other or ALL_POOLS in (one, other)
+
+
+def unanswered(one: Waiting, what: str) -> DeadlineExceeded:
+    """The error for what is not begun because an earlier program has had no answer."""
+    since = time.strftime("%H:%M", time.localtime(one.began_at))
+    pid = f" (process {one.process.pid})" if one.process is not None else ""
+    return DeadlineExceeded(
+        f"'{what}' is not asked: the kernel has not answered since {since}",
+        f"'{' '.join(one.argv[:2])}'{pid}, begun then, still waits in it and cannot be ended",
+        "bring the storage back; where it has not ended some minutes after that, only a reboot helps: see"
+        " 'zpool status' and the kernel's log",
+    )
