@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
+from operator import attrgetter
 from typing import overload
 from weakref import WeakValueDictionary
 
@@ -145,6 +146,21 @@ def guids_of(snapshots: Sequence[Snapshot]) -> Sequence[int]:
 
 def after(snapshots: Sequence[Snapshot], createtxg: int) -> Sequence[Snapshot]:
     """Those of one dataset's snapshots, oldest first, that are newer than a transaction group."""
+    return snapshots[_count_until(snapshots, createtxg) :]
+
+
+def between(snapshots: Sequence[Snapshot], createtxg: int, last: int) -> Sequence[Snapshot]:
+    """Those of one dataset's snapshots, oldest first, that are newer than a transaction group, and no newer than the
+    ``last``.
+
+    Found by bisection: a plan has as many steps as snapshots where another tool's lie between zvault's, and asks this
+    of each step. Looking at all snapshots each time, 8,000 of them kept the event loop busy for 21 s.
+    """
+    return snapshots[_count_until(snapshots, createtxg) : _count_until(snapshots, last)]
+
+
+def _count_until(snapshots: Sequence[Snapshot], createtxg: int) -> int:
+    """How many of them are no newer than a transaction group."""
     if isinstance(snapshots, SnapshotList):
-        return snapshots[bisect_right(snapshots.createtxgs, createtxg) :]
-    return [snap for snap in snapshots if snap.createtxg > createtxg]
+        return bisect_right(snapshots.createtxgs, createtxg)
+    return bisect_right(snapshots, createtxg, key=attrgetter("createtxg"))

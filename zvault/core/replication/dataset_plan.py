@@ -169,10 +169,10 @@ class _Decision:
         source, target = self.case.source, self.case.target
         if not self.wanted:
             return self._made(Action.NOTHING, "the source has no snapshot made by zvault yet")
-        for kin in () if over else self.case.kin:
-            missing = self._chosen(self._wanted_after(kin.base))
-            if missing:
-                return self._begin_from(kin, missing)
+        newest = self.wanted[-1].createtxg
+        kin = next((one for one in self.case.kin if one.base.createtxg < newest), None)
+        if kin is not None and not over:
+            return self._begin_from(kin, self._chosen(self._wanted_after(kin.base)))
         chosen = self._chosen(self.wanted)
         full = Step(Action.FULL, chosen[0], reason="the vault has nothing of this dataset", over=over)
         steps = (full, *incremental_steps(source.snapshots, chosen[0], chosen[1:]))

@@ -136,6 +136,7 @@ class _Planner:
         self.clones = self.vault.clones()
         # Snapshots that the vault has or will have: by GUID, in which dataset (as listed, or a target), as what.
         self.held: dict[int, Relative] = {}
+        self.ancestors: dict[int, frozenset[Snapshot]] = {}
 
     @cached_property
     def heirs(self) -> dict[DatasetName, DatasetPair]:
@@ -160,6 +161,11 @@ class _Planner:
             if not sought.isdisjoint(guids_of(dataset.snapshots))
             for snap in dataset.snapshots
         }
+
+    @cached_property
+    def there(self) -> dict[int, Snapshot]:
+        """By GUID, all snapshots that the vault has, as they were listed."""
+        return {snap.guid: snap for dataset in self.vault for snap in dataset.snapshots}
 
     def _plain(self, pair: DatasetPair) -> bool:
         """Whether a pair simply goes on, and may."""
@@ -305,13 +311,20 @@ class _Planner:
         heir = self.heirs.get(holder.name)
         if heir is None:
             return not is_aside(holder.name) or holder.name.startswith(pair.target.suffixed(ASIDE))
-        if base not in heir.ancestry or heir.base is None:
+        if base not in self._ancestors(heir) or heir.base is None:
             return False
         if heir.base[0].createtxg > base.createtxg:
             return True
         first = self._planned(heir)
         goes_on = first is not None and first.action in {Action.INCREMENTAL, Action.RESUME}
         return goes_on and self.names.at[holder.name] == heir.target
+
+    def _ancestors(self, heir: DatasetPair) -> Set[Snapshot]:
+        """A pair's ancestry as a set: it is asked for each snapshot of each dataset that shares it."""
+        found = self.ancestors.get(id(heir))
+        if found is None:
+            found = self.ancestors[id(heir)] = frozenset(heir.ancestry)
+        return found
 
     # What is where afterwards
 
@@ -343,11 +356,11 @@ class _Planner:
 
     def _give_on(self, pair: DatasetPair, branch: Branch) -> None:
         """The same of snapshots that an earlier promotion gave to what this one branched off from."""
-        listed = {snap.guid: snap for dataset in self.vault for snap in dataset.snapshots}
+        there = self.there
         given = {
-            guid: listed[guid]
+            guid: there[guid]
             for guid, kin in self.held.items()
-            if guid in listed and kin.on_vault.dataset == branch.origin.dataset
+            if guid in there and kin.on_vault.dataset == branch.origin.dataset
         }
         last = max(
             (snap.createtxg for snap in given.values() if snap.snapname == branch.origin.snapname), default=0

@@ -98,7 +98,8 @@ async def _move(vault: Zfs, move: HoldMove) -> set[str]:
     if new := [name for name in move.wanted if name not in held]:
         with contextlib.suppress(NamesGone):  # somebody destroyed some of them: the others are held
             await changes.hold(new, KEEP_HOLD)
-    if old := [name for name in move.asked if name in held.difference(move.wanted)]:
+    needless = held.difference(move.wanted)
+    if old := [name for name in move.asked if name in needless]:
         await changes.release(old, KEEP_HOLD)
     return {name.dataset for name in (*new, *old)}
 
