@@ -69,9 +69,10 @@ class LagReadings:
             return
         if not at_work():
             before = self.lags.get(name) if last is not None and last.seen else None
-            found = lags(self.context, backup, sides, before=before)
-            self.keep(name, found, way, seen=up or before is not None, looked=up)
-            self.listings.keep(name, sides, way, began)
+            found = await sides.compute(lags, self.context, backup, sides, before=before)
+            if not at_work():
+                self.keep(name, found, way, seen=up or before is not None, looked=up)
+                self.listings.keep(name, sides, way, began)
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
 
@@ -84,8 +85,10 @@ class LagReadings:
         began = self.context.env.clock.time()
         sides = await look(self.context, backup, None, sizes="none")
         if not at_work():
-            self.keep_made(name, newest_made(backup, sides), way)
-            self.listings.keep(name, sides, way, began)
+            made = await sides.compute(newest_made, backup, sides)
+            if not at_work():
+                self.keep_made(name, made, way)
+                self.listings.keep(name, sides, way, began)
 
     def keep_made(self, backup: str, made: Mapping[str, int | None], way: str | None) -> None:
         """Keep when the newest snapshot of each dataset was made."""

@@ -23,6 +23,7 @@ from zvault.core.errors import (
 from zvault.core.model import Tree
 from zvault.core.policy.backoff import A_FIFTH, delays
 from zvault.core.replication.progress import RunMeter
+from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
@@ -212,7 +213,7 @@ class Run:
                 self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
                 self._listed(after, looked.began)
-                self.outcome.lags = lags(self.context, self.backup, after)
+                self.outcome.lags = await after.compute(lags, self.context, self.backup, after)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)
                 await update_properties(vault.zfs, opened.backup, after, self.emit)
                 self.outcome.pruned += await self._prune(opened, after)
@@ -254,8 +255,8 @@ class Run:
         looked = await self._look(None, made)
         sides = looked.sides
         self._listed(sides, looked.began)
-        self.outcome.made = newest_made(self.backup, sides)
-        plans = plan_prune(self.context, self.backup, sides)
+        self.outcome.made = await sides.compute(newest_made, self.backup, sides)
+        plans = await sides.compute(plan_prune, self.context, self.backup, sides)
         source = self.context.clients.source_of(self.backup)
         await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
         self.outcome.pruned += await prune(source, None, plans, self.emit)
@@ -299,7 +300,7 @@ class Run:
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
         if made:
-            count = sum(any(snap.snapname == made for snap in one.snapshots) for one, _ in sides.pairs)
+            count = await sides.compute(_count_having, made, sides)
             self.emit("snapshot", snapname=made, datasets=count)
         return Survey(sides, began)
 
@@ -358,7 +359,14 @@ class Run:
 
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
         """Move the holds on the vault, then prune both sides; how many snapshots went."""
-        arrived = arrivals(self._first, sides) if self._first is not None else NOTHING_ARRIVED
-        plans = plan_prune(self.context, self.backup, sides, arrived=arrived)
+        first, arrived = self._first, NOTHING_ARRIVED
+        if first is not None:
+            arrived = await sides.compute(arrivals, first, sides)
+        plans = await sides.compute(plan_prune, self.context, self.backup, sides, arrived=arrived)
         await move_holds(self.context, self.backup, {"vault": opened.vault.zfs}, plans, self.emit)
         return await prune(opened.source, opened.vault.zfs, plans, self.emit)
+
+
+def _count_having(snapname: str, sides: Sides) -> int:
+    """Of how many datasets of the source there is a snapshot of that name."""
+    return sum(snapname in Snapnames([one.snapshots]) for one, _ in sides.pairs)

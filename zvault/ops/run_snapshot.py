@@ -11,7 +11,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import SnapshotName
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
-from zvault.core.snapshot_list import Snapnames
+from zvault.core.snapshot_list import Snapnames, guids_of
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
 from zvault.ops.name_clash import give_up, names_on_vault, to_give_up, to_replace
@@ -20,6 +20,7 @@ from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.unchanged import find_unchanged
 from zvault.ops.state.source_tree import source_tree
 from zvault.ops.vaults.vault import OpenVault
+from zvault.system.computing import compute
 
 
 @dataclass
@@ -82,7 +83,7 @@ class RunSnapshot:
                 self._say("what was unchanged is written to just now: all datasets are snapshotted")
                 self.hooks.snapname = await self._make_but(backup, NOTHING_UNCHANGED, avoid)
                 return self.hooks.snapname, None
-            self._note_unchanged(unchanged, seen)
+            await self._note_unchanged(unchanged, seen)
         return self.hooks.snapname, seen
 
     async def _make_but(self, backup: Backup, unchanged: Unchanged, avoid: Snapnames | None) -> str:
@@ -107,10 +108,10 @@ class RunSnapshot:
             self._warn(made.warning)
         return snapname
 
-    def _note_unchanged(self, unchanged: Unchanged, source: Tree) -> None:
+    async def _note_unchanged(self, unchanged: Unchanged, source: Tree) -> None:
         """Put on record until when the vault has the datasets that get no snapshot: their lag counts from then."""
-        known = {snap.guid for dataset in source for snap in dataset.snapshots}
-        known |= {mark.guid for dataset in source for mark in dataset.bookmarks}
+        size = sum(1 + len(dataset.snapshots) for dataset in source)
+        known = await compute(size, None, _guids, source)
         self.context.records.unchanged.note(self.name, unchanged, known)
         self._say(f"unchanged, so neither snapshotted nor sent: {len(unchanged.stands)} datasets")
 
@@ -123,8 +124,8 @@ class RunSnapshot:
         written down before it is made anew: a later run destroys what this one cannot.
         """
         calls, self._fresh = self._fresh, []
-        owed = to_give_up(self.context, self._backup, sides, self.hooks.snapname, self.emit)
-        before = to_replace(self.context, self._backup, sides, calls, self.emit)
+        owed = await to_give_up(self.context, self._backup, sides, self.hooks.snapname, self.emit)
+        before = await to_replace(self.context, self._backup, sides, calls, self.emit)
         if not before:
             if owed:
                 await self._give_up(owed)
@@ -150,3 +151,9 @@ class RunSnapshot:
     async def _give_up(self, replaced: Sequence[Snapshot]) -> None:
         await give_up(self.context, self._backup, replaced, self.emit)
         self.source.forget()
+
+
+def _guids(source: Tree) -> set[int]:
+    """Those of all that a source has."""
+    known = {guid for dataset in source for guid in guids_of(dataset.snapshots)}
+    return known | {mark.guid for dataset in source for mark in dataset.bookmarks}

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
+from zvault.core.lazy import LazyProperty
 from zvault.core.model import Base, Bookmark, Dataset, Snapshot
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName, SnapshotName
@@ -87,7 +87,7 @@ class _Decision:
     is_wanted: Ours
     changes: tuple[Change, ...] = ()
 
-    @cached_property
+    @LazyProperty
     def wanted(self) -> list[Snapshot]:
         """The source's snapshots that are to be sent."""
         return [snap for snap in self.case.source.snapshots if self.is_wanted(snap)]

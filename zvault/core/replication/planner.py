@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from operator import attrgetter
 from typing import cast
 
 from zvault.core.known_results import KnownResults
+from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.dataset_plan import DatasetCase, Relative, plan_transfer
@@ -138,13 +138,13 @@ class _Planner:
         self.held: dict[int, Relative] = {}
         self.ancestors: dict[int, frozenset[Snapshot]] = {}
 
-    @cached_property
+    @LazyProperty
     def heirs(self) -> dict[DatasetName, DatasetPair]:
         """Who claims each dataset of the vault."""
         everyone = (*self.pairing.pairs, *self.pairing.unselected)
         return {pair.vault.name: pair for pair in everyone if pair.vault is not None}
 
-    @cached_property
+    @LazyProperty
     def listed(self) -> dict[int, tuple[Dataset, Snapshot]]:
         """By GUID, the snapshots that the vault has of those that a source dataset may begin or branch off with.
 
@@ -162,7 +162,7 @@ class _Planner:
             for snap in dataset.snapshots
         }
 
-    @cached_property
+    @LazyProperty
     def there(self) -> dict[int, Snapshot]:
         """By GUID, all snapshots that the vault has, as they were listed."""
         return {snap.guid: snap for dataset in self.vault for snap in dataset.snapshots}

@@ -11,6 +11,7 @@ from zvault.core.errors import NotFound, ToolFailed, ZvaultError
 from zvault.core.model import Dataset, Snapshot
 from zvault.ops.replication.base_guard import BaseGuard, perhaps_held
 from zvault.ops.replication.batched_changes import BatchedChanges
+from zvault.system.computing import compute
 from zvault.system.tasks import cancel
 from zvault.zfs.client import Zfs
 
@@ -37,10 +38,16 @@ class Bases:
 
     async def learn(self, datasets: Collection[Dataset]) -> None:
         """Find out what is protected of these datasets, before anything is done with them."""
-        holds = await self.source.held((one, perhaps_held(one, self.vault_guid)) for one in datasets)
-        self._guards |= {
-            one.name: BaseGuard.of(self._together, self.vault_guid, one, holds) for one in datasets
-        }
+        size = sum(1 + len(one.snapshots) for one in datasets)
+        perhaps = await compute(
+            size, None, lambda: [(one, perhaps_held(one, self.vault_guid)) for one in datasets]
+        )
+        holds = await self.source.held(perhaps)
+        self._guards |= await compute(
+            size,
+            None,
+            lambda: {one.name: BaseGuard.of(self._together, self.vault_guid, one, holds) for one in datasets},
+        )
 
     def guard(self, dataset: Dataset) -> BaseGuard:
         """The protection of the base of a dataset that was learned of."""

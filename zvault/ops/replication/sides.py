@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import partial
 from itertools import compress
 from operator import attrgetter, itemgetter, not_
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
 
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound
+from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
@@ -27,8 +28,12 @@ from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackup, Place
 from zvault.ops.state.source_tree import source_tree
+from zvault.system.computing import compute
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Sizes = Literal["both", "vault", "none"]
 """A plan needs those of the vault: whether anything was written there. Those of the source are for people."""
@@ -53,7 +58,7 @@ class Sides:
     sized: bool = True
     known: KnownBackup | None = field(default=None, compare=False, repr=False)
 
-    @cached_property
+    @LazyProperty
     def pairing(self) -> Pairing:
         """What follows what, found by GUID."""
         known = self.known.pairs if self.known is not None and self.vault_seen else None
@@ -61,7 +66,16 @@ class Sides:
             self.source, self.pairs, self.vault, left_out=self.left_out, apart=self.apart, known=known
         )
 
-    @cached_property
+    @LazyProperty
+    def size(self) -> int:
+        """Datasets and snapshots of both sides: how much there is to do for whoever goes through all of them."""
+        return sum(len(tree) + sum(len(one.snapshots) for one in tree) for tree in (self.source, self.vault))
+
+    async def compute(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What ``work`` makes of both sides: beside the event loop, where they are large (system/computing.py)."""
+        return await compute(self.size, self.known, work, *args, **kwargs)
+
+    @LazyProperty
     def counterparts(self) -> dict[str, Dataset]:
         """By the source dataset's name, what holds its backup now: also where a rename has not been followed yet."""
         return {pair.source.name: pair.vault for pair in self.pairing.pairs if pair.vault is not None}
@@ -138,7 +152,8 @@ async def look(
     try:
         if source is None:
             source = await source_tree(context.clients, backup, sizes=sizes == "both")
-        pairs, left_out = placed(context, backup, source)
+        known = context.known.of(context.env, backup)
+        pairs, left_out = await compute(len(source), known, placed, context, backup, source)
         there = await on_vault
     finally:
         on_vault.cancel()
@@ -146,7 +161,9 @@ async def look(
         there = await _with_asides(vault, root, there)
     known = context.known.of(context.env, backup)
     apart, sized = _others(context.env, backup, root), sizes != "none"
-    return Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
+    sides = Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
+    await sides.compute(lambda: sides.pairing)  # which whoever asks for it later finds done
+    return sides
 
 
 Placed = tuple[tuple[Dataset, DatasetName], ...]

@@ -84,7 +84,8 @@ async def move_holds(
             continue
         lapses = zfs.lapses
         try:
-            moved = await _move(zfs, plan_holds(context, backup, plan, lapses))
+            move = await plan.compute(plan_holds, context, backup, plan, lapses)
+            moved = await _move(zfs, move)
         except ZvaultError as error:
             emit("warning", text=f"the holds on the {plan.side} are not as they should be: {error}")
         else:

@@ -101,7 +101,7 @@ class Verification:
             self.found.unproven[name] = "it is not backed up yet"
             self.emit("warning", text=f"{name} is not proven: it is not backed up yet; the next run sends it")
         self.found.datasets = len(sides.pairs) - len(late)
-        differences = compare_guids(sides, vault.guid)
+        differences = await sides.compute(compare_guids, sides, vault.guid)
         if self.backup.send.properties:
             differences += await compare_properties(source, vault.zfs, sides)
         for one in self.found.add(differences):

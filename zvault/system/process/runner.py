@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
+from zvault.system.computing import decode
 from zvault.system.process import output
 from zvault.system.process.output import OutputTooLong
 from zvault.system.process.pipeline import Hear, Pipeline
@@ -111,12 +112,13 @@ class HostRunner:
         except asyncio.CancelledError:
             await put_down(process)
             raise
+        seconds = time.monotonic() - started
         result = Result(
             tuple(argv),
             process.returncode if process.returncode is not None else -1,
-            out.decode(errors="replace"),
-            err.decode(errors="replace"),
-            time.monotonic() - started,
+            await decode(out),
+            await decode(err),
+            seconds,
         )
         if check and result.returncode != 0:
             raise ToolFailed(f"{result.tool} failed", result.complaint())
