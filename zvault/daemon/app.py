@@ -78,9 +78,18 @@ CUT_OFF = ZvaultError(
 
 
 class Daemon:
-    """One zvaultd. What it waits for goes by ``clock`` and by the time of the event loop that it is served in."""
+    """One zvaultd. What it waits for goes by ``clock`` and by the time of the event loop that it is served in.
 
-    def __init__(self, config: Config, paths: Paths, clock: Clock | None = None) -> None:
+    ``loop_lag`` tells how long that loop kept others waiting (system/loop_lag.py).
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        paths: Paths,
+        clock: Clock | None = None,
+        loop_lag: Callable[[], float] | None = None,
+    ) -> None:
         self.paths = paths
         self.context = Context.of(
             Environment.of(config, paths, HostRunner(), clock), ChangeFeed(paths.events_kept)
@@ -111,7 +120,7 @@ class Daemon:
             lambda: self.looks.outdated(),  # noqa: PLW0108 - both are made later
         )
         self.events.hooks.append(self.notifier.hear)
-        self.metrics = Figures(self.status, self.notifier)
+        self.metrics = Figures(self.status, self.notifier, loop_lag)
         self.page = PageSource(
             self.status, self.events, lambda: self.metrics.vaults, lambda: self.context.env.host
         )

@@ -1,8 +1,10 @@
 """A list of snapshots is what a tuple of the same is, in less memory."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zvault.core import snapshot_list
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.snapshot_list import SnapshotList, after, guids_of
@@ -18,6 +20,15 @@ ROWS = st.lists(
     max_size=8,
     unique_by=lambda row: row[2],
 )
+
+
+@given(ROWS)
+def test_sorted_in_parts_it_is_the_same(rows: list[tuple[str, int, int, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot_list, "SORTED_AT_ONCE", 2)
+        assert SnapshotList.of(NAME, rows) == tuple(
+            Snapshot(NAME, *row) for row in sorted(rows, key=lambda row: row[2])
+        )
 
 
 @given(ROWS, st.integers(0, 2**64 - 1), st.slices(8))

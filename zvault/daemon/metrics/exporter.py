@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -46,9 +46,15 @@ RESULTS = get_args(Result)
 class Metrics(Collector):
     """Everything worth an alert. Labels name backup, vault and dataset, never a snapshot."""
 
-    def __init__(self, status: Status, notifier: Notifier | None = None) -> None:
+    def __init__(
+        self,
+        status: Status,
+        notifier: Notifier | None = None,
+        loop_lag: Callable[[], float] | None = None,
+    ) -> None:
         self.status = status
         self.notifier = notifier
+        self.loop_lag = loop_lag
         self.vaults: list[VaultDocument] = []
         self.reload_ok = True
         self.registry = CollectorRegistry(auto_describe=False)
@@ -72,6 +78,13 @@ class Metrics(Collector):
             "Whether what zvaultd keeps in its state directory can be written.",
             (),
             [((), self.status.unwritable is None)],
+        )
+        yield _gauge(
+            "zvault_loop_lag_seconds",
+            "The longest that zvaultd kept anything that was due waiting in the last minute: scrapes, the watchdog, "
+            "the reading of streams. Usually a few milliseconds.",
+            (),
+            [((), self.loop_lag() if self.loop_lag is not None else None)],
         )
         yield from health_metrics(self.status.verdicts(self.vaults))
         yield from self._backups()

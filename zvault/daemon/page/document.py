@@ -97,14 +97,14 @@ class PageSource:
             return _json(None)
         return _json(self._backup_page(backup, int(page)))
 
-    def dataset(self, subject: str) -> bytes:
+    async def dataset(self, subject: str) -> bytes:
         """A dataset's page; ``subject`` is the number of its page of snapshots, its backup's name, and its own, between
         zero bytes.
         """
         page, backup, dataset = (*subject.split("\0"), "", "")[:3]
         if not page.isascii() or not page.isdigit():
             return _json(None)
-        return _json(self._datasets.page(backup, dataset, int(page)))
+        return _json(await self._datasets.page(backup, dataset, int(page)))
 
     async def files(self, subject: str) -> bytes:
         """The page of a folder in a mounted snapshot; ``subject`` as FileSource takes it."""

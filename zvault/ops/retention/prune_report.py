@@ -9,6 +9,7 @@ from zvault.api.backups import ExcessDocument, PruneDocument, Side, VerdictDocum
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Snapshot
+from zvault.core.names import SnapshotName
 from zvault.core.policy.prune_limit import Excess
 from zvault.core.policy.retention import KeepDecision
 from zvault.ops.context import Context
@@ -107,12 +108,25 @@ def excess_document(side: Side, over: Excess) -> ExcessDocument:
 
 async def _sizes(zfs: Zfs, plan: PrunePlan) -> tuple[dict[str, int], int | None]:
     """What each selected snapshot frees when it goes after its older neighbours, and what all free together."""
-    runs = await plan.compute(lambda: list(neighbours(plan.verdicts)))
-    ranges = [(run[0].name, end.name) for run in runs for end in (run if len(run) <= APIECE else run[-1:])]
+    runs, ranges = await plan.compute(_ranges, plan)
     try:
         answers = await zfs.lzc.range_space(ranges)
     except ZvaultError:
         return {}, None  # one has just gone, say: better no figure than a wrong one
+    return await plan.compute(_sizes_of, runs, answers)
+
+
+def _ranges(plan: PrunePlan) -> tuple[list[list[Snapshot]], list[tuple[SnapshotName, SnapshotName]]]:
+    """The runs of neighbours that go, and from where to where each size is asked."""
+    runs = list(neighbours(plan.verdicts))
+    ranges = [(run[0].name, end.name) for run in runs for end in (run if len(run) <= APIECE else run[-1:])]
+    return runs, ranges
+
+
+def _sizes_of(
+    runs: Sequence[Sequence[Snapshot]], answers: Sequence[int]
+) -> tuple[dict[str, int], int | None]:
+    """What each selected snapshot frees, and all together, by what was answered."""
     sizes: dict[str, int] = {}
     total, left = 0, iter(answers)
     for run in runs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -96,7 +97,7 @@ def listed(daemon: Daemon, *, vault: bool = True, at: float = 5.0) -> None:
 
 
 def of_dataset(daemon: Daemon, subject: str = "1\0a\0tank/x") -> Any:
-    return json.loads(daemon.page.dataset(subject))
+    return json.loads(asyncio.run(daemon.page.dataset(subject)))
 
 
 def test_a_dataset_has_its_snapshots_on_both_sides_page_by_page(daemon: Daemon):
