@@ -54,14 +54,14 @@ async def compute(size: int, owner: object, work: Callable[P, T], *args: P.args,
                 del _at_work[id(owner)]
 
 
-async def decode(data: bytes) -> str:
+async def decode(data: bytes | bytearray) -> str:
     """Bytes as text, in which what is no UTF-8 is replaced."""
     if len(data) <= PART:
         return data.decode(errors="replace")
     return await compute(len(data), None, _decode_in_parts, data)
 
 
-def _decode_in_parts(data: bytes) -> str:
+def _decode_in_parts(data: bytes | bytearray) -> str:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     view = memoryview(data)
     parts = [decoder.decode(view[start : start + PART]) for start in range(0, len(data), PART)]

@@ -14,6 +14,7 @@ from zvault.api.runs import Result
 from zvault.api.vaults import VaultDocument
 from zvault.core.believed import believed
 from zvault.core.diagnosis.write_drift import Cause
+from zvault.core.health.verdict import Kind, Verdict
 from zvault.core.replication.send_record import Fault
 from zvault.daemon.metrics.blockstore import blockstore_metrics
 from zvault.daemon.metrics.cost import cost_metrics
@@ -86,8 +87,9 @@ class Metrics(Collector):
             (),
             [((), self.loop_lag() if self.loop_lag is not None else None)],
         )
-        yield from health_metrics(self.status.verdicts(self.vaults))
-        yield from self._backups()
+        verdicts = self.status.verdicts(self.vaults)
+        yield from health_metrics(verdicts)
+        yield from self._backups(verdicts)
         yield from self._counters()
         yield from self._vaults()
         yield from scrub_metrics(self.status.context, self.status.runs.counters.heals)
@@ -108,9 +110,12 @@ class Metrics(Collector):
         if self.notifier is not None:
             yield from notify_metrics(self.notifier)
 
-    def _backups(self) -> Iterator[Metric]:
+    def _backups(self, verdicts: Mapping[tuple[Kind, str], Verdict] | None = None) -> Iterator[Metric]:
         backups = self.status.context.env.config.backup
-        documents = {name: self.status.backup(backup) for name, backup in backups.items()}
+        documents = {
+            name: self.status.backup(backup, (verdicts or {}).get(("backup", name)))
+            for name, backup in backups.items()
+        }
         limit = self.status.context.env.config.daemon.metrics_datasets
         now = self.status.context.env.clock.time()
         turns = self.status.runs.turns

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from typing import Any, Literal
 
 from zvault.api.events import Event
@@ -32,6 +33,7 @@ from zvault.daemon.page.model import (
     VaultExtra,
 )
 from zvault.daemon.status import Status
+from zvault.system.computing import compute
 
 ROWS = 100
 """Datasets on a page."""
@@ -62,6 +64,18 @@ class _Kept:
     left_out: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What that is found from: the tables of the backups, when each is ``due``, and their ``past`` runs."""
+
+    now: float
+    until: float
+    zone: tzinfo
+    backups: Mapping[str, Backup]
+    due: Mapping[str, float | None]
+    past: Sequence[tuple[str, PastRun]]
+
+
 class PageSource:
     """Tells what the page shows, as JSON. ``vaults`` gives the vaults as they were last looked at."""
 
@@ -85,16 +99,18 @@ class PageSource:
         if event["event"] == "run-finished":
             self._kept = _Kept()
 
-    def overview(self, _: str = "") -> bytes:
+    async def overview(self, _: str = "") -> bytes:
         """The first page."""
+        await self._refresh_aside()
         return _json(self.overview_document())
 
-    def backup(self, subject: str) -> bytes:
+    async def backup(self, subject: str) -> bytes:
         """A backup's page; ``subject`` is the number of its page of datasets, a colon, and its name."""
         page, _, name = subject.partition(":")
         backup = self.status.context.env.config.backup.get(name)
         if backup is None or not page.isascii() or not page.isdigit():
             return _json(None)
+        await self._refresh_aside()
         return _json(self._backup_page(backup, int(page)))
 
     async def dataset(self, subject: str) -> bytes:
@@ -143,45 +159,35 @@ class PageSource:
         )
         return {"full_in": self.status.judge.full_in(name), "scrub_due": due}
 
+    @property
+    def _is_fresh(self) -> bool:
+        return self.status.context.env.clock.monotonic() < self._kept.until
+
+    async def _refresh_aside(self) -> None:
+        """Find the past and the week anew, where it is time to: beside the event loop, where the history is long.
+
+        What was found of the past is none any more where a run has ended meanwhile.
+        """
+        before = self._kept
+        if self._is_fresh:
+            return
+        facts = self._facts()
+        found = await compute(len(facts.past), None, _find, facts)
+        if self._kept is before:
+            self._kept = found
+
     def _refreshed(self) -> _Kept:
-        if self.status.context.env.clock.monotonic() < self._kept.until:
-            return self._kept
-        env = self.status.context.env
-        now, zone = env.clock.time(), env.zone
-        past: dict[str, list[PastRun]] = defaultdict(list)
-        for name, run in self.status.history.past(now - (YEAR + 1) * 86400):
-            past[name].append(run)
-        each = [
-            days(past[name], now, zone, table.max_lag)
-            for name, table in env.config.backup.items()
-            if name in past
-        ]
-        told = list(self._week(now))
-        names = {(one["what"], one["name"]): None for one in told}
-        shown = set(list(names)[:WEEK])
-        self._kept = _Kept(
-            self.status.context.env.clock.monotonic() + REREAD,
-            dict(past),
-            [_day(one) for one in together(each)],
-            [one for one in told if (one["what"], one["name"]) in shown],
-            len(names) - len(shown),
-        )
+        if not self._is_fresh:
+            self._kept = _find(self._facts())
         return self._kept
 
-    def _week(self, now: float) -> Iterator[DueDocument]:
+    def _facts(self) -> _Facts:
         env = self.status.context.env
-        for name, backup in env.config.backup.items():
-            schedule, first = backup.every or backup.schedule, self.status.scheduler.next_run(name)
-            if schedule is None or first is None:
-                continue
-            for due in week(schedule, first, now, env.zone):
-                yield {
-                    "date": due.date.isoformat(),
-                    "what": "run",
-                    "name": name,
-                    "times": list(due.times),
-                    "words": due.words,
-                }
+        now = env.clock.time()
+        backups = env.config.backup
+        due = {name: self.status.scheduler.next_run(name) for name in backups}
+        past = list(self.status.history.past(now - (YEAR + 1) * 86400))
+        return _Facts(now, env.clock.monotonic() + REREAD, env.zone, backups, due, past)
 
     def _backup_page(self, backup: Backup, page: int) -> BackupPage:
         env, name = self.status.context.env, backup.name
@@ -248,6 +254,42 @@ class PageSource:
             "lines": lines[-LINES:] if lines is not None else None,
             "more": max(0, len(lines) - LINES) if lines is not None else 0,
         }
+
+
+def _find(facts: _Facts) -> _Kept:
+    past: dict[str, list[PastRun]] = defaultdict(list)
+    for name, run in facts.past:
+        past[name].append(run)
+    each = [
+        days(past[name], facts.now, facts.zone, table.max_lag)
+        for name, table in facts.backups.items()
+        if name in past
+    ]
+    told = list(_week(facts))
+    names = {(one["what"], one["name"]): None for one in told}
+    shown = set(list(names)[:WEEK])
+    return _Kept(
+        facts.until,
+        dict(past),
+        [_day(one) for one in together(each)],
+        [one for one in told if (one["what"], one["name"]) in shown],
+        len(names) - len(shown),
+    )
+
+
+def _week(facts: _Facts) -> Iterator[DueDocument]:
+    for name, backup in facts.backups.items():
+        schedule, first = backup.every or backup.schedule, facts.due[name]
+        if schedule is None or first is None:
+            continue
+        for due in week(schedule, first, facts.now, facts.zone):
+            yield {
+                "date": due.date.isoformat(),
+                "what": "run",
+                "name": name,
+                "times": list(due.times),
+                "words": due.words,
+            }
 
 
 def _schedule(backup: Backup) -> str:

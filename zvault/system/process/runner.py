@@ -131,7 +131,7 @@ class HostRunner:
         return await Pipeline.start(stages, hear, nobody)
 
 
-async def _communicate(process: asyncio.subprocess.Process, given: bytes | None) -> tuple[bytes, bytes]:
+async def _communicate(process: asyncio.subprocess.Process, given: bytes | None) -> tuple[bytearray, bytes]:
     """Give a process its input, and what it says on stdout and stderr until it ends. Raises OutputTooLong."""
     assert process.stdout is not None  # noqa: S101 - started with pipes
     assert process.stderr is not None  # noqa: S101
