@@ -160,6 +160,7 @@ class Daemon:
             self.sleep_monitor,
         )
         self._stop, self._run_event, self._told_line = asyncio.Event(), asyncio.Event(), ""
+        self._reload_turn = asyncio.Lock()
         self.events.hooks.append(lambda _: self._run_event.set())
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -323,9 +324,14 @@ class Daemon:
 
     async def reload(self) -> None:
         """Take over a new configuration; a bad one leaves the old in force and is told."""
+        async with self._reload_turn:  # of two signals the later one has the newer files
+            await self._reload()
+
+    async def _reload(self) -> None:
         sd_notify.reloading("reloading")
         try:
-            config = load(self.paths)
+            # Hundreds of backups take a second to be checked.
+            config = await asyncio.to_thread(load, self.paths)
             self._refuse_loss(config)
         except ZvaultError as error:
             self.metrics.reload_ok = False

@@ -300,7 +300,7 @@ def next_time(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
     return _next_time(cron, after.astimezone(UTC), zone)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _next_time(cron: Cron, since: datetime, zone: tzinfo) -> datetime:
     """As next_time. Each scrape asks it again of what each backup last did: for 200 of them that took 0.1 s."""
     times = cron.times()

@@ -11,7 +11,7 @@ import os
 import random
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests.unit.daemon.year.simulated_time import SimulatedLoop
 from tests.unit.daemon.year.year_checks import Checks
 from tests.unit.daemon.year.year_oracle import BERLIN
 from tests.unit.daemon.year.year_world import CONFIG, DAY, HOUR, Use, World
+from tests.unit.loop_turns import MOST, LoopTurns, measured_turns
 
 DAYS = int(os.environ.get("ZVAULT_YEAR_DAYS", "14"))
 SEED = int(os.environ.get("ZVAULT_YEAR_SEED", "1"))
@@ -67,6 +68,7 @@ class Life:
     troubles: list[Trouble]
     uses: list[Use] = field(default_factory=list)
     away: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {"cold": [], "usb": []})
+    turns: LoopTurns = field(default_factory=LoopTurns)
 
     @property
     def days(self) -> float:
@@ -146,7 +148,9 @@ def lived(monkeypatch: pytest.MonkeyPatch) -> Life:
         loop = SimulatedLoop()
         world = World(Path(folder), loop, BEGIN.timestamp(), monkeypatch)
         try:
-            return loop.run_until_complete(live(world, DAYS, SEED))
+            with measured_turns(monkeypatch, tests_too=False) as turns:
+                life = loop.run_until_complete(live(world, DAYS, SEED))
+            return replace(life, turns=turns)
         except BaseException:
             print(f"ZVAULT_YEAR_SEED={SEED} ZVAULT_YEAR_DAYS={DAYS}\n{world.last_words()}")
             raise
@@ -164,6 +168,7 @@ def test_the_days_of_zvaultd(lived: Life) -> None:
     every_hour_had_its_run(lived)
     verifications_waited(lived)
     nothing_grew(lived)
+    the_loop_computed_nothing(lived)
 
 
 def runs_went_well(life: Life) -> None:
@@ -201,6 +206,12 @@ def verifications_waited(life: Life) -> None:
             tried = [at for at, vault in life.world.verified if vault == name and begin <= at <= end]
             assert len(tried) <= 1 + (end - begin) / DAY, f"{name} was tried {len(tried)} times"
     assert len(life.world.verified) > life.days / 4
+
+
+def the_loop_computed_nothing(life: Life) -> None:
+    """No callback of zvaultd's took long: what does belongs beside the loop (system/computing.py)."""
+    assert life.turns.turns > 1000 * life.days
+    assert life.turns.worst < MOST, f"the loop computed:\n{life.turns}"
 
 
 SWING = 700
