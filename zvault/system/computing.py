@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,9 @@ from zvault.system.tasks import to_its_end
 
 MOST_IN_LOOP = 2000
 """Snapshots, datasets or lines that are worked through in the loop: a pass over one takes up to 20 us, so 40 ms."""
+
+MANY = 50_000
+"""Things whose objects are too many to look for garbage among them: some 20 ms."""
 
 PART = 1 << 18
 """Bytes that one call of C code is given: it takes them in milliseconds, also where all of them are malformed."""
@@ -46,12 +50,34 @@ async def compute(size: int, owner: object, work: Callable[P, T], *args: P.args,
         _at_work[id(owner)] += 1
     try:
         loop = asyncio.get_running_loop()
+        if size >= MANY:
+            return await to_its_end(
+                loop.run_in_executor(_worker, _uncollected, lambda: work(*args, **kwargs))
+            )
         return await to_its_end(loop.run_in_executor(_worker, lambda: work(*args, **kwargs)))
     finally:
         if owner is not None:
             _at_work[id(owner)] -= 1
             if not _at_work[id(owner)]:
                 del _at_work[id(owner)]
+
+
+def _uncollected(work: Callable[[], T]) -> T:
+    """Do it while nobody looks for garbage: among millions of objects that takes seconds, in which no thread goes on.
+
+    If many are left of it, they are not looked at later either. They are plain values, which go as soon as nobody has
+    them any more. What was garbage before is collected first: it would stay for ever.
+    """
+    if not gc.isenabled():
+        return work()
+    gc.collect()
+    gc.disable()
+    try:
+        return work()
+    finally:
+        if gc.get_count()[0] >= MANY:
+            gc.freeze()
+        gc.enable()
 
 
 async def decode(data: bytes | bytearray) -> str:

@@ -21,6 +21,7 @@ from zvault.daemon.app import Daemon
 from zvault.system.process.runner import HostRunner, Result
 from zvault.zfs.client import Zfs
 from zvault.zfs.parse import SENT
+from zvault.zfs.tree_listing import MOST_AT_ONCE
 
 START = 1_700_000_000
 POOL = 0xC01D
@@ -47,15 +48,21 @@ class ListedSide(HostRunner):
         self.points, self.lines = folder / f"{root[:4]}-points", folder / f"{root[:4]}-datasets"
         source = root == "tank"
         snapnames = [snapname(number) for number in snapshots]
+        self.of_each: dict[str, str] = {}
         with self.points.open("w") as file:
             for place, name in enumerate(self.names):
                 first = place * 10_000_000 + (0 if source else 5)
-                for number, short in zip(snapshots, snapnames, strict=True):
-                    guid = ((place + 1) << 24) + number
-                    file.write(f"{name}@{short}\t{guid}\t{first + number}\n")
+                lines = [
+                    f"{name}@{short}\t{((place + 1) << 24) + number}\t{first + number}\n"
+                    for number, short in zip(snapshots, snapnames, strict=True)
+                ]
                 if source:
-                    guid = (place + 1) << 24
-                    file.write(f"{name}#{mark_name(POOL, guid + 1)}\t{guid + 1}\t{first + 1}\n")
+                    guid = ((place + 1) << 24) + 1
+                    lines.append(f"{name}#{mark_name(POOL, guid)}\t{guid}\t{first + 1}\n")
+                text = "".join(lines)
+                file.write(text)
+                if datasets > MOST_AT_ONCE:
+                    self.of_each[name] = text
         with self.lines.open("w") as file:
             for place, name in enumerate(self.names):
                 file.write(f"{name}\tfilesystem\t{place + 1}\t1048576\t0\t-\toff\t-\t{START}\n")
@@ -82,6 +89,9 @@ class ListedSide(HostRunner):
             return Result(tuple(argv), 0, "".join(f"{name}\t1\n" for name in self.names), "", 0.0)
         if columns == "name":  # whether they are there
             return Result(tuple(argv), 0, "", "", 0.0)
+        if "-d1" in argv:  # some datasets, by name
+            asked = argv[argv.index("-o") + 2 :]
+            return Result(tuple(argv), 0, "".join(self.of_each[name] for name in asked), "", 0.0)
         return await super().run(["cat", str(self.points if "createtxg" in columns else self.lines)])
 
 

@@ -1,6 +1,7 @@
 """What is large is computed in a thread while the loop goes on; what is small, in the loop itself."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.patience import PATIENCE
 from zvault.system import computing
-from zvault.system.computing import MOST_IN_LOOP, compute, decode, split_lines
+from zvault.system.computing import MANY, MOST_IN_LOOP, compute, decode, split_lines
 
 LARGE = MOST_IN_LOOP + 1
 
@@ -36,6 +37,24 @@ def test_the_loop_goes_on_while_something_large_is_worked_through() -> None:
     thread, went_on = asyncio.run(live())
     assert went_on
     assert thread != threading.get_ident()
+
+
+def test_nobody_looks_for_garbage_while_very_much_is_worked_through() -> None:
+    async def live(keep: int) -> tuple[bool, int]:
+        before, kept = gc.get_freeze_count(), list[list[int]]()
+
+        def work() -> bool:
+            kept.extend([number] for number in range(keep))
+            return gc.isenabled()
+
+        on = await compute(MANY, None, work)
+        assert gc.isenabled()
+        return on, gc.get_freeze_count() - before
+
+    assert asyncio.run(live(10)) == (False, 0)
+    on, frozen = asyncio.run(live(2 * MANY))
+    assert not on
+    assert frozen >= 2 * MANY, "what is left of it is not looked at later either"
 
 
 def test_an_error_reaches_whoever_asked() -> None:

@@ -17,6 +17,7 @@ from zvault.config.schema import Backup
 from zvault.core.health.days import YEAR, Day, PastRun, days, together
 from zvault.core.policy.schedule import describe
 from zvault.core.policy.week import week
+from zvault.core.replication.lag import DatasetLag
 from zvault.daemon import journald
 from zvault.daemon.events import Events
 from zvault.daemon.page.dataset_source import DatasetSource
@@ -49,6 +50,9 @@ WEEK = 60
 
 REREAD = 30.0
 """Seconds for which the days of the past, and the week to come, are told as they were read."""
+
+_Row = tuple[str, "tuple[DatasetLag, float | None] | None", "int | None"]
+"""A dataset, its lag and that in seconds, and when its newest snapshot was made: as far as it is known."""
 
 Loudness = Literal["info", "warning", "error"]
 
@@ -111,7 +115,10 @@ class PageSource:
         if backup is None or not page.isascii() or not page.isdigit():
             return _json(None)
         await self._refresh_aside()
-        return _json(self._backup_page(backup, int(page)))
+        name, runs = backup.name, self.status.runs
+        size = len(runs.made.get(name, {}) if backup.vault is None else runs.lags.get(name, {}))
+        rows = await compute(size, None, self._made_rows if backup.vault is None else self._rows, name)
+        return _json(self._backup_page(backup, int(page), rows))
 
     async def dataset(self, subject: str) -> bytes:
         """A dataset's page; ``subject`` is the number of its page of snapshots, its backup's name, and its own, between
@@ -189,10 +196,9 @@ class PageSource:
         past = list(self.status.history.past(now - (YEAR + 1) * 86400))
         return _Facts(now, env.clock.monotonic() + REREAD, env.zone, backups, due, past)
 
-    def _backup_page(self, backup: Backup, page: int) -> BackupPage:
+    def _backup_page(self, backup: Backup, page: int, rows: Sequence[_Row] | None) -> BackupPage:
         env, name = self.status.context.env, backup.name
         kept = self._refreshed()
-        rows = self._made_rows(name) if backup.vault is None else self._rows(name)
         total = len(rows) if rows is not None else 0
         pages = max(1, -(-total // ROWS))
         page = min(max(page, 1), pages)
@@ -202,7 +208,9 @@ class PageSource:
             "host": self._host(),
             "backup": self.status.backup(backup),
             "schedule": _schedule(backup),
-            "datasets": rows[(page - 1) * ROWS : page * ROWS] if rows is not None else None,
+            "datasets": [_row_document(*row) for row in rows[(page - 1) * ROWS : page * ROWS]]
+            if rows is not None
+            else None,
             "total": total,
             "page": page,
             "pages": pages,
@@ -212,30 +220,21 @@ class PageSource:
             "lists_files": self._files.wanted,
         }
 
-    def _made_rows(self, name: str) -> list[DatasetRow] | None:
+    def _made_rows(self, name: str) -> list[_Row] | None:
         """The datasets of a backup that makes snapshots only, and when the newest of each was made."""
         made = self.status.runs.made.get(name)
         if made is None:
             return None
-        return [
-            {"dataset": str(dataset), "lag": None, "pending": None, "newest": newest, "base": None}
-            for dataset, newest in made.items()
-        ]
+        return [(str(dataset), None, newest) for dataset, newest in made.items()]
 
-    def _rows(self, name: str) -> list[DatasetRow] | None:
+    def _rows(self, name: str) -> list[_Row] | None:
         """A backup's datasets, the worst first: those whose lag is not known, then by lag. None: nobody has read it."""
         if name not in self.status.runs.lags:
             return None
         found = self.status.dataset_lags(name).items()
         ordered = sorted(found, key=lambda one: (one[1][1] is not None, -(one[1][1] or 0.0), str(one[0])))
         return [
-            {
-                "dataset": str(dataset),
-                "lag": seconds,
-                "pending": lag.pending,
-                "newest": lag.newest_on_vault.creation if lag.newest_on_vault is not None else None,
-                "base": lag.base,
-            }
+            (str(dataset), (lag, seconds), lag.newest_on_vault.creation if lag.newest_on_vault else None)
             for dataset, (lag, seconds) in ordered
         ]
 
@@ -254,6 +253,18 @@ class PageSource:
             "lines": lines[-LINES:] if lines is not None else None,
             "more": max(0, len(lines) - LINES) if lines is not None else 0,
         }
+
+
+def _row_document(
+    dataset: str, lag: tuple[DatasetLag, float | None] | None, newest: int | None
+) -> DatasetRow:
+    return {
+        "dataset": dataset,
+        "lag": lag[1] if lag is not None else None,
+        "pending": lag[0].pending if lag is not None else None,
+        "newest": newest,
+        "base": lag[0].base if lag is not None else None,
+    }
 
 
 def _find(facts: _Facts) -> _Kept:
