@@ -21,8 +21,8 @@ from zvault.system.tasks import to_its_end
 MOST_IN_LOOP = 2000
 """Snapshots, datasets or lines that are worked through in the loop: a pass over one takes up to 20 us, so 40 ms."""
 
-MANY = 50_000
-"""Things whose objects are too many to look for garbage among them: some 20 ms."""
+MANY = 10_000
+"""Things whose objects are too many to look for garbage among them: some 10 ms."""
 
 PART = 1 << 18
 """Bytes that one call of C code is given: it takes them in milliseconds, also where all of them are malformed."""
@@ -66,11 +66,11 @@ def _uncollected(work: Callable[[], T]) -> T:
     """Do it while nobody looks for garbage: among millions of objects that takes seconds, in which no thread goes on.
 
     If many are left of it, they are not looked at later either. They are plain values, which go as soon as nobody has
-    them any more. What was garbage before is collected first: it would stay for ever.
+    them any more. What became garbage lately is collected first: it would stay for ever.
     """
     if not gc.isenabled():
         return work()
-    gc.collect()
+    gc.collect(1)
     gc.disable()
     try:
         return work()
