@@ -6,6 +6,7 @@ watchdog, and zvaultd was killed in each catch-up after a month's absence.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from tests.unit.core.replication.zfs_model import ours
 from tests.unit.examples import cases
 from zvault.core.model import Base, Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
+from zvault.core.policy.known_verdicts import KnownVerdicts
+from zvault.core.policy.prune_limit import excess, within_limit
+from zvault.core.policy.retention import KeepRules, in_order
 from zvault.core.replication.dataset_plan import DatasetCase, Relative, plan_transfer
 from zvault.core.replication.forecast import with_sent
 from zvault.core.replication.matching import match
@@ -196,7 +200,17 @@ def tell_fate(count: int) -> None:
     }
 
 
-@pytest.mark.parametrize("work", [plan_one, plan_promoted, foresee, tell_fate])
+def judge(count: int) -> None:
+    """What retention makes of it, and prune_limit of that."""
+    snapshots = counted(SOURCE, range(1, count))
+    rules = KeepRules(last=3, hourly=24, daily=7, weekly=4, monthly=12, yearly=3)
+    verdicts = KnownVerdicts(UTC, ours, lasting=False).decide(snapshots, rules, now=count, protected={})
+    over = excess(verdicts, 0.1, ours)
+    assert over is not None
+    assert len(in_order(within_limit(verdicts, over))) == over.allowed
+
+
+@pytest.mark.parametrize("work", [plan_one, plan_promoted, foresee, tell_fate, judge])
 def test_no_snapshot_is_looked_at_again_for_each_step(work: Callable[[int], object]) -> None:
     """At each some times: 25 of each is far from 1,000 of each, which it was."""
     count = 3000
