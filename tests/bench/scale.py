@@ -163,6 +163,8 @@ def _moments(number: int, count: int) -> Sequence[int]:
 class Events:
     """Tells the caches what changed, in place of the kernel."""
 
+    works = True
+
     def __init__(self) -> None:
         self.changed = Changed(lost=True)
         self._followers: list[Any] = []

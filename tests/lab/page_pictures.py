@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
@@ -251,7 +252,7 @@ def datasets_page(folder: Path) -> Any:
         sides = Sides(Tree({name: source}), Tree({into: vault}), ((source, into),))
         listings = daemon.runs.readings.listings
         listings.keep("mail", sides, daemon.runs.lags.way("mail"), now - 600)
-        found = json.loads(daemon.page.dataset(f"1\0mail\0{name}"))
+        found = json.loads(asyncio.run(daemon.page.dataset(f"1\0mail\0{name}")))
         return {**found, "next_run": now + 0.8 * HOUR}
     finally:
         daemon.history.close()

@@ -11,12 +11,17 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
 from itertools import repeat
+from operator import attrgetter
 from typing import overload
 from weakref import WeakValueDictionary
 
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
+
+SORTED_AT_ONCE = 50_000
+"""Snapshots that one call sorts: some 20 ms."""
 
 
 class NameColumn:
@@ -35,7 +40,7 @@ class NameColumn:
         key = tuple(snapnames), times.tobytes()
         known = _columns.get(key)
         if known is None:
-            names = tuple(map(sys.intern, snapnames))
+            names = tuple([sys.intern(name) for name in snapnames])
             known = _columns[names, key[1]] = cls(names, times)
         return known
 
@@ -59,9 +64,10 @@ class SnapshotList(Sequence[Snapshot]):
     @classmethod
     def of(cls, dataset: DatasetName, rows: Iterable[tuple[str, int, int, int]]) -> SnapshotList:
         """That of rows of snapname, GUID, createtxg and creation, in any order."""
-        in_order = sorted(rows, key=_createtxg)
-        snapnames, guids, createtxgs, creations = zip(*in_order, strict=True) if in_order else ((),) * 4
-        return cls(dataset, NameColumn.of(snapnames, creations), array("Q", guids), array("Q", createtxgs))
+        in_order = _in_order(list(rows))
+        column = NameColumn.of([row[0] for row in in_order], [row[3] for row in in_order])
+        guids, createtxgs = (row[1] for row in in_order), (row[2] for row in in_order)
+        return cls(dataset, column, array("Q", guids), array("Q", createtxgs))
 
     def again(self) -> SnapshotList:
         """The same as another object."""
@@ -134,6 +140,14 @@ class Snapnames:
         return snapname in self._others or any(snapname in one.snapnames for one in self._columns.values())
 
 
+def _in_order(rows: list[tuple[str, int, int, int]]) -> list[tuple[str, int, int, int]]:
+    """The rows by createtxg. Of very many no call of C code sorts all, during which nothing else would go on."""
+    if len(rows) <= SORTED_AT_ONCE:
+        return sorted(rows, key=_createtxg)
+    parts = (rows[start : start + SORTED_AT_ONCE] for start in range(0, len(rows), SORTED_AT_ONCE))
+    return list(merge(*(sorted(part, key=_createtxg) for part in parts), key=_createtxg))
+
+
 def _createtxg(row: tuple[str, int, int, int]) -> int:
     return row[2]
 
@@ -145,6 +159,21 @@ def guids_of(snapshots: Sequence[Snapshot]) -> Sequence[int]:
 
 def after(snapshots: Sequence[Snapshot], createtxg: int) -> Sequence[Snapshot]:
     """Those of one dataset's snapshots, oldest first, that are newer than a transaction group."""
+    return snapshots[_count_until(snapshots, createtxg) :]
+
+
+def between(snapshots: Sequence[Snapshot], createtxg: int, last: int) -> Sequence[Snapshot]:
+    """Those of one dataset's snapshots, oldest first, that are newer than a transaction group, and no newer than the
+    ``last``.
+
+    Found by bisection: a plan has as many steps as snapshots where another tool's lie between zvault's, and asks this
+    of each step. Looking at all snapshots each time, 8,000 of them kept the event loop busy for 21 s.
+    """
+    return snapshots[_count_until(snapshots, createtxg) : _count_until(snapshots, last)]
+
+
+def _count_until(snapshots: Sequence[Snapshot], createtxg: int) -> int:
+    """How many of them are no newer than a transaction group."""
     if isinstance(snapshots, SnapshotList):
-        return snapshots[bisect_right(snapshots.createtxgs, createtxg) :]
-    return [snap for snap in snapshots if snap.createtxg > createtxg]
+        return bisect_right(snapshots.createtxgs, createtxg)
+    return bisect_right(snapshots, createtxg, key=attrgetter("createtxg"))

@@ -87,9 +87,18 @@ CUT_OFF = ZvaultError(
 
 
 class Daemon:
-    """One zvaultd. What it waits for goes by ``clock`` and by the time of the event loop that it is served in."""
+    """One zvaultd. What it waits for goes by ``clock`` and by the time of the event loop that it is served in.
 
-    def __init__(self, config: Config, paths: Paths, clock: Clock | None = None) -> None:
+    ``loop_lag`` tells how long that loop kept others waiting (system/loop_lag.py).
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        paths: Paths,
+        clock: Clock | None = None,
+        loop_lag: Callable[[], float] | None = None,
+    ) -> None:
         self.paths = paths
         feed = ChangeFeed(paths.events_kept)
         self.context = Context.of(Environment.of(config, paths, HostRunner(), clock), feed)
@@ -125,7 +134,7 @@ class Daemon:
             lambda: self.looks.outdated(),  # noqa: PLW0108 - both are made later
         )
         self.events.hooks.append(self.notifier.hear)
-        self.metrics = Figures(self.status, self.notifier)
+        self.metrics = Figures(self.status, self.notifier, loop_lag)
         self.page = PageSource(
             self.status, self.events, lambda: self.metrics.vaults, lambda: self.context.env.host
         )
@@ -165,6 +174,7 @@ class Daemon:
             self.sleep_monitor,
         )
         self._stop, self._run_event, self._told_line = asyncio.Event(), asyncio.Event(), ""
+        self._reload_turn = asyncio.Lock()
         self.events.hooks.append(lambda _: self._run_event.set())
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -336,9 +346,14 @@ class Daemon:
 
     async def reload(self) -> None:
         """Take over a new configuration; a bad one leaves the old in force and is told."""
+        async with self._reload_turn:  # of two signals the later one has the newer files
+            await self._reload()
+
+    async def _reload(self) -> None:
         sd_notify.reloading("reloading")
         try:
-            config = load(self.paths)
+            # Hundreds of backups take a second to be checked.
+            config = await asyncio.to_thread(load, self.paths)
             self._refuse_loss(config)
         except ZvaultError as error:
             self.metrics.reload_ok = False

@@ -131,12 +131,13 @@ class LagReadings:
             return
         if not at_work() and self._doubts.get(name) is doubt:
             before = self.read_last(name) if last is not None and last.seen else None
-            found = lags(self.context, backup, sides, before=before)
-            self.keep(name, found, way, seen=up or before is not None, looked=up)
-            self.note_exposed(name, sides, way)
-            self.listings.keep(name, sides, way, began)
-            if up:
-                await self._take_back(backup, sides)
+            found = await sides.compute(lags, self.context, backup, sides, before=before)
+            if not at_work() and self._doubts.get(name) is doubt:
+                self.keep(name, found, way, seen=up or before is not None, looked=up)
+                self.note_exposed(name, sides, way)
+                self.listings.keep(name, sides, way, began)
+                if up:
+                    await self._take_back(backup, sides)
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
 
@@ -175,8 +176,10 @@ class LagReadings:
         began = self.context.env.clock.time()
         sides = await look(self.context, backup, None, sizes="none")
         if not at_work():
-            self.keep_made(name, newest_made(backup, sides), way)
-            self.listings.keep(name, sides, way, began)
+            made = await sides.compute(newest_made, backup, sides)
+            if not at_work():
+                self.keep_made(name, made, way)
+                self.listings.keep(name, sides, way, began)
 
     def keep_made(self, backup: str, made: Mapping[str, int | None], way: str | None) -> None:
         """Keep when the newest snapshot of each dataset was made."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 
 from zvault.api.events import Event
+from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Tree
 from zvault.core.names import SnapshotName
 from zvault.daemon.learned import Learned
@@ -12,16 +14,26 @@ from zvault.ops.replication.sides import Sides
 from zvault.ops.state.environment import Environment
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Listing:
-    """Both sides, and when each was listed, in seconds since the epoch.
+    """Both sides as they were ``listed``, and when each was, in seconds since the epoch; what was ``pruned`` since, by
+    side and full name.
 
     ``vault_at`` is None where nobody has listed the vault since zvaultd started, or there is none.
     """
 
-    sides: Sides
+    listed: Sides
     source_at: float
     vault_at: float | None
+    pruned: frozenset[tuple[str, str]] = frozenset()
+
+    @LazyProperty
+    def sides(self) -> Sides:
+        """Both sides without what was pruned. Of a large listing that takes seconds, so it waits until somebody asks.
+
+        Whoever asks does so beside the event loop (``listed.compute``).
+        """
+        return _without(self.listed, self.pruned)
 
 
 class Listings:
@@ -37,12 +49,12 @@ class Listings:
         before = self._found.get(backup)
         vault_at = at if sides.vault_seen else None
         if not sides.vault_seen and before is not None and before.vault_at is not None:
-            sides, vault_at = sides.with_trees(sides.source, before.sides.vault), before.vault_at
+            sides, vault_at = sides.with_trees(sides.source, before.listed.vault), before.vault_at
             sides = replace(sides, vault_seen=True)
         oldest = min(at, vault_at or at)
         gone = {key: when for key, when in self._pruned.get(backup, {}).items() if when >= oldest}
         self._pruned[backup] = gone
-        self._found.put(backup, _without(Listing(sides, at, vault_at), set(gone)), way)
+        self._found.put(backup, Listing(sides, at, vault_at, frozenset(gone)), way)
 
     def hear(self, event: Event) -> None:
         """Take in what a run pruned: no listing before that tells of it."""
@@ -53,21 +65,20 @@ class Listings:
         known = self._pruned.setdefault(backup, {})
         known |= dict.fromkeys(gone, event["time"])
         if (before := self._found.get(backup)) is not None:
-            self._found[backup] = _without(before, gone)
+            self._found[backup] = replace(before, pruned=before.pruned | gone)
 
     def of(self, backup: str) -> Listing | None:
         """What was listed of a backup as it is configured now; None where nobody has listed it yet."""
         return self._found.get(backup)
 
 
-def _without(listing: Listing, gone: set[tuple[str, str]]) -> Listing:
+def _without(sides: Sides, gone: Set[tuple[str, str]]) -> Sides:
     """The same without snapshots, given by side and full name."""
     if not gone:
-        return listing
-    sides = listing.sides
+        return sides
     source = _pruned(sides.source, {name for side, name in gone if side == "source"})
     vault = _pruned(sides.vault, {name for side, name in gone if side == "vault"})
-    return replace(listing, sides=sides.with_trees(source, vault))
+    return sides.with_trees(source, vault)
 
 
 def _pruned(tree: Tree, names: set[str]) -> Tree:

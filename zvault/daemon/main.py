@@ -94,10 +94,20 @@ def only_one(paths: Paths) -> Iterator[None]:
         file.close()
 
 
-async def _serve(config: Config, paths: Paths) -> None:
-    from zvault.daemon.app import Daemon
+def _serve(config: Config, paths: Paths) -> None:
+    """Live, in an event loop that measures how long it keeps others waiting."""
+    import asyncio
 
-    await Daemon(config, paths).serve()
+    from zvault.daemon.app import Daemon
+    from zvault.system.loop_lag import LagSelector
+
+    selector = LagSelector()
+
+    async def serve() -> None:
+        await Daemon(config, paths, loop_lag=selector.longest).serve()
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        runner.run(serve())
 
 
 def main() -> None:
@@ -115,8 +125,6 @@ def main() -> None:
     paths = Paths(etc=arguments.etc, run=arguments.run, state=arguments.state)
     with _importing():
         _import_without_tls()
-        import asyncio
-
         from zvault.config.load import exposures, load
         from zvault.daemon import app, journald  # noqa: F401 - the daemon itself, for _serve
     journald.set_up()
@@ -129,7 +137,7 @@ def main() -> None:
         for told in exposures(paths, config):
             journald.log.warning("%s", told)
         with only_one(paths):
-            asyncio.run(_serve(config, paths))
+            _serve(config, paths)
     except ZvaultError as error:
         journald.log.error("zvaultd cannot start: %s", error)
         sys.exit(2)

@@ -164,8 +164,11 @@ class Status:
             found[vault] = (*found.get(vault, ()), text)
         return found
 
-    def backup(self, backup: Backup) -> BackupDocument:
-        """One backup, from what is in memory and in the history: of the source and the vault that it has now."""
+    def backup(self, backup: Backup, verdict: Verdict | None = None) -> BackupDocument:
+        """One backup, from what is in memory and in the history: of the source and the vault that it has now.
+
+        ``verdict`` is that on it, where it was just made: making it takes longer than all else.
+        """
         name = backup.name
         run = self.runs.running(name)
         # One that waits for its turn has not failed.
@@ -178,7 +181,7 @@ class Status:
             last = success  # what failed here since counts no more
         lag = self.lag(name)
         lags = self.runs.lags.get(name)
-        verdict = self.backup_verdict(backup)
+        verdict = verdict or self.backup_verdict(backup)
         return {
             "name": name,
             "source": str(backup.source),

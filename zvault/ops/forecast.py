@@ -83,7 +83,9 @@ async def _snapshots_only(
     seen = await look(context, backup, None)
     made = await _Imagined.of(context, backup, seen, snapshot=snapshot)
     return {
-        **await plans_document(context, backup, plan_prune(context, backup, made.sides)),
+        **await plans_document(
+            context, backup, await made.sides.compute(plan_prune, context, backup, made.sides)
+        ),
         "datasets": not_sent_documents(seen),
         "excluded": [dataset.name for dataset, _ in seen.left_out],
         "gone": [],
@@ -123,8 +125,16 @@ class _Imagined:
             return cls(seen, obstacles=obstacles)
         moment = _free_moment(backup, seen, now)
         snapname = backup.snapshot.names.make(moment)
-        source = with_snapshot(seen.source, names, snapname, int(moment.timestamp()))
-        return cls(seen.with_trees(source, seen.vault), snapname, names, obstacles)
+        source = await seen.compute(
+            with_snapshot, seen.source, frozenset(names), snapname, int(moment.timestamp())
+        )
+        return cls(await _paired(seen.with_trees(source, seen.vault)), snapname, names, obstacles)
+
+
+async def _paired(sides: Sides) -> Sides:
+    """The same, once what follows what is known, which is long to find where nothing was known before."""
+    await sides.compute(lambda: sides.pairing)
+    return sides
 
 
 def _free_moment(backup: Backup, seen: Sides, now: datetime) -> datetime:
@@ -138,15 +148,20 @@ async def _pruned(
     context: Context, backup: Backup, before: Sides, plans: Sequence[TransferPlan]
 ) -> PruneDocument:
     """What is pruned once the plans were carried out, but of what is not foreseen."""
-    sent = [(plan, before.counterparts.get(plan.dataset)) for plan in plans]
-    after = before.with_trees(before.source, with_sent(before.vault, before.source, sent))
+    counterparts = before.counterparts
+    sent = [(plan, counterparts.get(plan.dataset)) for plan in plans]
+    after = before.with_trees(
+        before.source, await before.compute(with_sent, before.vault, before.source, sent)
+    )
     unforeseen = {plan.dataset for plan in plans if not foreseen(plan)}
     after = replace(after, pairs=tuple(pair for pair in after.pairs if pair[0].name not in unforeseen))
     vault = context.env.vault(backup.its_vault)
     pool = await context.clients.zpool_of(vault).state(vault.pool)
     # The hold of the last base goes as the base advances, before anything is pruned.
     lifted = {hold_tag(pool.guid)} if pool is not None else set()
-    judged = plan_prune(context, backup, after, arrived=arrivals(before, after))
+    after = await _paired(after)
+    arrived = await after.compute(arrivals, before, after)
+    judged = await after.compute(plan_prune, context, backup, after, arrived=arrived)
     return await plans_document(context, backup, judged, lifted=lifted)
 
 

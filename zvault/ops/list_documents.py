@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from zvault.ops.plan_documents import gone_rows
 from zvault.ops.replication.lag import lags
 from zvault.ops.replication.sides import look
 from zvault.ops.vaults.vault import Vaults
+from zvault.system.computing import compute
 
 Placed = tuple[Dataset, DatasetName]
 """A dataset of a source, and the name that its counterpart on the vault should have."""
@@ -75,30 +77,38 @@ async def list_document(
                 raise
             continue
         before = lags_before(backup) if not up else None
-        found, none = lags(context, backup, sides, before=before), DatasetLag("", None, None)
+        found = await sides.compute(lags, context, backup, sides, before=before)
+        none = DatasetLag("", None, None)
         if backup.vault is not None and not up:
             document["gone_unknown"].append(backup.name)
         pairs: Sequence[Placed] = sides.pairs
         gone = gone_rows(backup.name, sides) if page is None or not page.after else []
+        counterparts = sides.counterparts
         if page is not None:
             pairs, document["next"] = page.of(pairs)
             pairs, gone = await _sized(context, backup, pairs, gone)
         document["gone"] += gone
         for dataset, target in pairs:
-            there = sides.counterparts.get(dataset.name)
-            document["datasets"].append(
-                dataset_document(
-                    backup.name,
-                    dataset,
-                    target if backup.vault is not None else "",
-                    there,
-                    found.get(dataset.name, none),
-                    context.env.clock.time(),
-                    up=up,
-                )
+            there = counterparts.get(dataset.name)
+            size = len(dataset.snapshots) + len(there.snapshots if there is not None else ())
+            row = await compute(
+                size,
+                None,
+                dataset_document,
+                backup.name,
+                dataset,
+                target if backup.vault is not None else "",
+                there,
+                found.get(dataset.name, none),
+                context.env.clock.time(),
+                up=up,
             )
+            document["datasets"].append(row)
             if snapshots:
-                both_sides += snapshot_documents(backup.name, dataset, there, up)
+                both_sides += await compute(size, None, snapshot_documents, backup.name, dataset, there, up)
+            await asyncio.sleep(
+                0
+            )  # thousands of datasets one after another would be one long turn of the loop
     if snapshots:
         document["snapshots"] = both_sides
     return document

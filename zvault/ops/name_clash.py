@@ -27,22 +27,24 @@ def names_on_vault(context: Context, backup: Backup) -> Snapnames:
     return Snapnames(pair.vault.snapshots for pair in pairs if pair.vault is not None)
 
 
-def to_replace(
+async def to_replace(
     context: Context, backup: Backup, sides: Sides, calls: Sequence[Sequence[str]], emit: Emit
 ) -> list[Snapshot]:
     """The snapshots that a run made by some calls (the full names of each), where some have to be made anew.
 
     None where no clash would go with them: it is told why those stay.
     """
-    clashing = clashes({name for names in calls for name in names}, sides.pairing.pairs) if calls else []
+    made_now = {name for names in calls for name in names}
+    clashing = await sides.compute(clashes, made_now, sides.pairing.pairs) if calls else []
     if not clashing:
         return []
     why = f"the vault has another snapshot of that name (the clock was set back?): {_named(clashing)}"
     if context.env.min_age_of(backup.source):
         emit("warning", text=f"{why}; it stays, for the source lies in a vault with min_age")
         return []
-    made = still_own(calls, sides.source, sides.vault)
-    needed, names = _still_needed(context, backup, sides.source, made), {snap.name for snap in made}
+    made = await sides.compute(still_own, calls, sides.source, sides.vault)
+    needed = await sides.compute(_still_needed, context, backup, sides.source, made)
+    names = {snap.name for snap in made}
     if not any(name in names and name not in needed for name in clashing):
         reason = next(
             (needed[name] for name in clashing if name in needed), "it may not be the one that this run made"
@@ -53,7 +55,9 @@ def to_replace(
     return made
 
 
-def to_give_up(context: Context, backup: Backup, sides: Sides, snapname: str, emit: Emit) -> list[Snapshot]:
+async def to_give_up(
+    context: Context, backup: Backup, sides: Sides, snapname: str, emit: Emit
+) -> list[Snapshot]:
     """The snapshots that an earlier run was to make anew and destroy, but for a crash, where this one has made its own.
 
     ``snapname`` is this run's; where it has none they stay written down.
@@ -61,10 +65,10 @@ def to_give_up(context: Context, backup: Backup, sides: Sides, snapname: str, em
     written_down = context.records.replaced.of(backup.name)
     if not written_down or not snapname or context.env.min_age_of(backup.source):
         return []
-    found = left_behind(written_down, snapname, sides.source, sides.pairing.pairs)
+    found = await sides.compute(left_behind, written_down, snapname, sides.source, sides.pairing.pairs)
     left = {snap.guid for snap in found} | waiting(written_down, snapname, sides.source)
     context.records.replaced.remove(backup.name, {one.guid for one in written_down} - left)
-    needed = _still_needed(context, backup, sides.source, found)
+    needed = await sides.compute(_still_needed, context, backup, sides.source, found)
     found = [snap for snap in found if snap.name not in needed]
     if found:
         named = _named([snap.name for snap in found])

@@ -25,6 +25,7 @@ from zvault.core.model import Tree
 from zvault.core.policy.backoff import A_FIFTH, delays
 from zvault.core.policy.sleep import describe_waiting
 from zvault.core.replication.progress import RunMeter
+from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
@@ -227,7 +228,7 @@ class Run:
                 self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
                 self._listed(after, looked.began)
-                self.outcome.lags = lags(self.context, self.backup, after)
+                self.outcome.lags = await after.compute(lags, self.context, self.backup, after)
                 await inherit_keys_again(vault.zfs, looked.sides, after, self.emit)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)
                 await update_properties(vault.zfs, opened.backup, after, self.emit)
@@ -275,8 +276,8 @@ class Run:
         looked = await self._look(None, made)
         sides = looked.sides
         self._listed(sides, looked.began)
-        self.outcome.made = newest_made(self.backup, sides)
-        plans = plan_prune(self.context, self.backup, sides)
+        self.outcome.made = await sides.compute(newest_made, self.backup, sides)
+        plans = await sides.compute(plan_prune, self.context, self.backup, sides)
         source = self.context.clients.source_of(self.backup)
         await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
         self.outcome.pruned += await prune(source, None, self._not_pruned_before(plans), self.emit)
@@ -293,7 +294,7 @@ class Run:
         try:
             made, _ = await self.snapshots.make(None)
             sides = await look(self.context, self.backup, None, sizes="none")
-            self._tell_snapshot(made, sides)
+            await self._tell_snapshot(made, sides)
             if not self.snapshots.pruned:
                 self.outcome.pruned += await prune_source(self.context, self.backup, self.emit, sides)
         except ZvaultError as error:
@@ -301,9 +302,9 @@ class Run:
                 f"while the vault cannot be had, the source could not be snapshotted or pruned: {error}"
             )
 
-    def _tell_snapshot(self, made: str, sides: Sides) -> None:
+    async def _tell_snapshot(self, made: str, sides: Sides) -> None:
         if made:
-            count = sum(any(snap.snapname == made for snap in one.snapshots) for one, _ in sides.pairs)
+            count = await sides.compute(_count_having, made, sides)
             self.emit("snapshot", snapname=made, datasets=count)
 
     async def _make_snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
@@ -385,7 +386,7 @@ class Run:
         )
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
-        self._tell_snapshot(made, sides)
+        await self._tell_snapshot(made, sides)
         return Survey(sides, began)
 
     async def _plan(self, vault: OpenVault, sides: Sides) -> tuple[OpenBackup, RunPlan]:
@@ -448,8 +449,10 @@ class Run:
 
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
         """Move the holds on the vault, then prune both sides; how many snapshots went."""
-        arrived = arrivals(self._first, sides) if self._first is not None else NOTHING_ARRIVED
-        plans = plan_prune(self.context, self.backup, sides, arrived=arrived)
+        first, arrived = self._first, NOTHING_ARRIVED
+        if first is not None:
+            arrived = await sides.compute(arrivals, first, sides)
+        plans = await sides.compute(plan_prune, self.context, self.backup, sides, arrived=arrived)
         await move_holds(self.context, self.backup, {"vault": opened.vault.zfs}, plans, self.emit)
         if self._read_only_source:
             plans = [plan for plan in plans if plan.side != "source"]
@@ -460,3 +463,8 @@ class Run:
         and twice in one would be more.
         """
         return [plan for plan in plans if plan.side != "source" or not self.snapshots.pruned]
+
+
+def _count_having(snapname: str, sides: Sides) -> int:
+    """Of how many datasets of the source there is a snapshot of that name."""
+    return sum(snapname in Snapnames([one.snapshots]) for one, _ in sides.pairs)

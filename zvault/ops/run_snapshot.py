@@ -17,7 +17,7 @@ from zvault.core.replication.snapshot_refusal import (
     explain_refusals,
 )
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
-from zvault.core.snapshot_list import Snapnames
+from zvault.core.snapshot_list import Snapnames, guids_of
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
 from zvault.ops.name_clash import give_up, names_on_vault, to_give_up, to_replace
@@ -32,6 +32,7 @@ from zvault.ops.replication.unchanged import find_unchanged
 from zvault.ops.retention.make_room import prune_full_source
 from zvault.ops.state.source_tree import source_tree
 from zvault.ops.vaults.vault import OpenVault
+from zvault.system.computing import compute
 
 NAMED = 3
 """Datasets named to a hook."""
@@ -103,7 +104,7 @@ class RunSnapshot:
                 self._say("what was unchanged is written to just now: all datasets are snapshotted")
                 self.hooks.snapname = await self._make_but(backup, NOTHING_UNCHANGED, avoid, vault)
                 return self.hooks.snapname, None
-            self._note_unchanged(unchanged, seen)
+            await self._note_unchanged(unchanged, seen)
         return self.hooks.snapname, seen
 
     def _ending(self) -> tuple[str, str]:
@@ -172,10 +173,10 @@ class RunSnapshot:
             if name not in before:
                 self.emit("dataset-failed", dataset=name, error=error.as_dict(), again=False)
 
-    def _note_unchanged(self, unchanged: Unchanged, source: Tree) -> None:
+    async def _note_unchanged(self, unchanged: Unchanged, source: Tree) -> None:
         """Put on record until when the vault has the datasets that get no snapshot: their lag counts from then."""
-        known = {snap.guid for dataset in source for snap in dataset.snapshots}
-        known |= {mark.guid for dataset in source for mark in dataset.bookmarks}
+        size = sum(1 + len(dataset.snapshots) for dataset in source)
+        known = await compute(size, None, _guids, source)
         self.context.records.unchanged.note(self.name, unchanged, known)
         self._say(f"unchanged, so neither snapshotted nor sent: {len(unchanged.stands)} datasets")
 
@@ -188,8 +189,8 @@ class RunSnapshot:
         written down before it is made anew: a later run destroys what this one cannot.
         """
         calls, self._fresh = self._fresh, []
-        owed = to_give_up(self.context, self._backup, sides, self.hooks.snapname, self.emit)
-        before = to_replace(self.context, self._backup, sides, calls, self.emit)
+        owed = await to_give_up(self.context, self._backup, sides, self.hooks.snapname, self.emit)
+        before = await to_replace(self.context, self._backup, sides, calls, self.emit)
         if not before:
             if owed:
                 await self._give_up(owed)
@@ -215,3 +216,9 @@ class RunSnapshot:
     async def _give_up(self, replaced: Sequence[Snapshot]) -> None:
         await give_up(self.context, self._backup, replaced, self.emit)
         self.source.forget()
+
+
+def _guids(source: Tree) -> set[int]:
+    """Those of all that a source has."""
+    known = {guid for dataset in source for guid in guids_of(dataset.snapshots)}
+    return known | {mark.guid for dataset in source for mark in dataset.bookmarks}

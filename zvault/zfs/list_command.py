@@ -9,6 +9,7 @@ from operator import ne
 from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.names import parse_name, split_point
 from zvault.core.refusals import advise
+from zvault.system.computing import compute, split_lines
 from zvault.system.process.runner import Result
 from zvault.zfs import parse
 from zvault.zfs.host import Host
@@ -29,6 +30,10 @@ NAMES_IN_ARGV = 1000
 MOST_LINES = 1 << 21
 """Of a listing. Each becomes some hundred bytes of values, and the shortest are shorter than any that zfs prints: so
 many more of them than of honest ones fit the bytes that a program may print (LONGEST_OUTPUT)."""
+
+
+SHORTEST_LINE = 30
+"""Bytes of the lines that zfs prints, nearly all of which are longer: how many there are is known well enough by it."""
 
 
 class ListCommand:
@@ -66,26 +71,22 @@ class ListCommand:
             if gone is None or not parse.only_gone(result.stderr):
                 raise list_failure(names[0], result)
             gone |= parse.gone(result.stderr)
-        lines = lines_of(result, names[0])
-        new = list(compress(lines, map(ne, lines, known))) if len(lines) == len(known) else lines
-        if (foreign := parse.foreign(new, names)) is not None:
-            raise ToolFailed(
-                f"the listing of '{names[0]}' cannot be believed",
-                f"it tells of {foreign!r}, which is nothing below it",
-                "see what 'zfs list' is on that host",
-            )
-        try:
-            return parse.filled(lines, asked, columns)
-        except ValueError as error:
-            raise ToolFailed(f"the listing of '{names[0]}' cannot be understood", str(error)) from None
+        size = len(result.stdout) // SHORTEST_LINE
+        return await compute(size, None, _checked_lines, result, names, known, asked, columns)
 
     async def points(
         self, where: Sequence[str], depth: str, gone: set[str] | None
     ) -> dict[str, DatasetPoints]:
         """The snapshots and bookmarks of datasets, by dataset; what does not exist is added to ``gone``."""
         lines = await self.lines(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS, gone)
-        made, unknown = parse.dated(lines)
-        return parse.points(lines, made | await self.created(unknown))
+        return await self._points_of(lines)
+
+    async def _points_of(self, lines: Sequence[str]) -> dict[str, DatasetPoints]:
+        """What these lines say, by dataset. When they were made is asked where they do not tell it."""
+        made, unknown = await compute(len(lines), None, parse.dated, lines)
+        for names in batched(unknown):
+            made |= await self.created(names)
+        return await compute(len(lines), None, parse.points, lines, made)
 
     async def changed_points(
         self, parts: Mapping[str, PartlyKnown], gone: set[str]
@@ -99,12 +100,11 @@ class ListCommand:
         asked = asked_of(parts)
         for some in batched(asked):
             lines += await self.lines(some, "-d0", "snapshot", parse.POINT_COLUMNS, missing)
-        made, unknown = parse.dated(lines)
-        now = parse.points(lines, made | await self.created(unknown))
+        now = await self._points_of(lines)
         if missing:
             gone |= await self.gone(sorted({split_point(name)[0] for name in missing}))
-        points = {name: part.with_snapshots(name, now.get(name, NONE)) for name, part in parts.items()}
-        marked = [name for name, part in parts.items() if part.marks_may_differ(now.get(name, NONE))]
+        size = sum(len(part.had.snapshots) for part in parts.values())
+        points, marked = await compute(size, None, _with_changes, parts, now)
         return points | await self._bookmarks({name: points[name] for name in marked}, gone)
 
     async def _bookmarks(
@@ -114,8 +114,13 @@ class ListCommand:
         lines, names = list[str](), list(of_each)
         for some in batched(names):
             lines += await self.lines(some, "-d1", "bookmark", parse.POINT_COLUMNS, gone)
-        made, unknown = parse.dated([*snapshot_lines(of_each), *lines])
-        marks = parse.points(lines, made | await self.created([name for name in unknown if "#" in name]))
+        size = sum(len(points.snapshots) for points in of_each.values())
+        made, unknown = await compute(
+            size + len(lines), None, lambda: parse.dated([*snapshot_lines(of_each), *lines])
+        )
+        for some in batched([name for name in unknown if "#" in name]):
+            made |= await self.created(some)
+        marks = await compute(len(lines), None, parse.points, lines, made)
         return {
             name: DatasetPoints(points.snapshots, marks.get(name, NONE).bookmarks)
             for name, points in of_each.items()
@@ -159,7 +164,39 @@ class ListCommand:
             if gone is None or not parse.only_gone(result.stderr):
                 raise list_failure(where[0], result)
             gone |= parse.gone(result.stderr)
-        return parse.own_properties(lines_of(result, where[0]))
+        size = len(result.stdout) // SHORTEST_LINE
+        return await compute(size, None, lambda: parse.own_properties(lines_of(result, where[0])))
+
+
+def _checked_lines(
+    result: Result,
+    names: Sequence[str],
+    known: Sequence[str],
+    asked: Sequence[str],
+    columns: Sequence[str],
+) -> list[str]:
+    """The lines of a listing, which tell of nothing but what was asked for. Raises ToolFailed."""
+    lines = lines_of(result, names[0])
+    new = list(compress(lines, map(ne, lines, known))) if len(lines) == len(known) else lines
+    if (foreign := parse.foreign(new, names)) is not None:
+        raise ToolFailed(
+            f"the listing of '{names[0]}' cannot be believed",
+            f"it tells of {foreign!r}, which is nothing below it",
+            "see what 'zfs list' is on that host",
+        )
+    try:
+        return parse.filled(lines, asked, columns)
+    except ValueError as error:
+        raise ToolFailed(f"the listing of '{names[0]}' cannot be understood", str(error)) from None
+
+
+def _with_changes(
+    parts: Mapping[str, PartlyKnown], now: Mapping[str, DatasetPoints]
+) -> tuple[dict[str, DatasetPoints], list[str]]:
+    """What datasets have, by what they had and what is there ``now``; and those whose bookmarks have to be listed."""
+    points = {name: part.with_snapshots(name, now.get(name, NONE)) for name, part in parts.items()}
+    marked = [name for name, part in parts.items() if part.marks_may_differ(now.get(name, NONE))]
+    return points, marked
 
 
 def batched(names: Sequence[str], most: int = NAMES_IN_ARGV) -> Iterator[Sequence[str]]:
@@ -172,7 +209,7 @@ def lines_of(result: Result, name: str) -> list[str]:
     if (count := result.stdout.count("\n")) > MOST_LINES:
         why = f"it has {count} lines, and {MOST_LINES} are taken at most"
         raise ToolFailed(f"the listing of '{name}' is too long", why, "see what 'zfs list' is on that host")
-    return result.stdout.splitlines()
+    return split_lines(result.stdout)
 
 
 def list_failure(name: str, result: Result) -> Exception:

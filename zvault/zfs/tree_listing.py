@@ -12,6 +12,7 @@ from typing import cast
 from zvault.core.errors import DeadlineExceeded, NotFound, ToolFailed
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
+from zvault.system.computing import compute
 from zvault.zfs import parse
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.known_datasets import Compared, KnownDatasets, Listed
@@ -112,7 +113,7 @@ class TreeListing:
             there = [root for root in roots if root not in gone]
             if not lines or len(lines) > MOST_AT_ONCE:
                 return
-            points, stamps = await self._lister.points(there, "-r", None), parse.stamps(lines)
+            points, stamps = await self._lister.points(there, "-r", None), await _stamps(lines)
             own = await self._lister.own(there)
             if await self._moved(points, stamps) or not await self._names_stand(roots[0], lapses):
                 return
@@ -178,7 +179,7 @@ class TreeListing:
                 points |= await self._lister.points(others, "-d1", gone)
             own = await self._lister.own(list(here), "-d0", gone)
             lines = [line for name, line in here.items() if name not in gone]
-            stamps = parse.stamps(lines)
+            stamps = await _stamps(lines)
             self.cache.keep(list(stamps), stamps, points, began)
             self._known.keep_some(names, Listed(moment, parse.listed(lines, points, own, self.key_root)))
         else:
@@ -223,7 +224,8 @@ class TreeListing:
             raise NotFound(f"there is no dataset '{root}'", "it went while it was listed")
         other = [line for name, line in compared.lines.items() if name not in moved]
         own = await self._own(root, other, some=len(compared.lines) < len(compared.datasets))
-        datasets = compared.datasets | parse.listed(other, points, own, self.key_root)
+        listed = await compute(len(other), None, parse.listed, other, points, own, self.key_root)
+        datasets = compared.datasets | listed
         for name in moved:
             datasets.pop(name, None)
         found = cast(dict[str, ListedDataset], datasets)
@@ -248,7 +250,7 @@ class TreeListing:
             [root], "-r", "filesystem,volume", parse.DATASET_COLUMNS, known=known
         )
         compared = self._known.compared(root, listing)
-        stamps = parse.stamps(compared.lines.values())
+        stamps = await _stamps(list(compared.lines.values()))
         parts = self._known.partly(compared.lines)
         stale = [name for name in self.cache.stale(stamps) if name not in parts]
         kept = self.cache.points(stamps.keys() - parts.keys() - set(stale))
@@ -256,7 +258,7 @@ class TreeListing:
         whole = len(stale) > FEW or len(stale) == len(compared.datasets)
         if whole and len(compared.datasets) <= MOST_AT_ONCE:
             listed = await self._lister.points([root], "-r", None)
-            stamps = parse.stamps(listing)
+            stamps = await _stamps(listing)
             stale, kept, parts, compared = list(stamps), {}, {}, Compared.anew(listing)
             moved |= await self._moved(listed, stamps)
         else:
@@ -267,3 +269,8 @@ class TreeListing:
             seen = [name for name in (*stale, *parts) if name not in moved]
             self.cache.keep(seen, stamps, listed, began)
         return compared, kept | listed, moved
+
+
+async def _stamps(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """See parse.stamps."""
+    return await compute(len(lines), None, parse.stamps, lines)

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
 from itertools import pairwise
 
 from zvault.core.units import parse_duration
@@ -296,11 +297,16 @@ def next_time(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
     When the clock is put forward, no run is lost: 02:30 runs an hour later, at 03:30. When the clock is put back,
     a schedule for every hour runs in both hours, any other only at the first 02:30.
     """
+    return _next_time(cron, after.astimezone(UTC), zone)
+
+
+@lru_cache(maxsize=512)
+def _next_time(cron: Cron, since: datetime, zone: tzinfo) -> datetime:
+    """As next_time. Each scrape asks it again of what each backup last did: for 200 of them that took 0.1 s."""
     times = cron.times()
-    since = after.astimezone(UTC)
     best: datetime | None = None
     # A time that the clock change skipped yesterday may fall on today.
-    day = after.astimezone(zone).date() - _DAY
+    day = since.astimezone(zone).date() - _DAY
     for _ in range(_FARTHEST):
         found = min((instant for instant in _instants(times, day, zone) if instant > since), default=None)
         if (

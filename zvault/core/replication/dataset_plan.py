@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
+from zvault.core.lazy import LazyProperty
 from zvault.core.model import Base, Bookmark, Dataset, Snapshot
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName, SnapshotName
@@ -98,7 +98,7 @@ class _Decision:
     changes: tuple[Change, ...] = ()
     left_out: tuple[SnapshotName, ...] = ()
 
-    @cached_property
+    @LazyProperty
     def wanted(self) -> list[Snapshot]:
         """The source's snapshots that are to be sent."""
         return [snap for snap in self.case.source.snapshots if self.is_wanted(snap)]
@@ -194,10 +194,10 @@ class _Decision:
         source, target = self.case.source, self.case.target
         if not self.wanted:
             return self._made(Action.NOTHING, "the source has no snapshot made by zvault yet")
-        for kin in () if over else self.case.kin:
-            missing = self._chosen(self._wanted_after(kin.base))
-            if missing:
-                return self._begin_from(kin, missing)
+        newest = self.wanted[-1].createtxg
+        kin = next((one for one in self.case.kin if one.base.createtxg < newest), None)
+        if kin is not None and not over:
+            return self._begin_from(kin, self._chosen(self._wanted_after(kin.base)))
         chosen = self._chosen(self.wanted)
         full = Step(Action.FULL, chosen[0], reason="the vault has nothing of this dataset", over=over)
         steps = (full, *incremental_steps(source.snapshots, chosen[0], chosen[1:]))

@@ -38,8 +38,12 @@ class DatasetLag:
         """
         if self.newest_on_vault is None:
             return None
-        dates = (believed(date, now) for date in (self.newest_on_vault.creation, self.unchanged))
-        return max((date for date in dates if date is not None), default=None)
+        # Written out, as each scrape asks it several times of each dataset.
+        made = believed(self.newest_on_vault.creation, now)
+        until = believed(self.unchanged, now) if self.unchanged is not None else None
+        if made is None or until is None:
+            return until if made is None else made
+        return max(made, until)
 
     def age(self, now: float) -> float | None:
         """The lag in seconds at a time, in seconds since the epoch; None where it is not known, or there is none.

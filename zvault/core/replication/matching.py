@@ -274,6 +274,12 @@ def newest_known(vault: Dataset, owners: Mapping[int, object]) -> Snapshot | Non
     return next((snap for snap in reversed(vault.snapshots) if snap.guid in owners), None)
 
 
+def _txgs(dataset: Dataset) -> dict[int, int]:
+    """By GUID, the transaction group of each snapshot of a dataset, else of its first bookmark of one."""
+    points: tuple[Base, ...] = (*dataset.snapshots, *dataset.bookmarks)
+    return {point.guid: point.createtxg for point in reversed(points)}
+
+
 def _claim_renamed(
     wanted: Wanted,
     left_out: Wanted,
@@ -288,6 +294,9 @@ def _claim_renamed(
     got it later. Where that tells nothing, those that are selected come first.
     """
     by_name: dict[str, Dataset] = {dataset.name: dataset for dataset, _ in (*wanted, *left_out)}
+    txgs: dict[
+        str, dict[int, int]
+    ] = {}  # by dataset and GUID; once each, however many on the vault end with its own
     unselected = {dataset.name for dataset, _ in left_out}
     offers: list[tuple[int, int, bool, str, Dataset]] = []
     for there in vault:
@@ -298,9 +307,9 @@ def _claim_renamed(
         for name in owners.get(newest.guid, ()):
             heir = by_name.get(name)
             if heir is not None and heir.type == there.type and claims.free(name, there):
-                points: tuple[Base, ...] = (*heir.snapshots, *heir.bookmarks)
-                txg = next(point.createtxg for point in points if point.guid == newest.guid)
-                heirs.append((txg, name in unselected, name))
+                if name not in txgs:
+                    txgs[name] = _txgs(heir)
+                heirs.append((txgs[name][newest.guid], name in unselected, name))
         offers += [(-min(heirs)[0], *heir, there) for heir in heirs]
     for *_, name, there in sorted(offers, key=lambda offer: (*offer[:4], offer[4].name)):
         if claims.free(name, there):

@@ -18,6 +18,7 @@ class NamesOnVault:
     def __init__(self, vault: Tree) -> None:
         self.at = {dataset.name: dataset.name for dataset in vault}
         self.made: set[DatasetName] = set()
+        self._occupants: dict[DatasetName, DatasetName] | None = None  # None: to be made anew after a rename
 
     @property
     def taken(self) -> set[DatasetName]:
@@ -26,10 +27,15 @@ class NamesOnVault:
 
     def occupant(self, name: DatasetName) -> DatasetName | None:
         """The dataset, by the name it was listed with, that has this name by now."""
-        return next((listed for listed, now in self.at.items() if now == name), None)
+        if self._occupants is None:
+            self._occupants = {}
+            for listed, now in self.at.items():
+                self._occupants.setdefault(now, listed)
+        return self._occupants.get(name)
 
     def rename(self, old: DatasetName, new: DatasetName, reason: str) -> Rename:
         """Rename one, and with it what lies below."""
+        self._occupants = None
         for listed, now in self.at.items():
             if now.is_within(old):
                 self.at[listed] = now.moved(old, new)

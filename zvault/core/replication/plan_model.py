@@ -14,6 +14,7 @@ from zvault.core.model import Base, Bookmark, Snapshot
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.stream_flags import SentFlags
 from zvault.core.replication.vault_changes import Change
+from zvault.core.snapshot_list import after, between
 from zvault.core.units import format_size
 
 Ours = Callable[[Snapshot], bool]
@@ -155,11 +156,10 @@ def incremental_steps(
     Neither a bookmark (zfs-send(8)) nor another dataset's snapshot starts a ``-I``: the first step is a ``-i``.
     """
     wanted_guids = {snap.guid for snap in wanted}
-    after = [snap for snap in snapshots if snap.createtxg > base.createtxg]
     current: Base = base
     run: list[Snapshot] = []
     adjacent = True
-    for snap in after:
+    for snap in after(snapshots, base.createtxg):
         if snap.guid not in wanted_guids:
             if run:
                 yield _incremental(current, run)
@@ -183,7 +183,7 @@ def sent_by(step: Step, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     """Which of a dataset's snapshots a step sends: each may be the vault's newest when the stream breaks off."""
     if step.base is None or not step.intermediates:
         return [step.to]
-    return [snap for snap in snapshots if step.base.createtxg < snap.createtxg <= step.to.createtxg]
+    return list(between(snapshots, step.base.createtxg, step.to.createtxg))
 
 
 def _incremental(base: Base, run: Sequence[Snapshot]) -> Step:

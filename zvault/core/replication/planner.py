@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from operator import attrgetter
 from typing import cast
 
 from zvault.core.known_results import KnownResults
+from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_elsewhere import StrayBackup
@@ -137,14 +137,15 @@ class _Planner:
         self.clones = self.vault.clones()
         # Snapshots that the vault has or will have: by GUID, in which dataset (as listed, or a target), as what.
         self.held: dict[int, Relative] = {}
+        self.ancestors: dict[int, frozenset[Snapshot]] = {}
 
-    @cached_property
+    @LazyProperty
     def heirs(self) -> dict[DatasetName, DatasetPair]:
         """Who claims each dataset of the vault."""
         everyone = (*self.pairing.pairs, *self.pairing.unselected)
         return {pair.vault.name: pair for pair in everyone if pair.vault is not None}
 
-    @cached_property
+    @LazyProperty
     def listed(self) -> dict[int, tuple[Dataset, Snapshot]]:
         """By GUID, the snapshots that the vault has of those that a source dataset may begin or branch off with.
 
@@ -161,6 +162,11 @@ class _Planner:
             if not sought.isdisjoint(guids_of(dataset.snapshots))
             for snap in dataset.snapshots
         }
+
+    @LazyProperty
+    def there(self) -> dict[int, Snapshot]:
+        """By GUID, all snapshots that the vault has, as they were listed."""
+        return {snap.guid: snap for dataset in self.vault for snap in dataset.snapshots}
 
     def _plain(self, pair: DatasetPair) -> bool:
         """Whether a pair simply goes on, and may."""
@@ -306,13 +312,20 @@ class _Planner:
         heir = self.heirs.get(holder.name)
         if heir is None:
             return not is_aside(holder.name) or holder.name.startswith(pair.target.suffixed(ASIDE))
-        if base not in heir.ancestry or heir.base is None:
+        if base not in self._ancestors(heir) or heir.base is None:
             return False
         if heir.base[0].createtxg > base.createtxg:
             return True
         first = self._planned(heir)
         goes_on = first is not None and first.action in {Action.INCREMENTAL, Action.RESUME}
         return goes_on and self.names.at[holder.name] == heir.target
+
+    def _ancestors(self, heir: DatasetPair) -> Set[Snapshot]:
+        """A pair's ancestry as a set: it is asked for each snapshot of each dataset that shares it."""
+        found = self.ancestors.get(id(heir))
+        if found is None:
+            found = self.ancestors[id(heir)] = frozenset(heir.ancestry)
+        return found
 
     # What is where afterwards
 
@@ -344,11 +357,11 @@ class _Planner:
 
     def _give_on(self, pair: DatasetPair, branch: Branch) -> None:
         """The same of snapshots that an earlier promotion gave to what this one branched off from."""
-        listed = {snap.guid: snap for dataset in self.vault for snap in dataset.snapshots}
+        there = self.there
         given = {
-            guid: listed[guid]
+            guid: there[guid]
             for guid, kin in self.held.items()
-            if guid in listed and kin.on_vault.dataset == branch.origin.dataset
+            if guid in there and kin.on_vault.dataset == branch.origin.dataset
         }
         last = max(
             (snap.createtxg for snap in given.values() if snap.snapname == branch.origin.snapname), default=0

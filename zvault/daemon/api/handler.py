@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from aiohttp import web
 
 from zvault.api.routes import Route
 from zvault.daemon.api.access import Serve, refuse_unless_allowed
+from zvault.system.computing import compute
 
 A = TypeVar("A")
 
@@ -28,6 +30,29 @@ def handle(route: Route[A], answer: Callable[[web.Request], Awaitable[A | web.St
     async def serve(request: web.Request) -> web.StreamResponse:
         await refuse_unless_allowed(request, route.may)
         found = await answer(request)
-        return found if isinstance(found, web.StreamResponse) else web.json_response(found)
+        if isinstance(found, web.StreamResponse):
+            return found
+        body = await compute(_count_rows(found), None, _encode, found)
+        return web.Response(body=body, content_type="application/json", charset="utf-8")
 
     return Handler(route, serve)
+
+
+def _count_rows(document: object) -> int:
+    """How many rows a document has: it is long by its lists."""
+    values = document.values() if isinstance(document, dict) else ()
+    return sum(len(value) for value in values if isinstance(value, list))
+
+
+def _encode(document: object) -> bytes:
+    """A document as JSON, row by row: one call for all of a list of millions would let no other thread go on."""
+    if not isinstance(document, dict):
+        return json.dumps(document).encode()
+    fields = (f"{json.dumps(key)}: {_encode_value(value)}" for key, value in document.items())
+    return "".join(("{", ", ".join(fields), "}")).encode()
+
+
+def _encode_value(value: object) -> str:
+    if not isinstance(value, list):
+        return json.dumps(value)
+    return "".join(("[", ", ".join([json.dumps(row) for row in value]), "]"))

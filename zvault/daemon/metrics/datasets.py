@@ -43,7 +43,7 @@ def of_lags(
             yield LagSample((backup, dataset), lag.age(now), lag.pending, _age(lag.base, now))
         return
     bases = {dataset: lag.base for dataset, lag in lags.items()}
-    yield LagSample((backup, ALL), worst_lag(lags, now), pending(lags.values()), worst_age(bases, now))
+    yield LagSample((backup, ALL), own, pending(lags.values()), worst_age(bases, now))
 
 
 def of_ages(

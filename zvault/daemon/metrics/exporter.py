@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,6 +14,7 @@ from zvault.api.runs import Result
 from zvault.api.vaults import VaultDocument
 from zvault.core.believed import believed
 from zvault.core.diagnosis.write_drift import Cause
+from zvault.core.health.verdict import Kind, Verdict
 from zvault.core.replication.send_record import Fault
 from zvault.daemon.metrics.blockstore import blockstore_metrics
 from zvault.daemon.metrics.cost import cost_metrics
@@ -46,9 +47,15 @@ RESULTS = get_args(Result)
 class Metrics(Collector):
     """Everything worth an alert. Labels name backup, vault and dataset, never a snapshot."""
 
-    def __init__(self, status: Status, notifier: Notifier | None = None) -> None:
+    def __init__(
+        self,
+        status: Status,
+        notifier: Notifier | None = None,
+        loop_lag: Callable[[], float] | None = None,
+    ) -> None:
         self.status = status
         self.notifier = notifier
+        self.loop_lag = loop_lag
         self.vaults: list[VaultDocument] = []
         self.reload_ok = True
         self.registry = CollectorRegistry(auto_describe=False)
@@ -73,8 +80,16 @@ class Metrics(Collector):
             (),
             [((), self.status.unwritable is None)],
         )
-        yield from health_metrics(self.status.verdicts(self.vaults))
-        yield from self._backups()
+        yield _gauge(
+            "zvault_loop_lag_seconds",
+            "The longest that zvaultd kept anything that was due waiting in the last minute: scrapes, the watchdog, "
+            "the reading of streams. Usually a few milliseconds.",
+            (),
+            [((), self.loop_lag() if self.loop_lag is not None else None)],
+        )
+        verdicts = self.status.verdicts(self.vaults)
+        yield from health_metrics(verdicts)
+        yield from self._backups(verdicts)
         yield from self._counters()
         yield from self._vaults()
         yield from scrub_metrics(self.status.context, self.status.runs.counters.heals)
@@ -95,9 +110,12 @@ class Metrics(Collector):
         if self.notifier is not None:
             yield from notify_metrics(self.notifier)
 
-    def _backups(self) -> Iterator[Metric]:
+    def _backups(self, verdicts: Mapping[tuple[Kind, str], Verdict] | None = None) -> Iterator[Metric]:
         backups = self.status.context.env.config.backup
-        documents = {name: self.status.backup(backup) for name, backup in backups.items()}
+        documents = {
+            name: self.status.backup(backup, (verdicts or {}).get(("backup", name)))
+            for name, backup in backups.items()
+        }
         limit = self.status.context.env.config.daemon.metrics_datasets
         now = self.status.context.env.clock.time()
         turns = self.status.runs.turns

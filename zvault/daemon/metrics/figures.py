@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zvault.api.vaults import VaultDocument
@@ -15,8 +16,13 @@ if TYPE_CHECKING:
 class Figures:
     """The vaults as they were seen last, and whether the newest configuration is in force; the rest is the status's."""
 
-    def __init__(self, status: Status, notifier: Notifier | None = None) -> None:
-        self._status, self._notifier = status, notifier
+    def __init__(
+        self,
+        status: Status,
+        notifier: Notifier | None = None,
+        loop_lag: Callable[[], float] | None = None,
+    ) -> None:
+        self._status, self._notifier, self._loop_lag = status, notifier, loop_lag
         self._exporter: Metrics | None = None
         self.vaults: list[VaultDocument] = []
         self.reload_ok = True
@@ -25,7 +31,7 @@ class Figures:
         """What makes metrics of them."""
         from zvault.daemon.metrics.exporter import Metrics
 
-        found = self._exporter = self._exporter or Metrics(self._status, self._notifier)
+        found = self._exporter = self._exporter or Metrics(self._status, self._notifier, self._loop_lag)
         found.vaults, found.reload_ok = self.vaults, self.reload_ok
         return found
 

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from zvault.api.backups import Side
+from zvault.config.schema import Backup
 from zvault.core.model import Snapshot
 from zvault.daemon.listings import Listing
 from zvault.daemon.page.model import DatasetPage, Mark, PointDocument, SideDocument
 from zvault.daemon.status import Status
 from zvault.ops.next_prune import NextPrune, next_prune
+from zvault.system.computing import compute
 
 ROWS = 100
 """Snapshots on a page."""
@@ -32,16 +34,23 @@ class DatasetSource:
         self._status, self._host = status, host
         self._known: dict[tuple[str, str], tuple[Listing, float, NextPrune]] = {}
 
-    def page(self, backup: str, dataset: str, page: int) -> DatasetPage | None:
+    async def page(self, backup: str, dataset: str, page: int) -> DatasetPage | None:
         """The page; None where nothing of that name is known."""
         context = self._status.context
         table = context.env.config.backup.get(backup)
         listing = self._status.runs.readings.listings.of(backup)
         if table is None or listing is None:
             return None
-        found = self._next_prune(backup, dataset, listing)
+        found = await self._next_prune(backup, dataset, listing)
         if found is None:
             return None
+        size = len(found.on_source) + len(found.on_vault)
+        return await compute(size, None, self._document, table, dataset, listing, found, page)
+
+    def _document(
+        self, table: Backup, dataset: str, listing: Listing, found: NextPrune, page: int
+    ) -> DatasetPage:
+        context = self._status.context
         newest = sorted({**found.on_source, **found.on_vault}.values(), key=_age, reverse=True)
         pages = max(1, -(-len(newest) // ROWS))
         page = min(max(page, 1), pages)
@@ -50,7 +59,7 @@ class DatasetSource:
         return {
             "now": context.env.clock.time(),
             "host": self._host(),
-            "backup": backup,
+            "backup": table.name,
             "dataset": dataset,
             "vault": table.vault,
             "into": found.vault,
@@ -58,7 +67,7 @@ class DatasetSource:
             "vault_listed": listing.vault_at,
             "foreseen": list(found.decided),
             "scheduled": table.scheduled,
-            "next_run": self._status.scheduler.next_run(backup),
+            "next_run": self._status.scheduler.next_run(table.name),
             "drawn": [
                 (snap.creation, int(mark)) for snap, mark in zip(newest[:DRAWN], marks[:DRAWN], strict=True)
             ],
@@ -69,13 +78,14 @@ class DatasetSource:
             "pages": pages,
         }
 
-    def _next_prune(self, backup: str, dataset: str, listing: Listing) -> NextPrune | None:
+    async def _next_prune(self, backup: str, dataset: str, listing: Listing) -> NextPrune | None:
         key, now = (backup, dataset), self._status.context.env.clock.monotonic()
         known = self._known.get(key)
         if known is not None and known[0] is listing and now < known[1]:
             return known[2]
         context = self._status.context
-        found = next_prune(context, context.env.backup(backup), listing.sides, dataset)
+        table = context.env.backup(backup)
+        found = await listing.listed.compute(lambda: next_prune(context, table, listing.sides, dataset))
         self._known.pop(key, None)
         if found is not None:
             while len(self._known) >= REMEMBERED:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from typing import Any, Literal
 
 from zvault.api.events import Event
@@ -16,6 +17,7 @@ from zvault.config.schema import Backup
 from zvault.core.health.days import YEAR, Day, PastRun, days, together
 from zvault.core.policy.schedule import describe
 from zvault.core.policy.week import week
+from zvault.core.replication.lag import DatasetLag
 from zvault.daemon import journald
 from zvault.daemon.events import Events
 from zvault.daemon.page.dataset_source import DatasetSource
@@ -32,6 +34,7 @@ from zvault.daemon.page.model import (
     VaultExtra,
 )
 from zvault.daemon.status import Status
+from zvault.system.computing import compute
 
 ROWS = 100
 """Datasets on a page."""
@@ -48,6 +51,9 @@ WEEK = 60
 REREAD = 30.0
 """Seconds for which the days of the past, and the week to come, are told as they were read."""
 
+_Row = tuple[str, "tuple[DatasetLag, float | None] | None", "int | None"]
+"""A dataset, its lag and that in seconds, and when its newest snapshot was made: as far as it is known."""
+
 Loudness = Literal["info", "warning", "error"]
 
 
@@ -60,6 +66,18 @@ class _Kept:
     days: list[DayDocument] = field(default_factory=list)
     week: list[DueDocument] = field(default_factory=list)
     left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What that is found from: the tables of the backups, when each is ``due``, and their ``past`` runs."""
+
+    now: float
+    until: float
+    zone: tzinfo
+    backups: Mapping[str, Backup]
+    due: Mapping[str, float | None]
+    past: Sequence[tuple[str, PastRun]]
 
 
 class PageSource:
@@ -85,26 +103,31 @@ class PageSource:
         if event["event"] == "run-finished":
             self._kept = _Kept()
 
-    def overview(self, _: str = "") -> bytes:
+    async def overview(self, _: str = "") -> bytes:
         """The first page."""
+        await self._refresh_aside()
         return _json(self.overview_document())
 
-    def backup(self, subject: str) -> bytes:
+    async def backup(self, subject: str) -> bytes:
         """A backup's page; ``subject`` is the number of its page of datasets, a colon, and its name."""
         page, _, name = subject.partition(":")
         backup = self.status.context.env.config.backup.get(name)
         if backup is None or not page.isascii() or not page.isdigit():
             return _json(None)
-        return _json(self._backup_page(backup, int(page)))
+        await self._refresh_aside()
+        name, runs = backup.name, self.status.runs
+        size = len(runs.made.get(name, {}) if backup.vault is None else runs.lags.get(name, {}))
+        rows = await compute(size, None, self._made_rows if backup.vault is None else self._rows, name)
+        return _json(self._backup_page(backup, int(page), rows))
 
-    def dataset(self, subject: str) -> bytes:
+    async def dataset(self, subject: str) -> bytes:
         """A dataset's page; ``subject`` is the number of its page of snapshots, its backup's name, and its own, between
         zero bytes.
         """
         page, backup, dataset = (*subject.split("\0"), "", "")[:3]
         if not page.isascii() or not page.isdigit():
             return _json(None)
-        return _json(self._datasets.page(backup, dataset, int(page)))
+        return _json(await self._datasets.page(backup, dataset, int(page)))
 
     async def files(self, subject: str) -> bytes:
         """The page of a folder in a mounted snapshot; ``subject`` as FileSource takes it."""
@@ -143,50 +166,39 @@ class PageSource:
         )
         return {"full_in": self.status.judge.full_in(name), "scrub_due": due}
 
+    @property
+    def _is_fresh(self) -> bool:
+        return self.status.context.env.clock.monotonic() < self._kept.until
+
+    async def _refresh_aside(self) -> None:
+        """Find the past and the week anew, where it is time to: beside the event loop, where the history is long.
+
+        What was found of the past is none any more where a run has ended meanwhile.
+        """
+        before = self._kept
+        if self._is_fresh:
+            return
+        facts = self._facts()
+        found = await compute(len(facts.past), None, _find, facts)
+        if self._kept is before:
+            self._kept = found
+
     def _refreshed(self) -> _Kept:
-        if self.status.context.env.clock.monotonic() < self._kept.until:
-            return self._kept
-        env = self.status.context.env
-        now, zone = env.clock.time(), env.zone
-        past: dict[str, list[PastRun]] = defaultdict(list)
-        for name, run in self.status.history.past(now - (YEAR + 1) * 86400):
-            past[name].append(run)
-        each = [
-            days(past[name], now, zone, table.max_lag)
-            for name, table in env.config.backup.items()
-            if name in past
-        ]
-        told = list(self._week(now))
-        names = {(one["what"], one["name"]): None for one in told}
-        shown = set(list(names)[:WEEK])
-        self._kept = _Kept(
-            self.status.context.env.clock.monotonic() + REREAD,
-            dict(past),
-            [_day(one) for one in together(each)],
-            [one for one in told if (one["what"], one["name"]) in shown],
-            len(names) - len(shown),
-        )
+        if not self._is_fresh:
+            self._kept = _find(self._facts())
         return self._kept
 
-    def _week(self, now: float) -> Iterator[DueDocument]:
+    def _facts(self) -> _Facts:
         env = self.status.context.env
-        for name, backup in env.config.backup.items():
-            schedule, first = backup.every or backup.schedule, self.status.scheduler.next_run(name)
-            if schedule is None or first is None:
-                continue
-            for due in week(schedule, first, now, env.zone):
-                yield {
-                    "date": due.date.isoformat(),
-                    "what": "run",
-                    "name": name,
-                    "times": list(due.times),
-                    "words": due.words,
-                }
+        now = env.clock.time()
+        backups = env.config.backup
+        due = {name: self.status.scheduler.next_run(name) for name in backups}
+        past = list(self.status.history.past(now - (YEAR + 1) * 86400))
+        return _Facts(now, env.clock.monotonic() + REREAD, env.zone, backups, due, past)
 
-    def _backup_page(self, backup: Backup, page: int) -> BackupPage:
+    def _backup_page(self, backup: Backup, page: int, rows: Sequence[_Row] | None) -> BackupPage:
         env, name = self.status.context.env, backup.name
         kept = self._refreshed()
-        rows = self._made_rows(name) if backup.vault is None else self._rows(name)
         total = len(rows) if rows is not None else 0
         pages = max(1, -(-total // ROWS))
         page = min(max(page, 1), pages)
@@ -196,7 +208,9 @@ class PageSource:
             "host": self._host(),
             "backup": self.status.backup(backup),
             "schedule": _schedule(backup),
-            "datasets": rows[(page - 1) * ROWS : page * ROWS] if rows is not None else None,
+            "datasets": [_row_document(*row) for row in rows[(page - 1) * ROWS : page * ROWS]]
+            if rows is not None
+            else None,
             "total": total,
             "page": page,
             "pages": pages,
@@ -206,30 +220,21 @@ class PageSource:
             "lists_files": self._files.wanted,
         }
 
-    def _made_rows(self, name: str) -> list[DatasetRow] | None:
+    def _made_rows(self, name: str) -> list[_Row] | None:
         """The datasets of a backup that makes snapshots only, and when the newest of each was made."""
         made = self.status.runs.made.get(name)
         if made is None:
             return None
-        return [
-            {"dataset": str(dataset), "lag": None, "pending": None, "newest": newest, "base": None}
-            for dataset, newest in made.items()
-        ]
+        return [(str(dataset), None, newest) for dataset, newest in made.items()]
 
-    def _rows(self, name: str) -> list[DatasetRow] | None:
+    def _rows(self, name: str) -> list[_Row] | None:
         """A backup's datasets, the worst first: those whose lag is not known, then by lag. None: nobody has read it."""
         if name not in self.status.runs.lags:
             return None
         found = self.status.dataset_lags(name).items()
         ordered = sorted(found, key=lambda one: (one[1][1] is not None, -(one[1][1] or 0.0), str(one[0])))
         return [
-            {
-                "dataset": str(dataset),
-                "lag": seconds,
-                "pending": lag.pending,
-                "newest": lag.newest_on_vault.creation if lag.newest_on_vault is not None else None,
-                "base": lag.base,
-            }
+            (str(dataset), (lag, seconds), lag.newest_on_vault.creation if lag.newest_on_vault else None)
             for dataset, (lag, seconds) in ordered
         ]
 
@@ -248,6 +253,54 @@ class PageSource:
             "lines": lines[-LINES:] if lines is not None else None,
             "more": max(0, len(lines) - LINES) if lines is not None else 0,
         }
+
+
+def _row_document(
+    dataset: str, lag: tuple[DatasetLag, float | None] | None, newest: int | None
+) -> DatasetRow:
+    return {
+        "dataset": dataset,
+        "lag": lag[1] if lag is not None else None,
+        "pending": lag[0].pending if lag is not None else None,
+        "newest": newest,
+        "base": lag[0].base if lag is not None else None,
+    }
+
+
+def _find(facts: _Facts) -> _Kept:
+    past: dict[str, list[PastRun]] = defaultdict(list)
+    for name, run in facts.past:
+        past[name].append(run)
+    each = [
+        days(past[name], facts.now, facts.zone, table.max_lag)
+        for name, table in facts.backups.items()
+        if name in past
+    ]
+    told = list(_week(facts))
+    names = {(one["what"], one["name"]): None for one in told}
+    shown = set(list(names)[:WEEK])
+    return _Kept(
+        facts.until,
+        dict(past),
+        [_day(one) for one in together(each)],
+        [one for one in told if (one["what"], one["name"]) in shown],
+        len(names) - len(shown),
+    )
+
+
+def _week(facts: _Facts) -> Iterator[DueDocument]:
+    for name, backup in facts.backups.items():
+        schedule, first = backup.every or backup.schedule, facts.due[name]
+        if schedule is None or first is None:
+            continue
+        for due in week(schedule, first, facts.now, facts.zone):
+            yield {
+                "date": due.date.isoformat(),
+                "what": "run",
+                "name": name,
+                "times": list(due.times),
+                "words": due.words,
+            }
 
 
 def _schedule(backup: Backup) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 
 from zvault.api.status import NEXT_RUN_UNKNOWN
 from zvault.config.schema import Backup
@@ -36,7 +35,7 @@ from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.sides import Sides, snapshot_choices
 from zvault.ops.replication.unchanged import unchanged_among
 from zvault.ops.retention.prune import without_stuck
-from zvault.ops.retention.prune_plan import plan_prune
+from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +79,13 @@ class Case:
         """How to see more of a vault that is down."""
         return f"'zvaultctl plan {self.backup.name}' brings it up to look"
 
-    @cached_property
-    def lag(self) -> DatasetLag | None:
+    async def lag(self) -> DatasetLag | None:
         """The dataset's lag, as far as it is known."""
         if self.place.source is None or not self.place.taken:
             return None
         before = self.knowledge.lags(self.backup) if not self.sides.vault_seen else None
-        return lags(self.context, self.backup, self.sides, before=before).get(self.place.source.name)
+        found = await self.sides.compute(lags, self.context, self.backup, self.sides, before=before)
+        return found.get(self.place.source.name)
 
     async def plan(self) -> Planned:
         """What a run would do with the dataset as things are."""
@@ -102,13 +101,19 @@ class Case:
             return {}
         clients, found = self.context.clients, dict[Side, list[KeepDecision]]()
         names = {one.name for one in (self.place.source, self.place.vault) if one is not None}
-        for plan in plan_prune(self.context, self.backup, self.sides):
-            mine = tuple(one for one in plan.judged if one.snapshot.dataset in names)
+        for plan in await self.sides.compute(plan_prune, self.context, self.backup, self.sides):
+            mine = await plan.compute(_judged_of, plan, names)
             if mine:
                 zfs = clients.source_of if plan.side == "source" else clients.vault_of
                 narrowed = await without_stuck(zfs(self.backup), replace(plan, judged=mine))
                 found[plan.side] = list(narrowed.verdicts)
         return found
+
+
+def _judged_of(plan: PrunePlan, names: Set[str]) -> tuple[KeepDecision, ...]:
+    """The verdicts on these datasets."""
+    groups = (group for group in plan.groups if len(group) and next(iter(group)).snapshot.dataset in names)
+    return tuple(one for group in groups for one in group)
 
 
 PRUNED_ELSEWHERE = Reason(
@@ -133,7 +138,7 @@ async def about_dataset(case: Case) -> list[Reason]:
     reasons = [selection(case)]
     if place.taken and place.source is not None:
         reasons += [await _snapshot(case, place.source), *_own_time(case)]
-        reasons += [_sent(case, planned), *_lag(case, planned)]
+        reasons += [_sent(case, planned), *_lag(case, planned, await case.lag())]
     verdicts = await case.verdicts()
     for side, one in _sides(place):
         if side in verdicts:
@@ -188,8 +193,8 @@ def _sent(case: Case, planned: Planned) -> Reason:
     )
 
 
-def _lag(case: Case, planned: Planned) -> Iterator[Reason]:
-    if (lag := case.lag) is None:
+def _lag(case: Case, planned: Planned, lag: DatasetLag | None) -> Iterator[Reason]:
+    if lag is None:
         return
     last = case.knowledge.last_run(case.backup)
     error = case.knowledge.failed(last["id"], lag.dataset) if last is not None else None

@@ -33,6 +33,7 @@ from zvault.core.replication.base_names import (
     marks_by_vault,
     unsent_mark_name,
 )
+from zvault.core.snapshot_list import after
 from zvault.ops.replication.batched_changes import Protects
 from zvault.zfs.changes import NamesGone
 
@@ -47,7 +48,7 @@ def perhaps_held(dataset: Dataset, vault_guid: int) -> Sequence[Snapshot]:
     if not marks or dataset.origin is not None:
         return dataset.snapshots
     oldest = min(mark.createtxg for mark in marks)
-    return [snap for snap in dataset.snapshots if snap.createtxg >= oldest]
+    return after(dataset.snapshots, oldest - 1)
 
 
 @dataclass
@@ -74,7 +75,11 @@ class BaseGuard:
             lzc,
             vault_guid,
             dataset.name,
-            {snap.name: snap for snap in dataset.snapshots if tag in holds.get(snap.name, ())},
+            {
+                snap.name: snap
+                for snap in perhaps_held(dataset, vault_guid)
+                if tag in holds.get(snap.name, ())
+            },
             {mark.name: mark.createtxg for mark in marks_by_vault(dataset).get(vault_guid, [])},
         )
 

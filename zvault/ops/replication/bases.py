@@ -12,6 +12,7 @@ from zvault.core.model import Dataset, Snapshot
 from zvault.ops.replication.base_guard import BaseGuard, perhaps_held
 from zvault.ops.replication.batched_changes import BatchedChanges
 from zvault.ops.replication.read_only_source import ProtectsWhereWritable
+from zvault.system.computing import compute
 from zvault.system.tasks import cancel
 from zvault.zfs.client import Zfs
 
@@ -49,14 +50,19 @@ class Bases:
 
     async def learn(self, datasets: Collection[Dataset]) -> None:
         """Find out what is protected of these datasets, before anything is done with them."""
-        asked = [(one, perhaps_held(one, self.vault_guid)) for one in datasets]
+        size = sum(1 + len(one.snapshots) for one in datasets)
+        asked = await compute(
+            size, None, lambda: [(one, perhaps_held(one, self.vault_guid)) for one in datasets]
+        )
         try:
             holds = await self.source.held(asked)
         except ToolFailed:
             holds = await self._learn_alone(asked)
-        self._guards |= {
-            one.name: BaseGuard.of(self._together, self.vault_guid, one, holds) for one in datasets
-        }
+        self._guards |= await compute(
+            size,
+            None,
+            lambda: {one.name: BaseGuard.of(self._together, self.vault_guid, one, holds) for one in datasets},
+        )
 
     async def _learn_alone(self, asked: Sequence[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:
         """The holds, asked of each dataset by itself, as of all together they could not be told."""

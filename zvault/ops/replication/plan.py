@@ -46,15 +46,18 @@ def _conflicts(backup: Backup, sides: Sides) -> dict[str, NameConflict | StrayBa
 async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[TransferPlan]:
     """Plan every selected dataset, parents first."""
     stamp = context.env.clock.now().strftime("%Y%m%dT%H%M%SZ")
-    planned = plan_tree(
+    answers = await _ask(context, backup, sides)
+    conflicts = await sides.compute(_conflicts, backup, sides)
+    planned = await sides.compute(
+        plan_tree,
         sides.pairing,
         sides.vault,
         wanted=wanted_of(backup),
         policy=Policy(
             backup.backlog == "newest", backup.on_conflict, stamp, backup.prunes_vault, ours_of(backup)
         ),
-        answers=await _ask(context, backup, sides),
-        conflicts=_conflicts(backup, sides),
+        answers=answers,
+        conflicts=conflicts,
         known=sides.known.plans if sides.known is not None else None,
     )
     return await refuse_unencrypted(context.clients.vault_of(backup), sides, planned)
@@ -68,8 +71,8 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
     held: set[str] = set()
     kept: dict[str, str] = {}
     misfits: dict[str, FlagConflict] = {}
-    exposed = list_exposed(sides)
-    for pair in _to_be_asked(backup, sides):
+    exposed = await sides.compute(list_exposed, sides)
+    for pair in await sides.compute(lambda: list(_to_be_asked(backup, sides))):
         there = pair.vault
         if there is None:
             continue
@@ -90,7 +93,7 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
             # A listing may be older than a hold: that moves nothing by which one could tell.
             # What zvault holds there itself is told by what retention keeps.
             held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
-            kept |= _not_to_be_lost(context.env, backup, there)
+            kept |= await sides.compute(_not_to_be_lost, context.env, backup, there)
     return PoolAnswers(interrupted, unchanged, held, kept, misfits)
 
 

@@ -73,17 +73,17 @@ class Estimates:
 
     async def by_dataset(self, plans: Sequence[TransferPlan], sides: Sides) -> dict[str, int]:
         """The bytes of each dataset that has any stream to send; one that cannot be told counts as none."""
-        at_once = asyncio.Semaphore(ESTIMATES)
+        steps = ((plan.dataset, step) for plan in plans for step in plan.steps)
+        sizes: dict[str, int] = {plan.dataset: 0 for plan in plans if plan.steps}
 
-        async def size(step: Step, name: str) -> int | None:
-            async with at_once:
-                return await self.size(step, sides.source.datasets[name])
+        async def ask_next() -> None:
+            # Some take the steps one after another: a month's absence leaves tens of thousands, and to begin a task for
+            # each of them is one long turn of the event loop.
+            for name, step in steps:
+                size = await self.size(step, sides.source.datasets[name])
+                sizes[name] += size or 0
 
-        steps = [(plan.dataset, step) for plan in plans for step in plan.steps]
-        found = await asyncio.gather(*(size(step, name) for name, step in steps))
-        sizes: dict[str, int] = {}
-        for (name, _), bytes_ in zip(steps, found, strict=True):
-            sizes[name] = sizes.get(name, 0) + (bytes_ or 0)
+        await asyncio.gather(*(ask_next() for _ in range(ESTIMATES)))
         return sizes
 
 

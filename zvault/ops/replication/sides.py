@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import partial
 from itertools import compress
 from operator import attrgetter, itemgetter, not_
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
 
 from zvault.config.schema import Backup
 from zvault.core.address import Address
 from zvault.core.errors import NotFound, SnapshotRefused
+from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
@@ -31,8 +32,12 @@ from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackup, Place
 from zvault.ops.state.source_tree import source_tree
+from zvault.system.computing import compute
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Sizes = Literal["both", "vault", "none"]
 """A plan needs those of the vault: whether anything was written there. Those of the source are for people."""
@@ -60,7 +65,7 @@ class Sides:
     keys_above: KeysAbove = NO_KEYS_ABOVE
     stray: Mapping[str, StrayBackup] = field(default_factory=dict)
 
-    @cached_property
+    @LazyProperty
     def pairing(self) -> Pairing:
         """What follows what, found by GUID."""
         known = self.known.pairs if self.known is not None and self.vault_seen else None
@@ -68,7 +73,16 @@ class Sides:
             self.source, self.pairs, self.vault, left_out=self.left_out, apart=self.apart, known=known
         )
 
-    @cached_property
+    @LazyProperty
+    def size(self) -> int:
+        """Datasets and snapshots of both sides: how much there is to do for whoever goes through all of them."""
+        return sum(len(tree) + sum(len(one.snapshots) for one in tree) for tree in (self.source, self.vault))
+
+    async def compute(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What ``work`` makes of both sides: beside the event loop, where they are large (system/computing.py)."""
+        return await compute(self.size, self.known, work, *args, **kwargs)
+
+    @LazyProperty
     def counterparts(self) -> dict[str, Dataset]:
         """By the source dataset's name, what holds its backup now: also where a rename has not been followed yet."""
         return {pair.source.name: pair.vault for pair in self.pairing.pairs if pair.vault is not None}
@@ -149,7 +163,8 @@ async def look(
     try:
         if source is None:
             source = await source_tree(context.clients, backup, sizes=sizes == "both")
-        pairs, left_out = placed(context, backup, source)
+        known = context.known.of(context.env, backup)
+        pairs, left_out = await compute(len(source), known, placed, context, backup, source)
         there = await on_vault
     finally:
         on_vault.cancel()
@@ -158,15 +173,17 @@ async def look(
     known = context.known.of(context.env, backup)
     apart, sized = _others(context.env, backup, root), sizes != "none"
     seen = Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
-    if vault is None:
+    if vault is not None:
+        seen = replace(seen, keys_above=await vault.keys_above(root, there.get(root)))
+    await seen.compute(lambda: seen.pairing)  # which whoever asks for it later finds done
+    if vault is None or not elsewhere:
         return seen
-    seen = replace(seen, keys_above=await vault.keys_above(root, there.get(root)))
-    return await _with_moved(context, backup, vault, seen, made) if elsewhere else seen
+    return await _with_moved(context, backup, vault, seen, made)
 
 
 async def _with_moved(context: Context, backup: Backup, vault: Zfs, sides: Sides, made: str) -> Sides:
     """The same look, with what the rest of the vault's pool has of datasets of which their place has no base."""
-    if not any(lacks_base(pair, made) for pair in sides.pairing.pairs):
+    if not await sides.compute(lambda: any(lacks_base(pair, made) for pair in sides.pairing.pairs)):
         return sides
     config = context.env.vault(backup.its_vault)
     taken = [
@@ -191,9 +208,12 @@ async def _with_moved(context: Context, backup: Backup, vault: Zfs, sides: Sides
     if state is None:
         return sides
     search = PoolSearch(pool, state.guid, taken, sources, backup.on_conflict == "new-dataset")
-    found = search.find(sides.pairing)
+    size = sides.size + sum(1 + len(one.snapshots) for one in pool)
+    found = await compute(size, sides.known, search.find, sides.pairing)
     there = replace(sides.vault, datasets={**sides.vault.datasets, **found.follow})
-    return replace(sides, vault=there, stray=found.stray)
+    moved = replace(sides, vault=there, stray=found.stray)
+    await moved.compute(lambda: moved.pairing)
+    return moved
 
 
 def _pool_of(env: Environment, backup: Backup) -> tuple[Address | None, str]:

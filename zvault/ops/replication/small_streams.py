@@ -46,11 +46,15 @@ class SmallStreams:
         """
         if not self.here or not self.opened.backup.send.properties or self.opened.backup.limit:
             return
-        candidates = [one for one in self.plan.moving if self._maybe(one)]
+        candidates = await self.plan.sides.compute(
+            lambda: [one for one in self.plan.moving if self._maybe(one)]
+        )
         if not candidates:
             return
         datasets = self.plan.sides.source.datasets
-        sent = {one.dataset: self._snapshots(one, datasets[one.dataset]) for one in candidates}
+        sent = await self.plan.sides.compute(
+            lambda: {one.dataset: self._snapshots(one, datasets[one.dataset]) for one in candidates}
+        )
         asked = [*sent, *(name for names in sent.values() for name in names)]
         try:
             mine, its = await settings.of_both(

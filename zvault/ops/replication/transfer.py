@@ -19,6 +19,7 @@ from zvault.core.replication.progress import RunMeter
 from zvault.core.replication.send_record import entry
 from zvault.core.replication.vault_changes import Abort
 from zvault.core.replication.vault_encryption import Lying
+from zvault.core.snapshot_list import guids_of
 from zvault.ops.replication import send_record
 from zvault.ops.replication.apply_changes import arrange
 from zvault.ops.replication.base_guard import BaseGuard
@@ -77,20 +78,23 @@ class Transfers:
         """
         sources, there = self.plan.sides.source.datasets, self.plan.sides.counterparts
         await self.plan.bases.distrust(
-            {
-                one.dataset: {snap.guid for snap in there[one.dataset].snapshots}
-                if one.dataset in there
-                else ()
-                for one in self.plan.plans
-            }
+            await self.plan.sides.compute(
+                lambda: {
+                    one.dataset: frozenset(guids_of(there[one.dataset].snapshots))
+                    if one.dataset in there
+                    else frozenset[int]()
+                    for one in self.plan.plans
+                }
+            )
         )
         self._note_place()
         refused = self.plan.bases.refused
         sending = [one for one in self.plan.plans if one.steps and one.dataset not in refused]
         try:
-            await self.plan.bases.cover(
-                [(self._guard(sources[one.dataset]), self._first(one)) for one in sending]
+            first = await self.plan.sides.compute(
+                lambda: [(self._guard(sources[one.dataset]), self._first(one)) for one in sending]
             )
+            await self.plan.bases.cover(first)
         finally:
             for one in sending:
                 self.opened.source.forget(one.dataset)
@@ -182,7 +186,8 @@ class Transfers:
         """Nothing to send: see to it that the base is protected, and nothing else."""
         there = self.plan.sides.counterparts.get(plan.dataset)
         found = find_base(dataset, there) if there is not None else None
-        base = next((s for s in dataset.snapshots if found and s.guid == found[1].guid), None)
+        own = found[0] if found is not None else None
+        base = own if isinstance(own, Snapshot) and own.dataset == dataset.name else None
         if base is not None and not guard.protects_only(base):
             self.plan.bases.advance_later(guard, base)
 

@@ -33,7 +33,9 @@ async def find_unchanged(context: Context, backup: Backup, vault: Zfs, emit: Emi
 async def unchanged_among(context: Context, backup: Backup, vault: Zfs, sides: Sides, at: float) -> Unchanged:
     """Those of what a look saw ``at`` this time, with ``written`` of then. Raises ToolFailed."""
     ours, pairs = ours_of(backup), sides.pairing.pairs
-    why: dict[str, str] = {pair.source.name: changed(pair, ours) for pair in pairs}
+    why: dict[str, str] = await sides.compute(
+        lambda: {pair.source.name: changed(pair, ours) for pair in pairs}
+    )
     quiet = [pair for pair in pairs if not why[pair.source.name]]
     if quiet and backup.send.properties:
         otherwise = await _set_otherwise(backup, context.clients.source_of(backup), vault, quiet)

@@ -11,6 +11,7 @@ from typing import TypeVar
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.core.integrity.points import SIDES, Point, SideName, points
+from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.base_names import MOUNT_HOLD
@@ -19,6 +20,7 @@ from zvault.ops.restore.folder import parse_path
 from zvault.ops.restore.snapshot_reader import OpenSnapshot, held, reading
 from zvault.ops.restore.source_path import find_dataset
 from zvault.ops.vaults.vault import Vaults
+from zvault.system.computing import compute
 from zvault.zfs.client import Zfs
 
 T = TypeVar("T")
@@ -65,9 +67,9 @@ class BothSides:
     unread: dict[str, str] = field(default_factory=dict)
     errors: dict[SideName, ZvaultError] = field(default_factory=dict)
 
-    @property
+    @LazyProperty
     def points(self) -> list[Point]:
-        """The snapshots of both sides, the oldest first."""
+        """The snapshots of both sides, the oldest first: asked once both are open."""
         found = {name: side.snapshots for name, side in self.sides.items()}
         return points(found.get("source", ()), found.get("vault", ()))
 
@@ -133,6 +135,7 @@ async def both_sides(
                 found.sides[name] = replace(side, snapshots=await _held(context, side, stack))
             except ZvaultError as error:
                 found.fail(name, error)
+        await compute(sum(len(side.snapshots) for side in found.sides.values()), None, lambda: found.points)
         if not found.points:
             raise _nothing(found, wanted)
         yield found

@@ -13,6 +13,7 @@ from zvault.core.integrity.verification import Entry, shown
 from zvault.ops.restore.both_sides import BothSides, Say, told
 from zvault.ops.restore.folder import Listing, list_path
 from zvault.ops.restore.snapshot_reader import OpenSnapshot
+from zvault.system.computing import compute
 from zvault.zfs import properties
 
 TO = "FOLDER"
@@ -50,7 +51,13 @@ async def past_document(sides: BothSides, path: bytes, say: Say) -> PastDocument
             f"'zvaultctl find {sides.backup.name} NAME' seeks a name in all datasets of the vault",
         )
     own = stretches(line.of(b""), read)
-    names = [_name(sides, path, name, stretches(line.of(name), read)) for name in line.paths if name]
+    paths = list(line.paths)
+    # A folder of thousands of names in thousands of snapshots: each name is looked at over all of them.
+    names = await compute(
+        len(paths) * len(read),
+        None,
+        lambda: [_name(sides, path, name, stretches(line.of(name), read)) for name in paths if name],
+    )
     return {
         "backup": sides.backup.name,
         "dataset": sides.dataset,

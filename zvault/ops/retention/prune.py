@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from typing import TypeVar
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Snapshot
-from zvault.core.names import SnapshotName
+from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.policy.known_verdicts import all_kept
 from zvault.core.policy.retention import KeepDecision, keep_witnesses
 from zvault.core.replication.base_names import KEEP_HOLD
@@ -49,13 +50,13 @@ async def prune_backup(
     source = context.clients.source_of(backup)
     if backup.vault is None:
         sides = await look(context, backup, None)
-        judged = plan_prune(context, backup, sides, over_limit=over_limit)
+        judged = await sides.compute(plan_prune, context, backup, sides, over_limit=over_limit)
         await move_holds(context, backup, {"source": source}, judged, emit)
         plans = [await without_stuck(source, plan) for plan in judged]
         return await prune(source, None, plans, emit), sum(len(plan.selected) for plan in plans)
     async with vaults[backup.vault].use(f"prune {backup.name}", say, create=False) as vault:
         sides = await look(context, backup, vault.zfs)
-        judged = plan_prune(context, backup, sides, over_limit=over_limit)
+        judged = await sides.compute(plan_prune, context, backup, sides, over_limit=over_limit)
         await move_holds(context, backup, {"vault": vault.zfs}, judged, emit)
         plans = [await without_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
         selected = sum(len(plan.selected) for plan in plans)
@@ -73,11 +74,13 @@ async def prune(source: Zfs, vault: Zfs | None, plans: Sequence[PrunePlan], emit
         if zfs is None:
             continue
         try:
-            plan = await without_stuck(zfs, judged, clones=bool(judged.over))
+            over = await judged.compute(attrgetter("over"), judged)
+            plan = await without_stuck(zfs, judged, clones=bool(over))
         except ZvaultError as error:
             emit("warning", text=f"pruning the {judged.side}: {error}")
             continue
-        gone, trouble = await destroy_in_batches(zfs, plan.selected, emit)
+        selected: list[Snapshot] = await plan.compute(attrgetter("selected"), plan)
+        gone, trouble = await destroy_in_batches(zfs, selected, emit)
         if trouble is not None:
             emit("warning", text=f"pruning the {plan.side}: {trouble}")
         if gone:
@@ -96,12 +99,22 @@ async def without_stuck(
     A listing tells nothing of holds, nor of clones elsewhere. What is stuck does not count for prune_limit. ``lifted``
     are tags of holds that are released before anything is pruned.
     """
-    unwanted = [snap.name for snap in plan.unwanted]
+    unwanted = await plan.compute(lambda: [snap.name for snap in plan.unwanted])
     if not unwanted:
         return plan
     holds, no_holds = await ask_each(zfs.holds, unwanted)
     branches, no_clones = await ask_each(zfs.clones, unwanted) if clones else ({}, set())
-    untold = no_holds | no_clones
+    return await plan.compute(_but_stuck, plan, holds, branches, no_holds | no_clones, lifted)
+
+
+def _but_stuck(
+    plan: PrunePlan,
+    holds: Mapping[str, set[str]],
+    branches: Mapping[str, Sequence[DatasetName]],
+    untold: Set[str],
+    lifted: Set[str],
+) -> PrunePlan:
+    """The same plan, in which what is held, or has clones, or of which ZFS tells neither, is kept."""
     groups: list[Sequence[KeepDecision]] = []
     for verdicts in plan.groups:
         if all_kept(verdicts):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, compress, filterfalse, groupby, repeat
 from operator import attrgetter, is_not, not_
-from typing import overload
+from typing import ParamSpec, TypeVar, overload
 
 from zvault.api.backups import Side
 from zvault.config.schema import Backup
+from zvault.core.lazy import LazyProperty
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName, SnapshotName, split_snapshot
 from zvault.core.policy.known_verdicts import DatasetVerdicts, all_kept
@@ -24,6 +25,10 @@ from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
 from zvault.ops.retention.known_retention import Ages, UnseenVault, look_at
 from zvault.ops.retention.other_backups import OtherBackups
 from zvault.ops.state.known_backups import Besides, Clones, KnownRetention
+from zvault.system.computing import compute
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Judged(Sequence[KeepDecision]):
@@ -67,7 +72,16 @@ class PrunePlan:
     replica: bool = False
     known: KnownRetention | None = field(default=None, compare=False, repr=False)
 
-    @cached_property
+    @LazyProperty
+    def size(self) -> int:
+        """How many verdicts there are."""
+        return len(self.judged)
+
+    async def compute(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What ``work`` makes of the verdicts: beside the event loop, where they are many (system/computing.py)."""
+        return await compute(self.size, self.known, work, *args, **kwargs)
+
+    @LazyProperty
     def groups(self) -> Sequence[Sequence[KeepDecision]]:
         """The verdicts dataset by dataset."""
         if isinstance(self.judged, Judged):
@@ -75,7 +89,7 @@ class PrunePlan:
         by_dataset = groupby(self.judged, key=lambda verdict: verdict.snapshot.dataset)
         return [list(group) for _, group in by_dataset]
 
-    @cached_property
+    @LazyProperty
     def _pruned(self) -> list[tuple[Sequence[KeepDecision], Excess | None]]:
         """The datasets of which the rules select any."""
         some: Iterable[Sequence[KeepDecision]]
@@ -85,7 +99,7 @@ class PrunePlan:
             some = filterfalse(all_kept, self.groups)
         return [(verdicts, excess(verdicts, self.share, self.ours, self.arrived)) for verdicts in some]
 
-    @cached_property
+    @LazyProperty
     def verdicts(self) -> tuple[KeepDecision, ...]:
         """Every snapshot with its reason."""
         limited = {id(one): within_limit(one, over, self.arrived) for one, over in self._pruned}

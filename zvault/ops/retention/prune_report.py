@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import groupby
 
 from zvault.api.backups import ExcessDocument, PruneDocument, Side, VerdictDocument
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Snapshot
+from zvault.core.names import SnapshotName
 from zvault.core.policy.prune_limit import Excess
 from zvault.core.policy.retention import KeepDecision
 from zvault.ops.context import Context
@@ -51,7 +52,8 @@ async def prune_part(
     context: Context, backup: Backup, sides: Sides, *, over_limit: bool = False
 ) -> PruneDocument:
     """A backup's ``prune`` rows; ``freed``, the bytes by side, None where not known; ``over_limit``."""
-    return await plans_document(context, backup, plan_prune(context, backup, sides, over_limit=over_limit))
+    judged = await sides.compute(plan_prune, context, backup, sides, over_limit=over_limit)
+    return await plans_document(context, backup, judged)
 
 
 async def plans_document(
@@ -71,12 +73,15 @@ async def plans_document(
         )
         plan = await without_stuck(zfs, judged, lifted=lifted)
         sizes, document["freed"][plan.side] = await _sizes(zfs, plan)
-        document["prune"] += [
-            verdict_document(plan.side, verdict, sizes.get(verdict.snapshot.name))
-            for verdict in plan.verdicts
-        ]
+        document["prune"] += await plan.compute(_verdict_documents, plan, sizes)
         document["over_limit"] += [excess_document(plan.side, over) for over in plan.over]
     return document
+
+
+def _verdict_documents(plan: PrunePlan, sizes: Mapping[str, int]) -> list[VerdictDocument]:
+    return [
+        verdict_document(plan.side, verdict, sizes.get(verdict.snapshot.name)) for verdict in plan.verdicts
+    ]
 
 
 def verdict_document(side: Side, verdict: KeepDecision, size: int | None) -> VerdictDocument:
@@ -103,12 +108,25 @@ def excess_document(side: Side, over: Excess) -> ExcessDocument:
 
 async def _sizes(zfs: Zfs, plan: PrunePlan) -> tuple[dict[str, int], int | None]:
     """What each selected snapshot frees when it goes after its older neighbours, and what all free together."""
-    runs = list(neighbours(plan.verdicts))
-    ranges = [(run[0].name, end.name) for run in runs for end in (run if len(run) <= APIECE else run[-1:])]
+    runs, ranges = await plan.compute(_ranges, plan)
     try:
         answers = await zfs.lzc.range_space(ranges)
     except ZvaultError:
         return {}, None  # one has just gone, say: better no figure than a wrong one
+    return await plan.compute(_sizes_of, runs, answers)
+
+
+def _ranges(plan: PrunePlan) -> tuple[list[list[Snapshot]], list[tuple[SnapshotName, SnapshotName]]]:
+    """The runs of neighbours that go, and from where to where each size is asked."""
+    runs = list(neighbours(plan.verdicts))
+    ranges = [(run[0].name, end.name) for run in runs for end in (run if len(run) <= APIECE else run[-1:])]
+    return runs, ranges
+
+
+def _sizes_of(
+    runs: Sequence[Sequence[Snapshot]], answers: Sequence[int]
+) -> tuple[dict[str, int], int | None]:
+    """What each selected snapshot frees, and all together, by what was answered."""
     sizes: dict[str, int] = {}
     total, left = 0, iter(answers)
     for run in runs:

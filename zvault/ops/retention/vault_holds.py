@@ -15,7 +15,7 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.known_results import new_ones
 from zvault.core.model import Dataset, Snapshot, Tree
-from zvault.core.names import SnapshotName
+from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.policy.known_verdicts import DatasetVerdicts
 from zvault.core.policy.retention import KeepDecision, decide
 from zvault.core.policy.vault_holds import perhaps_held, to_hold
@@ -26,6 +26,7 @@ from zvault.ops.replication.sides import ours_of, wanted_of
 from zvault.ops.retention.prune_plan import PrunePlan
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import HeldAsWanted
+from zvault.system.computing import compute
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.client import Zfs
 
@@ -84,24 +85,34 @@ async def move_holds(
             continue
         lapses = zfs.lapses
         try:
-            moved = await _move(zfs, plan_holds(context, backup, plan, lapses))
+            move = await plan.compute(plan_holds, context, backup, plan, lapses)
+            moved = await _move(zfs, move)
         except ZvaultError as error:
             emit("warning", text=f"the holds on the {plan.side} are not as they should be: {error}")
         else:
             note_held(plan, moved, lapses)
 
 
-async def _move(vault: Zfs, move: HoldMove) -> set[str]:
+async def _move(vault: Zfs, move: HoldMove) -> set[DatasetName]:
     """Make the changes; the datasets of which any was made, or could not be."""
     held = await vault.tagged(move.asked, KEEP_HOLD)
     changes = BatchedChanges(vault.lzc)
-    new = [name for name in move.wanted if name not in held]
-    old = [name for name in move.asked if name in held.difference(move.wanted)]
+    new, old, moved = await compute(len(move.wanted) + len(move.asked), None, _differences, move, held)
     troubles = await _change(changes.hold, new)
     troubles += await _change(changes.release, old)
     if troubles:
         raise troubles[0]
-    return {name.dataset for name in (*new, *old)}
+    return moved
+
+
+def _differences(
+    move: HoldMove, held: Set[str]
+) -> tuple[list[SnapshotName], list[SnapshotName], set[DatasetName]]:
+    """What is to be held and is not, what is held and need not be, and the datasets of both."""
+    new = [name for name in move.wanted if name not in held]
+    needless = held - set(move.wanted)
+    old = [name for name in move.asked if name in needless]
+    return new, old, {name.dataset for name in (*new, *old)}
 
 
 async def _change(

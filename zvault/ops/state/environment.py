@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -48,10 +49,18 @@ class Clock:
 
 
 class LaterClock(Clock):
-    """A clock so many seconds ahead of another."""
+    """A clock so many seconds ahead of another, for the thread that made it.
+
+    What is computed beside the event loop meanwhile goes by the time that it is: pruning by a time to come would give
+    up what is still to be kept.
+    """
 
     def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock, self._seconds = clock, seconds
+        self._clock, self._ahead, self._thread = clock, seconds, threading.get_ident()
+
+    @property
+    def _seconds(self) -> float:
+        return self._ahead if threading.get_ident() == self._thread else 0.0
 
     def time(self) -> float:
         """See Clock."""

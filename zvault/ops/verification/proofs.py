@@ -143,7 +143,7 @@ async def prove_guids(
         fresh = before.result == "ok" and before.tried is not None and 0 <= now - before.tried < GUIDS_EVERY
         if not (fresh or sides.sized):
             sides = await look(context, backup, vault, source=sides.source, sizes="vault")
-        differences = compare_guids(sides, opened.guid, ours_of(backup))
+        differences = await sides.compute(compare_guids, sides, opened.guid, ours_of(backup))
         if not fresh and not differences and backup.send.properties:
             differences = await compare_properties(context.clients.source_of(backup), vault, sides)
         result = "differs" if differences else "ok"

@@ -110,7 +110,7 @@ class Verification:
                 f" as a conflict; 'zvaultctl plan {self.name}' says what to do",
             )
         self.found.datasets = len(sides.pairs) - len(late) - len(conflicts)
-        differences = compare_guids(sides, vault.guid, ours_of(self.backup))
+        differences = await sides.compute(compare_guids, sides, vault.guid, ours_of(self.backup))
         if self.backup.send.properties:
             differences += await compare_properties(source, vault.zfs, sides)
         for one in self.found.add(differences):

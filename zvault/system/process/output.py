@@ -38,14 +38,16 @@ class OutputTooLong(Exception):
     """A program printed more than there is room for."""
 
 
-async def read_whole(pipe: asyncio.StreamReader, most: int) -> bytes:
-    """All that comes until the pipe ends. Raises OutputTooLong for more than ``most`` bytes."""
+async def read_whole(pipe: asyncio.StreamReader, most: int) -> bytearray:
+    """All that comes until the pipe ends, which is not copied: it may be much. Raises OutputTooLong for more than
+    ``most`` bytes.
+    """
     found = bytearray()
     while chunk := await pipe.read(_CHUNK):
         found += chunk
         if len(found) > most:
             raise OutputTooLong
-    return bytes(found)
+    return found
 
 
 async def read_end(pipe: asyncio.StreamReader, most: int) -> bytes:

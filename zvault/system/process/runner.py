@@ -12,6 +12,7 @@ from typing import Protocol
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
 from zvault.core.refusals import advise
+from zvault.system.computing import decode
 from zvault.system.process import output
 from zvault.system.process.kernel_waits import KERNEL_WAITS, Waiting
 from zvault.system.process.output import OutputTooLong
@@ -119,12 +120,13 @@ class HostRunner:
         except asyncio.CancelledError:
             await _give_up(process, waiting)
             raise
+        seconds = time.monotonic() - started
         result = Result(
             tuple(argv),
             process.returncode if process.returncode is not None else -1,
-            out.decode(errors="replace"),
-            err.decode(errors="replace"),
-            time.monotonic() - started,
+            await decode(out),
+            await decode(err),
+            seconds,
         )
         if check and result.returncode != 0:
             said = result.complaint()
@@ -150,7 +152,7 @@ async def _give_up(process: asyncio.subprocess.Process, waiting: Waiting) -> Non
         KERNEL_WAITS.leave(waiting)
 
 
-async def _communicate(process: asyncio.subprocess.Process, given: bytes | None) -> tuple[bytes, bytes]:
+async def _communicate(process: asyncio.subprocess.Process, given: bytes | None) -> tuple[bytearray, bytes]:
     """Give a process its input, and what it says on stdout and stderr until it ends. Raises OutputTooLong."""
     assert process.stdout is not None  # noqa: S101 - started with pipes
     assert process.stderr is not None  # noqa: S101

@@ -375,3 +375,8 @@ def test_beyond_a_limit_the_datasets_of_a_backup_are_one_series(metrics: Metrics
     assert ("b", "*") not in samples(metrics, "zvault_backup_pending_snapshots")
     runs.made["b"] = {"tank": int(NOW) - 60, "tank/a": int(NOW) - 7200, "tank/b": int(NOW)}
     assert samples(metrics, "zvault_backup_snapshot_age_seconds") == {("b", "*"): 7200.5}
+
+
+def test_the_loop_tells_how_long_it_kept_others_waiting_where_it_is_measured(status: Status) -> None:
+    assert samples(Metrics(status, loop_lag=lambda: 0.25), "zvault_loop_lag_seconds") == {(): 0.25}
+    assert samples(Metrics(status), "zvault_loop_lag_seconds") == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -57,7 +58,7 @@ def lag(dataset: str, seconds: float | None, now: float) -> DatasetLag:
 
 
 def told(daemon: Daemon, subject: str) -> Any:
-    return json.loads(daemon.page.backup(subject))
+    return json.loads(asyncio.run(daemon.page.backup(subject)))
 
 
 def ran(
@@ -70,7 +71,7 @@ def ran(
 
 
 def test_it_has_all_that_is_configured_and_no_pool_is_asked(daemon: Daemon):
-    found = json.loads(daemon.page.overview())
+    found = json.loads(asyncio.run(daemon.page.overview()))
     assert [one["name"] for one in found["status"]["backups"]] == ["a", "b", "c"]
     assert [one["name"] for one in found["status"]["vaults"]] == ["cold"]
     assert found["schedules"] == {"a": "every hour", "b": "daily", "c": "by hand"}
@@ -96,7 +97,7 @@ def listed(daemon: Daemon, *, vault: bool = True, at: float = 5.0) -> None:
 
 
 def of_dataset(daemon: Daemon, subject: str = "1\0a\0tank/x") -> Any:
-    return json.loads(daemon.page.dataset(subject))
+    return json.loads(asyncio.run(daemon.page.dataset(subject)))
 
 
 def test_a_dataset_has_its_snapshots_on_both_sides_page_by_page(daemon: Daemon):
@@ -147,7 +148,7 @@ def test_names_of_damaged_files_are_left_out(daemon: Daemon):
     scrub |= {"pausing": "", "errors": 1, "files": 1, "unexplained": 0, "half_received": []}
     scrub["damages"] = [{"dataset": "tank/home", "snapshot": None, "file": "/secret/plan.odt"}]
     document["scrub"] = scrub
-    text = daemon.page.overview().decode()
+    text = asyncio.run(daemon.page.overview()).decode()
     assert "plan.odt" not in text
     assert '"errors":1' in text
 

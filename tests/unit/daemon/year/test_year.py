@@ -11,7 +11,7 @@ import os
 import random
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests.unit.daemon.year.simulated_time import SimulatedLoop
 from tests.unit.daemon.year.year_checks import Checks
 from tests.unit.daemon.year.year_oracle import BERLIN
 from tests.unit.daemon.year.year_world import CONFIG, DAY, HOUR, Alarm, Use, World, list_alarms
+from tests.unit.loop_turns import MOST, LoopTurns, measured_turns
 
 DAYS = int(os.environ.get("ZVAULT_YEAR_DAYS", "14"))
 SEED = int(os.environ.get("ZVAULT_YEAR_SEED", "1"))
@@ -69,6 +70,7 @@ class Life:
     away: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {"cold": [], "usb": []})
     alarms: dict[frozenset[Alarm], list[float]] = field(default_factory=dict)
     """When these were told, and no others."""
+    turns: LoopTurns = field(default_factory=LoopTurns)
 
     @property
     def days(self) -> float:
@@ -158,7 +160,9 @@ def lived(monkeypatch: pytest.MonkeyPatch) -> Life:
         loop = SimulatedLoop()
         world = World(Path(folder), loop, BEGIN.timestamp(), monkeypatch)
         try:
-            return loop.run_until_complete(live(world, DAYS, SEED))
+            with measured_turns(monkeypatch, tests_too=False) as turns:
+                life = loop.run_until_complete(live(world, DAYS, SEED))
+            return replace(life, turns=turns)
         except BaseException:
             print(f"ZVAULT_YEAR_SEED={SEED} ZVAULT_YEAR_DAYS={DAYS}\n{world.last_words()}")
             raise
@@ -179,6 +183,7 @@ def test_the_days_of_zvaultd(lived: Life) -> None:
     every_cause_had_its_alarm(lived)
     snapshots_went_on(lived)
     nothing_grew(lived)
+    the_loop_computed_nothing(lived)
 
 
 def no_alarm_came_without_a_cause(life: Life) -> None:
@@ -256,6 +261,12 @@ def snapshots_went_on(life: Life) -> None:
                     hours[backup] += 1
                     assert made[hour, backup] >= each, f"{made[hour, backup]} of {backup} in hour {hour}"
     assert hours, "no vault was away"
+
+
+def the_loop_computed_nothing(life: Life) -> None:
+    """No callback of zvaultd's took long: what does belongs beside the loop (system/computing.py)."""
+    assert life.turns.turns > 1000 * life.days
+    assert life.turns.worst < MOST, f"the loop computed:\n{life.turns}"
 
 
 SWING = 700

@@ -31,6 +31,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import ToolMissing
 from zvault.core.integrity.verification import Proof
+from zvault.core.policy import schedule
 from zvault.daemon import app, lag_readings, scheduler
 from zvault.daemon.app import Daemon
 from zvault.daemon.journald import log
@@ -300,6 +301,7 @@ class World:
         return self.pools.dataset(dataset), self.pools.pools[where].datasets.get(f"{where}/host/{dataset}")
 
     def use(self) -> Use:
+        schedule._next_time.cache_clear()  # it remembers up to a bound, which is reached within days
         gc.collect()
         history = self.daemon.history._do("select count(*) from run")[0][0]
         objects = len(gc.get_objects()) - len(self.ended)
