@@ -114,16 +114,15 @@ async def test_no_look_follows_one_that_was_given_up_and_hangs(host: Host, argv:
     assert host.waits.count_left() == 0
 
 
-async def test_what_may_help_is_begun_but_no_second_time(host: Host) -> None:
+async def test_what_may_help_is_begun_and_begun_again(host: Host) -> None:
+    """A ``zpool clear`` before the pool is suspended waits for ever, and the next one works."""
     done = asyncio.Event()
     done.set()
     await host.give_up(LIST)
     for argv in (*HELP, ("zpool", "list", "other"), ("cat", "/etc/hostid")):
-        await host.run(argv, ends=done)
-    await host.give_up(HELP[0])
-    with pytest.raises(DeadlineExceeded, match="'zpool clear' is not asked"):
-        await host.run(HELP[0], ends=done)
-    await host.run(HELP[1], ends=done)
+        await host.give_up(argv)
+        await host.run(argv, ends=done) if argv[1] != "list" else None
+    assert len(host.begun) == len(HELP) + 1
 
 
 async def test_while_one_stands_still_others_wait_and_then_are_refused(
