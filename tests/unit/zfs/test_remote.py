@@ -178,3 +178,22 @@ async def test_what_is_not_allowed_is_told_with_the_way_to_allow_it() -> None:
 async def test_what_is_not_recognised_is_told_as_it_was_said() -> None:
     with pytest.raises(LzcFailure, match="internal error: out of cheese"):
         await remote(1, err="internal error: out of cheese\n")[0].destroy(["tank@x"])
+
+
+def test_each_dataset_that_refuses_a_snapshot_is_named() -> None:
+    """As OpenZFS 2.3.9 says it, seen in the lab; what is wrong with the pool names nobody."""
+    said = (
+        "cannot create snapshot 'tank/half@x': dataset is busy\n"
+        "cannot create snapshot 'tank/vm@x': out of space\n"
+        "no snapshots were created\n"
+    )
+    found = [(one.name, one.errno) for one in troubles(said)]
+    assert found == [("tank/half@x", errno.EBUSY), ("tank/vm@x", errno.ENOSPC)]
+    (full,) = troubles("cannot create snapshots : out of space\nno snapshots were created\n")
+    assert (full.name, full.errno) == ("", errno.ENOSPC)
+    (unknown,) = troubles("cannot create snapshots : pool is read-only\n")
+    assert (unknown.name, unknown.errno, unknown.message) == (
+        "",
+        0,
+        "cannot create snapshots : pool is read-only",
+    )

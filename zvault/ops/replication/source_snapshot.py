@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from zvault.config.schema import Backup
 from zvault.core.errors import Refused
 from zvault.core.model import Tree
-from zvault.core.names import DatasetName
+from zvault.core.names import DatasetName, split_snapshot
 from zvault.core.replication.snapshot_refusal import ALREADY, NO_ROOM, SnapshotAnswer
 from zvault.ops.replication.read_only_source import is_read_only
 from zvault.ops.state.clients import Clients
@@ -169,7 +169,7 @@ def find_refusers(failure: LzcFailure, names: Sequence[str]) -> dict[DatasetName
         if kind == "SnapshotExists" or code in ALREADY:
             continue
         dataset, answer = (
-            told.partition("@")[0],
+            split_snapshot(told)[0],
             SnapshotAnswer(code, os.strerror(code) if code else failure.why),
         )
         if dataset in asked:
