@@ -171,6 +171,23 @@ def test_each_takes_the_place_of_the_live_one(tank: Small, name: str) -> None:
     assert guid(f"tank/{name}") != guid(asides[0])
 
 
+def test_a_volume_that_is_mounted_is_not_set_aside_below_its_user(tank: Small) -> None:
+    live, place = guid("tank/vmclone"), str(device("vmclone"))
+    sh("mkfs.ext4", "-q", place)
+    sh("mount", place, "/mnt")
+    try:
+        done = ctl("restore", "tank", "tank/vmclone", "tank/vmclone", "--replace", "--yes")
+    finally:
+        sh("umount", "/mnt")
+    told = done.err + done.out
+    assert done.code == 1
+    assert "cannot be set aside" in told
+    assert "is mounted at /mnt" in told
+    assert "end what has it open first" in told
+    assert guid("tank/vmclone") == live
+    sh("zfs", "destroy", "-r", "tank/vmclone_zvault-restore")
+
+
 def test_what_comes_again_under_its_name_is_left_out_or_makes_room(tank: Small) -> None:
     tank.reload(backup_extra='send = { raw = true }\nretries = 0\nalso = ["nightly"]')
     sh("zfs", "snapshot", "tank/plain@nightly", "tank/vm@nightly")
@@ -246,3 +263,30 @@ def test_a_vault_that_is_read_only_says_so_and_can_be_restored_from(tank: Small)
     sh("systemctl", "start", "zvaultd")
     destroy_held("tank/from-read-only")
     run()
+
+
+def test_a_source_that_is_read_only_is_backed_up_from_what_it_has(tank: Small) -> None:
+    """As the pool of a disk that is dying. Afterwards, written to again, all goes on."""
+    sh("zfs", "create", "tank/late")
+    snapname = time.strftime("zvault_%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 5))
+    sh("zfs", "snapshot", "-r", f"tank@{snapname}")
+    sh("systemctl", "stop", "zvaultd")
+    shell("udevadm settle")
+    eventually("tank is exported", lambda: not sh("sh", "-c", "zpool export tank 2>&1", check=False))
+    sh("zpool", "import", "-d", str(DISK), "-o", "readonly=on", "tank")
+    sh("systemctl", "start", "zvaultd")
+    run()
+    assert "the pool tank is read-only" in said()
+    for name in ("plain", "vm", "crypt/kid", "late"):
+        assert get(f"{VAULT}/tank/{name}@{snapname}", "guid") == get(f"tank/{name}@{snapname}", "guid")
+    sh("systemctl", "stop", "zvaultd")
+    eventually("tank is exported", lambda: not sh("sh", "-c", "zpool export tank 2>&1", check=False))
+    sh("zpool", "import", "-d", str(DISK), "tank")
+    sh("systemctl", "start", "zvaultd")
+    eventually("a later second than the name's", lambda: time.time() > time_of(snapname) + 1)
+    run()
+    assert "zvault" in sh("zfs", "holds", "-H", f"tank/plain@{newest('tank/plain')}")
+
+
+def time_of(snapname: str) -> float:
+    return float(shell(f"date -ud '{snapname.removeprefix('zvault_')}' +%s"))
