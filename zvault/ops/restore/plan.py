@@ -25,6 +25,11 @@ from zvault.zfs.stream import RESTORING
 STAGING = "_zvault-restore"
 """What follows a dataset's name while what is to take its place is restored beside it."""
 
+SHUT_DOWN_FIRST = (
+    "end what has it open first, as a virtual machine: it would go on writing to what is set aside"
+)
+"""What is said of each volume that is replaced: ZFS renames it though it is open."""
+
 BEFORE = "_zvault-before-"
 """Between a dataset's name and the time at which a restore took its place."""
 
@@ -306,4 +311,5 @@ def _told(one: Dataset, then: float) -> str:
     since = f"since @{last.snapname}" if last is not None else "that no snapshot has"
     newer = sum(snap.creation > then for snap in one.snapshots)
     text = f"{one.name}: {format_size(one.used)}, of it {format_size(one.written)} written {since}"
-    return text + (f"; {newer} newer {'snapshot' if newer == 1 else 'snapshots'}" if newer else "")
+    text += f"; {newer} newer {'snapshot' if newer == 1 else 'snapshots'}" if newer else ""
+    return text + (f"; {SHUT_DOWN_FIRST}" if one.type == "volume" else "")

@@ -66,7 +66,10 @@ async def _release(zfs: Zfs, live: str) -> None:
 
 async def _refuse_open_volumes(zfs: Zfs, volumes: Sequence[DatasetName]) -> None:
     """ZFS renames a volume that is open: what has it open, a virtual machine, would go on writing to what was set aside
-    while everybody thinks that it runs on what was restored. On another host that cannot be seen. Raises Busy.
+    while everybody thinks that it runs on what was restored. Raises Busy where it is mounted or below another device.
+
+    What processes have open zvaultd sees only of those with no more rights than its own (CAP_SYS_PTRACE is not among
+    them), and on another host nothing: the plan says of each volume what to do first.
     """
     if zfs.host.address is not None:
         return
@@ -75,7 +78,7 @@ async def _refuse_open_volumes(zfs: Zfs, volumes: Sequence[DatasetName]) -> None
             raise Busy(
                 f"'{volume}' cannot be set aside",
                 ", ".join(users),
-                "shut down the virtual machine or unmount what is on it, then restore again the same way: only this is"
+                "unmount what is on it or shut down its virtual machine, then restore again the same way: only this is"
                 " left to do",
             )
 
