@@ -58,7 +58,7 @@ class LagReadings:
     """What was read of each backup's lag, by dataset, and of its proofs.
 
     From when something may have changed until it was read (``doubt``) every lag of a backup is unknown in ``lags``.
-    ``doubted`` is set by then.
+    ``doubted`` is set by then, and ``settled`` is set while nothing is doubted.
 
     ``made``: of one that makes snapshots only, when the newest of each dataset was made.
     """
@@ -72,7 +72,8 @@ class LagReadings:
         self._read: Learned[Reading] = Learned(context.env)
         self._not_taken_back: dict[str, str] = {}
         self._doubts: dict[str, Doubt] = {}
-        self.doubted = asyncio.Event()
+        self.doubted, self.settled = asyncio.Event(), asyncio.Event()
+        self.settled.set()
 
     async def refresh(self, backup: Backup, at_work: Callable[[], bool]) -> None:
         """Read a backup's lag from the pools: from the vault where it is up, else from what is known of it.
@@ -100,6 +101,7 @@ class LagReadings:
         self._doubts[backup] = Doubt(lags, before.since if before is not None else now)
         self.lags.put(backup, {name: DatasetLag(name, None, None) for name in lags}, self.lags.way(backup))
         self.doubted.set()
+        self.settled.clear()
 
     def is_doubted(self, backup: str) -> bool:
         """Whether a lag is unknown since something may have changed."""
@@ -200,6 +202,8 @@ class LagReadings:
         ``looked``: just now.
         """
         self._doubts.pop(backup, None)
+        if not self._doubts:
+            self.settled.set()
         self.lags.put(backup, found, way)
         at = self.context.env.clock.time() if looked else self.seen_at(backup)
         self._read.put(backup, Reading(self.context.env.clock.monotonic(), seen, at if seen else None), way)

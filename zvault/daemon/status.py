@@ -35,7 +35,7 @@ from zvault.ops.replication.lag import pending
 from zvault.ops.tuning.parameters import complaints
 
 EVENTS_PATIENCE = 1.0
-"""Seconds to wait for the events of the pools, which are read without a lock of a pool's."""
+"""Seconds to wait for the events of the pools, which are read without a lock of a pool's; and for what is read then."""
 
 LAG = "lag "
 """Begins the key of the warning that a backup's lag is not known."""
@@ -65,14 +65,24 @@ class Status:
         """It remembers since when something is unknown."""
         self.judge = Judge(self.context)
         self._newest: dict[tuple[Kind, str], Verdict] = {}
+        self._catching_up: asyncio.Future[None] | None = None
 
     async def document(self) -> StatusDocument:
         """Everything. Answers also while a pool hangs: what is asked of it has a deadline."""
         if self.pool_watch is not None:
-            # What has just changed is not told as it was before.
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.pool_watch.look(), EVENTS_PATIENCE)
+            await self._catch_up(self.pool_watch)
         return self.document_of(await self.vault_monitor.documents())
+
+    async def _catch_up(self, watch: PoolWatch) -> None:
+        """Tell nothing as it was before a change that was made by now: wait a moment for what is being read."""
+        if self._catching_up is None or self._catching_up.done():
+            self._catching_up = asyncio.ensure_future(watch.look())
+        # Never cancelled: a question to the helper that is given up loses events, and all would have to be listed.
+        await asyncio.wait({self._catching_up}, timeout=EVENTS_PATIENCE)
+        readings = self.runs.readings
+        if any(map(readings.being_read, self.context.env.config.backup)):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(readings.settled.wait(), EVENTS_PATIENCE)
 
     def document_of(self, vaults: Sequence[VaultDocument]) -> StatusDocument:
         """Everything, with vaults as they were seen before: nothing is waited for."""

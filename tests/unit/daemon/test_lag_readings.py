@@ -131,3 +131,13 @@ async def test_a_doubt_that_nothing_ends_is_unknown_like_any_other() -> None:
     world.where.env.clock.at += 61  # type: ignore[attr-defined]
     assert not world.readings.being_read("b")
     assert world.told() == (None, None)
+
+
+async def test_whoever_waits_for_what_is_doubted_waits_for_the_last_of_it() -> None:
+    world = World()
+    await world.read()
+    assert world.readings.settled.is_set()
+    world.readings.doubt("b")
+    assert not world.readings.settled.is_set()
+    await world.read()
+    assert world.readings.settled.is_set()
