@@ -18,6 +18,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "prune": ("held-back",),
     "verification": ("proof-overdue", "never-proven"),
     "unknown": ("backup-unknown-long", "vault-unknown-long"),
+    "encryption": ("exposed",),
     "storage": ("device-gone", "gone", "pool-unwell", "half-up", "error"),
     "redundancy": ("degraded", "was-degraded"),
     "damage": ("damaged",),
