@@ -19,6 +19,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "verification": ("proof-overdue", "never-proven"),
     "unknown": ("backup-unknown-long", "vault-unknown-long"),
     "storage": ("device-gone", "gone", "journal-missing", "pool-unwell", "half-up", "error"),
+    "encryption": ("exposed",),
     "redundancy": ("degraded", "was-degraded"),
     "damage": ("damaged",),
     "space": ("almost-full",),

@@ -250,8 +250,10 @@ def _check_properties(properties: object, *, raw: bool) -> None:
         most = MAX_NAME if name == "keylocation" else MAX_VALUE
         if len(name.encode()) > MAX_NAME or (isinstance(value, str) and len(value.encode()) > most):
             raise Unexpected("a property in its package is longer than ZFS has them")
-        native = name.partition("@")[0] if ":" not in name.partition("@")[0] else ""
-        if "@" in name and native:
-            raise Unexpected(f"its package brings '{native}@…', which would be written into the dataset")
+        of_whom = name.find("@")
+        if of_whom >= 0 and ":" not in name[:of_whom]:
+            raise Unexpected(
+                f"its package brings '{name[:of_whom]}@…', which would be written into the dataset"
+            )
         if name in REFUSED_PROPERTIES or (name in KEY_PROPERTIES and not raw):
             raise Unexpected(f"its package brings the property '{name}', which no 'zfs send' puts there")
