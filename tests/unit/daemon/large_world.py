@@ -20,7 +20,7 @@ from zvault.core.replication.base_names import mark_name
 from zvault.daemon.app import Daemon
 from zvault.system.process.runner import HostRunner, Result
 from zvault.zfs.client import Zfs
-from zvault.zfs.parse import SENT
+from zvault.zfs.parse import SENT, SNAPSHOT_FACTS
 from zvault.zfs.tree_listing import MOST_AT_ONCE
 
 START = 1_700_000_000
@@ -89,6 +89,10 @@ class ListedSide(HostRunner):
             return Result(tuple(argv), 0, "".join(f"{name}\t1\n" for name in self.names), "", 0.0)
         if columns == "name":  # whether they are there
             return Result(tuple(argv), 0, "", "", 0.0)
+        if columns == ",".join(SNAPSHOT_FACTS):
+            facts = "\t".join(["0", "-", *["0"] * (len(SNAPSHOT_FACTS) - 4)])
+            asked = argv[argv.index("-o") + 2 :]
+            return Result(tuple(argv), 0, "".join(f"{name}\tfilesystem\t{facts}\n" for name in asked), "", 0.0)
         if "-d1" in argv:  # some datasets, by name
             asked = argv[argv.index("-o") + 2 :]
             return Result(tuple(argv), 0, "".join(self.of_each[name] for name in asked), "", 0.0)

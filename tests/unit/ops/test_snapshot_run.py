@@ -109,10 +109,11 @@ async def test_where_it_is_not_known_which_pool_the_vault_had_all_stays(tmp_path
     assert left(source) == list(range(1, 9))
 
 
-async def test_from_the_oldest_of_several_bookmarks_on_all_stays(tmp_path: Path) -> None:
+async def test_the_base_before_needs_its_bookmark_only(tmp_path: Path) -> None:
     where, source = world(tmp_path, history("tank", marked("tank", 3), marked("tank", 6)))
     await make(where)
-    assert left(source) == [3, 4, 5, 6, 7, 8]
+    assert left(source) == [6, 7, 8]
+    assert len(source.there.datasets["tank"].bookmarks) == 2
 
 
 async def test_where_only_the_newest_is_sent_they_do_not_pile_up(tmp_path: Path) -> None:

@@ -191,9 +191,11 @@ def test_each_dataset_that_refuses_a_snapshot_is_named() -> None:
     assert found == [("tank/half@x", errno.EBUSY), ("tank/vm@x", errno.ENOSPC)]
     (full,) = troubles("cannot create snapshots : out of space\nno snapshots were created\n")
     assert (full.name, full.errno) == ("", errno.ENOSPC)
-    (unknown,) = troubles("cannot create snapshots : pool is read-only\n")
+    (read_only,) = troubles("cannot create snapshots : pool is read-only\n")
+    assert (read_only.name, read_only.errno) == ("", errno.EROFS)
+    (unknown,) = troubles("cannot create snapshots : nobody knows why\n")
     assert (unknown.name, unknown.errno, unknown.message) == (
         "",
         0,
-        "cannot create snapshots : pool is read-only",
+        "cannot create snapshots : nobody knows why",
     )

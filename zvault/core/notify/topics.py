@@ -12,13 +12,13 @@ UNDELIVERED = "notify"
 
 TOPICS: Mapping[str, tuple[str, ...]] = {
     "lag": ("very-late", "late", "overdue", "lag-unknown-long", "not-started"),
-    "run": ("failed", "partial", "conflict"),
+    "run": ("failed", "partial", "conflict", "not-snapshotted"),
     "contents": ("differs",),
     "base": ("base-at-risk",),
     "prune": ("held-back",),
     "verification": ("proof-overdue", "never-proven"),
     "unknown": ("backup-unknown-long", "vault-unknown-long"),
-    "storage": ("device-gone", "gone", "journal-missing", "pool-unwell", "half-up", "error"),
+    "storage": ("device-gone", "gone", "journal-missing", "pool-unwell", "half-up", "read-only", "error"),
     "encryption": ("exposed",),
     "redundancy": ("degraded", "was-degraded"),
     "damage": ("damaged",),
@@ -49,6 +49,7 @@ TOPIC_OF: Mapping[str, str] = {key: topic for topic, keys in TOPICS.items() for 
 HIDES: Mapping[str, frozenset[str]] = {
     "interrupted": frozenset({"run"}),
     "new": frozenset({"lag", "base"}),
+    "first-run": frozenset({"lag", "base"}),
     "lag-unknown": frozenset({"lag", "base"}),
     "lag-not-read": frozenset({"lag", "base"}),
     "snapshots-unknown": frozenset({"lag"}),

@@ -21,7 +21,7 @@ from zvault.core.model import Dataset
 from zvault.core.policy.known_verdicts import DatasetVerdicts, KnownVerdicts
 from zvault.core.policy.min_age import too_young
 from zvault.core.policy.retention import KeepRules
-from zvault.core.replication.base_names import marks_by_vault
+from zvault.core.replication.base_names import marks_by_vault, sent_marks
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.snapshot_list import after, guids_of
 from zvault.ops.replication.sides import ours_of
@@ -116,7 +116,7 @@ class RetentionLook:
             return {}
         if self.unseen is None:
             return _source_guards(source, base_txg)
-        oldest = _oldest_mark(source, self.unseen.pool)
+        oldest = _find_last_base(source, self.unseen.pool)
         if oldest and self.backup.backlog == "newest":
             # Only the newest is ever sent, which every rule keeps: while the vault is away the others need not pile up.
             return {snap.guid: _BASE for snap in source.snapshots if snap.createtxg == oldest}
@@ -134,12 +134,17 @@ class RetentionLook:
         )
 
 
-def _oldest_mark(dataset: Dataset, pool: int | None) -> int:
-    """The transaction group of the oldest bookmark for a vault's pool. 0, which is older than all, where there is none:
-    then nothing is known to be on the vault.
+def _find_last_base(dataset: Dataset, pool: int | None) -> int:
+    """The transaction group of the newest base that a vault's pool had when it was last seen.
+
+    The bookmark of the base before stays for a pool that goes back; its snapshot is not needed for that. Where no
+    bookmark says what the pool had, it is the oldest that was made for it, and 0, older than all, where there is none.
     """
-    marks = marks_by_vault(dataset).get(pool, []) if pool is not None else []
-    return min((mark.createtxg for mark in marks), default=0)
+    if pool is None:
+        return 0
+    if sent := sent_marks(dataset, pool):
+        return max(mark.createtxg for mark in sent)
+    return min((mark.createtxg for mark in marks_by_vault(dataset).get(pool, [])), default=0)
 
 
 def _source_guards(dataset: Dataset, base_txg: int) -> dict[int, str]:

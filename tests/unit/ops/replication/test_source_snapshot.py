@@ -87,12 +87,21 @@ async def test_where_there_is_no_room_some_is_made_once(monkeypatch: pytest.Monk
     assert asked == [True]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EPERM, errno.EIO, 12345])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EPERM, errno.EIO, 12345])
 async def test_what_names_nobody_is_told_of_all(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     source = Source(monkeypatch, LzcFailure("snapshot", "", [("", "", code)]))
     assert await source.make() == ""
     assert source.refused == dict.fromkeys(["tank", "tank/a", "tank/1"], code)
     assert len(source.tried) == 1
+
+
+async def test_a_pool_that_is_read_only_is_no_refusal_of_single_datasets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = Source(monkeypatch, LzcFailure("snapshot", "", [("tank", "", errno.EROFS)]))
+    with pytest.raises(LzcFailure):
+        await source.make()
+    assert source.refused == {}
 
 
 async def test_words_that_nobody_knows_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
