@@ -85,14 +85,15 @@ class ListedSide(HostRunner):
         if argv[1] != "list":
             return Result(tuple(argv), 0, "", "", 0.0)
         columns = argv[argv.index("-o") + 1]
-        if columns == "name,used":
-            return Result(tuple(argv), 0, "".join(f"{name}\t1\n" for name in self.names), "", 0.0)
-        if columns == "name":  # whether they are there
-            return Result(tuple(argv), 0, "", "", 0.0)
+        if columns in {"name,used", "name"}:  # name: whether they are there
+            used = "".join(f"{name}\t1\n" for name in self.names) if columns == "name,used" else ""
+            return Result(tuple(argv), 0, used, "", 0.0)
         if columns == ",".join(SNAPSHOT_FACTS):
             facts = "\t".join(["0", "-", *["0"] * (len(SNAPSHOT_FACTS) - 4)])
             asked = argv[argv.index("-o") + 2 :]
-            return Result(tuple(argv), 0, "".join(f"{name}\tfilesystem\t{facts}\n" for name in asked), "", 0.0)
+            return Result(
+                tuple(argv), 0, "".join(f"{name}\tfilesystem\t{facts}\n" for name in asked), "", 0.0
+            )
         if "-d1" in argv:  # some datasets, by name
             asked = argv[argv.index("-o") + 2 :]
             return Result(tuple(argv), 0, "".join(self.of_each[name] for name in asked), "", 0.0)

@@ -14,7 +14,8 @@ def lag_over_time(
     the source was at its beginning. None where no run had ended by then: the lag is not known. Of a backup whose vault
     was lost or changed meanwhile they do not tell.
     """
-    good = sorted(((ended, began) for began, ended in runs), key=lambda run: run[0])
+    # Of runs that ended at one moment the newest state counts: the others were never the best that could be had.
+    good = sorted(((ended, began) for began, ended in runs), key=lambda run: (run[0], -run[1]))
     width = (end - begin) / count
     return [_highest(good, begin + part * width, begin + (part + 1) * width) for part in range(count)]
 

@@ -32,7 +32,7 @@ def test_the_first_read_and_random_ones_ask_for_nothing():
 
 
 @given(st.integers(0, FAR), st.integers(1, 256), st.integers(0, 100), st.integers(1, 16))
-def test_a_sequential_reader_has_all_before_him_asked_for(
+def test_a_sequential_reader_has_what_is_before_him_asked_for(
     first: int, count: int, seed: int, depth: int
 ) -> None:
     starts = [first + number * count for number in range(400)]
@@ -42,7 +42,10 @@ def test_a_sequential_reader_has_all_before_him_asked_for(
     later = [span for span in spans if span[0] >= first + 200 * count]
     covered = list(itertools.accumulate((at + number for at, number in later), max))
     assert later
-    assert all(at <= upto for upto, (at, _) in zip(covered, later[1:], strict=False)), later
+    # A read that arrives before those that were sent before it may leave them out: they are on their way themselves.
+    holes = [at - upto for upto, (at, _) in zip(covered, later[1:], strict=False) if at > upto]
+    assert all(hole < depth * count for hole in holes), later
+    assert sum(holes) <= (covered[-1] - later[0][0]) // 20, later
     assert sum(number for _, number in later) <= 3 * (covered[-1] - later[0][0])
 
 

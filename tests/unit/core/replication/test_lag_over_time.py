@@ -32,6 +32,10 @@ def test_the_highest_of_each_part(runs: list[tuple[int, int]], begin: int, width
             assert max(known, default=0) <= highest <= max(known, default=0) + 1
 
 
+def test_of_runs_that_end_at_one_moment_the_newest_state_counts() -> None:
+    assert lag_over_time([(21, 51), (26, 51)], 48, 54, 1) == [28]
+
+
 def test_it_grows_until_a_run_ends_and_then_counts_from_its_beginning() -> None:
     assert lag_over_time([(0, 10), (50, 60)], 0, 100, 10) == [10, 20, 30, 40, 50, 60, 20, 30, 40, 50]
     assert lag_over_time([(50, 60)], 0, 100, 4) == [None, None, 25, 50]
