@@ -37,6 +37,9 @@ DEADLINE = 10.0
 AGAIN = 60.0
 """Seconds until OpenZFS's events are asked for again where they cannot be had."""
 
+INTERRUPTED = "signal received"
+"""What 'zpool events' ends with (EINTR) when its process was frozen and goes on, as by a suspend."""
+
 TIMEOUT = Path("/proc/sys/kernel/hung_task_timeout_secs")
 SYS_CLASS = Path("/sys/class/block")
 
@@ -118,9 +121,8 @@ class StallMonitor:
                 await follow_lines(events.follow_argv(), self._hear_event)
             except ZvaultError as error:
                 # One that ran for a while was interrupted, as it is when the host sleeps; the next misses nothing.
-                at_once = (
-                    self.context.env.clock.monotonic() - began < AGAIN and not self.context.activity.asleep
-                )
+                short = self.context.env.clock.monotonic() - began < AGAIN
+                at_once = short and not self.context.activity.asleep and INTERRUPTED not in str(error)
                 if at_once and str(error) != complaint:
                     log.warning("OpenZFS's events cannot be followed: %s", error)
                 complaint = str(error) if at_once else ""
