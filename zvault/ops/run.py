@@ -213,7 +213,6 @@ class Run:
                 shut_out=self.turn.shut_out if self.turn is not None and self.turn.of else None,
             )
             async with vault_used as vault, self._in_turn() as needless:
-                reached = True
                 if needless is not None:
                     self._skip(needless)
                     done = True
@@ -221,6 +220,7 @@ class Run:
                 vault.refuse_read_only("nothing can be backed up to it")
                 self._tell_up(vault)
                 refuse_copy(self.context, vault.managed.config, vault.guid)
+                reached = True
                 made, seen = await self._make_snapshot(vault)
                 looked, opened, plan = await self._look_and_plan(vault, made, seen)
                 self.tell_looked(looked.sides)
