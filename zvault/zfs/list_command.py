@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import compress
 from operator import ne
 
@@ -10,7 +11,7 @@ from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.names import parse_name, split_point
 from zvault.core.refusals import advise
 from zvault.system.computing import compute, split_lines
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import Result, ToolRunner
 from zvault.zfs import parse
 from zvault.zfs.host import Host
 from zvault.zfs.listing_cache import NONE, DatasetPoints
@@ -30,6 +31,12 @@ NAMES_IN_ARGV = 1000
 MOST_LINES = 1 << 21
 """Of a listing. Each becomes some hundred bytes of values, and the shortest are shorter than any that zfs prints: so
 many more of them than of honest ones fit the bytes that a program may print (LONGEST_OUTPUT)."""
+
+
+CUT_SHORT = "cannot iterate filesystems"
+"""What zfs says where what it opens next cannot be opened (libzfs_iter.c, zfs_do_list_ioctl, 2.1 to 2.4), as damage may
+have it. What comes after that in the same dataset is left out, and the command ends with 0 all the same (zfs_callback in
+cmd/zfs/zfs_iter.c): taken for all there is, it would make datasets and snapshots look gone."""
 
 
 SHORTEST_LINE = 30
@@ -58,10 +65,10 @@ class ListCommand:
         lines of an earlier listing of the same, which were checked then.
         """
         asked = [column for column in columns if column not in self._unknown]
-        result = await self.host.run(
+        result = await list_whole(
+            self.host,
             ["zfs", "list", "-Hp", depth, "-t", types, "-o", ",".join(asked), *names],
-            deadline=LIST_DEADLINE,
-            check=False,
+            LIST_DEADLINE,
         )
         if result.returncode != 0:
             unknown = parse.unknown_property(result.stderr)
@@ -157,8 +164,8 @@ class ListCommand:
         What does not exist (any more) is added to ``gone``. Without that it is an error.
         """
         of = ["-t", "filesystem,volume", "-o", "name,property,value", ",".join(parse.OWN)]
-        result = await self.host.run(
-            ["zfs", "get", "-Hp", depth, "-s", "local", *of, *where], deadline=LIST_DEADLINE, check=False
+        result = await list_whole(
+            self.host, ["zfs", "get", "-Hp", depth, "-s", "local", *of, *where], LIST_DEADLINE
         )
         if result.returncode != 0:
             if gone is None or not parse.only_gone(result.stderr):
@@ -166,6 +173,12 @@ class ListCommand:
             gone |= parse.gone(result.stderr)
         size = len(result.stdout) // SHORTEST_LINE
         return await compute(size, None, lambda: parse.own_properties(lines_of(result, where[0])))
+
+
+async def list_whole(host: ToolRunner, argv: Sequence[str], deadline: float) -> Result:
+    """What a command tells of all that is below something; one that was cut short has failed, whatever it ended with."""
+    result = await host.run(argv, deadline=deadline, check=False)
+    return replace(result, returncode=result.returncode or 1) if CUT_SHORT in result.stderr else result
 
 
 def _checked_lines(
@@ -226,4 +239,11 @@ def list_failure(name: str, result: Result) -> Exception:
         )
     if "invalid dataset name" in complaint:
         return NotFound(f"'{name}' is no dataset name", complaint)
+    if CUT_SHORT in result.stderr:
+        return ToolFailed(
+            f"'{name}' cannot be listed whole",
+            next(line for line in result.stderr.splitlines() if CUT_SHORT in line),
+            f"a dataset or snapshot below it cannot be opened: see 'zpool status {pool}'. 'zfs list -d1 -t all' of each"
+            f" dataset of 'zfs list -r {pool}' says so of the one that has it",
+        )
     return ToolFailed(f"cannot list '{name}'", complaint, advise(complaint))
