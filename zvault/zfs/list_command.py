@@ -34,9 +34,9 @@ many more of them than of honest ones fit the bytes that a program may print (LO
 
 
 CUT_SHORT = "cannot iterate filesystems"
-"""What zfs says where what it opens next cannot be opened (libzfs_iter.c, zfs_do_list_ioctl, 2.1 to 2.4), as damage may
-have it. What comes after that in the same dataset is left out, and the command ends with 0 all the same (zfs_callback in
-cmd/zfs/zfs_iter.c): taken for all there is, it would make datasets and snapshots look gone."""
+"""What zfs says where what it opens next cannot be opened (libzfs_iter.c, zfs_do_list_ioctl, 2.1 to 2.4), as where it is
+damaged. What comes after that in the same dataset is left out, and the command ends with 0 all the same (zfs_callback
+in cmd/zfs/zfs_iter.c): taken for all there is, it would make datasets and snapshots look gone."""
 
 
 SHORTEST_LINE = 30
@@ -176,7 +176,7 @@ class ListCommand:
 
 
 async def list_whole(host: ToolRunner, argv: Sequence[str], deadline: float) -> Result:
-    """What a command tells of all that is below something; one that was cut short has failed, whatever it ended with."""
+    """What a command tells of all that is below something. Cut short, it failed, whatever it ended with."""
     result = await host.run(argv, deadline=deadline, check=False)
     return replace(result, returncode=result.returncode or 1) if CUT_SHORT in result.stderr else result
 
