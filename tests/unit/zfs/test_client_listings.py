@@ -99,7 +99,9 @@ async def test_a_listing_that_zfs_cuts_short_is_none_though_it_ends_with_0(types
         return 0, lines, "cannot iterate filesystems: I/O error\n" if types in argv else ""
 
     client, _ = zfs(answer)
-    with pytest.raises(ToolFailed, match="'tank' cannot be listed whole: cannot iterate filesystems: I/O error"):
+    with pytest.raises(
+        ToolFailed, match="'tank' cannot be listed whole: cannot iterate filesystems: I/O error"
+    ):
         await client.tree("tank")
     with pytest.raises(ToolFailed, match="cannot be listed whole"):
         await client.tree_or_none("tank")
