@@ -34,9 +34,9 @@ many more of them than of honest ones fit the bytes that a program may print (LO
 
 
 CUT_SHORT = "cannot iterate filesystems"
-"""What zfs says where what it opens next cannot be opened (libzfs_iter.c, zfs_do_list_ioctl, 2.1 to 2.4), as where it is
-damaged. What comes after that in the same dataset is left out, and the command ends with 0 all the same (zfs_callback
-in cmd/zfs/zfs_iter.c): taken for all there is, it would make datasets and snapshots look gone."""
+"""What zfs says where what it opens next cannot be opened, as a damaged one (zfs_do_list_ioctl in libzfs_iter.c,
+2.1 to 2.4). What comes after it in the same dataset is left out, and the command ends with 0 all the same (zfs_callback
+in cmd/zfs/zfs_iter.c): taken for all there is, that would make datasets and snapshots look gone."""
 
 
 SHORTEST_LINE = 30
