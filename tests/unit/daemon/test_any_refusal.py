@@ -20,7 +20,7 @@ import pytest
 
 from tests.unit.daemon.year import year_oracle as oracle
 from tests.unit.daemon.year.simulated_time import SimulatedLoop
-from tests.unit.daemon.year.simulated_zfs import Own, carry
+from tests.unit.daemon.year.simulated_zfs import Own, Point, carry
 from tests.unit.daemon.year.year_world import CONFIG, VaultZfs, World
 from zvault.api.events import Event
 from zvault.core.errors import ToolFailed
@@ -378,6 +378,35 @@ def test_one_that_refuses_on_the_vault_and_is_not_named(step: str, play: Any) ->
         await refuse(here, {("cold/host/tank/a/c", step): errno.EIO})
 
     play(silent)
+
+
+@pytest.mark.parametrize("step", ["get", "held"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOTSUP])
+def test_one_that_does_not_tell_what_its_plan_needs(step: str, code: int, play: Any) -> None:
+    """Somebody made a snapshot on the vault: whether anything was written since, and who holds it, has to be asked."""
+
+    async def changed(here: Refusals) -> None:
+        for _ in range(4):
+            assert (await here.run())[0] == "ok"
+        pools, (_, there) = here.world.pools, here.sides("tank/a/c")
+        there.points["foreign"] = Point("foreign", pools.new(), pools.new(), int(here.world.clock.time()))
+        here.refused.by_step = {("cold/host/tank/a/c", step): code}
+        result, told = await here.run()
+        assert result == "partial"
+        assert [one["dataset"] for one in told if one["event"] == "dataset-failed"] == ["tank/a/c"]
+        assert os.strerror(code) in names_of(told)
+        for dataset in DATASETS:
+            here.check_protected(dataset)
+            if dataset != "tank/a/c":
+                assert here.is_sent(dataset)
+                here.check_kept(dataset)
+        assert "foreign" in there.points
+        del there.points["foreign"]
+        here.refused.by_step = {}
+        assert (await here.run())[0] == "ok"
+        assert all(map(here.is_sent, DATASETS))
+
+    play(changed)
 
 
 def test_snapshots_at_their_own_time_are_told_where_they_fail_and_else_only_made(play: Any) -> None:
