@@ -30,7 +30,9 @@ from zvault.core.refusals import Duration, Speaker, describe_errnos, find_refusa
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
+from zvault.ops import run
 from zvault.ops.replication import transfer
+from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.stream.failure import judge
 from zvault.ops.stream.stream import Streamed
 from zvault.system.process.pipeline import StageEnd
@@ -407,6 +409,65 @@ def test_one_that_does_not_tell_what_its_plan_needs(step: str, code: int, play: 
         assert all(map(here.is_sent, DATASETS))
 
     play(changed)
+
+
+@pytest.mark.parametrize("code", [errno.EBUSY, errno.EIO, errno.EPERM, errno.EINVAL])
+def test_one_that_cannot_be_renamed_on_the_vault(code: int, play: Any) -> None:
+    """Two are renamed on the source. The one that cannot follow keeps all it has, and nothing of it is sent anew."""
+
+    async def renamed(here: Refusals) -> None:
+        for _ in range(4):
+            assert (await here.run())[0] == "ok"
+        source, there = (here.world.pools.pools[name].datasets for name in ("tank", "cold"))
+        for name in ("c", "d"):
+            source[f"tank/a/{name}2"] = source.pop(f"tank/a/{name}")
+        had = dict(there["cold/host/tank/a/c"].points)
+        here.refused.by_step = {("cold/host/tank/a/c", "rename"): code}
+        for _ in range(2):
+            result, told = await here.run()
+            assert result == "partial"
+            assert "tank/a/c2" in names_of(told)
+            assert [one for one in told if one["event"] == "retry"] == [] or not is_permanent("rename", code)
+            assert dict(there["cold/host/tank/a/c"].points) == had
+            assert "cold/host/tank/a/c2" not in there
+            newest = oracle.base(source["tank/a/c2"], there["cold/host/tank/a/c"])
+            assert newest is not None
+            assert source["tank/a/c2"].holds.get(newest.snapname)
+            for name in ("tank/a", "tank/a/below", "tank/a/d2", "tank/a/e"):
+                assert here.is_sent(name)
+                here.check_protected(name)
+                here.check_kept(name)
+        assert "cold/host/tank/a/d" not in there
+        here.refused.by_step = {}
+        assert (await here.run())[0] == "ok"
+        assert here.is_sent("tank/a/c2")
+        here.check_protected("tank/a/c2")
+        here.check_kept("tank/a/c2")
+        assert "cold/host/tank/a/c" not in there
+
+    play(renamed)
+
+
+@pytest.mark.parametrize("step", ["set", "get"])
+def test_one_whose_properties_cannot_be_set(step: str, play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse_some(here: Refusals) -> None:
+        monkeypatch.setattr(run, "update_properties", update_properties)
+        bad = ["cold/host/tank/a/c", "cold/host/tank/a/e"]
+        here.refused.by_step = {(name, step): errno.EIO for name in bad}
+        for _ in range(2):
+            result, told = await here.run()
+            assert result == "ok"
+            assert all(name in names_of(told) for name in bad)
+            for name in DATASETS:
+                assert here.is_sent(name)
+                is_set = here.vault.settings.get(f"{ON_VAULT}{name}", {}).get("sync") == "always"
+                assert is_set is (f"{ON_VAULT}{name}" not in bad)
+        here.refused.by_step = {}
+        result, told = await here.run()
+        assert (result, names_of(told)) == ("ok", "")
+        assert all(here.vault.settings[f"{ON_VAULT}{name}"]["sync"] == "always" for name in DATASETS)
+
+    play(refuse_some, receive={"set": {"sync": "always"}})
 
 
 def test_snapshots_at_their_own_time_are_told_where_they_fail_and_else_only_made(play: Any) -> None:

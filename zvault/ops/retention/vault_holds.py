@@ -20,7 +20,7 @@ from zvault.core.policy.retention import KeepDecision, decide
 from zvault.core.policy.vault_holds import perhaps_held, to_hold
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
-from zvault.ops.outcome import NAMED
+from zvault.ops.outcome import describe_refusals
 from zvault.ops.replication.batched_changes import BatchedChanges
 from zvault.ops.replication.sides import ours_of, wanted_of
 from zvault.ops.retention.prune_plan import PrunePlan
@@ -91,22 +91,16 @@ async def move_holds(
             emit("warning", text=f"the holds on the {plan.side} are not as they should be: {error}")
             continue
         if troubles:
-            emit("warning", text=f"the holds on the {plan.side} are not as they should be: {_told(troubles)}")
+            emit(
+                "warning",
+                text=f"the holds on the {plan.side} are not as they should be: {describe_refusals(troubles)}",
+            )
         else:
             note_held(plan, moved, lapses)
 
 
 Troubles = Mapping[DatasetName, ZvaultError]
 """By dataset, why its holds are not known, or not as they should be."""
-
-
-def _told(troubles: Troubles) -> str:
-    """The first of some troubles, and of which other datasets there are any."""
-    (_, first), *others = troubles.items()
-    named = ", ".join(name for name, _ in others[:NAMED]) + f" and {len(others) - NAMED} more" * (
-        len(others) > NAMED
-    )
-    return f"{first}. The same goes for {named}" if others else str(first)
 
 
 async def _move(vault: Zfs, move: HoldMove) -> tuple[set[DatasetName], Troubles]:
