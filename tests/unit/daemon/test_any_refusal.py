@@ -24,7 +24,7 @@ from tests.unit.daemon.year.simulated_zfs import Own, Point, carry
 from tests.unit.daemon.year.year_world import CONFIG, VaultZfs, World
 from zvault.api.events import Event
 from zvault.core.errors import ToolFailed
-from zvault.core.model import Dataset, Snapshot
+from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, split_point
 from zvault.core.refusals import Duration, Speaker, describe_errnos, find_refusal
 from zvault.core.replication.base_names import KEEP_HOLD
@@ -134,6 +134,16 @@ class RefusingZfs(VaultZfs):
 
     async def held(self, asked: Iterable[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:
         return await self.holds([snap.name for _, snaps in asked for snap in snaps])
+
+    async def tree(self, root: str, *, sizes: bool = True) -> Tree:
+        found = await super().tree(root)
+        for name in found.datasets:
+            if (said := self.refused.words("list", name)) is not None:
+                raise ToolFailed(f"'{root}' cannot be listed whole", said)
+        return found
+
+    async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
+        return await self.tree(root)
 
     async def get(self, name: str, *properties: str) -> dict[str, str]:
         self._ask("get", [name])
@@ -468,6 +478,39 @@ def test_one_whose_properties_cannot_be_set(step: str, play: Any, monkeypatch: p
         assert all(here.vault.settings[f"{ON_VAULT}{name}"]["sync"] == "always" for name in DATASETS)
 
     play(refuse_some, receive={"set": {"sync": "always"}})
+
+
+@pytest.mark.parametrize("dataset", ["tank/a/c", "cold/host/tank/a/c"])
+def test_of_a_listing_that_is_not_whole_nothing_is_decided(dataset: str, play: Any) -> None:
+    """ZFS leaves out what it cannot open and what comes after that, so no part of a listing is taken for all of it
+    (unit/zfs/test_client_listings.py). Whatever is protected and kept stays so, of all.
+    """
+
+    async def unlisted(here: Refusals) -> None:
+        for _ in range(4):
+            assert (await here.run())[0] == "ok"
+        on_vault = {name: dict(here.sides(name)[1].points) for name in DATASETS}
+        marks = {name: dict(here.sides(name)[0].marks) for name in DATASETS}
+        here.refused.by_step = {(dataset, "list"): errno.EIO}
+        for _ in range(3):
+            result, told = await here.run()
+            assert result == "failed"
+            assert [one["event"] for one in told if one["event"] in {"pruned", "transfer-started"}] == []
+            found = here.world.daemon.history.last("a")
+            assert found is not None
+            assert "cannot be listed whole" in str(found["error"])
+            for name in DATASETS:
+                source, there = here.sides(name)
+                here.check_protected(name)
+                assert (dict(there.points), dict(source.marks)) == (on_vault[name], marks[name])
+        here.refused.by_step = {}
+        assert (await here.run())[0] == "ok"
+        for name in DATASETS:
+            assert here.is_sent(name)
+            here.check_protected(name)
+            here.check_kept(name)
+
+    play(unlisted)
 
 
 def test_snapshots_at_their_own_time_are_told_where_they_fail_and_else_only_made(play: Any) -> None:
