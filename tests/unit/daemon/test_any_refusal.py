@@ -26,7 +26,7 @@ from zvault.api.events import Event
 from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, split_point
-from zvault.core.refusals import Duration, Speaker, describe_errnos, find_refusal
+from zvault.core.refusals import REFUSALS, Duration, Speaker, describe_errnos, find_refusal
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
@@ -355,6 +355,34 @@ def test_one_that_refuses_one_step_on_the_vault(step: str, code: int, play: Any)
 def test_one_end_of_a_stream_refuses(step: str, code: int, play: Any) -> None:
     dataset = "tank/a/c" if step == "send" else "cold/host/tank/a/c"
     play(lambda here: refuse(here, {(dataset, step): code}))
+
+
+def rows(speaker: Speaker, *, permanent: bool) -> Iterator[tuple[str, list[str]]]:
+    """What one end of a stream says, by the table of refusals: for each dataset below the root one."""
+    said = [
+        row.words
+        for row in REFUSALS
+        if row.speaker in {speaker, "any"} and (row.duration is Duration.PERMANENT) is permanent
+    ]
+    yield from ((speaker, said[start : start + 4]) for start in range(0, len(said), 4))
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        case
+        for step in STREAM_STEPS
+        for permanent in (True, False)
+        for case in rows("send" if step == "send" else "receive", permanent=permanent)
+    ],
+)
+def test_what_zfs_refuses_a_stream_for(step: str, said: list[str], play: Any) -> None:
+    """Each known refusal, said of one of the datasets. One that is permanent has nothing tried again."""
+    side = ON_VAULT if step == "receive" else ""
+    refused: dict[tuple[str, str], int | str] = {
+        (f"{side}{dataset}", step): words for dataset, words in zip(DATASETS[1:], said, strict=False)
+    }
+    play(lambda here: refuse(here, refused))
 
 
 @pytest.mark.parametrize("seed", range(8))
