@@ -541,6 +541,35 @@ def test_of_a_listing_that_is_not_whole_nothing_is_decided(dataset: str, play: A
     play(unlisted)
 
 
+def test_where_the_rest_of_the_pool_cannot_be_listed_only_what_is_sought_there_waits(play: Any) -> None:
+    """Somebody's dataset in the vault's pool is damaged. One of ours lost its backup, which might be anywhere there."""
+
+    async def lost(here: Refusals) -> None:
+        for _ in range(4):
+            assert (await here.run())[0] == "ok"
+        there = here.world.pools.pools["cold"].datasets
+        there["cold/others"] = Own(here.world.pools.new())
+        here.refused.by_step = {("cold/others", "list"): errno.EIO}
+        assert (await here.run())[0] == "ok", "nothing is sought there"
+        del there["cold/host/tank/a/c"]
+        for _ in range(2):
+            result, told = await here.run()
+            assert result == "partial"
+            assert [one["dataset"] for one in told if one["event"] == "dataset-failed"] == ["tank/a/c"]
+            assert "cannot be listed whole" in names_of(told)
+            assert "cold/host/tank/a/c" not in there, "it may be elsewhere: it is not sent anew"
+            for name in DATASETS:
+                if name != "tank/a/c":
+                    assert here.is_sent(name)
+                    here.check_protected(name)
+                    here.check_kept(name)
+        here.refused.by_step = {}
+        assert (await here.run())[0] == "ok"
+        assert all(map(here.is_sent, DATASETS))
+
+    play(lost)
+
+
 def test_snapshots_at_their_own_time_are_told_where_they_fail_and_else_only_made(play: Any) -> None:
     async def watch(here: Refusals) -> None:
         daemon = here.world.daemon
