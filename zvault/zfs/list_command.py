@@ -243,7 +243,7 @@ def list_failure(name: str, result: Result) -> Exception:
         return ToolFailed(
             f"'{name}' cannot be listed whole",
             next(line for line in result.stderr.splitlines() if CUT_SHORT in line),
-            f"a dataset or snapshot below it cannot be opened: see 'zpool status {pool}'. 'zfs list -d1 -t all' of each"
-            f" dataset of 'zfs list -r {pool}' says so of the one that has it",
+            f"'zpool status {pool}' tells whether it is damaged; 'zfs list -d1' of the dataset that has what cannot be"
+            " opened says the same",
         )
     return ToolFailed(f"cannot list '{name}'", complaint, advise(complaint))
