@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import compress
 from operator import ne
 
@@ -11,12 +10,13 @@ from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.names import parse_name, split_point
 from zvault.core.refusals import advise
 from zvault.system.computing import compute, split_lines
-from zvault.system.process.runner import Result, ToolRunner
+from zvault.system.process.runner import Result
 from zvault.zfs import parse
 from zvault.zfs.host import Host
 from zvault.zfs.listing_cache import NONE, DatasetPoints
 from zvault.zfs.partly_known import PartlyKnown, asked_of, snapshot_lines
 from zvault.zfs.pool.pool import suspended
+from zvault.zfs.whole_listing import CUT_SHORT, list_whole
 
 LIST_DEADLINE = 300.0
 """Seconds: a listing of 65,000 snapshots takes minutes on a cold pool (zrepl issues 354 and 480)."""
@@ -31,12 +31,6 @@ NAMES_IN_ARGV = 1000
 MOST_LINES = 1 << 21
 """Of a listing. Each becomes some hundred bytes of values, and the shortest are shorter than any that zfs prints: so
 many more of them than of honest ones fit the bytes that a program may print (LONGEST_OUTPUT)."""
-
-
-CUT_SHORT = "cannot iterate filesystems"
-"""What zfs says where what it opens next cannot be opened, as a damaged one (zfs_do_list_ioctl in libzfs_iter.c,
-2.1 to 2.4). What comes after it in the same dataset is left out, and the command ends with 0 all the same (zfs_callback
-in cmd/zfs/zfs_iter.c): taken for all there is, that would make datasets and snapshots look gone."""
 
 
 SHORTEST_LINE = 30
@@ -173,12 +167,6 @@ class ListCommand:
             gone |= parse.gone(result.stderr)
         size = len(result.stdout) // SHORTEST_LINE
         return await compute(size, None, lambda: parse.own_properties(lines_of(result, where[0])))
-
-
-async def list_whole(host: ToolRunner, argv: Sequence[str], deadline: float) -> Result:
-    """What a command tells of all that is below something. Cut short, it failed, whatever it ended with."""
-    result = await host.run(argv, deadline=deadline, check=False)
-    return replace(result, returncode=result.returncode or 1) if CUT_SHORT in result.stderr else result
 
 
 def _checked_lines(

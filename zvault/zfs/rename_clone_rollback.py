@@ -6,7 +6,7 @@ from zvault.core.errors import Conflict, ToolFailed
 from zvault.core.names import DatasetName
 from zvault.core.refusals import refuse
 from zvault.zfs.host import Host
-from zvault.zfs.list_command import list_whole
+from zvault.zfs.whole_listing import list_whole
 
 DEADLINE = 600.0
 """Seconds: each waits for a txg sync, and a rollback frees what it gives up."""

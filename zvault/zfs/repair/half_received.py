@@ -13,7 +13,8 @@ from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.names import DatasetName
 from zvault.system.process.runner import ToolRunner
 from zvault.zfs.gate.resume_token import BadToken, decode
-from zvault.zfs.list_command import LIST_DEADLINE, list_failure, list_whole
+from zvault.zfs.list_command import LIST_DEADLINE, list_failure
+from zvault.zfs.whole_listing import list_whole
 
 
 def half_received_argv(names: Sequence[str], *, recursive: bool) -> list[str]:
