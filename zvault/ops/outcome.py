@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from zvault.api.runs import Result
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import Level, Proof
+from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
 
 
@@ -87,6 +88,14 @@ def datasets_failed(failed: Mapping[str, ZvaultError], total: int) -> ZvaultErro
     )
     error.reason = first.reason
     return error
+
+
+def describe_refusals(refused: Mapping[DatasetName, ZvaultError]) -> str:
+    """Why datasets refuse something, in the words of the first, and which others do."""
+    (_, first), *others = refused.items()
+    more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+    named = ", ".join(name for name, _ in others[:NAMED]) + more
+    return f"{first}. The same goes for {named}" if others else str(first)
 
 
 def _in_short(error: ZvaultError) -> str:

@@ -16,6 +16,7 @@ from zvault.zfs.host import Host
 from zvault.zfs.listing_cache import NONE, DatasetPoints
 from zvault.zfs.partly_known import PartlyKnown, asked_of, snapshot_lines
 from zvault.zfs.pool.pool import suspended
+from zvault.zfs.whole_listing import CUT_SHORT, list_whole
 
 LIST_DEADLINE = 300.0
 """Seconds: a listing of 65,000 snapshots takes minutes on a cold pool (zrepl issues 354 and 480)."""
@@ -58,10 +59,10 @@ class ListCommand:
         lines of an earlier listing of the same, which were checked then.
         """
         asked = [column for column in columns if column not in self._unknown]
-        result = await self.host.run(
+        result = await list_whole(
+            self.host,
             ["zfs", "list", "-Hp", depth, "-t", types, "-o", ",".join(asked), *names],
-            deadline=LIST_DEADLINE,
-            check=False,
+            LIST_DEADLINE,
         )
         if result.returncode != 0:
             unknown = parse.unknown_property(result.stderr)
@@ -157,8 +158,8 @@ class ListCommand:
         What does not exist (any more) is added to ``gone``. Without that it is an error.
         """
         of = ["-t", "filesystem,volume", "-o", "name,property,value", ",".join(parse.OWN)]
-        result = await self.host.run(
-            ["zfs", "get", "-Hp", depth, "-s", "local", *of, *where], deadline=LIST_DEADLINE, check=False
+        result = await list_whole(
+            self.host, ["zfs", "get", "-Hp", depth, "-s", "local", *of, *where], LIST_DEADLINE
         )
         if result.returncode != 0:
             if gone is None or not parse.only_gone(result.stderr):
@@ -226,4 +227,11 @@ def list_failure(name: str, result: Result) -> Exception:
         )
     if "invalid dataset name" in complaint:
         return NotFound(f"'{name}' is no dataset name", complaint)
+    if CUT_SHORT in result.stderr:
+        return ToolFailed(
+            f"'{name}' cannot be listed whole",
+            next(line for line in result.stderr.splitlines() if CUT_SHORT in line),
+            f"'zpool status {pool}' tells whether it is damaged; 'zfs list -d1' of the dataset that has what cannot be"
+            " opened says the same",
+        )
     return ToolFailed(f"cannot list '{name}'", complaint, advise(complaint))

@@ -6,6 +6,7 @@ from zvault.core.errors import Conflict, ToolFailed
 from zvault.core.names import DatasetName
 from zvault.core.refusals import refuse
 from zvault.zfs.host import Host
+from zvault.zfs.whole_listing import list_whole
 
 DEADLINE = 600.0
 """Seconds: each waits for a txg sync, and a rollback frees what it gives up."""
@@ -61,10 +62,8 @@ async def beside(host: Host, dataset: DatasetName, ending: str) -> list[DatasetN
     """
     if dataset.parent is None:
         return []
-    result = await host.run(
-        ["zfs", "list", "-H", "-d1", "-t", "filesystem,volume", "-o", "name", dataset.parent],
-        deadline=DEADLINE,
-        check=False,
+    result = await list_whole(
+        host, ["zfs", "list", "-H", "-d1", "-t", "filesystem,volume", "-o", "name", dataset.parent], DEADLINE
     )
     if result.returncode != 0 and "does not exist" not in result.stderr:
         raise ToolFailed(f"what is beside '{dataset}' cannot be listed", result.complaint())

@@ -26,7 +26,7 @@ class Side(NoKeys):
 
     async def run(self, *_: Any, **__: Any) -> Any:
         """Asked for the proofs, of which there is none."""
-        return SimpleNamespace(returncode=0, stdout="")
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
 
 
 async def test_no_sizes_are_asked_for_a_lag() -> None:

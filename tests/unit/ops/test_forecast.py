@@ -53,7 +53,7 @@ class ReadOnly(NoKeys):
     async def run(self, argv: Sequence[str], **_: Any) -> Any:
         """Asked for what lies beside the root on the vault, and for properties, of which none is set."""
         assert argv[1] in {"list", "get"}
-        return SimpleNamespace(returncode=0, stdout="")
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
 
     async def tree(self, _: str, *, sizes: bool = True) -> Tree:
         assert sizes

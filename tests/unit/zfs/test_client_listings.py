@@ -87,6 +87,32 @@ async def test_a_listing_that_fails_says_whether_it_is_missing_or_broken(words: 
     assert words.strip() in str(failure.value)
 
 
+@pytest.mark.parametrize("types", ["filesystem,volume", "snapshot,bookmark"])
+async def test_a_listing_that_zfs_cuts_short_is_none_though_it_ends_with_0(types: str) -> None:
+    """It leaves out what comes after what it cannot open, and ends with 0: no part of it may be taken for all."""
+
+    def answer(argv: list[str]) -> Answer:
+        if "filesystem,volume" in argv:
+            lines = "tank\tfilesystem\t1\t1\t1\t-\t-\t-\t-\n"
+        else:
+            lines = "tank@s_1970-01-01T00:01:00Z\t7\t3\n"
+        return 0, lines, "cannot iterate filesystems: I/O error\n" if types in argv else ""
+
+    client, _ = zfs(answer)
+    with pytest.raises(
+        ToolFailed, match="'tank' cannot be listed whole: cannot iterate filesystems: I/O error"
+    ):
+        await client.tree("tank")
+    with pytest.raises(ToolFailed, match="cannot be listed whole"):
+        await client.tree_or_none("tank")
+
+
+async def test_names_that_zfs_cuts_short_are_none() -> None:
+    client, _ = zfs(lambda _: (0, "tank\n", "cannot iterate filesystems: Invalid exchange\n"))
+    with pytest.raises(ToolFailed, match="cannot be listed whole"):
+        await client.names("tank")
+
+
 async def test_what_is_not_there_is_an_empty_tree_only_where_that_is_meant() -> None:
     client, _ = zfs(lambda _: (1, "", "cannot open 'cold/a': dataset does not exist\n"))
     assert len(await client.tree_or_none("cold/a")) == 0

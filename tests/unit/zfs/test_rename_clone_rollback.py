@@ -61,6 +61,9 @@ async def test_beside_a_dataset_are_those_whose_names_go_on_from_its_own() -> No
     assert await rename_clone_rollback.beside(there, DatasetName("cold"), "") == [], (
         "a pool has nothing beside it"
     )
+    cut_short = host(0, "cannot iterate filesystems: I/O error", stdout="cold\n")
+    with pytest.raises(ToolFailed, match="cannot be listed"):
+        await rename_clone_rollback.beside(cut_short, DatasetName("cold/h"), "_old-")
 
 
 async def test_nothing_is_made_of_a_snapshot_that_is_marked_as_inconsistent() -> None:

@@ -21,7 +21,7 @@ from zvault.core.snapshot_list import guids_of
 
 @dataclass(frozen=True, slots=True)
 class StrayBackup:
-    """A backup of a dataset that lies elsewhere and is not followed by itself: why, and what to do."""
+    """A backup of a dataset that lies elsewhere, or may, and is not followed by itself: why, and what to do."""
 
     problem: str
     advice: str
@@ -46,6 +46,20 @@ def lacks_base(pair: DatasetPair, made: str = "") -> bool:
         return False
     new = len(source.snapshots) == 1 and source.snapshots[0].snapname == made
     return bool(source.bookmarks) or (bool(source.snapshots) and not new)
+
+
+def find_unsought(pairs: Sequence[DatasetPair], made: str, pool: str, why: str) -> dict[str, StrayBackup]:
+    """The datasets that lack their base, by name, where the rest of the pool cannot be searched for it: what was sent
+    before may lie there, and nothing is sent in full while a base may exist.
+    """
+    return {
+        pair.source.name: StrayBackup(
+            f"{pair.target} has no base of it, and whether anything else in the pool {pool} has cannot be told: {why}",
+            f"mend what cannot be listed ('zpool status {pool}' tells of damage), and the next run looks again",
+        )
+        for pair in pairs
+        if lacks_base(pair, made)
+    }
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,14 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
+class Untold:
+    """A dataset of which a pool did not tell what its plan depends on: why, and what to do."""
+
+    problem: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One stream. ``to`` is what the vault has after it; ``intermediates`` sends all between (``-I``).
 

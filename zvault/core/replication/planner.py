@@ -20,11 +20,22 @@ from zvault.core.replication.dataset_plan import DatasetCase, Relative, plan_tra
 from zvault.core.replication.lineage import ASIDE, DatasetPair, Pairing, is_aside
 from zvault.core.replication.name_length import NameConflict
 from zvault.core.replication.names_on_vault import NamesOnVault
-from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan, sent_by
+from zvault.core.replication.plan_model import (
+    Action,
+    Interrupted,
+    Ours,
+    Policy,
+    TransferPlan,
+    Untold,
+    sent_by,
+)
 from zvault.core.replication.plan_order import PlanOrder, origins_first, parents_first
 from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.vault_changes import Branch, Rename
 from zvault.core.snapshot_list import guids_of
+
+Obstacle = NameConflict | StrayBackup | Untold
+"""What keeps a dataset from being planned: nothing of it is touched on the vault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,7 @@ def plan_tree(
     wanted: Ours,
     policy: Policy | None = None,
     answers: PoolAnswers | None = None,
-    conflicts: Mapping[str, NameConflict | StrayBackup] | None = None,
+    conflicts: Mapping[str, Obstacle] | None = None,
     known: KnownPlans | None = None,
 ) -> Sequence[TransferPlan]:
     """Plan every pair, parents first and each after those it needs. ``conflicts`` are of source datasets, by name.
@@ -124,7 +135,7 @@ class _Planner:
     wanted: Ours
     policy: Policy
     answers: PoolAnswers
-    conflicts: Mapping[str, NameConflict | StrayBackup]
+    conflicts: Mapping[str, Obstacle]
     simple: Sequence[TransferPlan | None]
     plans: list[TransferPlan] = field(default_factory=list)
 
@@ -381,7 +392,7 @@ class _Planner:
         )
 
 
-def _refused(pair: DatasetPair, conflict: NameConflict | StrayBackup) -> TransferPlan:
+def _refused(pair: DatasetPair, conflict: Obstacle) -> TransferPlan:
     return TransferPlan(
         pair.source.name, pair.target, Action.CONFLICT, conflict.problem, next=conflict.advice
     )

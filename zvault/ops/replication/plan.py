@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
 
 from zvault.config.schema import Backup
+from zvault.core.errors import ToolFailed
 from zvault.core.known_results import KnownResults, others
 from zvault.core.model import Dataset
 from zvault.core.names import time_in_snapname
 from zvault.core.policy.min_age import too_young
 from zvault.core.policy.retention import decide
-from zvault.core.replication.base_elsewhere import StrayBackup
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.name_length import NameConflict, name_conflict
-from zvault.core.replication.plan_model import Action, Interrupted, Policy, TransferPlan
-from zvault.core.replication.planner import PoolAnswers, plan_tree
+from zvault.core.replication.plan_model import Action, Interrupted, Policy, TransferPlan, Untold
+from zvault.core.replication.planner import Obstacle, PoolAnswers, plan_tree
 from zvault.core.replication.send_record import FlagConflict
 from zvault.core.snapshot_list import after
 from zvault.ops.context import Context
@@ -31,7 +31,7 @@ FEW = 1000
 """Datasets of the vault that are looked at one by one for what is on record of how they were sent."""
 
 
-def _conflicts(backup: Backup, sides: Sides) -> dict[str, NameConflict | StrayBackup]:
+def _conflicts(backup: Backup, sides: Sides) -> dict[str, Obstacle]:
     """What keeps each dataset that is planned from being followed: its name, or a backup of it that lies elsewhere."""
     length = backup.snapshot.names.length
     pairs = sides.pairing.pairs
@@ -46,8 +46,8 @@ def _conflicts(backup: Backup, sides: Sides) -> dict[str, NameConflict | StrayBa
 async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[TransferPlan]:
     """Plan every selected dataset, parents first."""
     stamp = context.env.clock.now().strftime("%Y%m%dT%H%M%SZ")
-    answers = await _ask(context, backup, sides)
-    conflicts = await sides.compute(_conflicts, backup, sides)
+    answers, untold = await _ask(context, backup, sides)
+    conflicts = {**untold, **await sides.compute(_conflicts, backup, sides)}
     planned = await sides.compute(
         plan_tree,
         sides.pairing,
@@ -63,38 +63,68 @@ async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[T
     return await refuse_unencrypted(context.clients.vault_of(backup), sides, planned)
 
 
-async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
-    """What a plan needs besides the listings, asked only of datasets where something is unusual."""
-    source, vault = context.clients.source_of(backup), context.clients.vault_of(backup)
-    interrupted: dict[str, Interrupted] = {}
-    unchanged: set[str] = set()
-    held: set[str] = set()
-    kept: dict[str, str] = {}
-    misfits: dict[str, FlagConflict] = {}
+@dataclass
+class _Asked:
+    """What was asked for a plan so far: see PoolAnswers."""
+
+    interrupted: dict[str, Interrupted] = field(default_factory=dict)
+    unchanged: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
+    kept: dict[str, str] = field(default_factory=dict)
+    misfits: dict[str, FlagConflict] = field(default_factory=dict)
+
+    def answers(self) -> PoolAnswers:
+        return PoolAnswers(self.interrupted, self.unchanged, self.held, self.kept, self.misfits)
+
+
+async def _ask(context: Context, backup: Backup, sides: Sides) -> tuple[PoolAnswers, dict[str, Untold]]:
+    """What a plan needs besides the listings, asked only of datasets where something is unusual; and those of the
+    source of which it was not told. It is no reason to plan nothing of the others.
+    """
+    asked, untold = _Asked(), dict[str, Untold]()
     exposed = await sides.compute(list_exposed, sides)
     for pair in await sides.compute(lambda: list(_to_be_asked(backup, sides))):
-        there = pair.vault
-        if there is None:
+        if pair.vault is None:
             continue
-        base = pair.base
-        if there.resume_token:
-            token = await source.interrupted(there.resume_token)
-            token = send_record.judged(backup, sides.vault, pair, token)
-            if there.name in exposed and not there.snapshots and not token.problem:
-                token = replace(token, problem=_in_the_clear(exposed[there.name]))
-            interrupted[there.name] = token
-        if (odd := send_record.misfit(backup, sides.vault, pair)) is not None:
-            misfits[there.name] = odd
-        newer = [snap.name for snap in after(there.snapshots, base[1].createtxg)] if base else []
-        if base is not None and newer:
-            since = f"written@{base[1].snapname}"
-            if not there.written and (await vault.get(there.name, since)).get(since) == "0":
-                unchanged.add(there.name)
-            # A listing may be older than a hold: that moves nothing by which one could tell.
-            # What zvault holds there itself is told by what retention keeps.
-            held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
-            kept |= await sides.compute(_not_to_be_lost, context.env, backup, there)
-    return PoolAnswers(interrupted, unchanged, held, kept, misfits)
+        try:
+            await _ask_of(context, backup, sides, pair, pair.vault, exposed, asked)
+        except ToolFailed as error:
+            untold[pair.source.name] = Untold(
+                f"what is to be done with {pair.vault.name} is not known: {error.what}"
+                + (f": {error.why}" if error.why else ""),
+                error.next or "see 'zpool status' of both sides, and the kernel's log",
+            )
+    return asked.answers(), untold
+
+
+async def _ask_of(
+    context: Context,
+    backup: Backup,
+    sides: Sides,
+    pair: DatasetPair,
+    there: Dataset,
+    exposed: Mapping[str, str],
+    asked: _Asked,
+) -> None:
+    """Ask what a plan needs of one dataset that the vault has. Raises ToolFailed where one does not tell."""
+    source, vault, base = context.clients.source_of(backup), context.clients.vault_of(backup), pair.base
+    if there.resume_token:
+        token = await source.interrupted(there.resume_token)
+        token = send_record.judged(backup, sides.vault, pair, token)
+        if there.name in exposed and not there.snapshots and not token.problem:
+            token = replace(token, problem=_in_the_clear(exposed[there.name]))
+        asked.interrupted[there.name] = token
+    if (odd := send_record.misfit(backup, sides.vault, pair)) is not None:
+        asked.misfits[there.name] = odd
+    newer = [snap.name for snap in after(there.snapshots, base[1].createtxg)] if base else []
+    if base is not None and newer:
+        since = f"written@{base[1].snapname}"
+        if not there.written and (await vault.get(there.name, since)).get(since) == "0":
+            asked.unchanged.add(there.name)
+        # A listing may be older than a hold: that moves nothing by which one could tell.
+        # What zvault holds there itself is told by what retention keeps.
+        asked.held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
+        asked.kept |= await sides.compute(_not_to_be_lost, context.env, backup, there)
 
 
 def _in_the_clear(key: str) -> str:

@@ -9,8 +9,9 @@ from collections import Counter
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
-from zvault.core.errors import ZvaultError
+from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Dataset
+from zvault.core.names import DatasetName
 from zvault.core.replication.receive_properties import (
     PROPERTY,
     PropertyChanges,
@@ -19,6 +20,7 @@ from zvault.core.replication.receive_properties import (
     on_record,
     record,
 )
+from zvault.ops.outcome import describe_refusals
 from zvault.ops.replication.sides import Sides
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
@@ -40,41 +42,73 @@ async def update_properties(vault: Zfs, backup: Backup, sides: Sides, emit: Emit
         }
     )
     try:
-        there = await _there(vault, concerned, names)
+        there, refused = await _there(vault, concerned, names)
     except ZvaultError as error:
         if concerned:
             emit("warning", text=f"the properties of the vault's datasets are not known, nor set: {error}")
         return
     done: Counter[str] = Counter()
-    failed: list[ZvaultError] = []
     for one in concerned:
+        if one.name in refused:
+            continue
         change = changes(wanted, one.type, there[one.name], one.receive_properties)
         try:
             await _change(vault, one, change)
         except ZvaultError as error:
-            failed.append(error)
+            refused[one.name] = error
         else:
             done.update(_words(change))
     for words, count in done.items():
         emit("message", text=f"on {count} of the vault's datasets: {words}")
-    if failed:
+    if refused:
         emit(
             "warning",
-            text=f"{len(failed)} of the vault's datasets lack properties of this backup: {failed[0]}",
+            text=f"{len(refused)} of the vault's datasets lack properties of this backup:"
+            f" {describe_refusals(refused)}",
         )
+
+
+Refused = dict[DatasetName, ZvaultError]
+"""By dataset, why its properties are not known, or not set."""
 
 
 async def _there(
     vault: Zfs, datasets: list[Dataset], names: frozenset[str]
-) -> dict[str, dict[str, tuple[str, str]]]:
+) -> tuple[dict[DatasetName, dict[str, tuple[str, str]]], Refused]:
     """By dataset and property, what is there. Each property is asked for by itself: what is in one could look like
-    another.
+    another. Beside it the datasets that do not tell. Raises ToolFailed where none does.
     """
-    found: dict[str, dict[str, tuple[str, str]]] = {one.name: {} for one in datasets}
+    found: dict[DatasetName, dict[str, tuple[str, str]]] = {one.name: {} for one in datasets}
+    refused: Refused = {}
     for name in sorted(names) if datasets else ():
-        for dataset, told in (await properties.of_each(vault.host, name, list(found))).items():
-            found[dataset][name] = told
-    return found
+        told, untold = await _of_each(vault, name, [one for one in found if one not in refused])
+        refused |= untold
+        for dataset, value in told.items():
+            found[dataset][name] = value
+    return found, refused
+
+
+async def _of_each(
+    vault: Zfs, name: str, datasets: list[DatasetName]
+) -> tuple[dict[DatasetName, tuple[str, str]], Refused]:
+    """One property of all of them, asked at once, or where that is refused of each by itself: one may be damaged."""
+    try:
+        told = await properties.of_each(vault.host, name, datasets)
+    except ToolFailed as error:
+        if len(datasets) == 1:
+            return {}, {datasets[0]: error}
+        failure = error
+    else:
+        return {DatasetName(dataset): value for dataset, value in told.items()}, {}
+    found: dict[DatasetName, tuple[str, str]] = {}
+    refused: Refused = {}
+    for dataset in datasets:
+        value, why = await _of_each(vault, name, [dataset])
+        found |= value
+        refused |= why
+    if not found:
+        raise failure
+    return found, refused
 
 
 async def _change(vault: Zfs, dataset: Dataset, change: PropertyChanges) -> None:

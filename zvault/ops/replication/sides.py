@@ -13,12 +13,12 @@ from typing import Literal, ParamSpec, TypeVar
 
 from zvault.config.schema import Backup
 from zvault.core.address import Address
-from zvault.core.errors import NotFound, SnapshotRefused
+from zvault.core.errors import NotFound, SnapshotRefused, ToolFailed
 from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_elsewhere import PoolSearch, StrayBackup, lacks_base
+from zvault.core.replication.base_elsewhere import PoolSearch, StrayBackup, find_unsought, lacks_base
 from zvault.core.replication.lineage import ASIDE, Pairing
 from zvault.core.replication.matching import match
 from zvault.core.replication.name_length import NameConflict, name_conflict
@@ -50,8 +50,8 @@ class Sides:
     ``pairs`` gives each selected source dataset with the name its counterpart on the vault should have, parents
     first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets. ``known`` is what was worked out
     of an earlier look; of one that is only imagined there is none. Unless ``sized``, what is ``written`` on the vault
-    may be of an earlier look. ``stray`` are backups that lie elsewhere in the vault's pool and cannot simply be
-    followed, by the source's name; those that can are in ``vault``.
+    may be of an earlier look. ``stray`` are backups that lie elsewhere in the vault's pool, or may, and cannot simply
+    be followed, by the source's name; those that can are in ``vault``.
     """
 
     source: Tree
@@ -205,6 +205,12 @@ async def _with_moved(context: Context, backup: Backup, vault: Zfs, sides: Sides
         pool, state = await vault.tree(config.pool), await context.clients.zpool_of(config).state(config.pool)
     except NotFound:
         return sides  # exported meanwhile: whoever looks finds out
+    except ToolFailed as error:
+        # Somebody's dataset there may be damaged, which is no reason to send nothing of ours that have their base.
+        stray = await sides.compute(
+            find_unsought, sides.pairing.pairs, made, config.pool, f"{error.what}: {error.why}"
+        )
+        return replace(sides, stray=stray)
     if state is None:
         return sides
     search = PoolSearch(pool, state.guid, taken, sources, backup.on_conflict == "new-dataset")

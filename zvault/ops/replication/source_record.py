@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
-from zvault.core.errors import ZvaultError
+from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.source_properties import PROPERTY, RECORDED, observed
-from zvault.ops.outcome import NAMED
+from zvault.ops.outcome import NAMED, describe_refusals
 from zvault.ops.replication.sides import Sides
 from zvault.ops.state.known_backups import KnownRecords
 from zvault.zfs import properties, settings
@@ -55,10 +55,13 @@ async def _read(source: Zfs, backup: Backup, names: Sequence[str], emit: Emit) -
     if not names:
         return {}
     try:
-        found = await properties.exact(source.host, names, RECORDED)
+        found, refused = await _observe(source, names)
     except ZvaultError as error:
         emit("message", text=f"the limits of the source's datasets are not known: {error}")
         return {}
+    if refused:
+        why = describe_refusals(refused)
+        emit("message", text=f"the limits of the source's datasets are not known: {why}")
     records = {name: observed(DatasetName(name), values) for name, values in found.items()}
     if lacking := [name for name, record in records.items() if record.redacted]:
         named = ", ".join(lacking[:NAMED]) + (f" and {len(lacking) - NAMED} more" * (len(lacking) > NAMED))
@@ -69,6 +72,28 @@ async def _read(source: Zfs, backup: Backup, names: Sequence[str], emit: Emit) -
     if not backup.send.properties:
         records = {name: replace(record, limits={}) for name, record in records.items()}
     return {name: str(record) for name, record in records.items()}
+
+
+async def _observe(
+    source: Zfs, names: Sequence[str]
+) -> tuple[dict[str, dict[str, str]], dict[DatasetName, ZvaultError]]:
+    """The properties of all, asked at once, or where that is refused of each by itself, as one may be damaged; and why
+    some do not tell theirs. Raises ToolFailed where none does.
+    """
+    try:
+        return await properties.exact(source.host, names, RECORDED), {}
+    except ToolFailed as error:
+        failure = error
+    found: dict[str, dict[str, str]] = {}
+    refused: dict[DatasetName, ZvaultError] = {}
+    for name in names if len(names) > 1 else ():
+        try:
+            found |= await properties.exact(source.host, [name], RECORDED)
+        except ToolFailed as error:
+            refused[DatasetName(name)] = error
+    if not found:
+        raise failure
+    return found, refused
 
 
 async def update_vault(vault: Zfs, sides: Sides, records: Mapping[str, str], emit: Emit) -> None:

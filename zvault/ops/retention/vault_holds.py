@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import groupby
 
 from zvault.api.backups import Side
 from zvault.api.emit import Emit
@@ -21,6 +20,7 @@ from zvault.core.policy.retention import KeepDecision, decide
 from zvault.core.policy.vault_holds import perhaps_held, to_hold
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
+from zvault.ops.outcome import describe_refusals
 from zvault.ops.replication.batched_changes import BatchedChanges
 from zvault.ops.replication.sides import ours_of, wanted_of
 from zvault.ops.retention.prune_plan import PrunePlan
@@ -86,30 +86,74 @@ async def move_holds(
         lapses = zfs.lapses
         try:
             move = await plan.compute(plan_holds, context, backup, plan, lapses)
-            moved = await _move(zfs, move)
+            moved, troubles = await _move(zfs, move)
         except ZvaultError as error:
             emit("warning", text=f"the holds on the {plan.side} are not as they should be: {error}")
+            continue
+        if troubles:
+            emit(
+                "warning",
+                text=f"the holds on the {plan.side} are not as they should be: {describe_refusals(troubles)}",
+            )
         else:
             note_held(plan, moved, lapses)
 
 
-async def _move(vault: Zfs, move: HoldMove) -> set[DatasetName]:
-    """Make the changes; the datasets of which any was made, or could not be."""
-    held = await vault.tagged(move.asked, KEEP_HOLD)
+Troubles = Mapping[DatasetName, ZvaultError]
+"""By dataset, why its holds are not known, or not as they should be."""
+
+
+async def _move(vault: Zfs, move: HoldMove) -> tuple[set[DatasetName], Troubles]:
+    """Make the changes; the datasets of which any was made, and what kept others from having theirs."""
+    held, untold = await _tagged(vault, move.asked)
     changes = BatchedChanges(vault.lzc)
-    new, old, moved = await compute(len(move.wanted) + len(move.asked), None, _differences, move, held)
-    troubles = await _change(changes.hold, new)
-    troubles += await _change(changes.release, old)
-    if troubles:
-        raise troubles[0]
-    return moved
+    new, old, moved = await compute(
+        len(move.wanted) + len(move.asked), None, _differences, move, held, untold.keys()
+    )
+    refused = await _change(changes.hold, new)
+    refused |= await _change(changes.release, old)
+    return moved, {**untold, **refused}
+
+
+async def _tagged(vault: Zfs, names: Sequence[SnapshotName]) -> tuple[set[str], Troubles]:
+    """Which snapshots zvault holds there; and the datasets that do not tell theirs, as one may be damaged, with why.
+
+    Raises ToolFailed where none does.
+    """
+    try:
+        return await vault.tagged(names, KEEP_HOLD), {}
+    except ToolFailed as error:
+        by_dataset = _by_dataset(names)
+        if len(by_dataset) == 1:
+            raise
+        failure = error
+    held: set[str] = set()
+    untold: dict[DatasetName, ZvaultError] = {}
+    for dataset, of_it in by_dataset.items():
+        try:
+            held |= await vault.tagged(of_it, KEEP_HOLD)
+        except ToolFailed as error:
+            untold[dataset] = error
+    if len(untold) == len(by_dataset):
+        raise failure
+    return held, untold
+
+
+def _by_dataset(names: Sequence[SnapshotName]) -> dict[DatasetName, list[SnapshotName]]:
+    found: dict[DatasetName, list[SnapshotName]] = {}
+    for name in names:
+        found.setdefault(name.dataset, []).append(name)
+    return found
 
 
 def _differences(
-    move: HoldMove, held: Set[str]
+    move: HoldMove, held: Set[str], untold: Set[DatasetName]
 ) -> tuple[list[SnapshotName], list[SnapshotName], set[DatasetName]]:
-    """What is to be held and is not, what is held and need not be, and the datasets of both."""
-    new = [name for name in move.wanted if name not in held]
+    """What is to be held and is not, what is held and need not be, and the datasets of both.
+
+    ``untold`` datasets have none of it: nobody knows what is held of them.
+    """
+    new = [name for name in move.wanted if name not in held and name.dataset not in untold]
     needless = held - set(move.wanted)
     old = [name for name in move.asked if name in needless]
     return new, old, {name.dataset for name in (*new, *old)}
@@ -117,23 +161,26 @@ def _differences(
 
 async def _change(
     call: Callable[[Sequence[str], str], Awaitable[None]], names: Sequence[SnapshotName]
-) -> list[ZvaultError]:
-    """Hold or release, by one call for all, or where that is refused by one for each dataset; what is refused of those.
+) -> dict[DatasetName, ZvaultError]:
+    """Hold or release, by one call for all, or where that is refused by one for each dataset; what each refused.
 
     One that is gone is no error: somebody destroyed it, and the others are held.
     """
     if not names:
-        return []
+        return {}
     try:
         await call(names, KEEP_HOLD)
     except NamesGone:
-        return []
+        return {}
     except ToolFailed as error:
-        by_dataset = [list(of_it) for _, of_it in groupby(names, key=lambda name: name.dataset)]
+        by_dataset = _by_dataset(names)
         if len(by_dataset) == 1:
-            return [error]
-        return [trouble for of_it in by_dataset for trouble in await _change(call, of_it)]
-    return []
+            return {names[0].dataset: error}
+        refused: dict[DatasetName, ZvaultError] = {}
+        for of_it in by_dataset.values():
+            refused |= await _change(call, of_it)
+        return refused
+    return {}
 
 
 def note_held(plan: PrunePlan, moved: Set[str], lapses: int | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zvault.core.errors import ToolFailed
 from zvault.ops.context import Context
 from zvault.ops.state.pool_health import Condition
 from zvault.zfs.pool.scrub import Health, Scrubber
@@ -33,14 +34,19 @@ async def look_at(context: Context, name: str) -> Condition:
 async def _half_received(
     context: Context, name: str, health: Health, before: Condition | None
 ) -> Sequence[str] | None:
-    """What is half received, asked only where there are errors that were not there before; None: not asked.
+    """What is half received, asked only where there are errors that were not there before; None: nobody tells.
 
-    Errors that a cut off receive has left must not be told as damage for the moments until they are named.
+    Errors that a cut off receive has left must not be told as damage for the moments until they are named. Where a
+    dataset is so damaged that the others cannot be listed, nothing excuses them: that look must not fail, which is all
+    that tells of the errors.
     """
     if not health.errors or (before is not None and before.errors >= health.errors):
         return None
     config = context.env.vault(name)
-    return await list_half_received(context.clients.vault_zfs(config).host, config.pool)
+    try:
+        return await list_half_received(context.clients.vault_zfs(config).host, config.pool)
+    except ToolFailed:
+        return None
 
 
 async def recheck_excused(context: Context, name: str) -> bool:

@@ -14,6 +14,7 @@ from zvault.core.names import DatasetName
 from zvault.system.process.runner import ToolRunner
 from zvault.zfs.gate.resume_token import BadToken, decode
 from zvault.zfs.list_command import LIST_DEADLINE, list_failure
+from zvault.zfs.whole_listing import list_whole
 
 
 def half_received_argv(names: Sequence[str], *, recursive: bool) -> list[str]:
@@ -45,7 +46,7 @@ def starts_from_nothing(token: str) -> bool:
 
 async def list_half_received(host: ToolRunner, pool: str) -> list[DatasetName]:
     """The full half-received datasets of a pool. Raises ToolFailed where that cannot be told: then there may be any."""
-    result = await host.run(half_received_argv([pool], recursive=True), deadline=LIST_DEADLINE, check=False)
+    result = await list_whole(host, half_received_argv([pool], recursive=True), LIST_DEADLINE)
     if result.returncode != 0:
         raise list_failure(pool, result)
     return _understood(pool, result.stdout)

@@ -35,7 +35,7 @@ class ReadOnly(NoKeys):
 
     async def run(self, argv: Sequence[str], **_: Any) -> Any:
         assert argv[1] in {"list", "get"}
-        return SimpleNamespace(returncode=0, stdout="")
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
 
     async def tree(self, _: str, *, sizes: bool = True) -> Tree:
         return self.there

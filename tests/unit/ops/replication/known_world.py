@@ -55,7 +55,7 @@ class Asked(NoKeys):
         if argv[1] == "get":
             chosen = {name: "false" if name in self.world.unchosen else "true" for name in self.world.here}
             lines = [f"{name}\t{value}\tlocal" for name, value in chosen.items()]
-        return SimpleNamespace(returncode=0, stdout="".join(f"{line}\n" for line in lines))
+        return SimpleNamespace(returncode=0, stdout="".join(f"{line}\n" for line in lines), stderr="")
 
     async def tree(self, root: str, *, sizes: bool = True) -> Tree:
         return self.world.tree(self.world.there if self.vault else self.world.here)

@@ -41,7 +41,7 @@ class FakeZfs(NoKeys):
     async def run(self, argv: list[str], **_: Any) -> Any:
         """Asked for what lies beside the root on the vault."""
         self.asked.append(argv[-1])
-        return SimpleNamespace(returncode=0, stdout="cold/host\ncold/host/tank\n")
+        return SimpleNamespace(returncode=0, stdout="cold/host\ncold/host/tank\n", stderr="")
 
     async def tree(self, root: str, *, sizes: bool = True) -> Tree:
         self.asked.append(root)

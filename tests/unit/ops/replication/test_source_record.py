@@ -11,9 +11,10 @@ from zvault.ops.state.known_backups import KnownRecords
 
 
 class Source:
-    """Tells each dataset's properties, and was asked for some."""
+    """Tells each dataset's properties but of one that ``refuses``, and was asked for some."""
 
-    def __init__(self) -> None:
+    def __init__(self, refuses: str = "") -> None:
+        self.refuses = refuses
         self.lapses: int | None = 1
         self.quota = "0"
         self.asked: list[str] = []
@@ -22,7 +23,10 @@ class Source:
     async def run(self, argv: Sequence[str], **_: Any) -> Any:
         names = [name for name in argv if name.startswith("tank")]
         self.asked += names
-        values = {"quota": self.quota, "encryptionroot": "-"}
+        if self.refuses in names:
+            why = f"cannot open '{self.refuses}': I/O error"
+            return SimpleNamespace(returncode=1, stdout="", stderr=why, complaint=lambda: why)
+        values = {"quota": self.quota, "encryptionroot": "-", "redact_snaps": "-", "redacted": "-"}
         told = (f"{name}\t{key}\t{values.get(key, '0')}" for name in names for key in argv[5].split(","))
         return SimpleNamespace(returncode=0, stdout="\n".join(told), stderr="")
 
@@ -52,3 +56,17 @@ async def test_what_did_not_change_is_not_asked_again() -> None:
     source.lapses = None
     assert await asked(source, known, anew) == ["tank"]
     assert await asked(source, known, anew) == ["tank"]
+
+
+async def test_one_that_does_not_tell_keeps_no_other_from_being_read() -> None:
+    source: Any = Source("tank/a")
+    said: list[tuple[str, str]] = []
+
+    def hear(kind: str, **more: Any) -> None:
+        said.append((kind, more["text"]))
+
+    datasets = [dataset("tank", snap(1)), dataset("tank/a", snap(2, "tank/a")), dataset("tank/b")]
+    backup = context().env.backup("b")
+    assert (await read_source(source, backup, datasets, hear)).keys() == {"tank", "tank/b"}
+    why = "cannot read the properties of datasets: cannot open 'tank/a': I/O error"
+    assert said == [("message", f"the limits of the source's datasets are not known: {why}")]

@@ -28,6 +28,7 @@ class Host:
     def __init__(self) -> None:
         self.half, self.errors, self.damaged, self.scrubbing = True, 3, 0, False
         self.ran: list[str] = []
+        self.cut_short = False
 
     async def run(self, argv: Sequence[str], **_: object) -> Result:
         line = " ".join(argv)
@@ -41,6 +42,7 @@ class Host:
             out = json.dumps({"pools": {"cold": {"error_count": self.errors, "errlist": names}}})
         elif line.startswith("zfs get"):
             out = f"{HALF}\tinconsistent\t{int(self.half)}\n{HALF}\treceive_resume_token\t-\n"
+            out, err = ("", "cannot iterate filesystems: I/O error\n") if self.cut_short else (out, err)
         elif line.startswith("zpool scrub -e"):
             assert not self.half, "the kernel crashes"
             if self.scrubbing:
@@ -82,6 +84,17 @@ async def test_they_are_no_damage_from_the_first_look_on(where: Context, host: H
     assert (named.named, named.damaging, named.damages) == (3, 0, ())
     host.errors = 5
     assert (await look_at(where, "cold")).damaging == 0, "nor are more of them"
+    assert not [line for line in host.ran if line.startswith(("zpool status -v", "zpool scrub"))]
+
+
+async def test_where_it_cannot_be_told_what_is_half_received_errors_are_told_and_no_names_asked(
+    where: Context, host: Host
+) -> None:
+    """A dataset so damaged that ZFS cannot open it cuts that listing short: its errors are not to be kept quiet."""
+    host.cut_short = True
+    assert (await look_at(where, "cold")).damaging == 3
+    with pytest.raises(ToolFailed, match="cannot be listed whole"):
+        await name_damage(where, where.env.vault("cold"))
     assert not [line for line in host.ran if line.startswith(("zpool status -v", "zpool scrub"))]
 
 
