@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from tests.unit.patience import PATIENCE, eventually
 from zvault.core.errors import DeadlineExceeded
 from zvault.system.process import kernel_waits
-from zvault.system.process.kernel_waits import ALL_POOLS, KernelWaits, find_looked_at, read_steps
+from zvault.system.process.kernel_waits import (
+    ALL_POOLS,
+    KernelWaits,
+    Waiting,
+    find_looked_at,
+    look_to_help,
+    read_steps,
+)
 
 LIST = ("zpool", "list", "-Hp", "-o", "name,health", "cold")
 OTHER_LOOKS = (
@@ -123,6 +130,25 @@ async def test_what_may_help_is_begun_and_begun_again(host: Host) -> None:
         await host.give_up(argv)
         await host.run(argv, ends=done) if argv[1] != "list" else None
     assert len(host.begun) == len(HELP) + 1
+
+
+async def test_a_look_that_is_to_help_waits_for_nothing_that_hangs_in_a_dataset(host: Host) -> None:
+    """Until the pool is brought back nothing ends a hold that hangs in it, and that begins with this look."""
+    done = asyncio.Event()
+    done.set()
+    for argv in (OTHER_LOOKS[2], ("libzfs_core", "hold")):
+        program = Program(host.proc, 50)
+        program.be("D")
+        host.waits.leave(Waiting(argv, "cold", process=program))
+    with look_to_help():
+        await host.run(LIST, ends=done)
+        with pytest.raises(DeadlineExceeded):
+            await host.run(OTHER_LOOKS[2], ends=done)
+        await host.give_up(LIST)
+        with pytest.raises(DeadlineExceeded):
+            await host.run(LIST, ends=done)
+    with pytest.raises(DeadlineExceeded):
+        await host.run(LIST, ends=done)
 
 
 async def test_while_one_stands_still_others_wait_and_then_are_refused(
