@@ -110,8 +110,12 @@ def find_looked_at(argv: Sequence[str]) -> str | None:
         elif word[:1].isalpha():
             names.append(word)
     if words[1] == "get":
+        if not names:
+            return None  # it only tells which properties there are
         names = names[1:]  # the first are properties
-    return re.split(r"[/@#]", names[-1], maxsplit=1)[0] if names else ALL_POOLS
+    # What follows the name of a pool is a device of it.
+    name = "" if not names else names[0] if _is_of_pool(argv) else names[-1]
+    return re.split(r"[/@#]", name, maxsplit=1)[0] if name else ALL_POOLS
 
 
 @dataclass

@@ -46,6 +46,8 @@ HELP = (("zpool", "clear", "cold"), ("zpool", "export", "cold"), ("zpool", "impo
         (("zpool", "list", "-Hpo", "name"), ALL_POOLS),
         (("zpool", "get", "-Hpo", "value", "freeing", "cold"), "cold"),
         (("zpool", "get", "all"), ALL_POOLS),
+        (("zpool", "get", "-Hp", "-o", "name,value", "failfast", "cold", "all-vdevs"), "cold"),
+        (("zfs", "get"), None),
         (("zpool", "iostat", "-HpvLPlqy", "cold", "1", "3"), "cold"),
         (("zfs", "list", "-Hp", "-d1", "-t", "snapshot", "-o", "name", "cold/a", "cold/b"), "cold"),
         (("zfs", "send", "-vP", "cold@a"), None),
