@@ -49,7 +49,8 @@ async def recheck_excused(context: Context, name: str) -> bool:
     They were reads and writes that had no answer: what is well by now ZFS strikes off its list. Raises ZvaultError.
     """
     known = context.records.conditions.get(name)
-    if known is None or not known.excused:
+    # A shutdown waits for whoever has the vault; this may wait for storage that is slow or away.
+    if known is None or not known.excused or context.activity.going_down:
         return False
     config = context.env.vault(name)
     host = context.clients.vault_zfs(config).host

@@ -97,6 +97,17 @@ async def test_they_are_read_again_once_it_is_whole(where: Context, host: Host) 
     assert not await recheck_excused(where, "cold"), "once is enough"
 
 
+async def test_they_are_left_to_the_next_boot_where_the_host_goes_down(where: Context, host: Host) -> None:
+    """The last user of a vault has them read, for ten minutes at most, and a UPS does not wait for that."""
+    await look_at(where, "cold")
+    host.half = False
+    where.activity.going_down = True
+    assert not await recheck_excused(where, "cold")
+    assert not [line for line in host.ran if line.startswith("zpool scrub")]
+    where.activity.going_down = False
+    assert await recheck_excused(where, "cold")
+
+
 async def test_what_is_bad_then_is_damage(where: Context, host: Host) -> None:
     await look_at(where, "cold")
     host.half, host.damaged = False, 2
