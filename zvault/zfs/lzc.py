@@ -161,8 +161,10 @@ class Lzc:
                 answer = await child.ask({"call": call, "arguments": arguments}, deadline)
             except asyncio.CancelledError:
                 # An answer may still be on its way; the next caller must not read it as its own.
-                await child.close()
-                _leave_to_kernel(child, call, pool)
+                try:
+                    await child.close()
+                finally:  # also for who is cancelled once more
+                    _leave_to_kernel(child, call, pool)
                 raise
             except DeadlineExceeded:
                 _leave_to_kernel(child, call, pool)
