@@ -420,8 +420,8 @@ async def _patience(
 ) -> AsyncIterator[None]:
     """Have systemd wait as long as something is done, but no longer than ``longest`` seconds: its own timeout is short.
 
-    That one is then left for what hangs in the kernel after the daemon is gone: no restart waits for it long. Once it is
-    to ``stop``, a start has no more time than a drain: the hooks of an earlier run may take a day.
+    That one is then left for what hangs in the kernel after the daemon is gone: no restart waits for it long. Once it
+    is to ``stop``, a start has no more time than a drain: the hooks of an earlier run may take a day.
     """
 
     async def ask() -> None:
