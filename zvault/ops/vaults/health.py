@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zvault.core.errors import ToolFailed
 from zvault.ops.context import Context
 from zvault.ops.state.pool_health import Condition
 from zvault.zfs.pool.scrub import Health, Scrubber
@@ -56,9 +57,15 @@ async def recheck_excused(context: Context, name: str) -> bool:
     host = context.clients.vault_zfs(config).host
     if known.half_received and await select_half_received(host, known.half_received):
         return False
-    async with context.clients.damage_names.permit_names(host, config.pool) as permit:
-        await Scrubber(host).error_scrub(permit, RECHECK_DEADLINE)
     conditions = context.records.conditions
+    async with context.clients.damage_names.permit_names(host, config.pool) as permit:
+        try:
+            await Scrubber(host).error_scrub(permit, RECHECK_DEADLINE)
+        except ToolFailed:
+            # OpenZFS 2.1, and pools without head_errlog, can never do that: damage must not be excused for ever.
+            if known.half_received and conditions.get(name) is known:
+                conditions.put(name, known.leave_to_scrub(context.env.clock.time()))
+            raise
     await look_at(context, name)
     if (now := conditions.get(name)) is not None:
         # Whatever is left was read again and is bad: from here on it is damage.
