@@ -41,6 +41,9 @@ machine may have stood still."""
 ALL_POOLS = ""
 """What a look at no certain pool asks for."""
 
+LIBZFS_CORE = "libzfs_core"
+"""What stands for a program where one of its calls was left to the kernel."""
+
 PROC = Path("/proc")
 
 _helps: ContextVar[bool] = ContextVar("helps", default=False)
@@ -123,6 +126,7 @@ class Waiting:
     """A program: the pool that it looks at (None: none), when it began, and how far it was when last seen.
 
     ``proven``: when it was last seen to get on (monotonic seconds); ``still``: for how long it has not since.
+    ``hangs_from``: for one that was cancelled, when it counts as one that hangs (monotonic seconds).
     """
 
     argv: tuple[str, ...]
@@ -133,6 +137,7 @@ class Waiting:
     steps: str = ""
     still: float = 0.0
     proven: float = -math.inf
+    hangs_from: float = -math.inf
     sampled: float = field(default_factory=time.monotonic)
 
     def sample(self, proc: Path) -> None:
@@ -191,7 +196,7 @@ class KernelWaits:
         """
         self._forget_gone()
         for one in (*self._left, *self._running):
-            if _is_before(one, pool, argv) and (one in self._left or self._stands_still(one)):
+            if _is_before(one, pool, argv) and self._hangs(one):
                 raise unanswered(one, pool)
 
     @asynccontextmanager
@@ -212,8 +217,12 @@ class KernelWaits:
                 self._running.remove(waiting)
                 self._wake()
 
-    def leave(self, waiting: Waiting) -> None:
-        """A program was killed and has not ended: it is left to the kernel."""
+    def leave(self, waiting: Waiting, *, cancelled: bool = False) -> None:
+        """A program was killed and has not ended: it is left to the kernel.
+
+        That of one that had its time is taken for one that hangs; one that was ``cancelled`` showed nothing so far.
+        """
+        waiting.hangs_from = time.monotonic() + STANDS_STILL if cancelled else -math.inf
         self._left.append(waiting)
 
     async def _wait_for_turn(self, pool: str, argv: Sequence[str], patience: float) -> None:
@@ -221,7 +230,7 @@ class KernelWaits:
         began = time.monotonic()
         while True:
             self.refuse_look(pool, argv)
-            others = [one for one in self._running if _is_before(one, pool, argv)]
+            others = [one for one in (*self._left, *self._running) if _is_before(one, pool, argv)]
             doubtful = [one for one in others if self._in_doubt(one)]
             if not doubtful:
                 return
@@ -251,6 +260,9 @@ class KernelWaits:
             return _young(one)
         return not one.gone(self._proc) and time.monotonic() - one.proven > PROOF_LASTS
 
+    def _hangs(self, one: Waiting) -> bool:
+        return time.monotonic() >= one.hangs_from if one in self._left else self._stands_still(one)
+
     def _stands_still(self, one: Waiting) -> bool:
         one.sample(self._proc)
         return not one.gone(self._proc) and one.still >= STANDS_STILL
@@ -271,7 +283,10 @@ def _is_before(one: Waiting, pool: str, argv: Sequence[str]) -> bool:
     """Whether a look, ``argv``, at a pool has to wait for this one."""
     if one.pool is None or not _concerns(one.pool, pool):
         return False
-    return not (_helps.get() and _is_of_pool(argv) and not _is_of_pool(one.argv))
+    if not _is_of_pool(argv) or _is_of_pool(one.argv):
+        return True
+    # A change waits for its transaction group, which on slow storage takes seconds: no sign that the pool hangs.
+    return not _helps.get() and one.argv[:1] != (LIBZFS_CORE,)
 
 
 def _concerns(one: str, other: str) -> bool:
