@@ -175,6 +175,7 @@ class SshHost:
         No connection that ends takes such a process with it, so each further look would leave another one there. A host
         whose ``ps`` tells nothing is asked as before.
         """
+        began = self._unanswered[pool]
         told = await self._call(["ps"], ssh.one(STATES), PROBE_DEADLINE)
         # A listing reads, asleep in the kernel more often than not: what has its time still shows nothing.
         going = self._going.copy()
@@ -185,13 +186,13 @@ class SshHost:
                 going[command.strip()] -= 1
                 if going[command.strip()] >= 0:
                     continue
-                since = time.strftime("%H:%M", time.localtime(self._unanswered[pool]))
+                since = time.strftime("%H:%M", time.localtime(began))
                 raise DeadlineExceeded(
                     f"'{pool}' on {self.address} is not asked: its kernel has not answered since {since}",
                     f"'{command.strip()}' still waits in it, and cannot be ended",
                     "see the storage of that pool, and the kernel's log there; it may need a reboot",
                 )
-        del self._unanswered[pool]
+        self._unanswered.pop(pool, None)  # another look may have found the same meanwhile
 
     async def _call(self, argv: Sequence[str], script: str, deadline: float) -> Result:
         command, given = ssh.shell(script), None

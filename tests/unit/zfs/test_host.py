@@ -147,6 +147,17 @@ async def test_a_long_look_that_goes_on_there_is_none_that_hangs(there: Path) ->
         await peer.run(["zfs", "get", "-Hp", "used", "cold"])
 
 
+async def test_looks_at_once_after_one_that_had_no_answer_are_all_begun(there: Path) -> None:
+    program(there / "zfs", ZFS.format(body="sleep 20"))
+    program(there / "ps", "#!/bin/sh\nsleep 0.2\n")
+    peer = host(there)
+    with pytest.raises(DeadlineExceeded):
+        await peer.run(["zfs", "list", "cold"], deadline=1.0)
+    program(there / "zfs", ZFS.format(body='echo "$@"'))
+    looks = await asyncio.gather(*(peer.run(["zfs", "list", "cold"]) for _ in range(3)))
+    assert {look.stdout for look in looks} == {"list cold\n"}
+
+
 async def test_zfs_that_is_not_there_is_missing(there: Path) -> None:
     (there / "zfs").unlink()
     with pytest.raises(ToolMissing, match="zfs is not installed on ssh://root@peer"):
