@@ -187,7 +187,7 @@ class Daemon:
         self._background(self._feed_watchdog())
         again_and_again = self.looks.again_and_again
         # A start that is killed begins anew, for ever. Each step has a deadline of its own: together they need none.
-        async with _patience(math.inf, START_EXTENSION):
+        async with _patience(math.inf, START_EXTENSION, self._stop):
             interrupted = await self.reconcile()
             self._background(again_and_again("state", self.state_monitor.look, STATE_EVERY))
             self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
@@ -415,17 +415,22 @@ class Daemon:
 
 
 @contextlib.asynccontextmanager
-async def _patience(longest: float, extension: float) -> AsyncIterator[None]:
+async def _patience(
+    longest: float, extension: float, stop: asyncio.Event | None = None
+) -> AsyncIterator[None]:
     """Have systemd wait as long as something is done, but no longer than ``longest`` seconds: its own timeout is short.
 
-    That one is then left for what hangs in the kernel after the daemon is gone: no restart waits for it long.
+    That one is then left for what hangs in the kernel after the daemon is gone: no restart waits for it long. Once it
+    is to ``stop``, a start has no more time than a drain: the hooks of an earlier run may take a day.
     """
 
     async def ask() -> None:
-        asked = 0.0
-        while asked < longest:
+        left = longest
+        while left > 0:
             sd_notify.extend(extension)
-            asked += PATIENCE_STEP
+            if stop is not None and stop.is_set():
+                left = min(left, DRAIN_PATIENCE)
+            left -= PATIENCE_STEP
             await asyncio.sleep(PATIENCE_STEP)
 
     asking = asyncio.create_task(ask())

@@ -7,6 +7,7 @@ import contextlib
 import math
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,8 @@ class SshHost:
         self._asked = 0.0
         self._unanswered: dict[str, float] = {}
         """Pools that a look asked for and had no answer, and since when (seconds since the epoch)."""
+        self._going: Counter[str] = Counter()
+        """Looks that are waited for, as ps tells them."""
 
     async def tools(self) -> frozenset[str]:
         """The helpers that it has. Asked once an hour, and after a link was lost: the first command of a connection."""
@@ -149,12 +152,18 @@ class SshHost:
         pool = find_looked_at(argv)
         if pool is not None and pool in self._unanswered:
             await self._refuse_behind(pool)
+        look = " ".join(argv)
+        self._going[look] += 1
         try:
             result = await self._call(argv, script, deadline)
         except (DeadlineExceeded, asyncio.CancelledError):
             if pool is not None:
                 self._unanswered.setdefault(pool, time.time())
             raise
+        finally:
+            self._going[look] -= 1
+            if not self._going[look]:
+                del self._going[look]
         if check and result.returncode != 0:
             said = result.complaint()
             raise ToolFailed(f"{result.tool} failed on {self.address}", said, advise(said))
@@ -166,18 +175,24 @@ class SshHost:
         No connection that ends takes such a process with it, so each further look would leave another one there. A host
         whose ``ps`` tells nothing is asked as before.
         """
+        began = self._unanswered[pool]
         told = await self._call(["ps"], ssh.one(STATES), PROBE_DEADLINE)
+        # A listing reads, asleep in the kernel more often than not: what has its time still shows nothing.
+        going = self._going.copy()
         for line in told.stdout.splitlines():
             state, _, command = line.strip().partition(" ")
             looked_at = find_looked_at(command.split())
             if state.startswith("D") and looked_at in {pool, ALL_POOLS}:
-                since = time.strftime("%H:%M", time.localtime(self._unanswered[pool]))
+                going[command.strip()] -= 1
+                if going[command.strip()] >= 0:
+                    continue
+                since = time.strftime("%H:%M", time.localtime(began))
                 raise DeadlineExceeded(
                     f"'{pool}' on {self.address} is not asked: its kernel has not answered since {since}",
                     f"'{command.strip()}' still waits in it, and cannot be ended",
                     "see the storage of that pool, and the kernel's log there; it may need a reboot",
                 )
-        del self._unanswered[pool]
+        self._unanswered.pop(pool, None)  # another look may have found the same meanwhile
 
     async def _call(self, argv: Sequence[str], script: str, deadline: float) -> Result:
         command, given = ssh.shell(script), None

@@ -11,7 +11,7 @@ from typing import Any
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.core.names import DatasetName, parse_name
 from zvault.system.process.json_child import JsonChild
-from zvault.system.process.kernel_waits import KERNEL_WAITS, Waiting
+from zvault.system.process.kernel_waits import KERNEL_WAITS, LIBZFS_CORE, Waiting
 from zvault.zfs.changes import ChangeFailure, LzcFailure, refusal, some
 
 __all__ = ["Lzc", "LzcFailure"]
@@ -161,8 +161,10 @@ class Lzc:
                 answer = await child.ask({"call": call, "arguments": arguments}, deadline)
             except asyncio.CancelledError:
                 # An answer may still be on its way; the next caller must not read it as its own.
-                await child.close()
-                _leave_to_kernel(child, call, pool)
+                try:
+                    await child.close()
+                finally:  # also for who is cancelled once more
+                    _leave_to_kernel(child, call, pool)
                 raise
             except DeadlineExceeded:
                 _leave_to_kernel(child, call, pool)
@@ -185,7 +187,7 @@ class Lzc:
 def _leave_to_kernel(child: JsonChild, call: str, pool: str) -> None:
     """Remember a child that was put down in the middle of a call, where it has not ended."""
     if child.runs:
-        KERNEL_WAITS.leave(Waiting(("libzfs_core", call), pool, process=child.process))
+        KERNEL_WAITS.leave(Waiting((LIBZFS_CORE, call), pool, process=child.process))
 
 
 async def _started() -> JsonChild:

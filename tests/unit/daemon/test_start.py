@@ -172,6 +172,23 @@ async def test_systemd_waits_as_long_as_the_start_goes_on(monkeypatch: pytest.Mo
     assert set(asked) == {60.0}
 
 
+async def test_a_start_that_is_to_stop_is_waited_for_as_long_as_a_drain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hook of an earlier run may take a day; whoever stops zvaultd, or the host, does not wait for that."""
+    asked: list[float] = []
+    monkeypatch.setattr("zvault.daemon.app.sd_notify.extend", asked.append)
+    monkeypatch.setattr("zvault.daemon.app.PATIENCE_STEP", 0.001)
+    monkeypatch.setattr("zvault.daemon.app.DRAIN_PATIENCE", 0.01)
+    stop = asyncio.Event()
+    async with _patience(math.inf, 60.0, stop):
+        await eventually(lambda: len(asked) > 20)
+        stop.set()
+        before = len(asked)
+        await asyncio.sleep(0.2)
+        assert len(asked) <= before + 12
+
+
 async def test_a_drain_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
     monkeypatch.setattr("zvault.daemon.app.sd_notify.extend", asked.append)

@@ -126,6 +126,38 @@ async def test_no_look_follows_one_that_hangs_in_that_hosts_kernel(there: Path, 
     assert (await peer.run(look)).stdout == "list -Hp cold\n"
 
 
+async def test_a_long_look_that_goes_on_there_is_none_that_hangs(there: Path) -> None:
+    """A listing reads, asleep in the kernel more often than not; that another look was cancelled is no word on it."""
+    program(there / "zfs", ZFS.format(body=f"touch {there.parent}/$1; [ -e {there.parent}/go ] || sleep 20"))
+    listing = "zfs list -Hp -r cold"
+    program(there / "ps", f"#!/bin/sh\necho 'S    sudo -n {listing}'; echo 'D    {listing}'\n")
+    peer = host(there)
+    going = asyncio.ensure_future(peer.run(listing.split()))
+    await eventually((there.parent / "list").exists)
+    look = asyncio.ensure_future(peer.run(["zfs", "get", "-Hp", "used", "cold"]))
+    await eventually((there.parent / "get").exists)
+    look.cancel()
+    await asyncio.wait([look])
+    (there.parent / "go").touch()
+    await peer.run(["zfs", "get", "-Hp", "used", "cold"])
+    look = asyncio.ensure_future(peer.run(["zfs", "get", "-Hp", "used", "cold"]))
+    going.cancel()
+    await asyncio.wait([look, going])
+    with pytest.raises(DeadlineExceeded, match="its kernel has not answered since"):
+        await peer.run(["zfs", "get", "-Hp", "used", "cold"])
+
+
+async def test_looks_at_once_after_one_that_had_no_answer_are_all_begun(there: Path) -> None:
+    program(there / "zfs", ZFS.format(body="sleep 20"))
+    program(there / "ps", "#!/bin/sh\nsleep 0.2\n")
+    peer = host(there)
+    with pytest.raises(DeadlineExceeded):
+        await peer.run(["zfs", "list", "cold"], deadline=1.0)
+    program(there / "zfs", ZFS.format(body='echo "$@"'))
+    looks = await asyncio.gather(*(peer.run(["zfs", "list", "cold"]) for _ in range(3)))
+    assert {look.stdout for look in looks} == {"list cold\n"}
+
+
 async def test_zfs_that_is_not_there_is_missing(there: Path) -> None:
     (there / "zfs").unlink()
     with pytest.raises(ToolMissing, match="zfs is not installed on ssh://root@peer"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.patience import PATIENCE, eventually
-from zvault.core.errors import NotFound, ToolFailed, ToolMissing
+from zvault.core.errors import DeadlineExceeded, NotFound, ToolFailed, ToolMissing
 from zvault.system.process import json_child
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.lzc import MOST_IDLE, Lzc, LzcFailure
@@ -277,6 +277,33 @@ async def test_an_answer_that_comes_after_a_cancellation_is_nobodys(lzc: Lzc) ->
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert await lzc.send_space("tank@s1", None, []) == 63033200
+
+
+async def test_a_call_that_is_cancelled_twice_is_still_known_to_be_in_the_kernel(
+    lzc: Lzc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is put down, and again as zvaultd stops: nobody waits for the end of the child any more."""
+    closing = asyncio.Event()
+
+    async def hangs(process: asyncio.subprocess.Process) -> bool:
+        closing.set()
+        await asyncio.Event().wait()
+        return False
+
+    await lzc.send_space("tank@s1", None, [])
+    (child,) = lzc._idle
+    asking = asyncio.create_task(lzc.send_space("slow@s", None, []))
+    await asyncio.sleep(0.1)
+    with monkeypatch.context() as patch:
+        patch.setattr(json_child, "put_down", hangs)
+        asking.cancel()
+        await asyncio.wait_for(closing.wait(), PATIENCE)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    with pytest.raises(DeadlineExceeded, match="has not answered since"):
+        await lzc.send_space("slow@s", None, [])
+    await child.close()
 
 
 async def test_calls_made_at_once_get_each_its_own_answer(lzc: Lzc, pool: Pool) -> None:

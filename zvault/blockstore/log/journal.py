@@ -206,6 +206,19 @@ class Journal:
                 if file.path != new.path:
                     file.path.unlink(missing_ok=True)
 
+    def drop(self) -> None:
+        """Drop everything, and begin nothing: the folder is no journal any more. Before ``begin``.
+
+        Raises JournalFailed. A crash leaves some of its files.
+        """
+        with self._lock, told(f"the journal in {self.folder} cannot be dropped"):
+            for file in self._files:
+                file.close()
+                file.path.unlink(missing_ok=True)
+            if self.durable:
+                os.fsync(self._folder)
+            self._files, self.epoch, self._total = [], 0, 0
+
     def _make(self, file: File, path: Path, epoch: int) -> None:
         """Make a file of a header alone, or one that begins with it of a spare; leaves none where that fails."""
         whole = 0 if path.suffix == SPARE else os.O_TRUNC

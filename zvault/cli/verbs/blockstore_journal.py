@@ -43,7 +43,8 @@ def give_up(place: blockstore_place.StorePlace, folder: Path, *, do: bool, json:
         lost = [(frame.number, frame.count) for frame in journal.frames(_last_kept(epoch, root))]
         size = sum(count for _, count in lost) * 4096
         if do:
-            journal.begin(root.epoch, root.frame + 1)
+            # Not begun anew with the store's epoch: that one's journal may be on another host, and waited for.
+            journal.drop()
     finally:
         journal.close()
     if json:

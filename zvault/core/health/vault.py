@@ -143,8 +143,14 @@ def _contents(facts: VaultFacts) -> Iterator[Finding]:
     if facts.errors:
         yield finding(DAMAGED, facts.name, f"ZFS has {_errors(facts.errors)} on its list")
     if facts.unexplained:
-        why = f"ZFS has {_errors(facts.unexplained)} on its list, and half received is {', '.join(facts.half_received)}"
-        yield finding(HALF_RECEIVED_ERRORS, facts.name, why)
+        half = (
+            f"half received is {', '.join(facts.half_received)}"
+            if facts.half_received
+            else "nothing is half received any more: the next whole scrub tells whether that is damage"
+        )
+        yield finding(
+            HALF_RECEIVED_ERRORS, facts.name, f"ZFS has {_errors(facts.unexplained)} on its list, and {half}"
+        )
     if facts.free is not None and facts.size and facts.free < LEAST_FREE * facts.size:
         why = f"{format_size(facts.free)} of {format_size(facts.size)} is free"
         yield finding(ALMOST_FULL, facts.name, why)

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from zvault.core.health.verdict import Level
 from zvault.core.notify.message import Beat, Message, Ping, document
+from zvault.core.printable import make_printable
 
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
@@ -67,8 +68,8 @@ def ntfy(url: str, message: Message, token: str | None) -> HttpRequest:
     root, _, topic = parts.path.rstrip("/").rpartition("/")
     body = {
         "topic": topic,
-        "title": message.title,
-        "message": cut(message.text, NTFY_BYTES),
+        "title": make_printable(message.title),
+        "message": cut(make_printable(message.text), NTFY_BYTES),
         "priority": PRIORITY[message.level],
         "tags": [TAGS[message.level]],
     }
@@ -85,13 +86,14 @@ def healthchecks(url: str, ping: Ping) -> HttpRequest:
     """A ping for healthchecks.io; what is only tried changes no state there."""
     parts = urlsplit(url)
     path = parts.path.rstrip("/") + HEALTHCHECKS[ping.beat]
-    return HttpRequest(urlunsplit(parts._replace(path=path)), "POST", {"Content-Type": TEXT_TYPE}, ping.text)
+    body = make_printable(ping.text)
+    return HttpRequest(urlunsplit(parts._replace(path=path)), "POST", {"Content-Type": TEXT_TYPE}, body)
 
 
 def uptime_kuma(url: str, ping: Ping) -> HttpRequest:
     """A ping for a push monitor of Uptime Kuma, which knows no start."""
     parts = urlsplit(url)
-    told = (ping.text.splitlines() or ["OK"])[0][:KUMA_CHARACTERS]
+    told = make_printable((ping.text.splitlines() or ["OK"])[0])[:KUMA_CHARACTERS]
     status = "down" if ping.beat == "failure" else "up"
     kept = [(key, value) for key, value in parse_qsl(parts.query) if key not in {"status", "msg", "ping"}]
     query = urlencode([*kept, ("status", status), ("msg", told)])
@@ -100,7 +102,7 @@ def uptime_kuma(url: str, ping: Ping) -> HttpRequest:
 
 def plain_ping(url: str, ping: Ping) -> HttpRequest:
     """A ping for any service that is told by being asked."""
-    return HttpRequest(url, "POST", {"Content-Type": TEXT_TYPE}, ping.text)
+    return HttpRequest(url, "POST", {"Content-Type": TEXT_TYPE}, make_printable(ping.text))
 
 
 def of_backup(url: str, backup: str) -> str:
@@ -118,7 +120,7 @@ def mail(message: Message, sender: str, recipients: list[str]) -> EmailMessage:
     made["Auto-Submitted"] = "auto-generated"
     if message.level in MAIL_PRIORITY:
         made["X-Priority"] = MAIL_PRIORITY[message.level]
-    made.set_content(message.text)
+    made.set_content(make_printable(message.text))
     if message.html:
         made.add_alternative(message.html, subtype="html")
     return made

@@ -141,6 +141,11 @@ GIVE_UP_HALF = "Where they come again, 'zfs receive -A' of it has the next run s
 def told_excused(condition: Condition) -> str:
     """The errors of what is half received, in a sentence."""
     errors = "1 error" if condition.excused == 1 else f"{condition.excused} errors"
+    if not condition.half_received:
+        return (
+            f"ZFS has {errors} on its list since something was half received: no damage is known; the next whole scrub"
+            " tells whether there is any"
+        )
     return (
         f"ZFS has {errors} on its list while {', '.join(condition.half_received)} is half received, as an outage leaves"
         " it: no damage is known; the next run goes on with it, and then they are looked at again"

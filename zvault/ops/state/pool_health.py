@@ -39,7 +39,8 @@ class Condition:
 
     ``half_received`` are datasets that a full stream has reached in part, and ``excused`` the errors that are theirs or
     may be: a receive that an outage cut off leaves such, and they are no damage to anything that was there. They are
-    looked at again once nothing is half received (ops/vaults/health.py).
+    looked at again once nothing is half received (ops/vaults/health.py); where ZFS has no way to do that, the next
+    whole scrub does (``leave_to_scrub``).
 
     ``wounds`` are the damaged blocks, noted at ``noted``, and count as errors until the next whole scrub has ended: ZFS
     forgets what is in old snapshots only as soon as somebody has it listed (``zpool status -v``, seen with 2.3.9).
@@ -81,6 +82,8 @@ class Condition:
         pausing = kept.pausing if health.scan.open else ""
         if half_received is None:
             half, excused = kept.half_received, kept.excused
+            if excused and not half and _has_begun_since(health.scan, kept.noted):
+                excused = names = 0
         else:
             half, excused = tuple(half_received), errors - len(wounds) if half_received else 0
         return cls(
@@ -105,6 +108,13 @@ class Condition:
             half_received=tuple(half_received),
             excused=errors - len(blocks) if half_received else 0,
         )
+
+    def leave_to_scrub(self, at: float) -> Condition:
+        """The same once nothing is half received any more (``at``), for errors that cannot be read again alone.
+
+        A whole scrub that begins after that reads all there is: what is on the list at its end is damage.
+        """
+        return replace(self, half_received=(), noted=at)
 
     def accuse(self) -> Condition:
         """The same with no error excused any more: what is on the list was read again, with nothing half received."""
@@ -148,6 +158,11 @@ class Condition:
 def damage_document(damage: Damage) -> DamageDocument:
     """One damage as the API sends it."""
     return {"dataset": damage.dataset, "snapshot": damage.snapname, "file": damage.path}
+
+
+def _has_begun_since(scan: Scan, at: float) -> bool:
+    """Whether a scrub has ended that began after this time."""
+    return scan.state == "finished" and not scan.resilver and scan.started is not None and scan.started > at
 
 
 class Conditions:

@@ -37,6 +37,7 @@ from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.new_pool import Making, absence, missing_pool, new_pool, refuse_unless_blank
 from zvault.ops.vaults.revive import SYNC_DEADLINE, Revival, is_lost
 from zvault.system.key_source import KeySource, parse_key, read_key
+from zvault.system.process.kernel_waits import look_to_help
 from zvault.system.process.runner import Runner
 from zvault.system.tasks import to_its_end, watched
 from zvault.zfs.pool.encryption import load_pool_key
@@ -113,6 +114,10 @@ class Assembly:
 
         On a failure, what this call brought up is taken down again unless a pool lies on it.
         """
+        with look_to_help():
+            return await self._up(say)
+
+    async def _up(self, say: Say) -> tuple[PoolState, list[str]]:
         key = await pool_key(self.config, self.context.env.runner)  # first: without it nothing comes up
         before = await self.zpool.state(self.pool)
         making = await self._making() if before is None else Making(False)
@@ -195,6 +200,10 @@ class Assembly:
 
     async def export(self, stack: Stack, say: Say) -> None:
         """Export the pool, if it is imported, with all that is not on disk yet; the devices stay as they are."""
+        with look_to_help():
+            await self._revive_and_export(stack, say)
+
+    async def _revive_and_export(self, stack: Stack, say: Say) -> None:
         zpool = self.zpool
         state = await zpool.state(self.pool)
         if state is not None and await self._is_stranger(stack):
@@ -345,7 +354,8 @@ class Assembly:
         devices = await self._seen.probe()
         if on_copies(devices) or any(device.state != "up" for device in devices):
             return False
-        return await self.zpool.state(self.pool) is None
+        with look_to_help():
+            return await self.zpool.state(self.pool) is None
 
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None; quick, also when its pool hangs."""

@@ -4,7 +4,8 @@ A program that asks for a pool that hangs sleeps in the kernel and cannot be kil
 42 unkillable ``zpool list`` were seen after 11 minutes, two more every 30 seconds. So one look at a pool goes at a time
 until it is seen that the kernel answers, and while one stands still no other is begun, whatever it would ask for. What
 changes something is always begun, also a second time: of two ``zpool clear`` the first may wait for a sync that never
-ends, and the next one works (ops/vaults/revive.py).
+ends, and the next one works (ops/vaults/revive.py). So is the ``zpool list`` that has to come before it, behind what
+hangs in a dataset (``look_to_help``).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -39,7 +41,13 @@ machine may have stood still."""
 ALL_POOLS = ""
 """What a look at no certain pool asks for."""
 
+LIBZFS_CORE = "libzfs_core"
+"""What stands for a program where one of its calls was left to the kernel."""
+
 PROC = Path("/proc")
+
+_helps: ContextVar[bool] = ContextVar("helps", default=False)
+"""Whether who looks is about to bring a pool back."""
 
 _TAKES_VALUE = re.compile("-[A-Za-z]*[otdSs]", re.ASCII)
 """Options of ``list`` and ``get`` whose value is the next word: ``-o name``, ``-Hpo name``."""
@@ -64,13 +72,38 @@ class Ending(Protocol):
         ...
 
 
-def find_looked_at(argv: Sequence[str]) -> str | None:
-    """The pool that a command looks at, ``ALL_POOLS`` where it names none; None where it is no look at a pool."""
+@contextmanager
+def look_to_help() -> Iterator[None]:
+    """Look within the block to bring a pool back: no ``zpool`` command waits for what hangs in a dataset of it.
+
+    A ``zfs list``, or a hold that a run was making, sleeps in the kernel from the moment when the storage is lost until
+    the pool goes on. Were the look that its revival begins with refused for that, it would never go on.
+    """
+    before = _helps.set(True)
+    try:
+        yield
+    finally:
+        _helps.reset(before)
+
+
+def _command(argv: Sequence[str]) -> list[str]:
+    """What is run, without ``env`` and the variables that it sets."""
     words = list(argv)
     if words[:1] == ["env"]:
         words = words[1:]
         while words and "=" in words[0]:
             words = words[1:]
+    return words
+
+
+def _is_of_pool(argv: Sequence[str]) -> bool:
+    """Whether a command asks for a pool itself (``zpool``), and not for what is in it."""
+    return Path((_command(argv) or [""])[0]).name == "zpool"
+
+
+def find_looked_at(argv: Sequence[str]) -> str | None:
+    """The pool that a command looks at, ``ALL_POOLS`` where it names none; None where it is no look at a pool."""
+    words = _command(argv)
     if len(words) < 2 or words[1] not in _LOOKS.get(Path(words[0]).name, ()):
         return None
     names, rest = [], iter(words[2:])
@@ -80,8 +113,12 @@ def find_looked_at(argv: Sequence[str]) -> str | None:
         elif word[:1].isalpha():
             names.append(word)
     if words[1] == "get":
+        if not names:
+            return None  # it only tells which properties there are
         names = names[1:]  # the first are properties
-    return re.split(r"[/@#]", names[-1], maxsplit=1)[0] if names else ALL_POOLS
+    # What follows the name of a pool is a device of it.
+    name = "" if not names else names[0] if _is_of_pool(argv) else names[-1]
+    return re.split(r"[/@#]", name, maxsplit=1)[0] if name else ALL_POOLS
 
 
 @dataclass
@@ -89,6 +126,7 @@ class Waiting:
     """A program: the pool that it looks at (None: none), when it began, and how far it was when last seen.
 
     ``proven``: when it was last seen to get on (monotonic seconds); ``still``: for how long it has not since.
+    ``hangs_from``: for one that was cancelled, when it counts as one that hangs (monotonic seconds).
     """
 
     argv: tuple[str, ...]
@@ -99,6 +137,7 @@ class Waiting:
     steps: str = ""
     still: float = 0.0
     proven: float = -math.inf
+    hangs_from: float = -math.inf
     sampled: float = field(default_factory=time.monotonic)
 
     def sample(self, proc: Path) -> None:
@@ -150,15 +189,14 @@ class KernelWaits:
         self._forget_gone()
         return len(self._left)
 
-    def refuse_look(self, pool: str) -> None:
-        """Raise DeadlineExceeded while a look at a pool that was given up, or stands still, is in the kernel."""
+    def refuse_look(self, pool: str, argv: Sequence[str] = ()) -> None:
+        """Raise DeadlineExceeded while a look at a pool that was given up, or stands still, is in the kernel.
+
+        ``argv``: the look that is to be begun.
+        """
         self._forget_gone()
         for one in (*self._left, *self._running):
-            if (
-                one.pool is not None
-                and _concerns(one.pool, pool)
-                and (one in self._left or self._stands_still(one))
-            ):
+            if _is_before(one, pool, argv) and self._hangs(one):
                 raise unanswered(one, pool)
 
     @asynccontextmanager
@@ -169,7 +207,7 @@ class KernelWaits:
         """
         waiting = Waiting(tuple(argv), find_looked_at(argv))
         if waiting.pool is not None:
-            await self._wait_for_turn(waiting.pool, patience)
+            await self._wait_for_turn(waiting.pool, argv, patience)
             waiting.began, waiting.began_at, waiting.sampled = time.monotonic(), time.time(), time.monotonic()
             self._running.append(waiting)
         try:
@@ -179,16 +217,20 @@ class KernelWaits:
                 self._running.remove(waiting)
                 self._wake()
 
-    def leave(self, waiting: Waiting) -> None:
-        """A program was killed and has not ended: it is left to the kernel."""
+    def leave(self, waiting: Waiting, *, cancelled: bool = False) -> None:
+        """A program was killed and has not ended: it is left to the kernel.
+
+        That of one that had its time is taken for one that hangs; one that was ``cancelled`` showed nothing so far.
+        """
+        waiting.hangs_from = time.monotonic() + STANDS_STILL if cancelled else -math.inf
         self._left.append(waiting)
 
-    async def _wait_for_turn(self, pool: str, patience: float) -> None:
+    async def _wait_for_turn(self, pool: str, argv: Sequence[str], patience: float) -> None:
         """Wait until every look at the pool that goes has shown that the kernel answers. Raises DeadlineExceeded."""
         began = time.monotonic()
         while True:
-            self.refuse_look(pool)
-            others = [one for one in self._running if one.pool is not None and _concerns(one.pool, pool)]
+            self.refuse_look(pool, argv)
+            others = [one for one in (*self._left, *self._running) if _is_before(one, pool, argv)]
             doubtful = [one for one in others if self._in_doubt(one)]
             if not doubtful:
                 return
@@ -218,6 +260,9 @@ class KernelWaits:
             return _young(one)
         return not one.gone(self._proc) and time.monotonic() - one.proven > PROOF_LASTS
 
+    def _hangs(self, one: Waiting) -> bool:
+        return time.monotonic() >= one.hangs_from if one in self._left else self._stands_still(one)
+
     def _stands_still(self, one: Waiting) -> bool:
         one.sample(self._proc)
         return not one.gone(self._proc) and one.still >= STANDS_STILL
@@ -232,6 +277,16 @@ KERNEL_WAITS = KernelWaits()
 
 def _young(one: Waiting) -> bool:
     return time.monotonic() - one.began < YOUNG
+
+
+def _is_before(one: Waiting, pool: str, argv: Sequence[str]) -> bool:
+    """Whether a look, ``argv``, at a pool has to wait for this one."""
+    if one.pool is None or not _concerns(one.pool, pool):
+        return False
+    if not _is_of_pool(argv) or _is_of_pool(one.argv):
+        return True
+    # A change waits for its transaction group, which on slow storage takes seconds: no sign that the pool hangs.
+    return not _helps.get() and one.argv[:1] != (LIBZFS_CORE,)
 
 
 def _concerns(one: str, other: str) -> bool:

@@ -118,7 +118,7 @@ class HostRunner:
                 + (", here or on the other host" if argv[0] == "ssh" else ""),
             ) from None
         except asyncio.CancelledError:
-            await _give_up(process, waiting)
+            await _give_up(process, waiting, cancelled=True)
             raise
         seconds = time.monotonic() - started
         result = Result(
@@ -141,15 +141,16 @@ class HostRunner:
         return await Pipeline.start(stages, hear, nobody)
 
 
-async def _give_up(process: asyncio.subprocess.Process, waiting: Waiting) -> None:
+async def _give_up(process: asyncio.subprocess.Process, waiting: Waiting, *, cancelled: bool = False) -> None:
     """Kill a program; one that hangs in the kernel is remembered, so that nothing is sent after it."""
     try:
         ended = await put_down(process)
     except asyncio.CancelledError:
-        KERNEL_WAITS.leave(waiting)  # nobody waits to see whether it ends; it is forgotten once it has
+        # Nobody waits to see whether it ends; it is forgotten once it has.
+        KERNEL_WAITS.leave(waiting, cancelled=cancelled)
         raise
     if not ended:
-        KERNEL_WAITS.leave(waiting)
+        KERNEL_WAITS.leave(waiting, cancelled=cancelled)
 
 
 async def _communicate(process: asyncio.subprocess.Process, given: bytes | None) -> tuple[bytearray, bytes]:

@@ -21,6 +21,7 @@ from zvault.blockstore.format import BLOCK
 from zvault.blockstore.maintenance.repair import quiet
 from zvault.blockstore.options import Options
 from zvault.cli.verbs import blockstore_missing_journal, blockstore_place
+from zvault.core.errors import JournalMissing
 from zvault.object_store.interface import StoreError
 
 
@@ -208,6 +209,33 @@ def test_a_journal_that_was_overtaken_is_given_up_only_with_yes(full: MemoryStor
     engine = attach(full, "cold", here, "here")
     assert engine.read(0, 1) == b"y"
     engine.close()
+
+
+def test_a_folder_that_was_given_up_passes_for_no_other_hosts_journal(full: MemoryStore, ctl, tmp_path):
+    """The store waits for the journal of whoever overtook it, which is on that host."""
+
+    def host(name: str, **options: bool) -> Options:
+        return quiet(Options(tmp_path / name, mode="writeback", uploads=0, **options))
+
+    def die(options: Options) -> None:
+        engine = attach(full, "cold", options, options.journal.name)
+        engine.write(0, b"h" * BLOCK)
+        engine.flush()
+        engine.fail(StoreError("it is gone"))
+        engine.abandon()
+
+    here = host("here")
+    die(here)
+    die(host("there", give_up_journal=True))
+    place = f"{PLACE} mode=writeback journal={here.journal}"
+    give_up = ["blockstore", "check", place, "--give-up-journal", str(here.journal), "--yes"]
+    assert "given up: 1 write" in ctl(*give_up).out
+    with pytest.raises(JournalMissing, match="of there, in use since"):
+        attach(full, "cold", here, "here")
+    engine = attach(full, "cold", host("there"), "there")
+    assert engine.read(0, 1) == b"h"
+    engine.close()
+    attach(full, "cold", here, "here").close()
 
 
 def test_a_journal_that_is_missing_is_given_up_only_with_yes(

@@ -44,6 +44,26 @@ def ping(beat: str = "failure", text: str = "it failed: why\nlast line") -> Ping
     return Ping("1f", 0.0, "tank", beat, "run", text)  # type: ignore[arg-type]
 
 
+def test_nothing_that_another_end_said_controls_who_reads_it() -> None:
+    """A mail is read in a terminal as well, and a ping in a service's log."""
+    said = "cannot receive: \x1b[2J\u202efine"
+    told = replace(made(notice(telling=replace(TELLING, why=said))), title=said)
+    pinged = ping(text=f"{said}\nlast line")
+    posted = json.loads(ntfy("https://ntfy.example/zfs", told, None).body)
+    texts = [
+        mail(told, "zvault@filer", ["admin@example.org"]).get_content(),
+        posted["title"],
+        posted["message"],
+        healthchecks("https://hc.example/1", pinged).body,
+        plain_ping("https://ping.example/1", pinged).body,
+        *parse_qs(urlsplit(uptime_kuma("https://kuma.example/1", pinged).url).query)["msg"],
+    ]
+    for text in texts:
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "\\x1b[2J\\u202efine" in text
+
+
 @pytest.mark.parametrize(
     ("event", "title"),
     [

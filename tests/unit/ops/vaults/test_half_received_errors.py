@@ -13,7 +13,7 @@ import pytest
 from tests.unit.ops.ops_world import context, with_vault
 from zvault.core.errors import ToolFailed
 from zvault.ops.context import Context
-from zvault.ops.healing.damage import name_damage
+from zvault.ops.healing.damage import name_damage, told_excused
 from zvault.ops.vaults.health import look_at, recheck_excused
 from zvault.system.process.runner import Result
 
@@ -27,6 +27,7 @@ class Host:
 
     def __init__(self) -> None:
         self.half, self.errors, self.damaged, self.scrubbing = True, 3, 0, False
+        self.scan: dict[str, object] = {}
         self.ran: list[str] = []
         self.cut_short = False
 
@@ -35,7 +36,7 @@ class Host:
         self.ran.append(line)
         code, out, err = 0, "", ""
         if line.startswith("zpool status -j"):
-            out = json.dumps({"pools": {"cold": {"error_count": self.errors}}})
+            out = json.dumps({"pools": {"cold": {"error_count": self.errors, "scan_stats": self.scan}}})
         elif line.startswith("zpool status -v"):
             assert not self.half, "the kernel crashes"
             names = [f"{HALF}:/file{number}" for number in range(self.errors)]
@@ -110,6 +111,17 @@ async def test_they_are_read_again_once_it_is_whole(where: Context, host: Host) 
     assert not await recheck_excused(where, "cold"), "once is enough"
 
 
+async def test_they_are_left_to_the_next_boot_where_the_host_goes_down(where: Context, host: Host) -> None:
+    """The last user of a vault has them read, for ten minutes at most, and a UPS does not wait for that."""
+    await look_at(where, "cold")
+    host.half = False
+    where.activity.going_down = True
+    assert not await recheck_excused(where, "cold")
+    assert not [line for line in host.ran if line.startswith("zpool scrub")]
+    where.activity.going_down = False
+    assert await recheck_excused(where, "cold")
+
+
 async def test_what_is_bad_then_is_damage(where: Context, host: Host) -> None:
     await look_at(where, "cold")
     host.half, host.damaged = False, 2
@@ -136,3 +148,28 @@ async def test_where_they_cannot_be_read_again_they_stay_unknown(where: Context,
 async def test_errors_where_nothing_is_half_received_are_damage_at_once(where: Context, host: Host) -> None:
     host.half = False
     assert (await look_at(where, "cold")).damaging == 3
+
+
+@pytest.mark.parametrize("bad", [0, 3])
+async def test_where_no_zfs_can_read_them_again_the_next_whole_scrub_tells(
+    where: Context, host: Host, bad: int
+) -> None:
+    """OpenZFS 2.1, and pools without head_errlog, have no ``zpool scrub -e``: damage must not be excused for ever."""
+
+    def scrubbed(started: float) -> dict[str, object]:
+        return {"function": "SCRUB", "state": "FINISHED", "start_time": started, "end_time": started + 60}
+
+    await look_at(where, "cold")
+    host.half, host.scrubbing = False, True
+    with pytest.raises(ToolFailed):
+        await recheck_excused(where, "cold")
+    began = where.env.clock.time()
+    host.scan = scrubbed(began - 600)
+    assert (await look_at(where, "cold")).excused == 3, "it may have met the outage"
+    known = where.records.conditions.get("cold")
+    assert known is not None
+    assert "whole scrub" in told_excused(known)
+    where.env.clock.at += 3600  # type: ignore[attr-defined]
+    host.scan, host.errors = scrubbed(began + 60), bad
+    seen = await look_at(where, "cold")
+    assert (seen.excused, seen.damaging, seen.named) == (0, bad, 0)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from zvault.core.errors import DeviceGone
-from zvault.ops.vaults import revive
+from zvault.ops.vaults import assembly, revive
+from zvault.ops.vaults.assembly import Assembly
 from zvault.ops.vaults.revive import Revival
+from zvault.system.process.kernel_waits import KernelWaits, Waiting
 
 UP = SimpleNamespace(state="up", path="/dev/nbd0")
 GONE = SimpleNamespace(state="gone", path="/dev/nbd0")
@@ -66,3 +70,52 @@ async def test_one_that_stays_as_it_is_is_told_with_what_to_do(monkeypatch: pyte
         await device.lost()
     assert "zvaultctl vault up cold" in failure.value.next
     assert revive.NOTICED <= device.slept <= revive.NOTICED + 1
+
+
+class Looked(Exception):
+    """The pool was asked for."""
+
+
+class PoolOfHangingHold:
+    """A pool in which a hold hangs since its storage was lost; nothing ends that before the pool goes on."""
+
+    def __init__(self, proc: Path) -> None:
+        self.waits = KernelWaits(proc)
+        folder = proc / str(os.getpid())
+        folder.mkdir()
+        (folder / "status").write_text("State:\tD (disk sleep)\n")
+        process = SimpleNamespace(pid=os.getpid(), returncode=None)
+        self.waits.leave(Waiting(("libzfs_core", "hold"), "cold", process=process))
+
+    async def state(self, pool: str) -> None:
+        async with self.waits.enter(["zpool", "list", "-Hp", "-o", "name", pool], 1.0):
+            raise Looked
+
+
+@pytest.mark.parametrize("doing", ["up", "down", "export", "exported"])
+async def test_what_hangs_in_a_lost_pool_does_not_keep_it_from_being_brought_back(
+    doing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each of these begins with a look at the pool."""
+
+    async def no_key(*_: object) -> None: ...
+
+    async def no_devices(*_: object) -> list[Any]:
+        return []
+
+    pool = PoolOfHangingHold(tmp_path)
+    clients, runner = SimpleNamespace(zpool_of=lambda _: pool), SimpleNamespace(runner=None)
+    config: Any = SimpleNamespace(pool="cold", device=[object()])
+    context: Any = SimpleNamespace(clients=clients, env=runner)
+    vault: Any = Assembly(context, "cold", config)
+    monkeypatch.setattr(assembly, "pool_key", no_key)
+    monkeypatch.setattr(Assembly, "_seen", SimpleNamespace(probe=no_devices))
+    monkeypatch.setattr(Assembly, "patient_stack", no_devices)
+    calls = {
+        "up": lambda: vault.up(print),
+        "down": lambda: vault.down(print),
+        "export": lambda: vault.export(None, print),
+        "exported": vault.exported,
+    }
+    with pytest.raises(Looked):
+        await calls[doing]()

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from tests.unit.patience import PATIENCE, eventually
 from zvault.core.errors import DeadlineExceeded
 from zvault.system.process import kernel_waits
-from zvault.system.process.kernel_waits import ALL_POOLS, KernelWaits, find_looked_at, read_steps
+from zvault.system.process.kernel_waits import (
+    ALL_POOLS,
+    KernelWaits,
+    Waiting,
+    find_looked_at,
+    look_to_help,
+    read_steps,
+)
 
 LIST = ("zpool", "list", "-Hp", "-o", "name,health", "cold")
 OTHER_LOOKS = (
@@ -39,6 +46,8 @@ HELP = (("zpool", "clear", "cold"), ("zpool", "export", "cold"), ("zpool", "impo
         (("zpool", "list", "-Hpo", "name"), ALL_POOLS),
         (("zpool", "get", "-Hpo", "value", "freeing", "cold"), "cold"),
         (("zpool", "get", "all"), ALL_POOLS),
+        (("zpool", "get", "-Hp", "-o", "name,value", "failfast", "cold", "all-vdevs"), "cold"),
+        (("zfs", "get"), None),
         (("zpool", "iostat", "-HpvLPlqy", "cold", "1", "3"), "cold"),
         (("zfs", "list", "-Hp", "-d1", "-t", "snapshot", "-o", "name", "cold/a", "cold/b"), "cold"),
         (("zfs", "send", "-vP", "cold@a"), None),
@@ -85,12 +94,12 @@ class Host:
             await ends.wait()
             program.returncode = 0
 
-    async def give_up(self, argv: tuple[str, ...]) -> Program:
+    async def give_up(self, argv: tuple[str, ...], *, cancelled: bool = False) -> Program:
         """Run something that hangs and is given up."""
         async with self.waits.enter(argv, PATIENCE) as waiting:
             waiting.process = program = Program(self.proc, next(self._pids))
             program.be("D")
-            self.waits.leave(waiting)
+            self.waits.leave(waiting, cancelled=cancelled)
         return program
 
 
@@ -123,6 +132,54 @@ async def test_what_may_help_is_begun_and_begun_again(host: Host) -> None:
         await host.give_up(argv)
         await host.run(argv, ends=done) if argv[1] != "list" else None
     assert len(host.begun) == len(HELP) + 1
+
+
+async def test_a_look_that_is_to_help_waits_for_nothing_that_hangs_in_a_dataset(host: Host) -> None:
+    """Until the pool is brought back nothing ends a hold that hangs in it, and that begins with this look."""
+    done = asyncio.Event()
+    done.set()
+    for argv in (OTHER_LOOKS[2], ("libzfs_core", "hold")):
+        program = Program(host.proc, 50)
+        program.be("D")
+        host.waits.leave(Waiting(argv, "cold", process=program))
+    with look_to_help():
+        await host.run(LIST, ends=done)
+        with pytest.raises(DeadlineExceeded):
+            await host.run(OTHER_LOOKS[2], ends=done)
+        await host.give_up(LIST)
+        with pytest.raises(DeadlineExceeded):
+            await host.run(LIST, ends=done)
+    with pytest.raises(DeadlineExceeded):
+        await host.run(LIST, ends=done)
+
+
+async def test_a_change_that_was_cancelled_says_nothing_of_the_pool_itself(host: Host) -> None:
+    """It waits for its transaction group, for seconds on slow storage; 'zpool list' tells of the vault meanwhile."""
+    program, done = Program(host.proc, 50), asyncio.Event()
+    program.be("D")
+    done.set()
+    host.waits.leave(Waiting(("libzfs_core", "hold"), "cold", process=program))
+    await host.run(LIST, ends=done)
+    with pytest.raises(DeadlineExceeded):
+        await host.run(OTHER_LOOKS[2], ends=done)
+
+
+async def test_a_look_that_was_cancelled_is_waited_for_before_it_counts_as_one_that_hangs(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing shows that the kernel does not answer: its storage may only be slow, and no vault is gone for that."""
+    done = asyncio.Event()
+    done.set()
+    left = await host.give_up(OTHER_LOOKS[2], cancelled=True)
+    looking = asyncio.ensure_future(host.run(LIST, ends=done))
+    await asyncio.sleep(0.05)
+    assert (looking.done(), host.begun) == (False, [])
+    left.returncode = -9
+    await asyncio.wait_for(looking, PATIENCE)
+    monkeypatch.setattr(kernel_waits, "STANDS_STILL", 0.1)
+    await host.give_up(OTHER_LOOKS[2], cancelled=True)
+    with pytest.raises(DeadlineExceeded, match="has not answered since"):
+        await asyncio.wait_for(host.run(LIST, 10 * PATIENCE, ends=done), PATIENCE)
 
 
 async def test_while_one_stands_still_others_wait_and_then_are_refused(
