@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from tests.unit.ops.test_snapshots_only import Source
 from zvault.core.errors import DeviceGone, HeldElsewhere, HostUnreachable, ZvaultError
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import mark_name
+from zvault.core.replication.base_names import mark_name, unsent_mark_name
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
@@ -53,6 +54,11 @@ def marked(name: str, number: int, pool: int = POOL) -> Bookmark:
     """The bookmark that tells that a pool has the snapshot of hour ``number``."""
     of = snap(number, name)
     return Bookmark(DatasetName(name), mark_name(pool, of.guid), of.guid, of.createtxg, of.creation)
+
+
+def taken_back(name: str, number: int) -> Bookmark:
+    """One that tells no more that the pool has it: a look has disproved that."""
+    return replace(marked(name, number), markname=unsent_mark_name(POOL, snap(number, name).guid))
 
 
 def history(name: str = "tank", *marks: Bookmark) -> Dataset:
@@ -114,6 +120,18 @@ async def test_the_base_before_needs_its_bookmark_only(tmp_path: Path) -> None:
     await make(where)
     assert left(source) == [6, 7, 8]
     assert len(source.there.datasets["tank"].bookmarks) == 2
+
+
+@pytest.mark.parametrize("backlog", ["all", "newest"])
+async def test_a_vault_that_went_back_before_both_bases_loses_none_that_it_may_have(
+    tmp_path: Path, backlog: str
+) -> None:
+    """What its bookmarks told was taken back: the base is older than all of them, and no one knows which it is."""
+    where, source = world(
+        tmp_path, history("tank", taken_back("tank", 5), taken_back("tank", 6)), backlog=backlog
+    )
+    await make(where)
+    assert left(source) == list(range(1, 9))
 
 
 async def test_where_only_the_newest_is_sent_they_do_not_pile_up(tmp_path: Path) -> None:
