@@ -25,7 +25,6 @@ from zvault.core.model import Tree
 from zvault.core.policy.backoff import A_FIFTH, delays
 from zvault.core.policy.sleep import describe_waiting
 from zvault.core.replication.progress import RunMeter
-from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
@@ -35,7 +34,7 @@ from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.read_only_source import is_read_only
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides import Sides, Sizes, look, selected, wanted_of
+from zvault.ops.replication.sides import Sides, Sizes, count_having, look, selected, wanted_of
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource
@@ -69,6 +68,9 @@ async def sleep(seconds: float) -> bool:
     """Wait, and go on."""
     await asyncio.sleep(seconds)
     return True
+
+
+async def _tell_nobody(_: Sides) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Run:
         # What both sides had before anything was pruned, and since when (seconds since the epoch).
         self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
-        self.tell_looked: Callable[[Sides], None] = lambda _: None
+        self.tell_looked: Callable[[Sides], Awaitable[None]] = _tell_nobody
         """Told both sides before anything is sent: whoever doubts the lag need not wait for the end."""
         self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._missing: ZvaultError | None = None  # what include names and the source does not have
@@ -223,7 +225,7 @@ class Run:
                 refuse_copy(self.context, vault.managed.config, vault.guid)
                 made, seen = await self._make_snapshot(vault)
                 looked, opened, plan = await self._look_and_plan(vault, made, seen)
-                self.tell_looked(looked.sides)
+                await self.tell_looked(looked.sides)
                 await self._transfer(opened, plan)
                 self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
@@ -304,7 +306,7 @@ class Run:
 
     async def _tell_snapshot(self, made: str, sides: Sides) -> None:
         if made:
-            count = await sides.compute(_count_having, made, sides)
+            count = await sides.compute(count_having, made, sides)
             self.emit("snapshot", snapname=made, datasets=count)
 
     async def _make_snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
@@ -463,8 +465,3 @@ class Run:
         and twice in one would be more.
         """
         return [plan for plan in plans if plan.side != "source" or not self.snapshots.pruned]
-
-
-def _count_having(snapname: str, sides: Sides) -> int:
-    """Of how many datasets of the source there is a snapshot of that name."""
-    return sum(snapname in Snapnames([one.snapshots]) for one, _ in sides.pairs)

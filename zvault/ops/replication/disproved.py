@@ -41,7 +41,7 @@ async def take_back(context: Context, backup: Backup, sides: Sides) -> Sequence[
         if sides.known is not None:
             sides.known.disproved = known
     pairs = sides.pairing.pairs
-    wrong = known.pairs.again(pairs, lambda pair: _tells_what_is_not(pair, state.guid))
+    wrong = await sides.compute(known.pairs.again, pairs, lambda pair: _tells_what_is_not(pair, state.guid))
     found = [
         pair
         for pair, is_wrong in zip(pairs, wrong, strict=True)

@@ -28,6 +28,7 @@ from zvault.core.replication.snapshot_refusal import find_half_received
 from zvault.core.replication.unchanged import Unchanged
 from zvault.core.replication.vault_encryption import NO_KEYS_ABOVE, KeysAbove
 from zvault.core.snapshot_form import SnapshotNames
+from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackup, Place
@@ -94,6 +95,11 @@ class Sides:
             for some in (self.pairs, self.left_out)
         )
         return replace(self, source=source, vault=vault, pairs=pairs, left_out=left_out, known=None)
+
+
+def count_having(snapname: str, sides: Sides) -> int:
+    """Of how many datasets of the source there is a snapshot of that name."""
+    return sum(snapname in Snapnames([one.snapshots]) for one, _ in sides.pairs)
 
 
 def ours_of(backup: Backup) -> Ours:

@@ -14,8 +14,10 @@ async def prune_source(context: Context, backup: Backup, emit: Emit, sides: Side
     """Prune the source of a backup by its rules, with all their guards; how many snapshots went.
 
     What is not on the vault yet stays: from the newest bookmark on that tells what the pool had which the vault had
-    last, and all of it where none does. Each base is held besides. ``sides`` is a look at the source of a moment ago. Raises ZvaultError where the source cannot be listed.
+    last, and all of it where none does. Each base is held besides. ``sides`` is a look at the source of a moment ago.
+    Raises ZvaultError where the source cannot be listed.
     """
     seen = sides if sides is not None else await look(context, backup, None, sizes="none")
-    plans = [plan for plan in plan_prune(context, backup, seen) if plan.side == "source"]
+    judged = await seen.compute(plan_prune, context, backup, seen)
+    plans = [plan for plan in judged if plan.side == "source"]
     return await prune(context.clients.source_of(backup), None, plans, emit)
