@@ -215,14 +215,14 @@ class Run:
                 shut_out=self.turn.shut_out if self.turn is not None and self.turn.of else None,
             )
             async with vault_used as vault, self._in_turn() as needless:
-                reached = True
                 if needless is not None:
                     self._skip(needless)
-                    done = True
+                    done = reached = True
                     return
                 vault.refuse_read_only("nothing can be backed up to it")
                 self._tell_up(vault)
                 refuse_copy(self.context, vault.managed.config, vault.guid)
+                reached = True
                 made, seen = await self._make_snapshot(vault)
                 looked, opened, plan = await self._look_and_plan(vault, made, seen)
                 await self.tell_looked(looked.sides)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.ops.ops_world import HOUR, START, context, dataset, snap, tree, with_source
 from tests.unit.ops.test_snapshots_only import Source
-from zvault.core.errors import DeviceGone, HeldElsewhere, HostUnreachable, ZvaultError
+from zvault.core.errors import DeviceGone, HeldElsewhere, HostUnreachable, Refused, ZvaultError
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import mark_name, unsent_mark_name
@@ -224,6 +224,29 @@ async def test_a_run_that_cannot_have_its_vault_makes_its_snapshot_once_and_prun
     assert outcome.datasets == 0, (
         "it did not get as far as a run does: one is due as soon as the vault is there"
     )
+
+
+class Useless(Away):
+    """A vault that is up, and to which nothing can be backed up."""
+
+    @contextlib.asynccontextmanager
+    async def use(self, *_: object, **__: object) -> AsyncIterator[Any]:
+        self.asked += 1
+
+        def refuse(_: str) -> None:
+            raise self.error
+
+        yield SimpleNamespace(refuse_read_only=refuse)
+
+
+async def test_so_does_one_whose_vault_is_read_only(tmp_path: Path) -> None:
+    """A dying pool may be like that for weeks, of which there would be no history anywhere."""
+    where, source = world(tmp_path, history("tank", marked("tank", 4)))
+    vaults = Useless(Refused("nothing can be backed up to it"))
+    outcome = await run(where, vaults)
+    assert len([one for one in source.there.datasets["tank"].snapshots if one.guid >= 900]) == 1
+    assert left(source) == [4, 5, 6, 7, 8]
+    assert (outcome.result, outcome.error, outcome.pruned) == ("failed", vaults.error, 3)
 
 
 @pytest.mark.parametrize("make", [True, False])
