@@ -302,7 +302,11 @@ class Runs:
         it.tell_looked = partial(self._note_looked, backup, way)
         await it.execute()
         if outcome.lags:
+            # What is doubted yet came while it waited for a try that did not get so far as to look.
+            doubted = self.readings.is_doubted(backup)
             self.readings.keep(backup, outcome.lags, way)
+            if doubted:
+                self.readings.doubt(backup)
         if outcome.made:
             self.readings.keep_made(backup, outcome.made, way)
         if outcome.proofs:
