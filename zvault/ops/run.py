@@ -364,14 +364,21 @@ class Run:
         """
         backup = self.backup
         is_sent = wanted_of(backup)
-        if self.snapshots.wanted_now or any(
-            is_sent(snap) for one, _ in sides.pairs for snap in one.snapshots
-        ):
+        if self.snapshots.wanted_now and not self._read_only_source:
+            return
+        if any(is_sent(snap) for one, _ in sides.pairs for snap in one.snapshots):
             return
         patterns = f", or that also = {backup.also} names" if backup.also else ""
+        lacking = f"no dataset of {backup.source} has one that zvault made for it{patterns}"
+        if self._read_only_source:
+            raise NotFound(
+                f"backup '{self.name}' found no snapshot to send",
+                f"none can be made, as the pool {backup.source.pool} is read-only, and {lacking}",
+                "name snapshots that other tools made there in 'also', and they are sent; or import the pool writable",
+            )
         raise NotFound(
             f"backup '{self.name}' found no snapshot to send",
-            f"this run makes none, and no dataset of {backup.source} has one that zvault made for it{patterns}",
+            f"this run makes none, and {lacking}",
             f"'zvaultctl run {self.name}' makes one unless snapshot.make is off;"
             " 'also' names the snapshots of other tools that are to be sent",
         )
