@@ -13,12 +13,12 @@ from typing import Literal, ParamSpec, TypeVar
 
 from zvault.config.schema import Backup
 from zvault.core.address import Address
-from zvault.core.errors import NotFound, SnapshotRefused
+from zvault.core.errors import NotFound, SnapshotRefused, ToolFailed
 from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_elsewhere import PoolSearch, StrayBackup, lacks_base
+from zvault.core.replication.base_elsewhere import PoolSearch, StrayBackup, find_unsure, lacks_base
 from zvault.core.replication.lineage import ASIDE, Pairing
 from zvault.core.replication.matching import match
 from zvault.core.replication.name_length import NameConflict, name_conflict
@@ -203,16 +203,23 @@ async def _with_moved(context: Context, backup: Backup, vault: Zfs, sides: Sides
         if (other.source.host, other.source.dataset.pool) == (config.host, config.pool)
     ]
     # Most pools have nothing but what is theirs; then no snapshot has to be listed.
+    trouble: ToolFailed | None = None
     above = {ancestor for root in taken for ancestor in root.ancestors}
     try:
         names = await vault.names(config.pool)
         if all(name in above or any(name.is_within(root) for root in (*taken, *sources)) for name in names):
             return sides
-        pool, state = await vault.tree(config.pool), await context.clients.zpool_of(config).state(config.pool)
+        pool = await vault.tree(config.pool)
     except NotFound:
         return sides  # exported meanwhile: whoever looks finds out
-    if state is None:
+    except ToolFailed as error:
+        pool, trouble = Tree(), error
+    if (state := await context.clients.zpool_of(config).state(config.pool)) is None:
         return sides
+    if trouble is not None:
+        # What others have there keeps nothing from being backed up but what the pool may have there, too.
+        unsure = partial(find_unsure, sides.pairing, state.guid, str(trouble))
+        return replace(sides, stray=await sides.compute(unsure))
     search = PoolSearch(pool, state.guid, taken, sources, backup.on_conflict == "new-dataset")
     size = sides.size + sum(1 + len(one.snapshots) for one in pool)
     found = await compute(size, sides.known, search.find, sides.pairing)
