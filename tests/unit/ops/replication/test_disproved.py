@@ -20,6 +20,7 @@ from zvault.core.replication.base_names import mark_name, unsent_mark_name
 from zvault.ops.context import Context
 from zvault.ops.replication.disproved import take_back
 from zvault.ops.replication.sides import Sides
+from zvault.ops.state.pools import Seen
 from zvault.zfs.changes import LzcFailure
 
 POOL = 77
@@ -113,3 +114,25 @@ async def test_bookmarks_of_another_place_tell_nothing_of_this_one(tmp_path: Pat
     where.records.places.note(POOL, "tank", "cold/other/tank")
     assert not await take_back(where, where.env.backup("b"), sides)
     assert not source.made
+
+
+async def test_a_copy_of_the_pool_disproves_nothing_of_the_pool_itself(tmp_path: Path) -> None:
+    """An older copy of a disk is up, and the disk itself in a safe: the bookmarks are for that one."""
+    source = Source()
+    where, sides = gone_back(tmp_path, source)
+    config = {
+        "daemon": {"timezone": "UTC"},
+        "vault": {
+            "cold": {"pool": "cold", "device": [{"nbd": "nbdkit:file /one", "size": "1G"}]},
+            "copy": {"pool": "cold", "device": [{"nbd": "nbdkit:file /two", "size": "1G"}]},
+        },
+        "backup": {
+            "b": {"source": "tank", "vault": "cold"},
+            "c": {"source": "tank", "vault": "copy", "snapshot": {"prefix": "c"}},
+        },
+    }
+    where.env.config = type(where.env.config).model_validate(config)
+    where.records.pools.note(POOL, Seen.of(where.env.vault("cold")))
+    assert not await take_back(where, where.env.backup("c"), sides)
+    assert not source.made
+    assert await take_back(where, where.env.backup("b"), sides)
