@@ -298,7 +298,7 @@ class Run:
             sides = await look(self.context, self.backup, None, sizes="none")
             await self._tell_snapshot(made, sides)
             if not self.snapshots.pruned:
-                self.outcome.pruned += await prune_source(self.context, self.backup, self.emit, sides)
+                self.snapshots.pruned = await prune_source(self.context, self.backup, self.emit, sides)
         except ZvaultError as error:
             self._warn(
                 f"while the vault cannot be had, the source could not be snapshotted or pruned: {error}"
@@ -468,7 +468,7 @@ class Run:
         return await prune(opened.source, opened.vault.zfs, self._not_pruned_before(plans), self.emit)
 
     def _not_pruned_before(self, plans: Sequence[PrunePlan]) -> list[PrunePlan]:
-        """The plans but that of a source which this run has pruned to make room: prune_limit is a share for each run,
-        and twice in one would be more.
+        """The plans but that of a source which this run has pruned to make room, or while it could not have its vault:
+        prune_limit is a share for each run, and twice in one would be more.
         """
         return [plan for plan in plans if plan.side != "source" or not self.snapshots.pruned]

@@ -21,6 +21,8 @@ from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
 from zvault.ops.outcome import Outcome
+from zvault.ops.replication.sides import look
+from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.run import Run
 from zvault.ops.snapshot_run import SnapshotRun
 from zvault.ops.state.pools import Seen
@@ -224,6 +226,17 @@ async def test_a_run_that_cannot_have_its_vault_makes_its_snapshot_once_and_prun
     assert outcome.datasets == 0, (
         "it did not get as far as a run does: one is due as soon as the vault is there"
     )
+
+
+async def test_such_a_run_has_pruned_the_source_for_all_its_tries(tmp_path: Path) -> None:
+    """prune_limit is a share for each run: the try that has its vault leaves the source alone."""
+    where, source = world(tmp_path, history("tank", marked("tank", 4)))
+    it = Run(where, Away(DeviceGone("nbd0 is gone")), "b", lambda *_, **__: None)  # type: ignore[arg-type]
+    await it._snapshot_without_vault(DeviceGone("nbd0 is gone"))
+    assert left(source) == [4, 5, 6, 7, 8]
+    plans = plan_prune(where, it.backup, await look(where, it.backup, None))
+    assert [plan.side for plan in plans] == ["source", "vault"]
+    assert [plan.side for plan in it._not_pruned_before(plans)] == ["vault"]
 
 
 class Useless(Away):
