@@ -450,7 +450,8 @@ class Run:
         if not plan.changed:
             return looked.sides
         source = looked.sides.source if self.context.env.clock.monotonic() - looked.began < RECENT else None
-        return await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
+        after = await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
+        return replace(after, stray=looked.sides.stray)
 
     def _listed(self, sides: Sides, began: float) -> None:
         """Note what both sides have, as of the time (monotonic seconds) of the oldest of the listings."""

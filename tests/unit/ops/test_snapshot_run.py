@@ -16,7 +16,7 @@ from tests.unit.ops.test_snapshots_only import Source
 from zvault.core.errors import DeviceGone, HeldElsewhere, HostUnreachable, Refused, ZvaultError
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import mark_name, unsent_mark_name
+from zvault.core.replication.base_names import disproved_mark_name, mark_name
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
@@ -60,7 +60,7 @@ def marked(name: str, number: int, pool: int = POOL) -> Bookmark:
 
 def taken_back(name: str, number: int) -> Bookmark:
     """One that tells no more that the pool has it: a look has disproved that."""
-    return replace(marked(name, number), markname=unsent_mark_name(POOL, snap(number, name).guid))
+    return replace(marked(name, number), markname=disproved_mark_name(POOL, snap(number, name).guid))
 
 
 def history(name: str = "tank", *marks: Bookmark) -> Dataset:

@@ -16,7 +16,7 @@ from tests.unit.ops.ops_world import context, dataset, snap, tree, vaulted, with
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import mark_name, unsent_mark_name
+from zvault.core.replication.base_names import disproved_mark_name, mark_name
 from zvault.ops.context import Context
 from zvault.ops.replication.disproved import take_back
 from zvault.ops.replication.sides import Sides
@@ -86,7 +86,7 @@ async def test_the_newest_is_renamed_and_the_one_before_stays(tmp_path: Path) ->
     found = await take_back(where, where.env.backup("b"), sides)
     assert [one.name for one in found] == [*NAMES]
     assert source.made == {
-        f"{name}#{unsent_mark_name(POOL, 103)}": f"{name}#{mark_name(POOL, 103)}" for name in NAMES
+        f"{name}#{disproved_mark_name(POOL, 103)}": f"{name}#{mark_name(POOL, 103)}" for name in NAMES
     }
     assert source.gone == {f"{name}#{mark_name(POOL, 103)}" for name in NAMES}
     assert source.done_when_forgotten == dict.fromkeys(NAMES, True)

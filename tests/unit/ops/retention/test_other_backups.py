@@ -12,7 +12,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.model import Bookmark, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import unsent_mark_name
+from zvault.core.replication.base_names import disproved_mark_name
 from zvault.ops.context import Context
 from zvault.ops.replication.base_guard import mark_name
 from zvault.ops.retention.arrivals import Arrivals, arrivals
@@ -83,7 +83,7 @@ def test_one_that_never_ran_has_everything_to_send(tmp_path: Path) -> None:
 
 def test_what_was_taken_back_of_the_other_proves_nothing(tmp_path: Path) -> None:
     """Its vault was seen without what the bookmark told: it has to be sent again, from wherever the vault is now."""
-    gone = replace(mark(USB, 6), markname=unsent_mark_name(USB, snap(6).guid))
+    gone = replace(mark(USB, 6), markname=disproved_mark_name(USB, snap(6).guid))
     found = reasons(shared(tmp_path), mark(COLD, 6), mark(USB, 3), gone)
     assert found == {1: "", 2: "", 3: "", 4: UNSENT, 5: UNSENT, 6: BASE}
     found = reasons(shared(tmp_path / "all"), mark(COLD, 6), gone)
