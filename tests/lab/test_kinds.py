@@ -250,7 +250,7 @@ def test_a_vault_that_is_read_only_says_so_and_can_be_restored_from(tank: Small)
     done = ctl("run", "tank")
     assert done.code == 1
     assert "'zpool export cold', then 'zpool import cold'" in done.out + done.err
-    assert len(set(snapshots("tank/plain")) - set(before)) == 1, "the source has its history all the same"
+    assert not set(snapshots("tank/plain")) <= set(before), "the source gets its snapshot all the same"
     told = eventually("the verdict", lambda: [one for one in status()["vaults"] if one["readonly"]])[0]
     assert [one["condition"] for one in told["verdict"]["findings"]] == ["read-only"]
     done = ctl("scrub", "cold")

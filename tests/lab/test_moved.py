@@ -146,7 +146,7 @@ def test_a_vault_that_went_back_is_told_at_once_for_good_and_goes_on(tank: Moved
     assert is_honest(first), backup()
     eventually(
         "the bookmarks to be corrected",
-        lambda: "zvault-" in sh("zfs", "list", "-Ho", "name", "-t", "bookmark", f"{DATA}/home"),
+        lambda: "zvault." in sh("zfs", "list", "-Ho", "name", "-t", "bookmark", f"{DATA}/home"),
     )
     export()
     assert "not known: it is down" in ctl("list", "-t", "gone").err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -45,10 +46,7 @@ TRIES = 3
 
 @dataclass(eq=False, slots=True)
 class Doubt:
-    """The lags as they were read before something may have changed, and since when (monotonic seconds).
-
-    Each is its own: one that came while another was seen to is seen to, too.
-    """
+    """The lags as they were read before something may have changed, and since when (monotonic seconds)."""
 
     lags: dict[str, DatasetLag]
     since: float
@@ -72,6 +70,10 @@ class LagReadings:
         self._read: Learned[Reading] = Learned(context.env)
         self._not_taken_back: dict[str, str] = {}
         self._doubts: dict[str, Doubt] = {}
+        self._changes: Counter[str] = Counter()
+        """How often something may have changed, also before anything was known: what changes while a backup is looked
+        at is looked at, too.
+        """
         self.doubted, self.settled = asyncio.Event(), asyncio.Event()
         self.settled.set()
 
@@ -82,18 +84,19 @@ class LagReadings:
         while a run is ``at_work``: it tells by itself once it has ended.
         """
         for _ in range(TRIES):
-            doubt = self._doubts.get(backup.name)
+            changes = self._changes[backup.name]
             if at_work():
                 return
             if backup.vault is None:
                 await self._refresh_made(backup, at_work)
                 return
-            await self._refresh(backup, doubt, at_work)
-            if self._doubts.get(backup.name) in (None, doubt):
+            await self._refresh(backup, changes, at_work)
+            if self._changes[backup.name] == changes:
                 return
 
     def doubt(self, backup: str) -> None:
         """Something may have changed: what was read before is not told until it was read again."""
+        self._changes[backup] += 1
         before, now = self._doubts.get(backup), self.context.env.clock.monotonic()
         lags = self.read_last(backup)
         if lags is None:
@@ -117,13 +120,13 @@ class LagReadings:
         doubt = self._doubts.get(backup)
         return doubt.lags if doubt is not None and backup in self.lags else self.lags.get(backup)
 
-    async def _refresh(self, backup: Backup, doubt: Doubt | None, at_work: Callable[[], bool]) -> None:
-        """As ``refresh``, of a backup that has a vault; nothing is kept of what was doubted again meanwhile."""
+    async def _refresh(self, backup: Backup, changes: int, at_work: Callable[[], bool]) -> None:
+        """As ``refresh``, of a backup that has a vault; nothing is kept where there were more ``changes`` meanwhile."""
         name, clients, vault = backup.name, self.context.clients, self.context.env.vault(backup.its_vault)
         up = await clients.pool_is_up(vault)
         last, way = self._read.get(name), self.lags.way(name)
         recent = last is not None and self.context.env.clock.monotonic() - last.at < DOWN_EVERY
-        if not up and recent and doubt is None:
+        if not up and recent and not self.is_doubted(name):
             return
         began = self.context.env.clock.time()
         # What was written since, or used, decides no lag: where nothing else changed nothing has to be listed.
@@ -131,10 +134,10 @@ class LagReadings:
         if up and not await clients.pool_is_up(vault):
             # Exported while it was listed: ZFS then says the same as of a pool that is empty. The next look knows more.
             return
-        if not at_work() and self._doubts.get(name) is doubt:
+        if not at_work() and self._changes[name] == changes:
             before = self.read_last(name) if last is not None and last.seen else None
             found = await sides.compute(lags, self.context, backup, sides, before=before)
-            if not at_work() and self._doubts.get(name) is doubt:
+            if not at_work() and self._changes[name] == changes:
                 self.keep(name, found, way, seen=up or before is not None, looked=up)
                 self.note_exposed(name, sides, way)
                 self.listings.keep(name, sides, way, began)

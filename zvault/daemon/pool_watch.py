@@ -38,20 +38,22 @@ class PoolWatch:
         if not (changed.missed or changed.pools or whole):
             return
         for backup in self._context.env.config.backup.values():
-            roots = self._roots(backup)
+            read, written = self._roots(backup)
+            roots = [root for root in (read, written) if root is not None]
             if roots and (
                 changed.missed
                 or any(root.pool in changed.pools for root in roots)
-                or any(name.is_within(root) for name in whole for root in roots)
+                or any(written is not None and name.is_within(written) for name in whole)
+                # What a backup leaves out moves no lag of it, and may come and go all day.
+                or any(read is not None and name.is_within(read) and backup.takes(name) for name in whole)
             ):
                 self._runs.doubt_lag(backup.name)
 
-    def _roots(self, backup: Backup) -> list[DatasetName]:
-        """Where on this host a backup reads and writes."""
+    def _roots(self, backup: Backup) -> tuple[DatasetName | None, DatasetName | None]:
+        """Where on this host a backup reads and writes; None where it does elsewhere."""
         env = self._context.env
         if backup.vault is None:
-            return []
-        roots = [backup.source.dataset] if backup.source.host is None else []
-        if env.vault(backup.vault).host is None:
-            roots.append(env.target_of(backup, backup.source.dataset))
-        return roots
+            return None, None
+        read = backup.source.dataset if backup.source.host is None else None
+        here = env.vault(backup.vault).host is None
+        return read, env.target_of(backup, backup.source.dataset) if here else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +16,8 @@ from zvault.config.schema import Backup
 from zvault.core.believed import believed
 from zvault.core.diagnosis.observations import LastRun
 from zvault.core.errors import Busy, ErrorDocument, Refused, ZvaultError
+from zvault.core.model import Dataset
+from zvault.core.replication.plan_model import Ours
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
@@ -36,6 +38,7 @@ from zvault.ops.state.source_tree import source_tree
 from zvault.ops.vaults.past import PastVaults
 from zvault.ops.vaults.run_turn import RunTurn
 from zvault.ops.vaults.vault import Vaults
+from zvault.system.computing import compute
 
 if TYPE_CHECKING:
     from zvault.ops.restore.plan import RestoreRequest
@@ -198,9 +201,10 @@ class Runs:
         except ZvaultError as error:
             log.warning("cannot tell when %s last made a snapshot: %s", backup.name, error)
             return None
-        now, ours = self.context.env.clock.time(), ours_of(backup)
-        dates = (snap.creation for dataset in chosen for snap in dataset.snapshots if ours(snap))
-        newest = max((at for one in dates if (at := believed(one, now)) is not None), default=None)
+        size = sum(1 + len(dataset.snapshots) for dataset in chosen)
+        newest = await compute(
+            size, None, _find_newest, chosen, ours_of(backup), self.context.env.clock.time()
+        )
         return None if newest is None else datetime.fromtimestamp(newest, UTC)
 
     async def reap(self, vault_guid: int | None) -> list[BaseProtection]:
@@ -298,7 +302,11 @@ class Runs:
         it.tell_looked = partial(self._note_looked, backup, way)
         await it.execute()
         if outcome.lags:
+            # What is doubted yet came while it waited for a try that did not get so far as to look.
+            doubted = self.readings.is_doubted(backup)
             self.readings.keep(backup, outcome.lags, way)
+            if doubted:
+                self.readings.doubt(backup)
         if outcome.made:
             self.readings.keep_made(backup, outcome.made, way)
         if outcome.proofs:
@@ -307,10 +315,11 @@ class Runs:
             self.readings.note_exposed(backup, it.listed[0], way)
             self.readings.listings.keep(backup, it.listed[0], way, it.listed[1])
 
-    def _note_looked(self, backup: str, way: str | None, sides: Sides) -> None:
+    async def _note_looked(self, backup: str, way: str | None, sides: Sides) -> None:
         """A run has looked at both sides: what was doubted until then is known."""
         if self.readings.is_doubted(backup):
-            self.readings.keep(backup, lags(self.context, self.context.env.backup(backup), sides), way)
+            found = await sides.compute(lags, self.context, self.context.env.backup(backup), sides)
+            self.readings.keep(backup, found, way)
 
     async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
@@ -465,6 +474,12 @@ class Runs:
     def reopen(self) -> None:
         """Let runs start again."""
         self.closed = None
+
+
+def _find_newest(datasets: Sequence[Dataset], ours: Ours, now: float) -> float | None:
+    """When the newest of some datasets' snapshots was made that are ``ours``; never a time to come."""
+    dates = (snap.creation for dataset in datasets for snap in dataset.snapshots if ours(snap))
+    return max((at for one in dates if (at := believed(one, now)) is not None), default=None)
 
 
 def unexpected(error: Exception) -> ZvaultError:

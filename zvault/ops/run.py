@@ -25,7 +25,6 @@ from zvault.core.model import Tree
 from zvault.core.policy.backoff import A_FIFTH, delays
 from zvault.core.policy.sleep import describe_waiting
 from zvault.core.replication.progress import RunMeter
-from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
@@ -35,7 +34,7 @@ from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.read_only_source import is_read_only
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides import Sides, Sizes, look, selected, wanted_of
+from zvault.ops.replication.sides import Sides, Sizes, count_having, look, selected, wanted_of
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource
@@ -69,6 +68,9 @@ async def sleep(seconds: float) -> bool:
     """Wait, and go on."""
     await asyncio.sleep(seconds)
     return True
+
+
+async def _tell_nobody(_: Sides) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Run:
         # What both sides had before anything was pruned, and since when (seconds since the epoch).
         self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
-        self.tell_looked: Callable[[Sides], None] = lambda _: None
+        self.tell_looked: Callable[[Sides], Awaitable[None]] = _tell_nobody
         """Told both sides before anything is sent: whoever doubts the lag need not wait for the end."""
         self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._missing: ZvaultError | None = None  # what include names and the source does not have
@@ -215,7 +217,7 @@ class Run:
             async with vault_used as vault, self._in_turn() as needless:
                 if needless is not None:
                     self._skip(needless)
-                    done = True
+                    done = reached = True
                     return
                 vault.refuse_read_only("nothing can be backed up to it")
                 self._tell_up(vault)
@@ -223,7 +225,7 @@ class Run:
                 reached = True
                 made, seen = await self._make_snapshot(vault)
                 looked, opened, plan = await self._look_and_plan(vault, made, seen)
-                self.tell_looked(looked.sides)
+                await self.tell_looked(looked.sides)
                 await self._transfer(opened, plan)
                 self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
@@ -296,7 +298,7 @@ class Run:
             sides = await look(self.context, self.backup, None, sizes="none")
             await self._tell_snapshot(made, sides)
             if not self.snapshots.pruned:
-                self.outcome.pruned += await prune_source(self.context, self.backup, self.emit, sides)
+                self.snapshots.pruned = await prune_source(self.context, self.backup, self.emit, sides)
         except ZvaultError as error:
             self._warn(
                 f"while the vault cannot be had, the source could not be snapshotted or pruned: {error}"
@@ -304,7 +306,7 @@ class Run:
 
     async def _tell_snapshot(self, made: str, sides: Sides) -> None:
         if made:
-            count = await sides.compute(_count_having, made, sides)
+            count = await sides.compute(count_having, made, sides)
             self.emit("snapshot", snapname=made, datasets=count)
 
     async def _make_snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
@@ -362,14 +364,21 @@ class Run:
         """
         backup = self.backup
         is_sent = wanted_of(backup)
-        if self.snapshots.wanted_now or any(
-            is_sent(snap) for one, _ in sides.pairs for snap in one.snapshots
-        ):
+        if self.snapshots.wanted_now and not self._read_only_source:
+            return
+        if any(is_sent(snap) for one, _ in sides.pairs for snap in one.snapshots):
             return
         patterns = f", or that also = {backup.also} names" if backup.also else ""
+        lacking = f"no dataset of {backup.source} has one that zvault made for it{patterns}"
+        if self._read_only_source:
+            raise NotFound(
+                f"backup '{self.name}' found no snapshot to send",
+                f"none can be made, as the pool {backup.source.pool} is read-only, and {lacking}",
+                "name snapshots that other tools made there in 'also', and they are sent; or import the pool writable",
+            )
         raise NotFound(
             f"backup '{self.name}' found no snapshot to send",
-            f"this run makes none, and no dataset of {backup.source} has one that zvault made for it{patterns}",
+            f"this run makes none, and {lacking}",
             f"'zvaultctl run {self.name}' makes one unless snapshot.make is off;"
             " 'also' names the snapshots of other tools that are to be sent",
         )
@@ -441,7 +450,8 @@ class Run:
         if not plan.changed:
             return looked.sides
         source = looked.sides.source if self.context.env.clock.monotonic() - looked.began < RECENT else None
-        return await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
+        after = await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
+        return replace(after, stray=looked.sides.stray)
 
     def _listed(self, sides: Sides, began: float) -> None:
         """Note what both sides have, as of the time (monotonic seconds) of the oldest of the listings."""
@@ -459,12 +469,7 @@ class Run:
         return await prune(opened.source, opened.vault.zfs, self._not_pruned_before(plans), self.emit)
 
     def _not_pruned_before(self, plans: Sequence[PrunePlan]) -> list[PrunePlan]:
-        """The plans but that of a source which this run has pruned to make room: prune_limit is a share for each run,
-        and twice in one would be more.
+        """The plans but that of a source which this run has pruned to make room, or while it could not have its vault:
+        prune_limit is a share for each run, and twice in one would be more.
         """
         return [plan for plan in plans if plan.side != "source" or not self.snapshots.pruned]
-
-
-def _count_having(snapname: str, sides: Sides) -> int:
-    """Of how many datasets of the source there is a snapshot of that name."""
-    return sum(snapname in Snapnames([one.snapshots]) for one, _ in sides.pairs)

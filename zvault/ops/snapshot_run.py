@@ -11,7 +11,7 @@ from zvault.core.errors import ZvaultError
 from zvault.ops.context import Context
 from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.outcome import Outcome, datasets_failed
-from zvault.ops.replication.sides import Sides, look, selected
+from zvault.ops.replication.sides import count_having, look, selected
 from zvault.ops.replication.source_snapshot import RecentSource
 from zvault.ops.retention.prune_source import prune_source
 from zvault.ops.run_snapshot import RunSnapshot
@@ -63,7 +63,9 @@ class SnapshotRun:
         made, _ = await self.snapshots.make(None)
         sides = await look(self.context, self._backup, None, sizes="none")
         self.outcome.datasets = len(sides.pairs)
-        self._tell(made, sides)
+        if made:
+            count = await sides.compute(count_having, made, sides)
+            self.emit("snapshot", snapname=made, datasets=count)
         self.outcome.pruned += self.snapshots.pruned or 0
         if not self.snapshots.pruned and self.may_prune():
             self.outcome.pruned += await prune_source(self.context, self._backup, self.emit, sides)
@@ -72,8 +74,3 @@ class SnapshotRun:
             self.outcome.result = "partial" if made else "failed"
         elif self.outcome.result == "ok":
             self.outcome.fall_short(missing)
-
-    def _tell(self, made: str, sides: Sides) -> None:
-        if made:
-            count = sum(any(snap.snapname == made for snap in one.snapshots) for one, _ in sides.pairs)
-            self.emit("snapshot", snapname=made, datasets=count)

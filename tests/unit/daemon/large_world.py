@@ -122,6 +122,7 @@ class NoChanges:
     async def send_space(self, *_: object) -> int:
         return 0
 
+    async def snapshot(self, *_: object) -> None: ...
     async def hold(self, *_: object) -> None: ...
     async def release(self, *_: object) -> None: ...
     async def bookmark(self, *_: object) -> None: ...
@@ -131,10 +132,15 @@ class NoChanges:
 
 
 class Imported:
-    """The vault's pool is there."""
+    """Both pools are there, and nothing is being freed in them."""
 
     async def state(self, _: str) -> SimpleNamespace:
         return SimpleNamespace(guid=POOL)
+
+    async def freeing(self, _: str) -> int:
+        return 0
+
+    async def sync(self, _: str) -> None: ...
 
 
 class LargeWorld:

@@ -605,3 +605,18 @@ def test_snapshots_at_their_own_time_are_told_where_they_fail_and_else_only_made
             assert len(here.sides(dataset)[1].points) == 3, "all that its rules keep were sent"
 
     play(watch, snapshot={"every": "20m"})
+
+
+def test_a_read_only_source_without_a_snapshot_is_no_backup(play: Any) -> None:
+    """Nothing can be snapshotted there, and nothing that is there may be sent: to end well would be a lie."""
+
+    async def run(here: Refusals) -> None:
+        here.zfs.refuses = {(one, step): errno.EROFS for one in DATASETS for step in STEPS if step != "held"}
+        result, told = await here.run()
+        assert "is read-only" in names_of(told)
+        assert result == "failed"
+        here.zfs.refuses = {}
+        assert (await here.run())[0] == "ok"
+        assert all(map(here.is_sent, DATASETS))
+
+    play(run)

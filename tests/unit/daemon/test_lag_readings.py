@@ -103,6 +103,26 @@ async def test_a_vault_that_went_down_unread_has_what_it_had_when_it_was_read() 
     assert world.told() == (2, 1)
 
 
+async def test_so_is_what_changes_while_it_is_read_for_the_first_time() -> None:
+    """Nothing was known of it, so nothing was to be doubted: what had been listed before was told as of now."""
+    world = World()
+    listed = 0
+
+    async def tree_or_none(_: str, *, sizes: bool = True) -> Tree:
+        nonlocal listed
+        listed += 1
+        before = world.vault.there
+        if listed == 1:
+            world.vault.there = tree(dataset("cold/host/tank", snap(1, "cold/host/tank")))
+            world.readings.doubt("b")
+        return before
+
+    world.vault.tree_or_none = tree_or_none  # type: ignore[method-assign]
+    await world.read()
+    assert listed == 2
+    assert world.told() == (1, 1)
+
+
 async def test_what_is_doubted_again_while_it_is_read_is_read_again() -> None:
     world = World()
     await world.read()

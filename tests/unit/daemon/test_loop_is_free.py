@@ -9,18 +9,24 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.unit.daemon.large_world import CpuLag, LargeWorld, ListedSide
+from tests.unit.daemon.large_world import POOL, CpuLag, LargeWorld, ListedSide
 from tests.unit.loop_turns import MOST, measured_turns
 from zvault.ops.forecast import forecast_document
 from zvault.ops.list_documents import Page, list_document
+from zvault.ops.outcome import Outcome
+from zvault.ops.replication.disproved import take_back
 from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.sides import look
+from zvault.ops.retention.make_room import prune_full_source
 from zvault.ops.retention.prune_plan import plan_prune
+from zvault.ops.retention.prune_source import prune_source
 from zvault.ops.retention.vault_holds import move_holds
+from zvault.ops.snapshot_run import SnapshotRun
 
 LINES = int(os.environ.get("ZVAULT_LOOP_LINES", "72000"))
 DATASETS = 20
@@ -73,7 +79,50 @@ async def read_lag(world: LargeWorld) -> int:
     return len(world.daemon.runs.lags["large"])
 
 
-Work = Callable[[LargeWorld], Awaitable[int]]
+def no_emit(*_: object, **__: object) -> None: ...
+
+
+async def prune_the_source(world: LargeWorld) -> int:
+    return 1 + await prune_source(world.context, world.backup, no_emit)
+
+
+async def make_room(world: LargeWorld) -> int:
+    vault = world.context.clients.vault_of(world.backup)
+    return 1 + await prune_full_source(world.context, world.backup, vault, no_emit)
+
+
+async def make_snapshots(world: LargeWorld) -> int:
+    outcome = Outcome()
+    await SnapshotRun(world.context, "large", no_emit, outcome, "r").execute()
+    assert outcome.result == "ok", outcome.error
+    return outcome.datasets
+
+
+async def last_snapshot(world: LargeWorld) -> float:
+    last = await world.daemon.runs.last_snapshot(world.backup)
+    assert last is not None
+    return last.timestamp()
+
+
+async def look_in_a_run(world: LargeWorld) -> int:
+    """A run tells what it saw: the lag is doubted, and nothing is known of these datasets."""
+    runs, context, backup = world.daemon.runs, world.context, world.backup
+    runs.doubt_lag("large")
+    sides = await look(context, backup, context.clients.vault_of(backup), sizes="none")
+    await runs._note_looked("large", runs.lags.way("large"), replace(sides, known=None))
+    assert not runs.readings.is_doubted("large")
+    return len(runs.lags["large"])
+
+
+async def find_disproved(world: LargeWorld) -> int:
+    context, backup = world.context, world.backup
+    target = context.env.target_of(backup, backup.source.dataset)
+    context.records.places.note(POOL, str(backup.source.whole), target)
+    sides = await look(context, backup, context.clients.vault_of(backup), sizes="none")
+    return 1 + len(await take_back(context, backup, replace(sides, known=None)))
+
+
+Work = Callable[[LargeWorld], Awaitable[float]]
 
 WORK: dict[str, Work] = {
     "lag": read_lag,
@@ -82,6 +131,12 @@ WORK: dict[str, Work] = {
     "plan again": look_and_plan,
     "pages": pages,
     "forecast": forecast,
+    "prune the source": prune_the_source,
+    "make room": make_room,
+    "snapshots": make_snapshots,
+    "last snapshot": last_snapshot,
+    "look in a run": look_in_a_run,
+    "disproved": find_disproved,
 }
 
 

@@ -13,6 +13,7 @@ from zvault.zfs.pool.change_reader import Changed
 BACKUPS: dict[str, dict[str, Any]] = {
     "home": {"source": "tank/home", "vault": "cold"},
     "far": {"source": "ssh://root@far/tank", "vault": "usb"},
+    "but": {"source": "rpool", "vault": "usb", "exclude": ["rpool/docker", "rpool/docker/*"]},
     "made": {"source": "tank/home", "snapshots_only": True},
 }
 
@@ -39,18 +40,21 @@ def watched(changed: Changed) -> list[str]:
         # A rename, a promotion, an import: of the whole pool nothing is known.
         (Changed(pools=["tank"]), ["home"]),
         (Changed(pools=["cold"]), ["home"]),
-        (Changed(pools=["usb"]), ["far"]),
+        (Changed(pools=["usb"]), ["far", "but"]),
         (Changed(pools=["other"]), []),
         # Made anew, destroyed, rolled back.
         (Changed(datasets={"tank/home": None}), ["home"]),
         (Changed(datasets={"tank/home/ann": None}), ["home"]),
         (Changed(datasets={"cold/host/tank/home": None}), ["home"]),
+        (Changed(datasets={"rpool/home": None}), ["but"]),
+        # What is left out moves no lag, and may come and go all day: as the layers of containers do.
+        (Changed(datasets={"rpool/docker/0123abcd": None, "rpool/docker": None}), []),
         (Changed(datasets={"tank": None, "tank/homes": None, "cold/host": None}), []),
         # Snapshots and bookmarks come and go all day.
         (Changed(datasets={"tank/home": {"@daily"}, "cold/host/tank/home": {"#"}}), []),
         (Changed(datasets={"tank/home": set()}), []),
         # Events were lost where they were had before; where none are had nothing is learned.
-        (Changed(lost=True, missed=True), ["home", "far"]),
+        (Changed(lost=True, missed=True), ["home", "far", "but"]),
         (Changed(lost=True), []),
         (Changed(), []),
     ],

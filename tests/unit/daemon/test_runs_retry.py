@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.ops.ops_world import snap
 from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, Refused
+from zvault.core.replication.lag import DatasetLag
 from zvault.daemon import runs as module
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
@@ -34,6 +36,7 @@ class Script:
         self.log: list[str] = []
         self.work = asyncio.Event()
         self.wait = 60.0
+        self.lags: dict[str, DatasetLag] = {}
 
 
 @pytest.fixture
@@ -51,6 +54,7 @@ async def script(monkeypatch: pytest.MonkeyPatch) -> Script:
             number = sum(line.startswith("begins") for line in script.log) + 1
             script.log.append(f"begins {number}")
             await script.work.wait()
+            self.outcome.lags = script.lags
             if number == 1:
                 again = await self.pause(script.wait)
                 script.log.append(f"goes on: {again}")
@@ -88,6 +92,26 @@ async def test_a_wait_that_nothing_disturbs_ends_in_another_try(runs: Runs, scri
     runs.start("b", "schedule")
     await done(runs)
     assert script.log == ["begins 1", "goes on: True", "ends 1"]
+
+
+@pytest.mark.parametrize("changes", [True, False])
+async def test_what_changes_while_it_waits_is_not_known_from_an_earlier_try(
+    runs: Runs, script: Script, changes: bool
+) -> None:
+    """A run reads the lag in each try that gets so far. The last one may get nowhere."""
+    script.lags = {"tank": DatasetLag("tank", snap(1), 0)}
+    runs.readings.keep("b", {"tank": DatasetLag("tank", None, 1)}, runs.lags.way("b"))
+    script.wait = 0.05
+    script.work.set()
+    runs.start("b", "schedule")
+    await settle()
+    if changes:
+        runs.doubt_lag("b")
+    await done(runs)
+    assert script.log == ["begins 1", "goes on: True", "ends 1"]
+    assert runs.readings.is_doubted("b") == changes
+    assert runs.lags["b"]["tank"].newest_on_vault == (None if changes else snap(1))
+    assert runs.readings.read_last("b") == script.lags, "for whoever finds the vault down"
 
 
 @pytest.mark.parametrize("trigger", ["schedule", "hand"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +13,16 @@ import pytest
 
 from tests.unit.ops.ops_world import HOUR, START, context, dataset, snap, tree, with_source
 from tests.unit.ops.test_snapshots_only import Source
-from zvault.core.errors import DeviceGone, HeldElsewhere, HostUnreachable, ZvaultError
+from zvault.core.errors import DeviceGone, HeldElsewhere, HostUnreachable, Refused, ZvaultError
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import mark_name
+from zvault.core.replication.base_names import disproved_mark_name, mark_name
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
 from zvault.ops.outcome import Outcome
+from zvault.ops.replication.sides import look
+from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.run import Run
 from zvault.ops.snapshot_run import SnapshotRun
 from zvault.ops.state.pools import Seen
@@ -53,6 +56,11 @@ def marked(name: str, number: int, pool: int = POOL) -> Bookmark:
     """The bookmark that tells that a pool has the snapshot of hour ``number``."""
     of = snap(number, name)
     return Bookmark(DatasetName(name), mark_name(pool, of.guid), of.guid, of.createtxg, of.creation)
+
+
+def taken_back(name: str, number: int) -> Bookmark:
+    """One that tells no more that the pool has it: a look has disproved that."""
+    return replace(marked(name, number), markname=disproved_mark_name(POOL, snap(number, name).guid))
 
 
 def history(name: str = "tank", *marks: Bookmark) -> Dataset:
@@ -114,6 +122,18 @@ async def test_the_base_before_needs_its_bookmark_only(tmp_path: Path) -> None:
     await make(where)
     assert left(source) == [6, 7, 8]
     assert len(source.there.datasets["tank"].bookmarks) == 2
+
+
+@pytest.mark.parametrize("backlog", ["all", "newest"])
+async def test_a_vault_that_went_back_before_both_bases_loses_none_that_it_may_have(
+    tmp_path: Path, backlog: str
+) -> None:
+    """What its bookmarks told was taken back: the base is older than all of them, and no one knows which it is."""
+    where, source = world(
+        tmp_path, history("tank", taken_back("tank", 5), taken_back("tank", 6)), backlog=backlog
+    )
+    await make(where)
+    assert left(source) == list(range(1, 9))
 
 
 async def test_where_only_the_newest_is_sent_they_do_not_pile_up(tmp_path: Path) -> None:
@@ -206,6 +226,40 @@ async def test_a_run_that_cannot_have_its_vault_makes_its_snapshot_once_and_prun
     assert outcome.datasets == 0, (
         "it did not get as far as a run does: one is due as soon as the vault is there"
     )
+
+
+async def test_such_a_run_has_pruned_the_source_for_all_its_tries(tmp_path: Path) -> None:
+    """prune_limit is a share for each run: the try that has its vault leaves the source alone."""
+    where, source = world(tmp_path, history("tank", marked("tank", 4)))
+    it = Run(where, Away(DeviceGone("nbd0 is gone")), "b", lambda *_, **__: None)  # type: ignore[arg-type]
+    await it._snapshot_without_vault(DeviceGone("nbd0 is gone"))
+    assert left(source) == [4, 5, 6, 7, 8]
+    plans = plan_prune(where, it.backup, await look(where, it.backup, None))
+    assert [plan.side for plan in plans] == ["source", "vault"]
+    assert [plan.side for plan in it._not_pruned_before(plans)] == ["vault"]
+
+
+class Useless(Away):
+    """A vault that is up, and to which nothing can be backed up."""
+
+    @contextlib.asynccontextmanager
+    async def use(self, *_: object, **__: object) -> AsyncIterator[Any]:
+        self.asked += 1
+
+        def refuse(_: str) -> None:
+            raise self.error
+
+        yield SimpleNamespace(refuse_read_only=refuse)
+
+
+async def test_so_does_one_whose_vault_is_read_only(tmp_path: Path) -> None:
+    """A dying pool may be like that for weeks, of which there would be no history anywhere."""
+    where, source = world(tmp_path, history("tank", marked("tank", 4)))
+    vaults = Useless(Refused("nothing can be backed up to it"))
+    outcome = await run(where, vaults)
+    assert len([one for one in source.there.datasets["tank"].snapshots if one.guid >= 900]) == 1
+    assert left(source) == [4, 5, 6, 7, 8]
+    assert (outcome.result, outcome.error, outcome.pruned) == ("failed", vaults.error, 3)
 
 
 @pytest.mark.parametrize("make", [True, False])

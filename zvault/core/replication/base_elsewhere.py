@@ -48,17 +48,19 @@ def lacks_base(pair: DatasetPair, made: str = "") -> bool:
     return bool(source.bookmarks) or (bool(source.snapshots) and not new)
 
 
-def find_unsought(pairs: Sequence[DatasetPair], made: str, pool: str, why: str) -> dict[str, StrayBackup]:
-    """The datasets that lack their base, by name, where the rest of the pool cannot be searched for it: what was sent
-    before may lie there, and nothing is sent in full while a base may exist.
+def find_unsure(pairing: Pairing, pool: int, why: str) -> dict[str, StrayBackup]:
+    """The datasets that a pool had, by its GUID, and of which it is not known where, as it cannot be searched.
+
+    They are not sent in full: that could be for nothing, and give their base up.
     """
     return {
         pair.source.name: StrayBackup(
-            f"{pair.target} has no base of it, and whether anything else in the pool {pool} has cannot be told: {why}",
-            f"mend what cannot be listed ('zpool status {pool}' tells of damage), and the next run looks again",
+            f"a bookmark of {pair.source.name} says that the pool has its base, which is not at {pair.target}, and the "
+            f"rest of the pool cannot be searched: {why}",
+            "see to it that 'zfs list -r' of the whole pool works, or rename what the pool has of it to its place",
         )
-        for pair in pairs
-        if lacks_base(pair, made)
+        for pair in pairing.pairs
+        if lacks_base(pair) and pool in marks_by_vault(pair.source)
     }
 
 

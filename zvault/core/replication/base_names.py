@@ -17,9 +17,10 @@ MOUNT_HOLD: Final = "zvault:mount-"
 
 MARK: Final = "zvault_"
 UNSENT_MARK: Final = "zvault-"
-"""As long as MARK: ZFS limits the length of a bookmark's name together with its dataset's."""
+DISPROVED_MARK: Final = "zvault."
+"""Both as long as MARK: ZFS limits the length of a bookmark's name together with its dataset's."""
 
-_MARK_NAME = re.compile(rf"(?:{MARK}|{UNSENT_MARK})([0-9a-f]+)_[0-9a-f]+")
+_MARK_NAME = re.compile(rf"(?:{MARK}|{UNSENT_MARK}|{re.escape(DISPROVED_MARK)})([0-9a-f]+)_[0-9a-f]+")
 
 LARGEST_GUID: Final = (1 << 64) - 1
 
@@ -48,6 +49,11 @@ def unsent_mark_name(vault_guid: int, snapshot_guid: int) -> str:
     return f"{UNSENT_MARK}{vault_guid:x}_{snapshot_guid:x}"
 
 
+def disproved_mark_name(vault_guid: int, snapshot_guid: int) -> str:
+    """The same of one that a vault had, and was seen not to have any more."""
+    return f"{DISPROVED_MARK}{vault_guid:x}_{snapshot_guid:x}"
+
+
 def marks_by_vault(dataset: Dataset) -> dict[int, list[Bookmark]]:
     """zvault's bookmarks of a source dataset, oldest first, by the GUID of the vault they were made for."""
     found: dict[int, list[Bookmark]] = {}
@@ -61,6 +67,12 @@ def sent_marks(dataset: Dataset, vault_guid: int) -> list[Bookmark]:
     """The bookmarks of what a vault had when it was last seen by a run, oldest first."""
     marks = marks_by_vault(dataset).get(vault_guid, [])
     return [mark for mark in marks if mark.markname == mark_name(vault_guid, mark.guid)]
+
+
+def had_once(dataset: Dataset, vault_guid: int) -> bool:
+    """Whether a bookmark tells that a vault has, or had, anything of a dataset."""
+    marks = marks_by_vault(dataset).get(vault_guid, [])
+    return any(not mark.markname.startswith(UNSENT_MARK) for mark in marks)
 
 
 def former_mark(dataset: Dataset, vault_guid: int, base: int) -> Bookmark | None:

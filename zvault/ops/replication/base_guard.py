@@ -8,8 +8,9 @@ The base before the newest stays bookmarked: a vault that goes back by one run (
 checkpoint) ends with that one, and nothing else may be left of it on the source.
 
 While a vault is down its bookmarks are all that tells what it has (ops/replication/lag.py). So one named as by
-``mark_name`` is made only once the vault is known to have the snapshot. What is only about to be sent, or what the
-vault turns out not to have any more, is bookmarked as by ``unsent_mark_name``. Both protect alike.
+``mark_name`` is made only once the vault is known to have the snapshot. What is only about to be sent is bookmarked as
+by ``unsent_mark_name``, and what the vault turns out not to have any more as by ``disproved_mark_name``: that it had it
+must not be forgotten, for then its loss would look as if it was never sent. All protect alike.
 
 A listing shows bookmarks, but not holds: to ask thousands of snapshots for theirs takes as long as to list them. So
 nothing is ever held for a vault from before the oldest of its bookmarks, which is made first where there is none, and
@@ -26,8 +27,8 @@ from dataclasses import dataclass, field
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import BookmarkName, DatasetName
 from zvault.core.replication.base_names import (
+    DISPROVED_MARK,
     MARK,
-    UNSENT_MARK,
     hold_tag,
     mark_name,
     marks_by_vault,
@@ -153,7 +154,7 @@ class BaseGuard:
         if not wrong:
             return
         for name in wrong:
-            other = self.dataset.bookmark(name.markname.replace(MARK, UNSENT_MARK, 1))
+            other = self.dataset.bookmark(name.markname.replace(MARK, DISPROVED_MARK, 1))
             await self.lzc.bookmark({other: name})
             self.marks[other] = self.marks[name]
         await self.lzc.destroy_bookmarks(wrong)

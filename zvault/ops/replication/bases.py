@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zvault.core.errors import NotFound, ToolFailed, ZvaultError
+from zvault.core.errors import NotFound, Refused, ToolFailed, ZvaultError
 from zvault.core.model import Dataset, Snapshot
 from zvault.ops.replication.base_guard import BaseGuard, perhaps_held
 from zvault.ops.replication.batched_changes import BatchedChanges
@@ -99,12 +99,26 @@ class Bases:
                 raise error
 
     async def correct(self, on_vault: Mapping[str, tuple[Dataset, Collection[int]]]) -> None:
-        """As ``distrust``, of datasets whose holds nobody asked for: none is touched."""
+        """As ``distrust``, of datasets whose holds nobody asked for: none is touched.
+
+        Raises what one of them refuses, once all have had their turn, and Refused where the source is read-only.
+        """
         guards = [
             (BaseGuard.of(self._together, self.vault_guid, dataset, {}), guids)
             for dataset, guids in on_vault.values()
         ]
-        await asyncio.gather(*(guard.distrust(guids) for guard, guids in guards))
+        ended = await asyncio.gather(
+            *(guard.distrust(guids) for guard, guids in guards), return_exceptions=True
+        )
+        for error in ended:
+            if error is not None:
+                raise error
+        if self.unprotected:
+            raise Refused(
+                "bookmarks on the source cannot be corrected",
+                "its pool is imported read-only",
+                "once it is imported writable they are corrected by themselves",
+            )
 
     def advance_later(self, guard: BaseGuard, base: Snapshot) -> None:
         """The vault has ``base`` now: protect it and release the former one, while other streams continue, together

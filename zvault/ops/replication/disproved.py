@@ -20,17 +20,21 @@ from zvault.ops.replication.bases import Bases
 from zvault.ops.replication.lag import is_taken_twice
 from zvault.ops.replication.sides import Sides
 from zvault.ops.state.known_backups import Disproved
+from zvault.ops.vaults.pool_copies import find_original
 
 
 async def take_back(context: Context, backup: Backup, sides: Sides) -> Sequence[Dataset]:
     """Correct the bookmarks that tell of what the vault, as it was just seen, does not have; the datasets they are of.
 
-    Bookmarks are of a pool: they are left alone where they were made for another place on it, or another backup puts
-    the same dataset there. Raises what keeps the vault from telling its GUID, or the source from being changed.
+    Bookmarks are of a pool: they are left alone where they were made for another place on it, where another backup puts
+    the same dataset there, and where this pool is a copy of the one that another vault has. Raises what keeps the vault
+    from telling its GUID, or the source from being changed.
     """
     vault = context.env.vault(backup.its_vault)
     state = await context.clients.zpool_of(vault).state(vault.pool)
     if state is None or not sides.vault_seen:
+        return ()
+    if find_original(context, vault, state.guid) is not None:
         return ()
     place = context.records.places.last(state.guid, str(backup.source.whole))
     if place != context.env.target_of(backup, backup.source.dataset):
@@ -41,7 +45,7 @@ async def take_back(context: Context, backup: Backup, sides: Sides) -> Sequence[
         if sides.known is not None:
             sides.known.disproved = known
     pairs = sides.pairing.pairs
-    wrong = known.pairs.again(pairs, lambda pair: _tells_what_is_not(pair, state.guid))
+    wrong = await sides.compute(known.pairs.again, pairs, lambda pair: _tells_what_is_not(pair, state.guid))
     found = [
         pair
         for pair, is_wrong in zip(pairs, wrong, strict=True)

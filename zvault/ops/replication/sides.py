@@ -18,7 +18,7 @@ from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_elsewhere import PoolSearch, StrayBackup, find_unsought, lacks_base
+from zvault.core.replication.base_elsewhere import PoolSearch, StrayBackup, find_unsure, lacks_base
 from zvault.core.replication.lineage import ASIDE, Pairing
 from zvault.core.replication.matching import match
 from zvault.core.replication.name_length import NameConflict, name_conflict
@@ -28,6 +28,7 @@ from zvault.core.replication.snapshot_refusal import find_half_received
 from zvault.core.replication.unchanged import Unchanged
 from zvault.core.replication.vault_encryption import NO_KEYS_ABOVE, KeysAbove
 from zvault.core.snapshot_form import SnapshotNames
+from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackup, Place
@@ -94,6 +95,11 @@ class Sides:
             for some in (self.pairs, self.left_out)
         )
         return replace(self, source=source, vault=vault, pairs=pairs, left_out=left_out, known=None)
+
+
+def count_having(snapname: str, sides: Sides) -> int:
+    """Of how many datasets of the source there is a snapshot of that name."""
+    return sum(snapname in Snapnames([one.snapshots]) for one, _ in sides.pairs)
 
 
 def ours_of(backup: Backup) -> Ours:
@@ -197,22 +203,23 @@ async def _with_moved(context: Context, backup: Backup, vault: Zfs, sides: Sides
         if (other.source.host, other.source.dataset.pool) == (config.host, config.pool)
     ]
     # Most pools have nothing but what is theirs; then no snapshot has to be listed.
+    trouble: ToolFailed | None = None
     above = {ancestor for root in taken for ancestor in root.ancestors}
     try:
         names = await vault.names(config.pool)
         if all(name in above or any(name.is_within(root) for root in (*taken, *sources)) for name in names):
             return sides
-        pool, state = await vault.tree(config.pool), await context.clients.zpool_of(config).state(config.pool)
+        pool = await vault.tree(config.pool)
     except NotFound:
         return sides  # exported meanwhile: whoever looks finds out
     except ToolFailed as error:
-        # Somebody's dataset there may be damaged, which is no reason to send nothing of ours that have their base.
-        stray = await sides.compute(
-            find_unsought, sides.pairing.pairs, made, config.pool, f"{error.what}: {error.why}"
-        )
-        return replace(sides, stray=stray)
-    if state is None:
+        pool, trouble = Tree(), error
+    if (state := await context.clients.zpool_of(config).state(config.pool)) is None:
         return sides
+    if trouble is not None:
+        # What others have there keeps nothing from being backed up but what the pool may have there, too.
+        unsure = partial(find_unsure, sides.pairing, state.guid, str(trouble))
+        return replace(sides, stray=await sides.compute(unsure))
     search = PoolSearch(pool, state.guid, taken, sources, backup.on_conflict == "new-dataset")
     size = sides.size + sum(1 + len(one.snapshots) for one in pool)
     found = await compute(size, sides.known, search.find, sides.pairing)

@@ -73,6 +73,9 @@ class BaseProtection:
 class KnownVaults:
     """What is known of the configured vaults: ``names`` by pool GUID, and those that could not be asked.
 
+    ``sharing`` are all vaults whose pool has a GUID: two tables may be for one pool, or the one's is a copy of the
+    other's.
+
     ``seen`` are the pools that any vault ever had, with its name now (None: it is not configured any more); of these
     ``given_up`` are those that a vault began anew without.
     """
@@ -81,6 +84,7 @@ class KnownVaults:
     unasked: Collection[str]
     seen: Mapping[int, str | None] = field(default_factory=dict)
     given_up: Collection[int] = frozenset()
+    sharing: Mapping[int, Collection[str]] = field(default_factory=dict)
 
     def only_pool(self, guid: int) -> bool:
         """Whether a pool is the only one that its vault may have: no other takes turns with it."""
@@ -183,13 +187,18 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtectio
         holds = await zfs.holds(await zfs.held_below(pool))
         for one in base_protections(source, holds):
             dataset = source.datasets[one.dataset]
-            vault = known.names.get(one.vault_guid)
-            followers = _followers(context.env, vault, host, dataset.name, targets) if vault else []
+            vaults_with_it = known.sharing.get(one.vault_guid, ())
+            followers = [
+                there
+                for vault in vaults_with_it
+                for there in _followers(context.env, vault, host, dataset.name, targets)
+            ]
             told = replace(judged(one, known, dataset, followers), host=host)
-            if vault is not None and followers and told.state == "orphaned":
-                if vault not in ends:
-                    ends[vault] = await _ends(context, context.env.vault(vault))
-                told = _stood_upon(told, ends[vault])
+            for vault in vaults_with_it if followers else ():
+                if told.state == "orphaned":
+                    if vault not in ends:
+                        ends[vault] = await _ends(context, context.env.vault(vault))
+                    told = _stood_upon(told, ends[vault])
             found.append(told)
     return found
 
@@ -220,7 +229,7 @@ async def _vaults(
 ) -> tuple[KnownVaults, dict[str, Tree], list[BaseProtection]]:
     """Which vaults are there, what each backup has on its own, and zvault's holds on them."""
     found: list[BaseProtection] = []
-    names: dict[int, str] = {}
+    sharing: dict[int, list[str]] = {}
     unasked: set[str] = set()
     targets: dict[str, Tree] = {}
     for vault in context.env.config.vault.values():
@@ -240,9 +249,13 @@ async def _vaults(
         except ZvaultError:
             unasked.add(vault.name)
             continue
-        names[state.guid] = vault.name
+        sharing.setdefault(state.guid, []).append(vault.name)
     given_up = {guid for guid, one in context.records.pools.all().items() if one.given_up}
-    return KnownVaults(names, unasked, _seen(context), given_up), targets, found
+    seen = _seen(context)
+    for guid in [guid for guid in sharing if seen.get(guid) in unasked]:
+        del sharing[guid]  # it is a copy's: what stands on a base is the pool that is away
+    names = {guid: vaults_with_it[0] for guid, vaults_with_it in sharing.items()}
+    return KnownVaults(names, unasked, seen, given_up, sharing), targets, found
 
 
 async def _on_vault(

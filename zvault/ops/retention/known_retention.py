@@ -21,7 +21,7 @@ from zvault.core.model import Dataset
 from zvault.core.policy.known_verdicts import DatasetVerdicts, KnownVerdicts
 from zvault.core.policy.min_age import too_young
 from zvault.core.policy.retention import KeepRules
-from zvault.core.replication.base_names import marks_by_vault, sent_marks
+from zvault.core.replication.base_names import sent_marks
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.snapshot_list import after, guids_of
 from zvault.ops.replication.sides import ours_of
@@ -138,13 +138,13 @@ def _find_last_base(dataset: Dataset, pool: int | None) -> int:
     """The transaction group of the newest base that a vault's pool had when it was last seen.
 
     The bookmark of the base before stays for a pool that goes back; its snapshot is not needed for that. Where no
-    bookmark says what the pool had, it is the oldest that was made for it, and 0, older than all, where there is none.
+    bookmark says what the pool had, it is 0, older than all. One that only protects proves nothing: what it told may
+    have been taken back, as the pool was seen to have gone back to before that (ops/replication/disproved.py), and
+    then its base is an older snapshot that nothing else protects.
     """
     if pool is None:
         return 0
-    if sent := sent_marks(dataset, pool):
-        return max(mark.createtxg for mark in sent)
-    return min((mark.createtxg for mark in marks_by_vault(dataset).get(pool, [])), default=0)
+    return max((mark.createtxg for mark in sent_marks(dataset, pool)), default=0)
 
 
 def _source_guards(dataset: Dataset, base_txg: int) -> dict[int, str]:

@@ -7,6 +7,7 @@ nothing but snapshots that no rule wants any more.
 from __future__ import annotations
 
 import asyncio
+from operator import attrgetter
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
@@ -34,8 +35,9 @@ async def prune_full_source(context: Context, backup: Backup, vault: Zfs | None,
     source, gone = context.clients.source_of(backup), 0
     try:
         sides = await look(context, backup, vault, sizes="none")
-        plans = [plan for plan in plan_prune(context, backup, sides) if plan.side == "source"]
-        if not any(plan.selected for plan in plans):
+        judged = await sides.compute(plan_prune, context, backup, sides)
+        plans = [plan for plan in judged if plan.side == "source"]
+        if not [plan for plan in plans if await plan.compute(attrgetter("selected"), plan)]:
             return 0
         emit(
             "warning",

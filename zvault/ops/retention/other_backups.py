@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Snapshot
-from zvault.core.replication.base_names import marks_by_vault
+from zvault.core.replication.base_names import sent_marks
 from zvault.core.replication.plan_model import Ours
 from zvault.core.snapshot_list import after
 from zvault.ops.context import Context
@@ -27,9 +27,9 @@ class _OtherBackup:
         inside = dataset.name.is_within(backup.source.dataset)
         if not inside or not backup.takes(dataset.name):
             return []
-        # The bookmark of a base is made once the vault has it, and only then.
-        marks = marks_by_vault(dataset)
-        bases = [mark.createtxg for pool in self.pools for mark in marks.get(pool, [])]
+        # Such a bookmark is made once the vault has the base, and only then. One that only protects tells nothing: it
+        # may be of what is about to be sent, or of what the vault was seen not to have any more.
+        bases = [mark.createtxg for pool in self.pools for mark in sent_marks(dataset, pool)]
         newest = max(bases, default=-1)
         return [snap for snap in after(dataset.snapshots, newest) if self.wanted(snap)]
 

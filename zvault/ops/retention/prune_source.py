@@ -13,9 +13,11 @@ from zvault.ops.retention.prune_plan import plan_prune
 async def prune_source(context: Context, backup: Backup, emit: Emit, sides: Sides | None = None) -> int:
     """Prune the source of a backup by its rules, with all their guards; how many snapshots went.
 
-    What is not on the vault yet stays: from the oldest bookmark on that the vault's pools have there. Each base is held
-    besides. ``sides`` is a look at the source of a moment ago. Raises ZvaultError where the source cannot be listed.
+    What is not on the vault yet stays: from the newest bookmark on that tells what the pool had which the vault had
+    last, and all of it where none does. Each base is held besides. ``sides`` is a look at the source of a moment ago.
+    Raises ZvaultError where the source cannot be listed.
     """
     seen = sides if sides is not None else await look(context, backup, None, sizes="none")
-    plans = [plan for plan in plan_prune(context, backup, seen) if plan.side == "source"]
+    judged = await seen.compute(plan_prune, context, backup, seen)
+    plans = [plan for plan in judged if plan.side == "source"]
     return await prune(context.clients.source_of(backup), None, plans, emit)

@@ -11,7 +11,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import LEVELS, VERIFIED, Difference, Level, Proof, parse_proof
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import sent_marks
+from zvault.core.replication.base_names import had_once, sent_marks
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import Ours
 from zvault.ops.context import Context
@@ -49,11 +49,14 @@ async def write_proof(vault: Zfs, sides: Sides, level: Level, proof: Proof) -> N
 def not_sent_yet(pair: DatasetPair, pool: int) -> bool:
     """Whether a dataset is simply not backed up yet: made since the last run, or its first stream has not ended.
 
-    Its bookmarks tell whether the vault's pool, of that GUID, ever had anything of it.
+    Its bookmarks tell whether the vault's pool, of that GUID, ever had anything of it. What it lost and is being sent
+    again is not there yet either.
     """
     there = pair.vault
-    empty = there is None or (not there.snapshots and (there.placeholder or there.resume_token is not None))
-    return empty and not sent_marks(pair.source, pool)
+    if there is not None and not there.snapshots and there.resume_token is not None:
+        return not sent_marks(pair.source, pool)
+    empty = there is None or (not there.snapshots and there.placeholder)
+    return empty and not had_once(pair.source, pool)
 
 
 def is_in_conflict(pair: DatasetPair, pool: int) -> bool:
@@ -62,7 +65,7 @@ def is_in_conflict(pair: DatasetPair, pool: int) -> bool:
     So it is where a dataset was destroyed and made again under its name: the plan calls that a conflict, and nothing
     was damaged. Where a bookmark says that the pool had a base, its absence is a difference.
     """
-    return pair.vault is not None and pair.base is None and not sent_marks(pair.source, pool)
+    return pair.vault is not None and pair.base is None and not had_once(pair.source, pool)
 
 
 def compare_guids(sides: Sides, pool: int, is_own: Ours) -> list[Difference]:
@@ -74,7 +77,7 @@ def compare_guids(sides: Sides, pool: int, is_own: Ours) -> list[Difference]:
     """
     found = []
     for pair in sides.pairing.pairs:
-        if not_sent_yet(pair, pool) or is_in_conflict(pair, pool):
+        if not_sent_yet(pair, pool) or is_in_conflict(pair, pool) or pair.source.name in sides.stray:
             continue
         if pair.vault is None:
             found.append(Difference(pair.source.name, "the dataset", "there", "missing"))

@@ -163,7 +163,11 @@ def assert_nothing_leaked(host: Host) -> None:
     assert host.vault
     newest = host.vault[-1]
     assert [name for name, tags in host.holds.items() if hold_tag(COLD) in tags] == [newest.name]
-    ours = [mark for mark in host.marks if mark.startswith((f"tank#zvault_{COLD:x}_", "tank#zvault-"))]
+    ours = [
+        mark
+        for mark in host.marks
+        if mark.startswith((f"tank#zvault_{COLD:x}_", "tank#zvault-", "tank#zvault."))
+    ]
     mine = f"tank#{mark_name(COLD, newest.guid)}"
     assert mine in ours
     former = [host.marks[mark] for mark in ours if mark != mine]

@@ -19,6 +19,7 @@ from tests.unit.ops.replication.base_guard_world import CLOUD, COLD
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import (
+    disproved_mark_name,
     hold_tag,
     mark_name,
     marks_by_vault,
@@ -163,17 +164,19 @@ def test_bookmarks_are_told_apart_by_their_vault() -> None:
         "zvault_1f_65",
         "zvault_2e_65",
         "zvault-2e_66",
+        "zvault.2e_67",
         "zvault_",
         "zvault-_1",
         "zvault_xyz_1",
         "mine",
         "zvaultx_1f_65",
+        "zvaultx2e_67",
     ]
     marks = [Bookmark(DatasetName("tank"), name, 100 + place, place, 0) for place, name in enumerate(names)]
     found = marks_by_vault(dataset("tank", *marks))
     assert {vault: [mark.markname for mark in marks] for vault, marks in found.items()} == {
         COLD: ["zvault_1f_65"],
-        CLOUD: ["zvault_2e_65", "zvault-2e_66"],
+        CLOUD: ["zvault_2e_65", "zvault-2e_66", "zvault.2e_67"],
     }
 
 
@@ -181,6 +184,7 @@ def test_names_are_made_of_guids_and_fit_where_they_go() -> None:
     largest = 2**64 - 1
     assert hold_tag(largest) == "zvault:ffffffffffffffff"
     assert mark_name(largest, largest) == "zvault_ffffffffffffffff_ffffffffffffffff"
-    assert len(unsent_mark_name(largest, largest)) == len(mark_name(largest, largest))
+    for name in (unsent_mark_name, disproved_mark_name):
+        assert len(name(largest, largest)) == len(mark_name(largest, largest))
     mark = Bookmark(DatasetName("tank"), mark_name(largest, largest), largest, 1, 1)
     assert marks_by_vault(dataset("tank", mark)) == {largest: [mark]}

@@ -21,13 +21,16 @@ from tests.unit.ops.ops_world import (
     with_source,
     with_vault,
 )
-from zvault.core.errors import NotFound
-from zvault.core.model import Snapshot, Tree
+from zvault.core.errors import NotFound, ToolFailed
+from zvault.core.model import Bookmark, Snapshot, Tree
 from zvault.core.name_rules import Choice
-from zvault.core.replication.base_names import KEEP_HOLD
+from zvault.core.names import DatasetName
+from zvault.core.replication.base_names import KEEP_HOLD, mark_name
 from zvault.core.replication.plan_model import Action, Interrupted, TransferPlan
 from zvault.ops.replication.plan import moves, plan_all
 from zvault.ops.replication.sides import look, ours_of, selected, wanted_of
+
+POOL = 77
 
 # Looking
 
@@ -86,6 +89,46 @@ async def test_a_vault_that_is_down_was_not_seen_rather_than_empty() -> None:
     found = await look(where, where.env.backup("b"), None)
     assert not found.vault_seen
     assert len(found.vault) == 0
+
+
+class Crowded(FakeZfs):
+    """A vault in whose pool others have what cannot be listed."""
+
+    async def names(self, root: str) -> list[DatasetName]:
+        return [DatasetName(name) for name in ("cold", "cold/host", "cold/host/tank", "cold/other")]
+
+    async def tree(self, root: str, *, sizes: bool = True) -> Tree:
+        if root == "cold":
+            raise ToolFailed("the listing of 'cold' cannot be understood", "it has 3000000 lines")
+        return await super().tree(root, sizes=sizes)
+
+
+async def test_what_others_have_in_the_pool_stops_only_what_may_be_there() -> None:
+    """What goes on from its base, and what no pool ever had, is sent; what this pool had is not sent again."""
+    lost = Bookmark(DatasetName("tank/lost"), mark_name(POOL, 101), 101, 1, snap(1, "tank/lost").creation)
+    source = FakeZfs(
+        tree(
+            dataset("tank", snap(1), snap(2)),
+            dataset("tank/lost", snap(1, "tank/lost"), snap(2, "tank/lost"), lost),
+            dataset("tank/new", snap(1, "tank/new"), snap(2, "tank/new")),
+        )
+    )
+    vault = Crowded(tree(dataset("cold/host/tank", snap(1, "cold/host/tank"))))
+    where = with_vault(with_source(context(), source), vault)
+
+    async def state(_: str) -> Any:
+        return SimpleNamespace(guid=POOL)
+
+    where.clients.zpool = SimpleNamespace(state=state)  # type: ignore[assignment]
+    backup = where.env.backup("b")
+    found = await look(where, backup, vault, elsewhere=True)  # type: ignore[arg-type]
+    plans = {plan.dataset: plan for plan in await plan_all(where, backup, found)}
+    assert {name: plan.action for name, plan in plans.items()} == {
+        "tank": Action.INCREMENTAL,
+        "tank/lost": Action.CONFLICT,
+        "tank/new": Action.FULL,
+    }
+    assert "3000000 lines" in plans[DatasetName("tank/lost")].reason
 
 
 def test_excludes_leave_out_what_they_name() -> None:

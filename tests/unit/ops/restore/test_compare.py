@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ import pytest
 from zvault.core.integrity.verification import PIECE, Findings, KeyRange
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
+from zvault.core.replication.base_elsewhere import StrayBackup
+from zvault.core.replication.base_names import disproved_mark_name, mark_name, unsent_mark_name
 from zvault.core.replication.lineage import DatasetPair
-from zvault.ops.replication.base_guard import mark_name, unsent_mark_name
 from zvault.ops.replication.sides import Sides
 from zvault.ops.restore.compare import Comparison
 from zvault.ops.restore.snapshot_reader import OpenSnapshot
@@ -152,6 +155,34 @@ def test_a_dataset_that_was_never_sent_is_no_difference() -> None:
         assert compare_guids(sides, POOL, lambda _: True) == []
         (pair,) = sides.pairing.pairs
         assert (is_in_conflict(pair, POOL) and not not_sent_yet(pair, POOL)) is conflict
+
+
+@pytest.mark.parametrize("form", [mark_name, disproved_mark_name])
+def test_what_a_look_has_taken_back_is_missing_all_the_same(form: Callable[[int, int], str]) -> None:
+    """zvaultd corrects a bookmark seconds after a vault lost what it tells. The loss is one nevertheless."""
+    mark = Bookmark(DatasetName("tank/c"), form(POOL, 31), 31, 1, 1)
+    lost = Dataset(
+        DatasetName("tank/c"), 3, "filesystem", snapshots=snaps("tank/c", 31, 32), bookmarks=(mark,)
+    )
+    place = DatasetName("cold/tank/c")
+    other = Dataset(place, 4, "filesystem", snapshots=snaps(place, 11))
+    for vault, path in ((Tree(), "the dataset"), (Tree({place: other}), "the base")):
+        sides = Sides(Tree({lost.name: lost}), vault, ((lost, place),))
+        assert next(one.path for one in compare_guids(sides, POOL, lambda _: True)) == path
+        stray = {lost.name: StrayBackup("cold/elsewhere/c has its base, but …", "rename it")}
+        assert not compare_guids(replace(sides, stray=stray), POOL, lambda _: True), (
+            "that is told as a conflict"
+        )
+        (pair,) = sides.pairing.pairs
+        assert not is_in_conflict(pair, POOL)
+
+
+def test_what_is_sent_again_after_that_is_only_not_there_yet() -> None:
+    mark = Bookmark(DatasetName("tank/c"), disproved_mark_name(POOL, 31), 31, 1, 1)
+    lost = Dataset(DatasetName("tank/c"), 3, "filesystem", snapshots=snaps("tank/c", 31), bookmarks=(mark,))
+    place = DatasetName("cold/tank/c")
+    vault = Tree({place: Dataset(place, 4, "filesystem", resume_token="1-2")})
+    assert not compare_guids(Sides(Tree({lost.name: lost}), vault, ((lost, place),)), POOL, lambda _: True)
 
 
 def test_compared_is_the_newest_that_both_have() -> None:

@@ -1,16 +1,30 @@
 """Whose base a hold or bookmark keeps, and that nothing which may be one is ever reaped."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.ops.ops_world import dataset, snap, tree
-from zvault.core.model import Bookmark, Dataset
+from tests.unit.ops.ops_world import context, dataset, snap, tree, with_vault
+from zvault.core.model import Bookmark, Dataset, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import hold_tag, mark_name
-from zvault.ops.retention.holds import BaseProtection, KnownVaults, base_protections, judged, reapable
+from zvault.ops.context import Context
+from zvault.ops.retention import holds as holds_module
+from zvault.ops.retention.holds import (
+    BaseProtection,
+    KnownVaults,
+    base_protections,
+    find_keepsakes,
+    judged,
+    reapable,
+)
+from zvault.ops.state.pools import Seen
 
 TANK = DatasetName("tank")
 COLD, USB, LOST = 0xC01D, 0x05B, 0x105
@@ -151,3 +165,68 @@ def test_a_base_of_a_vault_that_exists_is_never_reaped(
         assert base is not None or not going, "without a base it is for somebody to look"
     elif not named and (known.seen.get(vault) or (known.unasked and vault not in known.seen)):
         assert not going
+
+
+class Host:
+    """All pools of a host: what is listed of each name, and what is held."""
+
+    def __init__(self, trees: dict[str, Tree]) -> None:
+        self.trees = trees
+
+    async def tree(self, root: str, **_: object) -> Tree:
+        return self.trees[root]
+
+    async def tree_or_none(self, root: str, **_: object) -> Tree:
+        return self.trees.get(root, Tree())
+
+    async def held_below(self, _: str) -> list[str]:
+        return []
+
+    async def tagged(self, _: Sequence[str], __: str) -> set[str]:
+        return set()
+
+    async def holds(self, _: Sequence[str]) -> dict[str, set[str]]:
+        return {snap(2).name: {hold_tag(COLD)}}
+
+
+def shared_guid(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, str], *, up: Sequence[str]
+) -> Context:
+    """Two tables for one pool, or for a pool and its copy; of one of them there is no backup."""
+    where = context(folder=folder)
+    config = {
+        "daemon": {"timezone": "UTC"},
+        "vault": {"cold": {"pool": "cold"}, "other": other},
+        "backup": {"b": {"source": "tank", "vault": "cold"}},
+    }
+    where.env.config = type(where.env.config).model_validate(config)
+    host: Any = Host({"tank": tree(SOURCE), "cold/host/tank": tree(there(1, 2)), "cold": tree(there(1, 2))})
+    monkeypatch.setattr(holds_module, "_uncached", lambda *_: host)
+    with_vault(where, host)
+    where.clients._vaults["other", None, ""] = host
+
+    async def state(pool: str) -> Any:
+        return SimpleNamespace(guid=COLD) if pool in up else None
+
+    where.clients.zpool = SimpleNamespace(state=state)  # type: ignore[assignment]
+    return where
+
+
+@pytest.mark.parametrize("other", [{"pool": "cold"}, {"pool": "copy"}], ids=["same", "copy"])
+async def test_a_base_is_in_use_whichever_of_two_vaults_with_one_guid_stands_on_it(
+    other: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = shared_guid(tmp_path, monkeypatch, other, up=["cold", "copy"])
+    found = await find_keepsakes(where, {})  # type: ignore[arg-type]
+    assert [(one.kind, one.state) for one in found] == [("hold", "in use"), ("bookmark", "in use")]
+    assert {one.reason for one in found} == {"the base of cold/host/tank"}
+
+
+async def test_a_copy_that_is_up_gives_no_base_up_of_a_vault_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = shared_guid(tmp_path, monkeypatch, {"pool": "copy"}, up=["copy"])
+    where.records.pools.note(COLD, Seen.of(where.env.vault("cold")))
+    found = await find_keepsakes(where, {})  # type: ignore[arg-type]
+    assert {one.reason for one in found} == {"in use by vault cold, which is down"}
+    assert not reapable(found, None)

@@ -1,5 +1,6 @@
 """Backups of one source that share their snapshots: none prunes what another has still to send. And what arrived."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.model import Bookmark, Snapshot
 from zvault.core.names import DatasetName
+from zvault.core.replication.base_names import disproved_mark_name
 from zvault.ops.context import Context
 from zvault.ops.replication.base_guard import mark_name
 from zvault.ops.retention.arrivals import Arrivals, arrivals
@@ -77,6 +79,15 @@ def test_one_that_never_ran_has_everything_to_send(tmp_path: Path) -> None:
     assert reasons(shared(tmp_path), mark(COLD, 6)) == everything
     # A mark that may be that of another pool proves nothing.
     assert reasons(shared(tmp_path / "unknown", known=False), mark(USB, 5)) == everything
+
+
+def test_what_was_taken_back_of_the_other_proves_nothing(tmp_path: Path) -> None:
+    """Its vault was seen without what the bookmark told: it has to be sent again, from wherever the vault is now."""
+    gone = replace(mark(USB, 6), markname=disproved_mark_name(USB, snap(6).guid))
+    found = reasons(shared(tmp_path), mark(COLD, 6), mark(USB, 3), gone)
+    assert found == {1: "", 2: "", 3: "", 4: UNSENT, 5: UNSENT, 6: BASE}
+    found = reasons(shared(tmp_path / "all"), mark(COLD, 6), gone)
+    assert found == {**dict.fromkeys(range(1, 6), UNSENT), 6: BASE}
 
 
 def test_what_the_other_does_not_take_it_does_not_need(tmp_path: Path) -> None:
