@@ -196,9 +196,13 @@ def test_what_the_source_has_in_the_clear_below_what_goes_raw_lies_so_on_the_vau
 
 
 def test_what_lies_below_a_raw_copy_of_what_is_excluded_by_now_lies_as_on_its_source() -> None:
-    source = tree(one("tank/home", 1, 3, key="tank/home"), one("tank/home/off", 2, 4), one("tank/home/new", 5))
+    source = tree(
+        one("tank/home", 1, 3, key="tank/home"), one("tank/home/off", 2, 4), one("tank/home/new", 5)
+    )
     vault = tree(one("usb/home", 1, key="usb/home"), one("usb/home/off", 2))
-    wanted = [(source.datasets[f"tank/home/{name}"], DatasetName(f"usb/home/{name}")) for name in ("off", "new")]
+    wanted = [
+        (source.datasets[f"tank/home/{name}"], DatasetName(f"usb/home/{name}")) for name in ("off", "new")
+    ]
     left_out = [(source.datasets["tank/home"], DatasetName("usb/home"))]
     pairing = match(source, wanted, vault, left_out=left_out)
     plans = plan_tree(pairing, vault, wanted=lambda _: True)
