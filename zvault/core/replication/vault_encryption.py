@@ -204,7 +204,10 @@ class PlannedKeys:
         if there is not None and not plan.begins:
             copied = self._lies_below_copy(plan.target, plan.dataset)
             return ReceivingPlace(there.key_root, cover, begins=False, copies=copied)
-        nearest = next((name for name in self._existing_above(plan.target)), None)
+        if there is not None and plan.steps and plan.steps[0].over:
+            nearest: str | None = there.name  # what it is received into while it is received
+        else:
+            nearest = next((name for name in self._existing_above(plan.target)), None)
         key = self._key_of(nearest) if nearest is not None else None
         if nearest is not None and key:
             copies = self._is_copy(nearest, key)

@@ -147,6 +147,16 @@ def test_what_is_new_below_an_encrypted_dataset_inherits_and_so_does_all_below_i
     )
 
 
+def test_over_a_placeholder_in_the_clear_nothing_is_received_that_is_to_be_encrypted() -> None:
+    """What is received over a dataset (-F) gets its encryption from that one, not from what is above it."""
+    source, above = tree(one("tank/home", 1)), {"usb": "", "usb/enc": "usb/enc"}
+    vault = tree(replace(one("usb/enc/home"), placeholder=True))
+    assert decided(source, vault, "usb/enc", above) == {"tank/home": (Lying.EXPOSED, True)}
+    assert decided(source, tree(replace(one("usb/home"), placeholder=True)), "usb", {"usb": ""}) == {
+        "tank/home": (Lying.CLEAR, False)
+    }
+
+
 def test_a_root_dataset_that_is_encrypted_is_no_other_case() -> None:
     assert decided(HOME, Tree(), "usb", {"usb": "usb"})["tank/home"] == (Lying.INHERITED, False)
 
