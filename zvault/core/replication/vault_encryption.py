@@ -149,11 +149,13 @@ def _locked(lying: Lying, key: str, why: str) -> EncryptionOnVault:
 class KeysAbove:
     """By name, whose key each dataset above a backup's root on its vault is encrypted by, "" for none.
 
-    ``copies``: which of these encryption roots are raw copies, by what zvault has on record of them.
+    ``copies``: which of these encryption roots are raw copies, by what zvault has on record of them. ``sources``: of
+    which dataset above the backup's own source each is one, where another backup of that puts it there.
     """
 
     roots: Mapping[str, str] = field(default_factory=dict)
     copies: frozenset[str] = frozenset()
+    sources: Mapping[str, DatasetName] = field(default_factory=dict)
 
 
 NO_KEYS_ABOVE = KeysAbove()
@@ -184,7 +186,7 @@ class PlannedKeys:
         self._keys = keys
         self._will_be: dict[str, str] = {}
         # By where it is on the vault, which source dataset a raw copy is of: of one that is excluded by now as well.
-        self._copies: dict[str, DatasetName] = {}
+        self._copies: dict[str, DatasetName] = dict(keys.above.sources)
         for pair in pairing.pairs:
             if pair.vault is not None:
                 self._will_be[pair.target] = pair.vault.key_root
