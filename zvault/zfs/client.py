@@ -94,6 +94,10 @@ class Zfs:
         """See VaultKeyReader.above."""
         return await self._keys.above(root, there)
 
+    def forget_keys_above(self) -> None:
+        """See VaultKeyReader.forget."""
+        self._keys.forget()
+
     async def loaded_keys(self, roots: Sequence[str]) -> set[str]:
         """Those of some encryption roots whose key is loaded. Raises ToolFailed."""
         return await self._keys.loaded(roots)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from zvault.core.errors import Conflict, ToolFailed
-from zvault.core.names import DatasetName
+from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.refusals import refuse
+from zvault.core.replication.lineage import set_aside_command
 from zvault.zfs.host import Host
 from zvault.zfs.whole_listing import list_whole
 
@@ -84,7 +85,7 @@ async def _whole(host: Host, snapshot: str) -> None:
             f"'{snapshot}' cannot be made a filesystem of",
             "it is marked as inconsistent, as 'zfs receive -c' leaves it, and OpenZFS would destroy that with the next"
             " import",
-            "'zfs rename' the vault's dataset, and the next run sends in full",
+            f"'{set_aside_command(SnapshotName(snapshot).dataset)}', and the next run sends it in full",
         )
 
 

@@ -39,6 +39,10 @@ class VaultKeyReader:
             self._known[root] = there.guid, above
         return above
 
+    def forget(self) -> None:
+        """Something was put on record of datasets: of what is above another's root it may say that it is a raw copy."""
+        self._known.clear()
+
     async def loaded(self, roots: Sequence[str]) -> set[str]:
         """Those of some encryption roots whose key is loaded. Raises ToolFailed."""
         found = await properties.exact(self._host, roots, ("keystatus",))

@@ -41,6 +41,10 @@ async def test_what_lies_above_is_read_again_only_for_another_root() -> None:
     there = Dataset(ROOT, 7, "filesystem")
     assert await reader.above(ROOT, there) == await reader.above(ROOT, there) == found
     assert len(host.asked) == 2 * asked, "nothing was kept without a root, and all is with one"
+    # A run of another backup puts on record that what is above is a raw copy.
+    host.record = "key_root=0"
+    reader.forget()
+    assert (await reader.above(ROOT, there)).copies == {"usb/enc"}
     host.record = "key_root=1"
     assert (await reader.above(ROOT, Dataset(ROOT, 8, "filesystem"))).copies == {"usb/enc"}
     assert await reader.loaded(["usb/enc"]) == set()

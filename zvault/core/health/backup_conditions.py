@@ -35,8 +35,8 @@ EXPOSED = Condition(
     "A dataset of it lies on the vault without encryption, below one that is encrypted there; or did when the vault "
     "was seen last.",
     "Whoever has the vault's disks reads it. An earlier zvault, or another tool, received it so.",
-    "make it anew: rename what lies there in the clear, run 'zvaultctl run {name}', and destroy the old one once the "
-    "new one is proven; docs/how-to/encrypt-a-vault.md says how",
+    "make it anew as docs/how-to/encrypt-a-vault.md says: set aside what lies there in the clear, run 'zvaultctl run "
+    "{name}', and destroy the old one once the new one is proven",
 )
 FAILED = Condition(
     "failed",

@@ -102,29 +102,20 @@ def unhealed(
     ]
 
 
-def name_apart(
-    dataset: DatasetName, roots: Iterable[str], taken: Collection[str], aside: str
-) -> DatasetName | None:
+def name_apart(dataset: DatasetName, aside: str) -> DatasetName | None:
     """The name to give a dataset of a vault so that the next run sends it anew; None for a pool's own dataset.
 
-    ``roots`` are what backups are received into: below those a renamed dataset is known by its snapshots and followed,
-    damage and all. Where no name is outside of them, it ends with ``aside``, which marks what nothing follows.
+    It ends with ``aside``, which marks what nothing follows. To any other name in its pool a renamed dataset is
+    followed, damage and all: it is known by its snapshots.
     """
-    if dataset == dataset.pool:
-        return None
-    apart = dataset.pool.child(f"{dataset.name}-damaged")
-    if apart in taken or any(apart.is_within(root) for root in roots):
-        apart = dataset.suffixed(f"-damaged{aside}")
-    return apart
+    return None if dataset == dataset.pool else dataset.suffixed(aside)
 
 
-def anew(
-    wounds: Iterable[HealTarget], datasets: Mapping[str, Dataset], roots: Collection[str], aside: str
-) -> list[str]:
+def anew(wounds: Iterable[HealTarget], datasets: Mapping[str, Dataset], aside: str) -> list[str]:
     """The commands that have the next run send in full what has damage that no stream puts right, a dataset each."""
     hurt = dict.fromkeys(wound.dataset or "" for wound in wounds if wound.what != "data")
     names = [datasets[name].name for name in hurt if name in datasets]
-    pairs = [(name, name_apart(name, roots, datasets, aside)) for name in names]
+    pairs = [(name, name_apart(name, aside)) for name in names]
     return [f"zfs rename {_quoted(name)} {_quoted(apart)}" for name, apart in pairs if apart is not None]
 
 

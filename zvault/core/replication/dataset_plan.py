@@ -12,7 +12,7 @@ from zvault.core.lazy import LazyProperty
 from zvault.core.model import Base, Bookmark, Dataset, Snapshot
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.replication.lineage import ASIDE, find_base
+from zvault.core.replication.lineage import ASIDE, find_base, set_aside_command
 from zvault.core.replication.plan_model import (
     Action,
     Interrupted,
@@ -295,7 +295,8 @@ class _Decision:
             made = self._set_aside(problem, on_vault, self._incremental(base, missing))
             return made if made.action is Action.CONFLICT else self._unless_taken(made, kept)
         advice = (
-            f"'zfs rename {target} …' keeps all of it, and the next run sends in full; or, without sending again, "
+            f"'{set_aside_command(target)}' keeps all of it, and the next run sends in full; or, without sending "
+            "again, "
             f"'zfs rollback -r {target}@{on_vault.snapname}', which destroys {rollback.loss} for good"
         )
         if any(snap.name in self.case.kept for snap in lost):

@@ -20,6 +20,15 @@ ASIDE = "_zvault-conflict-"
 _SET_ASIDE = re.compile(rf"{ASIDE}\d{{8}}T\d{{6}}Z$")
 
 
+def set_aside_command(name: str) -> str:
+    """The command that sets a dataset of a vault aside, so that the next run sends it anew: for a shell.
+
+    To any other name it would be followed, and put back: within the backup's place by its snapshots, in the rest of the
+    pool by its bookmarks (base_elsewhere.py). What lies below it is followed all the same.
+    """
+    return f"zfs rename {name} {name}{ASIDE}$(date -u +%Y%m%dT%H%M%SZ)"
+
+
 def is_aside(name: str) -> bool:
     """Whether a dataset of a vault was set aside: it belongs to a person then, and follows nothing."""
     return ASIDE in name and _SET_ASIDE.search(name) is not None

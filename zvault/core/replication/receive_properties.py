@@ -31,16 +31,17 @@ _STORAGE = (
 _USE = ("devices", "exec", "nbmand", "overlay", "setuid", "snapdir", "special_small_blocks", "vscan")
 
 _SHOWS = ("mountpoint", "sharenfs", "sharesmb", "snapdev", "volmode", "zoned")
-_LABELS = ("context", "defcontext", "fscontext", "rootcontext")
+LABELS = ("context", "defcontext", "fscontext", "rootcontext")
+"""What SELinux goes by. It cannot be inherited, so ZFS keeps nothing of what a receive leaves out, as of limits."""
 
-KEEP_OUT = (*_SHOWS, *_LABELS, *LIMITS, *COUNT_LIMITS, *_STORAGE, *_USE)
+KEEP_OUT = (*_SHOWS, *LABELS, *LIMITS, *COUNT_LIMITS, *_STORAGE, *_USE)
 """Not in force on a vault, whatever the source says: they would mount, share, show or fill it, stop its streams, give
 it to a container, or decide how it keeps what is in it, which is the vault's to decide. ``zfs send -b`` gives back what
 is inheritable of these; of the limits nothing is kept, so that they go on record (source_properties.py). OpenZFS has
 had all of them since 0.8.
 """
 
-VOLUME_KEEP_OUT = ("reservation", "refreservation", "snapdev", "snapshot_limit", *_LABELS, *_STORAGE)
+VOLUME_KEEP_OUT = ("reservation", "refreservation", "snapdev", "snapshot_limit", *LABELS, *_STORAGE)
 
 _OF_CONTENTS = "it says how what is in the dataset is read, or is stored from now on: a restore needs it"
 
@@ -158,7 +159,7 @@ _LIMIT = "a limit of the dataset itself stops its streams; set one on a dataset 
 
 RULED: Mapping[str, str] = {
     **dict.fromkeys(_SHOWS, _MOUNTED),
-    **dict.fromkeys(_LABELS, "it is never taken from a source: labels are the vault's host's to give"),
+    **dict.fromkeys(LABELS, "it is never taken from a source: labels are the vault's host's to give"),
     **dict.fromkeys((*LIMITS, *COUNT_LIMITS), _LIMIT),
     **dict.fromkeys((*FIXED, "volsize"), _CHANGES_CONTENTS),
     "keylocation": "the keys of an encrypted dataset are its source's: it is sent raw",

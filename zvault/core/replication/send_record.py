@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from zvault.core.model import Dataset
+from zvault.core.replication.lineage import set_aside_command
 from zvault.core.replication.plan_model import Interrupted
 from zvault.core.replication.stream_flags import SentFlags
 
@@ -47,7 +48,7 @@ def misfit(
 
     ``-c`` and ``-e`` may change at will: they only say how blocks travel, and each is stored whole either way.
     """
-    anew = f"'zfs rename {vault.name} …' keeps what it holds, and the next run sends in full"
+    anew = f"'{set_aside_command(vault.name)}' keeps what it holds, and the next run sends in full"
     if source.encrypted and not (vault.encrypted or vault.key_root):
         return FlagConflict(
             f"{source.name} is encrypted and goes raw (-w), but {vault.name} was received without -w and is not "

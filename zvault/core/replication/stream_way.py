@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from zvault.core.replication.plan_model import Action, Step
+from zvault.core.replication.receive_properties import LABELS
 from zvault.core.replication.source_properties import COUNT_LIMITS, LIMITS
 
 SMALL = 8 << 20
@@ -61,7 +62,7 @@ def alike(sent: Mapping[str, str], there: Mapping[str, Setting], kept_out: Colle
     for key in _BY_VALUE:
         if key in sent and (key not in there or there[key].value != sent[key]):
             return False
-    apart = {*LIMITS, *COUNT_LIMITS, *_BY_VALUE}
+    apart = {*LIMITS, *COUNT_LIMITS, *LABELS, *_BY_VALUE}
     mine = {key: value for key, value in sent.items() if key not in apart}
     return mine == {
         key: one.received for key, one in there.items() if one.received != "-" and key not in apart

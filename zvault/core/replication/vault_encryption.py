@@ -21,8 +21,9 @@ from enum import StrEnum
 
 from zvault.core.model import Dataset, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.lineage import Pairing
+from zvault.core.replication.lineage import DatasetPair, Pairing
 from zvault.core.replication.plan_model import Action, TransferPlan
+from zvault.core.replication.source_properties import parse_record
 from zvault.core.replication.vault_changes import Branch
 
 KeyLoaded = Callable[[str], bool]
@@ -148,11 +149,13 @@ def _locked(lying: Lying, key: str, why: str) -> EncryptionOnVault:
 class KeysAbove:
     """By name, whose key each dataset above a backup's root on its vault is encrypted by, "" for none.
 
-    ``copies``: which of these encryption roots are raw copies, by what zvault has on record of them.
+    ``copies``: which of these encryption roots are raw copies, by what zvault has on record of them. ``sources``: of
+    which dataset above the backup's own source each is one, where another backup of that puts it there.
     """
 
     roots: Mapping[str, str] = field(default_factory=dict)
     copies: frozenset[str] = frozenset()
+    sources: Mapping[str, DatasetName] = field(default_factory=dict)
 
 
 NO_KEYS_ABOVE = KeysAbove()
@@ -182,13 +185,14 @@ class PlannedKeys:
     def __init__(self, keys: VaultKeys, pairing: Pairing) -> None:
         self._keys = keys
         self._will_be: dict[str, str] = {}
-        # By where it is on the vault, which source dataset a raw copy is of.
-        self._copies: dict[str, DatasetName] = {}
+        # By where it is on the vault, which source dataset a raw copy is of: of one that is excluded by now as well.
+        self._copies: dict[str, DatasetName] = dict(keys.above.sources)
         for pair in pairing.pairs:
             if pair.vault is not None:
                 self._will_be[pair.target] = pair.vault.key_root
-                if pair.source.encrypted and pair.vault.key_root:
-                    self._copies[pair.target] = self._copies[pair.vault.name] = pair.source.name
+                self._note_copy(pair, pair.target)
+        for pair in pairing.unselected:
+            self._note_copy(pair)
 
     def place_of(self, plan: TransferPlan, there: Dataset | None) -> ReceivingPlace:
         """What the streams of a plan meet. ``there`` is the vault's dataset that they follow, if any."""
@@ -202,7 +206,10 @@ class PlannedKeys:
         if there is not None and not plan.begins:
             copied = self._lies_below_copy(plan.target, plan.dataset)
             return ReceivingPlace(there.key_root, cover, begins=False, copies=copied)
-        nearest = next((name for name in self._existing_above(plan.target)), None)
+        if there is not None and plan.steps and plan.steps[0].over:
+            nearest: str | None = there.name  # what it is received into while it is received
+        else:
+            nearest = next((name for name in self._existing_above(plan.target)), None)
         key = self._key_of(nearest) if nearest is not None else None
         if nearest is not None and key:
             copies = self._is_copy(nearest, key)
@@ -212,12 +219,16 @@ class PlannedKeys:
 
     def cover_of(self, target: DatasetName, source: DatasetName | None) -> str:
         """The key of the nearest dataset above a place that is encrypted, other than as a raw copy of one above
-        ``source``; "" for none.
+        ``source``; "" for none. Of what is gone from the source, ``source`` None, any raw copy counts as such a one.
         """
         for name in self._existing_above(target):
             key = self._key_of(name)
             copied = self._copies.get(name)
-            if key and not (copied is not None and source is not None and source.is_below(copied)):
+            if source is None:
+                as_on_source = copied is not None or self._came_raw(name)
+            else:
+                as_on_source = copied is not None and source.is_below(copied)
+            if key and not as_on_source:
                 return key
         return ""
 
@@ -230,6 +241,17 @@ class PlannedKeys:
             self._copies[plan.target] = plan.dataset
         elif made.lying is not Lying.RAW:
             self._will_be[plan.target] = made.key if made.inherits else ""
+
+    def _note_copy(self, pair: DatasetPair, *places: DatasetName) -> None:
+        there = pair.vault
+        if there is not None and there.key_root and pair.source.encrypted:
+            self._copies |= dict.fromkeys((there.name, *places), pair.source.name)
+
+    def _came_raw(self, name: str) -> bool:
+        """Whether the vault has on record of a dataset that it is the raw copy of one, which may be gone."""
+        there = self._keys.tree.get(name)
+        record = parse_record(there.source_record) if there is not None and there.source_record else None
+        return record is not None and record.key_root is not None
 
     def _key_of(self, name: str) -> str | None:
         return self._will_be[name] if name in self._will_be else self._keys.key_of(name)
@@ -279,12 +301,14 @@ _CLEAR = EncryptionOnVault(Lying.CLEAR)
 def find_exposed(keys: VaultKeys, pairing: Pairing, apart: Iterable[DatasetName] = ()) -> dict[str, str]:
     """The datasets of a backup that lie on the vault in the clear, each with the key of what is encrypted above it.
 
-    Also what is gone from the source, or was set aside: it can be read there as well.
+    Also what is gone from the source, or was set aside: it can be read there as well. Not what has nothing above it
+    that is encrypted but raw copies: as much of it lay in the clear on its source.
     """
     if not keys.any:
         return {}
     planned, others = PlannedKeys(keys, pairing), tuple(apart)
-    sources = {pair.vault.name: pair.source for pair in pairing.pairs if pair.vault is not None}
+    everyone = (*pairing.pairs, *pairing.unselected)
+    sources = {pair.vault.name: pair.source for pair in everyone if pair.vault is not None}
     found: dict[str, str] = {}
     for one in keys.tree:
         if one.key_root or one.placeholder or not (one.snapshots or one.resume_token):

@@ -249,11 +249,8 @@ class Healing:
 
     def _advice(self, left: list[HealTarget], tree: Tree, *, unconfirmed: bool) -> str:
         """What can be done about what stays damaged."""
-        env = self.context.env
-        backups = [one for one in env.config.backup.values() if one.vault == self.name]
-        roots = [env.target_of(one, one.source.dataset) for one in backups]
-        aside = f"{ASIDE}{env.clock.now().strftime('%Y%m%dT%H%M%SZ')}"
-        renames = anew(left, tree.datasets, roots, aside)
+        aside = f"{ASIDE}{self.context.env.clock.now().strftime('%Y%m%dT%H%M%SZ')}"
+        renames = anew(left, tree.datasets, aside)
         if unconfirmed:
             return (
                 f"'zvaultctl heal {self.name} --trust-hosts' takes them, if you trust the hosts that send them"
@@ -261,8 +258,8 @@ class Healing:
             )
         commands = "; ".join(f"'{one}'" for one in renames)
         return (
-            f"{commands}: the next run sends it in full then (not under a name below {', '.join(roots)}: such a rename"
-            " is followed, damage and all); docs/how-to/heal.md tells more"
+            f"{commands}: the next run sends it in full then (to another name it is followed, damage and all);"
+            " docs/how-to/heal.md tells more"
             if renames
             else "docs/how-to/heal.md tells what can be done about each"
         )

@@ -180,7 +180,8 @@ async def look(
     apart, sized = _others(context.env, backup, root), sizes != "none"
     seen = Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
     if vault is not None:
-        seen = replace(seen, keys_above=await vault.keys_above(root, there.get(root)))
+        above = await vault.keys_above(root, there.get(root))
+        seen = replace(seen, keys_above=_with_sources(context.env, backup, above))
     await seen.compute(lambda: seen.pairing)  # which whoever asks for it later finds done
     if vault is None or not elsewhere:
         return seen
@@ -255,6 +256,24 @@ def placed(context: Context, backup: Backup, source: Tree) -> tuple[Placed, Plac
         pairs = tuple(one for one in everyone if one[0].name in chosen)
         left_out = tuple(one for one in everyone if one[0].name not in chosen)
     return pairs, left_out
+
+
+def _with_sources(env: Environment, backup: Backup, above: KeysAbove) -> KeysAbove:
+    """The keys above a backup's root, with which of them are raw copies of what is above its source: another backup on
+    the vault has that.
+    """
+    if not above.copies:
+        return above
+    source, found = backup.source, dict[str, DatasetName]()
+    for other in env.config.backup.values():
+        if (other.vault, other.source.host) != (backup.vault, source.host):
+            continue
+        for name in source.dataset.ancestors:
+            if name.is_within(other.source.dataset):
+                target = env.wanted_target_of(other, name)
+                if above.roots.get(target) in above.copies:
+                    found[target] = name
+    return replace(above, sources=found)
 
 
 async def _vault_tree(vault: Zfs | None, root: str, *, sizes: bool) -> Tree:

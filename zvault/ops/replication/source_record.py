@@ -105,7 +105,10 @@ async def update_vault(vault: Zfs, sides: Sides, records: Mapping[str, str], emi
         and (record := records.get(pair.source.name)) is not None
         and pair.vault.source_record != record
     }
+    if not lacking:
+        return
     try:
         await settings.put_on_each(vault, PROPERTY, lacking)
+        vault.forget_keys_above()
     except ZvaultError as error:
         emit("message", text=f"the limits of the source's datasets could not be put on record: {error}")

@@ -34,7 +34,9 @@ REFUSED_PROPERTIES = frozenset({"version", "mlslabel"})
 """Properties that 'zfs receive' cannot be told to leave out (core/replication/receive_properties.py says why each)."""
 
 KEY_PROPERTIES = frozenset({"encryption", "keyformat", "keylocation", "pbkdf2iters", "pbkdf2salt"})
-"""Properties that only a raw stream has: else what is not encrypted would be shown as if it were."""
+"""Properties that only the raw stream of an encrypted dataset has: else what is not encrypted would be shown as if it
+were.
+"""
 
 
 class Unexpected(BadStream):
@@ -231,18 +233,21 @@ def check_package(header: Nvlist, order: Order) -> None:
     known = {one.guid for one in order.snapshots} | {order.base}
     if any(type(guid) is not int or guid not in known for guid in snapshots.values()):
         raise Unexpected("its package lists snapshots that were not ordered")
-    _check_properties(dataset.get("props", {}), raw=order.raw)
+    # Not ``order.raw``: 'zfs send -w' of what is not encrypted makes an ordinary stream.
+    keyed = bool(order.must & records.RAW)
+    _check_properties(dataset.get("props", {}), keyed=keyed)
     of_snapshots = dataset.get("snapprops", {})
     if not isinstance(of_snapshots, dict):
         raise Unexpected("the properties of snapshots in its package cannot be read")
     for properties in of_snapshots.values():
-        _check_properties(properties, raw=order.raw)
+        _check_properties(properties, keyed=keyed)
 
 
-def _check_properties(properties: object, *, raw: bool) -> None:
+def _check_properties(properties: object, *, keyed: bool) -> None:
     """Of properties, which ``zfs receive`` brings into force but where it is told to leave them out (zfs/stream.py).
 
-    Some it cannot be told to. No honest stream brings those: ``zfs send`` takes none of them into a package.
+    Some it cannot be told to. No honest stream brings those: ``zfs send`` takes none of them into a package. ``keyed``:
+    its streams are those of an encrypted dataset, as it is on the disk.
     """
     if not isinstance(properties, dict):
         raise Unexpected("the properties in its package cannot be read")
@@ -255,5 +260,5 @@ def _check_properties(properties: object, *, raw: bool) -> None:
             raise Unexpected(
                 f"its package brings '{name[:of_whom]}@…', which would be written into the dataset"
             )
-        if name in REFUSED_PROPERTIES or (name in KEY_PROPERTIES and not raw):
+        if name in REFUSED_PROPERTIES or (name in KEY_PROPERTIES and not keyed):
             raise Unexpected(f"its package brings the property '{name}', which no 'zfs send' puts there")

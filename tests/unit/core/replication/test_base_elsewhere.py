@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -11,14 +13,20 @@ from tests.unit.core.replication.pool_histories import NAMES, histories, ours
 from tests.unit.core.replication.pool_model import Clock, Data, Illegal, Point, Pool, below
 from tests.unit.core.replication.pools_model import Pools
 from tests.unit.examples import cases
+from zvault.core.integrity.damage import HealTarget, LoggedBlock
+from zvault.core.integrity.healing import anew
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
+from zvault.core.refusals import BEGIN_ANEW
 from zvault.core.replication.base_elsewhere import BasesElsewhere, PoolSearch, lacks_base
 from zvault.core.replication.base_names import mark_name, unsent_mark_name
+from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
 from zvault.core.replication.lineage import ASIDE, DatasetPair, Pairing
 from zvault.core.replication.matching import match
 from zvault.core.replication.plan_model import Action, OnConflict, Policy, TransferPlan
 from zvault.core.replication.planner import PoolAnswers, plan_tree
+from zvault.core.replication.send_record import misfit
+from zvault.core.replication.stream_flags import SentFlags
 
 POOL = 0xC01D
 HOSTS = ("h1", "h2", "h1/deep")
@@ -329,6 +337,32 @@ def test_a_backup_elsewhere_is_followed_only_where_all_agree(
 )
 def test_what_is_no_backup_of_it_is_no_matter(here: Dataset, there: Dataset) -> None:
     assert decided(here, there) == BasesElsewhere()
+
+
+SENT_FLAGS = SentFlags(large_blocks=True, compressed=True, embedded=True, raw=False)
+UNLIKE = replace(SENT_FLAGS, large_blocks=False)
+CHANGED = old(1, 2, 9, name="cold/filer2/tank", written=512)
+WOUND = HealTarget("cold/filer2/tank", "/f", (), LoggedBlock("cold/filer2/tank", 7, 1, 0, 1))
+ADVICES: dict[str, Callable[[Dataset], object]] = {
+    "flags": lambda there: misfit(source(1), there, UNLIKE, SENT_FLAGS),
+    "raw": lambda there: misfit(replace(source(1), encrypted=True), there, UNLIKE, None),
+    "zfs": lambda there: BEGIN_ANEW.replace("NAME", there.name),
+    "plan": lambda there: plan_transfer(DatasetCase(source(1, 2), there.name, CHANGED), lambda _: True),
+    "heal": lambda there: anew([WOUND], {there.name: there}, f"{ASIDE}20261121T090000Z"),
+}
+
+
+@pytest.mark.parametrize("advice", ADVICES)
+def test_what_is_renamed_as_an_advice_says_is_sent_in_full(advice: str) -> None:
+    """The search through the pool would put a backup back that was renamed to any other name."""
+    there = old(1, 2, name="cold/filer2/tank")
+    told = str(ADVICES[advice](there))
+    command = re.search(r"zfs rename cold/filer2/tank ([^']+)'", told)
+    assert command is not None, told
+    name = command[1].replace("$(date -u +%Y%m%dT%H%M%SZ)", "20261121T090000Z")
+    renamed = old(1, 2, name=name)
+    assert decided(source(1, 2, 3, marks=(2,)), renamed) == BasesElsewhere()
+    assert decided(source(1, 2, 3, marks=(2,)), replace(renamed, written=512)) == BasesElsewhere()
 
 
 def test_what_has_nothing_but_the_snapshot_of_this_run_is_new() -> None:

@@ -68,6 +68,11 @@ def test_limits_are_put_on_record_in_another_way() -> None:
     assert alike({"quota": "5", "refreservation": "7"}, {"quota": Setting("0", "-", "default")}, KEPT_OUT)
 
 
+def test_labels_are_never_received_and_need_no_programs_each_time() -> None:
+    """ZFS keeps nothing of a label that a receive leaves out: it cannot be inherited."""
+    assert alike({"context": "user_u"}, {"context": Setting("none", "-", "default")}, KEPT_OUT)
+
+
 @pytest.mark.parametrize("key", ["keylocation", "volsize"])
 def test_what_is_not_received_counts_by_its_value(key: str) -> None:
     assert alike({key: "prompt"}, {key: Setting("prompt", "-", "local")}, KEPT_OUT)

@@ -147,6 +147,16 @@ def test_what_is_new_below_an_encrypted_dataset_inherits_and_so_does_all_below_i
     )
 
 
+def test_over_a_placeholder_in_the_clear_nothing_is_received_that_is_to_be_encrypted() -> None:
+    """What is received over a dataset (-F) gets its encryption from that one, not from what is above it."""
+    source, above = tree(one("tank/home", 1)), {"usb": "", "usb/enc": "usb/enc"}
+    vault = tree(replace(one("usb/enc/home"), placeholder=True))
+    assert decided(source, vault, "usb/enc", above) == {"tank/home": (Lying.EXPOSED, True)}
+    assert decided(source, tree(replace(one("usb/home"), placeholder=True)), "usb", {"usb": ""}) == {
+        "tank/home": (Lying.CLEAR, False)
+    }
+
+
 def test_a_root_dataset_that_is_encrypted_is_no_other_case() -> None:
     assert decided(HOME, Tree(), "usb", {"usb": "usb"})["tank/home"] == (Lying.INHERITED, False)
 
@@ -193,6 +203,40 @@ def test_what_the_source_has_in_the_clear_below_what_goes_raw_lies_so_on_the_vau
     }
     keys = VaultKeys(both, KeysAbove({"usb": ""}))
     assert find_exposed(keys, paired(source, both, "usb")) == {}
+
+
+def test_what_lies_below_a_raw_copy_of_what_is_excluded_by_now_lies_as_on_its_source() -> None:
+    source = tree(
+        one("tank/home", 1, 3, key="tank/home"), one("tank/home/off", 2, 4), one("tank/home/new", 5)
+    )
+    vault = tree(one("usb/home", 1, key="usb/home"), one("usb/home/off", 2))
+    wanted = [
+        (source.datasets[f"tank/home/{name}"], DatasetName(f"usb/home/{name}")) for name in ("off", "new")
+    ]
+    left_out = [(source.datasets["tank/home"], DatasetName("usb/home"))]
+    pairing = match(source, wanted, vault, left_out=left_out)
+    plans = plan_tree(pairing, vault, wanted=lambda _: True)
+    keys = VaultKeys(vault, KeysAbove({"usb": ""}))
+    made = decide_encryptions(keys, pairing, plans, locked)
+    assert {name: (each.lying, each.refusal) for name, each in made.items()} == dict.fromkeys(
+        ("tank/home/off", "tank/home/new"), (Lying.CLEAR_AS_SOURCE, "")
+    )
+    assert find_exposed(keys, pairing) == {}
+
+
+def test_what_is_gone_from_the_source_is_no_more_exposed_than_it_was_there() -> None:
+    """Below a raw copy it lay in the clear on its source, too. Below what the vault encrypted it did not have to."""
+    raw = replace(one("usb/home", 1, key="usb/home"), source_record="key_root=0")
+    vault = tree(raw, one("usb/home/off", 2))
+    for left in (tree(one("tank/home", 1, 3, key="tank/home")), Tree()):
+        pairing = paired(left, vault, "usb")
+        assert find_exposed(VaultKeys(vault, KeysAbove({"usb": ""})), pairing) == {}
+    for key in ("usb/enc", "usb/enc/home"):  # the vault's, and one that no run has on record
+        there = tree(one("usb/enc/home", 1, key=key), one("usb/enc/home/off", 2))
+        above = KeysAbove({"usb": "", "usb/enc": "usb/enc"})
+        assert find_exposed(VaultKeys(there, above), paired(Tree(), there, "usb/enc")) == {
+            "usb/enc/home/off": key
+        }
 
 
 def test_below_a_raw_copy_that_lies_below_an_encrypted_dataset_it_is_refused() -> None:

@@ -27,8 +27,10 @@ from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import KEEP_HOLD, mark_name
 from zvault.core.replication.plan_model import Action, Interrupted, TransferPlan
+from zvault.core.replication.vault_encryption import KeysAbove, Lying
 from zvault.ops.replication.plan import moves, plan_all
 from zvault.ops.replication.sides import look, ours_of, selected, wanted_of
+from zvault.ops.replication.vault_encryption import expect_encryptions, list_exposed
 
 POOL = 77
 
@@ -73,6 +75,33 @@ async def test_one_look_lists_each_side_once() -> None:
     assert source.asked == ["tank"]
     assert vault.asked == ["cold/host/tank"]
     assert found.vault_seen
+
+
+class KeyedZfs(FakeZfs):
+    """A vault on which ``cold/host/tank`` is a raw copy of an encrypted dataset."""
+
+    async def keys_above(self, root: str, there: Any) -> KeysAbove:
+        own = "cold/host/tank"
+        return KeysAbove({"cold": "", "cold/host": "", own: own}, frozenset({own}))
+
+
+@pytest.mark.parametrize(
+    ("source", "lying"), [("tank/open", Lying.CLEAR_AS_SOURCE), ("usb/open", Lying.EXPOSED)]
+)
+async def test_a_backup_below_another_ones_raw_copy_lies_as_its_source_does(
+    source: str, lying: Lying
+) -> None:
+    """tank is encrypted and goes raw; what its source has in the clear below it may have a backup of its own."""
+    where = context(source=source, into="{host}/tank/open/{path}")
+    raw = context(source="tank", exclude=["tank/open"]).env.backup("b")
+    both = {**where.env.config.backup, "c": raw}
+    where.env.config = where.env.config.model_copy(update={"backup": both})
+    with_source(where, FakeZfs(tree(dataset(source, snap(1, source), snap(2, source)))))
+    vault = KeyedZfs(tree(vaulted("cold/host/tank/open", 1)))
+    seen = await look(where, where.env.backup("b"), vault)  # type: ignore[arg-type]
+    (plan,) = await plan_all(with_vault(where, vault), where.env.backup("b"), seen)
+    assert expect_encryptions(seen, [plan])[plan.dataset].lying is lying
+    assert list_exposed(seen) == ({} if lying is Lying.CLEAR_AS_SOURCE else {plan.target: "cold/host/tank"})
 
 
 async def test_where_something_is_missing_one_looks_at_what_was_set_aside_too() -> None:

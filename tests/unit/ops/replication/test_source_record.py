@@ -1,12 +1,14 @@
 """What the source's datasets have on record is read again only of what may have changed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from tests.unit.ops.ops_world import context, dataset, snap
+from tests.unit.ops.ops_world import context, dataset, sides, snap, vaulted
 from zvault.core.model import Dataset
-from zvault.ops.replication.source_record import read_source
+from zvault.core.replication.lineage import Pairing
+from zvault.ops.replication.source_record import read_source, update_vault
 from zvault.ops.state.known_backups import KnownRecords
 
 
@@ -39,6 +41,27 @@ async def asked(source: Source, known: KnownRecords, *datasets: Dataset) -> list
     found = await read_source(side, backup, datasets, lambda *_, **__: None, known)
     assert found == await read_source(side, backup, datasets, lambda *_, **__: None)
     return source.asked[: -len(datasets)]
+
+
+async def test_what_is_put_on_record_may_be_of_keys_above_another_backup() -> None:
+    """An adopted replica gets its record with its first run; what lies below it was looked at before."""
+    did: list[str] = []
+
+    async def run(argv: Sequence[str], **_: Any) -> SimpleNamespace:
+        did.append(" ".join(argv))
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
+
+    def forget() -> None:
+        did.append("forget")
+
+    vault: Any = SimpleNamespace(lzc=None, host=SimpleNamespace(run=run), forget_keys_above=forget)
+    both = sides(dataset("tank"), vaulted("cold/host/tank", 1))
+    pair = replace(both.pairing.pairs[0], vault=vaulted("cold/host/tank", 1))
+    found: Any = SimpleNamespace(pairing=Pairing((pair,)))
+    await update_vault(vault, found, {"tank": "key_root=0"}, lambda *_, **__: None)
+    assert did == ["zfs set org.zvault:source-properties=key_root=0 cold/host/tank", "forget"]
+    await update_vault(vault, found, {}, lambda *_, **__: None)
+    assert len(did) == 2
 
 
 async def test_what_did_not_change_is_not_asked_again() -> None:

@@ -111,6 +111,12 @@ BAD = {
         "'userquota@…'",
     ),
     "encryption without any": (PACKAGE, packed(listed(props={"encryption": 8})), "the property 'encryption'"),
+    # send.raw, of a dataset that is not encrypted: what is marked as raw has a key, and nothing else.
+    "encryption without any, in a package that is to be raw": (
+        PACKAGE._replace(raw=True),
+        packed(listed(props={"encryption": 8})),
+        "the property 'encryption'",
+    ),
     "properties that nobody ordered": (
         PLAIN_SEVERAL,
         BOTH + sub("tank/a@s1", 11, 7) + sub("tank/a@s2", 22, 11) + END_OF_PACKAGE,
