@@ -197,7 +197,11 @@ class World:
         finally:
             self.crash_at = None
             self.breaks.clear()
-        if crash_at is None:
+        # Here nobody reads the lags of the vault's other backups while it is up for this one's run, as zvaultd does:
+        # of them is told what was on the vault when it was read last.
+        if crash_at is None and all(
+            table["vault"] != vault for name, table in self.config.items() if name != backup
+        ):
             self.tampered.discard(vault)
 
 

@@ -611,11 +611,13 @@ def test_a_read_only_source_without_a_snapshot_is_no_backup(play: Any) -> None:
     """Nothing can be snapshotted there, and nothing that is there may be sent: to end well would be a lie."""
 
     async def run(here: Refusals) -> None:
-        here.zfs.refuses = {(one, step): errno.EROFS for one in DATASETS for step in STEPS if step != "held"}
+        here.refused.by_step = {
+            (one, step): errno.EROFS for one in DATASETS for step in STEPS if step != "held"
+        }
         result, told = await here.run()
         assert "is read-only" in names_of(told)
         assert result == "failed"
-        here.zfs.refuses = {}
+        here.refused.by_step = {}
         assert (await here.run())[0] == "ok"
         assert all(map(here.is_sent, DATASETS))
 

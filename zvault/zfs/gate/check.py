@@ -260,5 +260,10 @@ def _check_properties(properties: object, *, keyed: bool) -> None:
             raise Unexpected(
                 f"its package brings '{name[:of_whom]}@…', which would be written into the dataset"
             )
-        if name in REFUSED_PROPERTIES or (name in KEY_PROPERTIES and not keyed):
+        if name in KEY_PROPERTIES and not keyed:
+            raise Unexpected(
+                f"its package brings the property '{name}', as only that of an encrypted dataset sent raw (zfs send -w)"
+                " does, which was not ordered"
+            )
+        if name in REFUSED_PROPERTIES:
             raise Unexpected(f"its package brings the property '{name}', which no 'zfs send' puts there")
