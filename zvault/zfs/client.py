@@ -99,7 +99,7 @@ class Zfs:
         self._keys.forget()
 
     async def loaded_keys(self, roots: Sequence[str]) -> set[str]:
-        """Those of some encryption roots whose key is loaded. Raises ToolFailed."""
+        """See VaultKeyReader.loaded."""
         return await self._keys.loaded(roots)
 
     async def unlisted_properties(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.source_properties import PROPERTY, parse_record
@@ -44,8 +45,14 @@ class VaultKeyReader:
         self._known.clear()
 
     async def loaded(self, roots: Sequence[str]) -> set[str]:
-        """Those of some encryption roots whose key is loaded. Raises ToolFailed."""
-        found = await properties.exact(self._host, roots, ("keystatus",))
+        """Those of some encryption roots whose key is known to be loaded.
+
+        One that does not tell counts as not loaded: what needs it is refused, and what needs none goes on.
+        """
+        try:
+            found = await properties.exact(self._host, roots, ("keystatus",))
+        except ToolFailed:
+            return set()
         return {name for name, values in found.items() if values.get("keystatus") == "available"}
 
 

@@ -48,3 +48,12 @@ async def test_what_lies_above_is_read_again_only_for_another_root() -> None:
     host.record = "key_root=1"
     assert (await reader.above(ROOT, Dataset(ROOT, 8, "filesystem"))).copies == {"usb/enc"}
     assert await reader.loaded(["usb/enc"]) == set()
+
+
+async def test_a_root_that_does_not_tell_has_no_key_loaded() -> None:
+    class Damaged(Host):
+        async def run(self, argv: Sequence[str], **_: Any) -> Result:
+            return Result(tuple(argv), 1, "", "cannot open 'usb/enc': I/O error\n", 0.0)
+
+    host: Any = Damaged()
+    assert await VaultKeyReader(host).loaded(["usb/enc"]) == set()
