@@ -59,10 +59,11 @@ def doubts(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
     found += cross_checks.plain_endpoints(config.vault)
     found += cross_checks.plain_notifications(config.notify)
     found += cross_checks.short_locks(config.vault)
-    return [f"{show(finding.path)}: {finding.message}" for finding in found] + exposures(paths, config, file)
+    told = [f"{show(finding.path)}: {finding.message}" for finding in found]
+    return told + find_readable_secrets(paths, config, file)
 
 
-def exposures(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
+def find_readable_secrets(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
     """What other users of this host can read of a configuration that was loaded, or change: ``KEY: what``."""
     merged = _Merged()
     _read_all(file or paths.config_file, merged)

@@ -584,13 +584,13 @@ def describe_errnos(codes: Collection[int]) -> tuple[Duration, str]:
     return _T, known[0].next
 
 
-def advise(said: str) -> str:
+def find_cure(said: str) -> str:
     """What to do of what a command of zfs or zpool said; empty where no row knows."""
     row = find_refusal(said, "any")
     return row.next if row is not None else ""
 
 
-def refuse(what: str, said: str, otherwise: type[ZvaultError]) -> ZvaultError:
+def make_refusal(what: str, said: str, otherwise: type[ZvaultError]) -> ZvaultError:
     """The error for a command of zfs or zpool that failed: as its row has it, or else ``otherwise``."""
     row = find_refusal(said, "any")
     if row is None:

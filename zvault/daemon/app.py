@@ -12,7 +12,7 @@ from typing import Any, cast
 import zvault
 from zvault.api.emit import Emit
 from zvault.api.events import Event
-from zvault.config.load import exposures, load
+from zvault.config.load import find_readable_secrets, load
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, ConfigError, Refused, ZvaultError
@@ -367,7 +367,7 @@ class Daemon:
             await asyncio.gather(self.snapshot_scheduler.reschedule(), self.scheduler.reschedule())
             await self.serving.reload()
             log.info("configuration reloaded; backups: %d", len(config.backup))
-            for told in exposures(self.paths, config):
+            for told in find_readable_secrets(self.paths, config):
                 log.warning("%s", told)
         sd_notify.ready(self.status.line())
 

@@ -125,7 +125,7 @@ def main() -> None:
     paths = Paths(etc=arguments.etc, run=arguments.run, state=arguments.state)
     with _importing():
         _import_without_tls()
-        from zvault.config.load import exposures, load
+        from zvault.config.load import find_readable_secrets, load
         from zvault.daemon import app, journald  # noqa: F401 - the daemon itself, for _serve
     journald.set_up()
     try:
@@ -134,7 +134,7 @@ def main() -> None:
                 "zvaultd must run as root", "it imports pools and receives into them", "use systemd"
             )
         config = load(paths)
-        for told in exposures(paths, config):
+        for told in find_readable_secrets(paths, config):
             journald.log.warning("%s", told)
         with only_one(paths):
             _serve(config, paths)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from zvault.core.errors import NotFound, ToolFailed, understood
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.refusals import advise, refuse
+from zvault.core.refusals import find_cure, make_refusal
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import Action, Interrupted, Step
-from zvault.core.replication.receive_properties import unlisted
+from zvault.core.replication.receive_properties import find_unlisted
 from zvault.core.replication.send_record import fault
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.core.replication.vault_encryption import KeysAbove
@@ -109,7 +109,7 @@ class Zfs:
         """
         if self._unlisted is None:
             result = await self.host.run(["zfs", "get"], deadline=LIST_DEADLINE, check=False)
-            self._unlisted = unlisted(parse.settable(result.stderr))
+            self._unlisted = find_unlisted(parse.parse_settable(result.stderr))
         return self._unlisted
 
     def forget(self, dataset: str) -> None:
@@ -265,7 +265,7 @@ class Zfs:
                 if result.returncode != 0 and "already exists" not in result.stderr:
                     if SUSPENDED in result.stderr:
                         raise suspended(above.pool)
-                    raise refuse(f"cannot make '{above}'", result.complaint(), ToolFailed)
+                    raise make_refusal(f"cannot make '{above}'", result.complaint(), ToolFailed)
 
     async def filled(self, placeholder: str) -> str:
         """What a placeholder holds itself by now, in words, or nothing. Raises NotFound, ToolFailed."""
@@ -303,7 +303,7 @@ class Zfs:
             raise ToolFailed(
                 f"cannot give up the interrupted receive of '{dataset}'",
                 result.complaint(),
-                advise(result.complaint()) or "if another receive runs, wait for it to end",
+                find_cure(result.complaint()) or "if another receive runs, wait for it to end",
             )
 
     async def get(self, dataset: str, *properties: str) -> dict[str, str]:
@@ -341,5 +341,5 @@ def _refuse_unknown(result: Result, what: str) -> None:
     if result.returncode != 0 and not (told and all(line.endswith(GONE) for line in told)):
         said = result.complaint()
         raise ToolFailed(
-            what, said, advise(said) or "nothing that depends on it was changed; the next run asks anew"
+            what, said, find_cure(said) or "nothing that depends on it was changed; the next run asks anew"
         )

@@ -22,7 +22,7 @@ from zvault.core.errors import (
     ToolMissing,
     ZvaultError,
 )
-from zvault.core.refusals import advise
+from zvault.core.refusals import find_cure
 from zvault.system import ssh
 from zvault.system.process.kernel_waits import ALL_POOLS, find_looked_at
 from zvault.system.process.runner import Result, Runner, ToolRunner
@@ -166,7 +166,7 @@ class SshHost:
                 del self._going[look]
         if check and result.returncode != 0:
             said = result.complaint()
-            raise ToolFailed(f"{result.tool} failed on {self.address}", said, advise(said))
+            raise ToolFailed(f"{result.tool} failed on {self.address}", said, find_cure(said))
         return result
 
     async def _refuse_behind(self, pool: str) -> None:

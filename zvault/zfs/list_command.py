@@ -8,7 +8,7 @@ from operator import ne
 
 from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.names import parse_name, split_point
-from zvault.core.refusals import advise
+from zvault.core.refusals import find_cure
 from zvault.system.computing import compute, split_lines
 from zvault.system.process.runner import Result
 from zvault.zfs import parse
@@ -234,4 +234,4 @@ def list_failure(name: str, result: Result) -> Exception:
             f"'zpool status {pool}' tells whether it is damaged; 'zfs list -d1' of the dataset that has what cannot be"
             " opened says the same",
         )
-    return ToolFailed(f"cannot list '{name}'", complaint, advise(complaint))
+    return ToolFailed(f"cannot list '{name}'", complaint, find_cure(complaint))

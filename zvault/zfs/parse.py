@@ -69,7 +69,7 @@ def unknown_property(complaint: str) -> str | None:
     return found[1] if found else None
 
 
-def settable(usage: str) -> set[str]:
+def parse_settable(usage: str) -> set[str]:
     """The properties that an OpenZFS can set, from what ``zfs get`` prints of how it is used."""
     return {
         found[1]

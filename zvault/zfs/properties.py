@@ -8,7 +8,7 @@ from typing import Literal
 
 from zvault.core.errors import ToolFailed, understood
 from zvault.core.names import SnapshotName
-from zvault.core.refusals import advise
+from zvault.core.refusals import find_cure
 from zvault.core.replication.stream_way import Setting
 from zvault.core.units import is_number
 from zvault.system.process.runner import ToolRunner
@@ -258,7 +258,7 @@ async def put_on_all(host: ToolRunner, datasets: Sequence[str], properties: Mapp
         if result.returncode != 0:
             failed.append(result.complaint())
     if failed:
-        raise ToolFailed(f"cannot set {', '.join(properties)}", failed[0], advise(failed[0]))
+        raise ToolFailed(f"cannot set {', '.join(properties)}", failed[0], find_cure(failed[0]))
 
 
 async def inherit(host: ToolRunner, dataset: str, name: str, *, as_received: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zvault.core.errors import Conflict, ToolFailed
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.refusals import refuse
+from zvault.core.refusals import make_refusal
 from zvault.core.replication.lineage import set_aside_command
 from zvault.zfs.host import Host
 from zvault.zfs.whole_listing import list_whole
@@ -97,4 +97,4 @@ async def _zfs(host: Host, what: str, *argv: str) -> None:
     why = (result.stderr.strip().splitlines() or [result.complaint()])[0]
     if "clones" in why:
         raise Conflict(f"cannot {what}", why, "'zfs promote' makes a clone independent of it")
-    raise refuse(f"cannot {what}", why, ToolFailed)
+    raise make_refusal(f"cannot {what}", why, ToolFailed)

@@ -17,10 +17,10 @@ from zvault.core.refusals import (
     UNKNOWN_NEXT,
     Duration,
     Speaker,
-    advise,
     describe_errnos,
+    find_cure,
     find_refusal,
-    refuse,
+    make_refusal,
 )
 
 NEW = "cannot receive new filesystem stream: "
@@ -224,12 +224,12 @@ def test_of_several_errnos_the_one_that_lasts_counts(codes: set[int], duration: 
 
 
 def test_a_command_that_failed_is_of_its_kind_with_advice() -> None:
-    error = refuse("cannot create 'cold/x'", "cannot create 'cold/x': pool is read-only", ToolFailed)
+    error = make_refusal("cannot create 'cold/x'", "cannot create 'cold/x': pool is read-only", ToolFailed)
     assert (type(error), error.retryable) == (PoolReadOnly, False)
     assert "readonly=on" in error.next
-    gone = refuse("cannot set", "cannot open 'cold/x': dataset does not exist", ToolFailed)
+    gone = make_refusal("cannot set", "cannot open 'cold/x': dataset does not exist", ToolFailed)
     assert type(gone) is ToolFailed
-    odd: ZvaultError = refuse("cannot set", "the moon is full", ToolFailed)
+    odd: ZvaultError = make_refusal("cannot set", "the moon is full", ToolFailed)
     assert (type(odd), odd.next) == (ToolFailed, "")
-    assert advise("cannot set property for 'cold': pool is read-only") == error.next
-    assert advise("the moon is full") == ""
+    assert find_cure("cannot set property for 'cold': pool is read-only") == error.next
+    assert find_cure("the moon is full") == ""

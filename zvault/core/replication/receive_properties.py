@@ -85,7 +85,7 @@ refuses a package with one (zfs/gate/check.py), and one with a quota of a user, 
 """
 
 
-def unlisted(known: Collection[str]) -> tuple[str, ...]:
+def find_unlisted(known: Collection[str]) -> tuple[str, ...]:
     """Those of the properties that some ZFS can set which nothing here lists: a later OpenZFS has more."""
     listed = {*COMES_IN, *KEEP_OUT, *VOLUME_KEEP_OUT, *SET_HERE, *REFUSED}
     return tuple(sorted(set(known) - listed))

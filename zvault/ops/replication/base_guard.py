@@ -150,7 +150,7 @@ class BaseGuard:
         ``on_vault`` are the GUIDs of the snapshots of the dataset that follows this one there. What is older than a
         bookmark that is right may be pruned there by now: it tells nothing more, and may stay.
         """
-        wrong = disproved(self.marks, on_vault)
+        wrong = find_disproved(self.marks, on_vault)
         if not wrong:
             return
         for name in wrong:
@@ -213,7 +213,7 @@ class BaseGuard:
             self.marks = {name: txg for name, txg in self.marks.items() if name not in old_marks}
 
 
-def disproved(marks: Mapping[BookmarkName, int], on_vault: Collection[int]) -> list[BookmarkName]:
+def find_disproved(marks: Mapping[BookmarkName, int], on_vault: Collection[int]) -> list[BookmarkName]:
     """Which bookmarks, each with the transaction group of what it marks, tell of what the vault does not have.
 
     Only the newest that is right counts for anything; what is older is not gone through.

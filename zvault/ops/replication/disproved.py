@@ -15,7 +15,7 @@ from zvault.core.replication.base_names import marks_by_vault
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.snapshot_list import guids_of
 from zvault.ops.context import Context
-from zvault.ops.replication.base_guard import disproved
+from zvault.ops.replication.base_guard import find_disproved
 from zvault.ops.replication.bases import Bases
 from zvault.ops.replication.lag import is_taken_twice
 from zvault.ops.replication.sides import Sides
@@ -65,7 +65,7 @@ async def take_back(context: Context, backup: Backup, sides: Sides) -> Sequence[
 
 def _tells_what_is_not(pair: DatasetPair, pool: int) -> bool:
     marks = {mark.name: mark.createtxg for mark in marks_by_vault(pair.source).get(pool, ())}
-    return bool(marks) and bool(disproved(marks, _guids(pair)))
+    return bool(marks) and bool(find_disproved(marks, _guids(pair)))
 
 
 def _guids(pair: DatasetPair) -> frozenset[int]:

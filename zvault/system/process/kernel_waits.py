@@ -197,7 +197,7 @@ class KernelWaits:
         self._forget_gone()
         for one in (*self._left, *self._running):
             if _is_before(one, pool, argv) and self._hangs(one):
-                raise unanswered(one, pool)
+                raise make_unanswered_error(one, pool)
 
     @asynccontextmanager
     async def enter(self, argv: Sequence[str], patience: float) -> AsyncIterator[Waiting]:
@@ -235,7 +235,7 @@ class KernelWaits:
             if not doubtful:
                 return
             if time.monotonic() - began >= patience:
-                raise unanswered(doubtful[0], pool)
+                raise make_unanswered_error(doubtful[0], pool)
             await self._next_end(SAMPLE_EVERY)
 
     async def _next_end(self, seconds: float) -> None:
@@ -293,7 +293,7 @@ def _concerns(one: str, other: str) -> bool:
     return one == other or ALL_POOLS in (one, other)
 
 
-def unanswered(one: Waiting, what: str) -> DeadlineExceeded:
+def make_unanswered_error(one: Waiting, what: str) -> DeadlineExceeded:
     """The error for what is not begun because an earlier program has had no answer."""
     since = time.strftime("%H:%M", time.localtime(one.began_at))
     pid = f" (process {one.process.pid})" if one.process is not None else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
-from zvault.core.refusals import advise
+from zvault.core.refusals import find_cure
 from zvault.system.computing import decode
 from zvault.system.process import output
 from zvault.system.process.kernel_waits import KERNEL_WAITS, Waiting
@@ -130,7 +130,7 @@ class HostRunner:
         )
         if check and result.returncode != 0:
             said = result.complaint()
-            known = advise(said) if argv[0] in {"zfs", "zpool"} else ""
+            known = find_cure(said) if argv[0] in {"zfs", "zpool"} else ""
             raise ToolFailed(f"{result.tool} failed", said, known)
         return result
 

@@ -15,7 +15,7 @@ from zvault.core.replication.receive_properties import (
     unlisted,
 )
 from zvault.zfs.gate.check import REFUSED_PROPERTIES
-from zvault.zfs.parse import settable
+from zvault.zfs.parse import parse_settable
 from zvault.zfs.stream import receive_argv
 
 USAGE = """missing property argument
@@ -61,8 +61,8 @@ ADDED_2_4 = (
 
 
 def test_what_zfs_can_set_is_read_from_its_usage() -> None:
-    assert settable(USAGE) == {"aclinherit", "canmount", "casesensitivity", "usersecret"}
-    assert settable("") == set()
+    assert parse_settable(USAGE) == {"aclinherit", "canmount", "casesensitivity", "usersecret"}
+    assert parse_settable("") == set()
 
 
 @pytest.mark.parametrize("name", [*SETTABLE_2_3, *ADDED_2_4])
