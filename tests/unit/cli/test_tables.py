@@ -233,6 +233,19 @@ def test_plan_tells_steps_reasons_and_what_is_pruned(daemon, ctl):
     assert "one of the last 3" in ctl("plan", "home", "-v").out
 
 
+def test_plan_tells_how_datasets_lie_only_where_something_is_encrypted(daemon, ctl):
+    plain = [
+        planned(name, steps=[step("a", "b")]) | {"encryption": "in the clear"} for name in ("tank", "tank/a")
+    ]
+    daemon.documents["GET /v1/plan/home"] = plan(*plain)
+    assert "lies" not in ctl("plan", "home").out
+    raw = planned("tank/b", steps=[step("a", "b")]) | {"encryption": "raw, with its source's key"}
+    daemon.documents["GET /v1/plan/home"] = plan(*plain, raw)
+    told = ctl("plan", "home").out
+    assert told.count("lies:") == 3
+    assert "raw, with its source's key" in told
+
+
 def test_plan_of_a_backup_that_makes_no_snapshot_says_so(daemon, ctl):
     found = plan(planned("tank", steps=[step("a", "b")]))
     daemon.documents["GET /v1/plan/home"] = {**found, "makes_snapshot": False}

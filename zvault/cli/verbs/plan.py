@@ -22,6 +22,7 @@ from zvault.cli.options import AsJson, BackupName, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say, say_all, width
 from zvault.cli.tables import Column, table, written
 from zvault.cli.verbs.prune import prune_lines, to_prune
+from zvault.core.replication.vault_encryption import IN_THE_CLEAR
 from zvault.core.units import format_size
 
 DATASETS = [
@@ -120,7 +121,9 @@ def to_send(datasets: list[PlannedDocument], form: TableForm) -> Iterator[str]:
         yield "no dataset is selected"
         return
     rows = [{**dataset, "bytes": _bytes(dataset) if dataset["steps"] else None} for dataset in datasets]
-    yield from table(DATASETS, rows, form, notes=lambda row: _details(row, form))
+    # Where nothing is encrypted on either side nobody has to be told so, dataset by dataset.
+    lies = any(dataset["encryption"] not in {"", IN_THE_CLEAR} for dataset in datasets)
+    yield from table(DATASETS, rows, form, notes=lambda row: _details(row, form, lies=lies))
     sizes = [_bytes(dataset) for dataset in datasets]
     known = sum(size for size in sizes if size is not None)
     least = "at least " if None in sizes else ""
@@ -136,7 +139,7 @@ def _gone(rows: list[GoneDocument], form: TableForm) -> Iterator[str]:
         yield from table(GONE, rows, form)
 
 
-def _details(dataset: PlannedDocument, form: TableForm) -> Iterator[str]:
+def _details(dataset: PlannedDocument, form: TableForm, *, lies: bool) -> Iterator[str]:
     """Below a dataset: its steps, why they were chosen, and what a person has to do."""
     steps = dataset["steps"]
     lines = []
@@ -148,7 +151,7 @@ def _details(dataset: PlannedDocument, form: TableForm) -> Iterator[str]:
             line += f": {one['reason']}"
         lines.append(line)
     pairs = [("first", "\n".join(dataset["changes"]))]
-    pairs += [("send", "\n".join(lines)), ("lies", dataset["encryption"])]
+    pairs += [("send", "\n".join(lines)), ("lies", dataset["encryption"] if lies else "")]
     pairs += [("why", dataset["reason"]), ("next", dataset["next"])]
     yield from labelled(pairs, width(sys.stdout), room=len("first" if dataset["changes"] else "send"))
 

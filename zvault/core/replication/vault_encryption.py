@@ -30,6 +30,10 @@ KeyLoaded = Callable[[str], bool]
 """Tells of an encryption root on the vault whether its key is loaded there."""
 
 
+IN_THE_CLEAR = "in the clear"
+"""How a dataset lies where neither it nor what is above it on the vault is encrypted, in words."""
+
+
 class Lying(StrEnum):
     """How a dataset lies on its vault."""
 
@@ -83,7 +87,7 @@ class EncryptionOnVault:
         return {
             Lying.RAW: "raw, encrypted by its source's own key",
             Lying.INHERITED: f"encrypted by the key of {self.key}",
-            Lying.CLEAR: "in the clear",
+            Lying.CLEAR: IN_THE_CLEAR,
             Lying.CLEAR_AS_SOURCE: "in the clear, as on its source, below what is sent raw",
             Lying.EXPOSED: f"in the clear, below {self.key}, which is encrypted",
         }[self.lying]

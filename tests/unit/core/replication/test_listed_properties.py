@@ -11,8 +11,8 @@ from zvault.core.replication.receive_properties import (
     SET_HERE,
     SETTABLE,
     VOLUME_KEEP_OUT,
+    find_unlisted,
     kept_out,
-    unlisted,
 )
 from zvault.zfs.gate.check import REFUSED_PROPERTIES
 from zvault.zfs.parse import parse_settable
@@ -72,8 +72,8 @@ def test_each_is_in_one_list_only(name: str) -> None:
 
 
 def test_what_no_list_has_is_kept_out() -> None:
-    assert unlisted(SETTABLE_2_3) == ()
-    assert unlisted({*SETTABLE_2_3, *ADDED_2_4, "usersecret"}) == ("usersecret",)
+    assert find_unlisted(SETTABLE_2_3) == ()
+    assert find_unlisted({*SETTABLE_2_3, *ADDED_2_4, "usersecret"}) == ("usersecret",)
     argv = receive_argv("cold/a", "filesystem", unlisted=("usersecret",))
     assert argv[argv.index("usersecret") - 1] == "-x"
 
