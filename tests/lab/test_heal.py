@@ -348,7 +348,7 @@ def test_what_no_stream_puts_right_is_sent_anew_once_it_is_renamed(sick: Sick):
 def test_what_was_destroyed_and_cannot_be_freed_is_known_as_that(sick: Sick):
     ok("vault", "up", "cold")
     names = sh("zfs", "list", "-Ho", "name").split()
-    aside = [name for name in names if name.rpartition("/")[2].startswith("home_zvault-conflict-")]
+    aside = [name for name in names if name.rpartition("/")[2].startswith("home-old_zvault-conflict-")]
     if not aside:
         beyond_repair(sick)
         aside = [rename_as_told()]

@@ -183,7 +183,7 @@ def test_what_lies_there_in_the_clear_is_critical_until_it_is_made_anew(below: B
     assert exposed(), "it is on record"
     # Made anew, as encrypt-a-vault.md says.
     for name in reversed(sh("zfs", "list", "-Hrt", "filesystem,volume", "-o", "name", THERE).split()):
-        sh("zfs", "rename", name, f"{name}_zvault-conflict-20260101T000000Z")
+        sh("zfs", "rename", name, f"{name}-old_zvault-conflict-20260101T000000Z")
     ok("run", "plain")
     names = sh("zfs", "list", "-Hro", "name", THERE).split()
     assert f"{THERE}/new" in names

@@ -59,8 +59,8 @@ class Refusal:
 _P, _T, _U = Duration.PERMANENT, Duration.TRANSIENT, Duration.UNKNOWN
 
 BEGIN_ANEW = (
-    "set the vault's dataset aside, as 'zfs rename NAME NAME_zvault-conflict-$(date -u +%Y%m%dT%H%M%SZ)', and the next "
-    "run sends it in full"
+    "set the vault's dataset aside, as 'zfs rename NAME NAME-old_zvault-conflict-$(date -u +%Y%m%dT%H%M%SZ)', and the "
+    "next run sends it in full"
 )
 """To another name it would be followed (core/replication/lineage.py: set_aside_command)."""
 

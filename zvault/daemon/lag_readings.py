@@ -16,7 +16,7 @@ from zvault.daemon.learned import Learned
 from zvault.daemon.listings import Listings
 from zvault.ops.context import Context
 from zvault.ops.replication.disproved import take_back
-from zvault.ops.replication.lag import lags, newest_made
+from zvault.ops.replication.lag import lags, newest_guids, newest_made
 from zvault.ops.replication.sides import Sides, look
 from zvault.ops.replication.vault_encryption import list_exposed
 from zvault.ops.verification.proofs import read_proofs
@@ -68,6 +68,8 @@ class LagReadings:
         self.made: Learned[Mapping[str, int | None]] = Learned(context.env)
         self.listings = Listings(context.env)
         self._read: Learned[Reading] = Learned(context.env)
+        self._on_vault: Learned[frozenset[int]] = Learned(context.env)
+        """The GUIDs of the newest snapshots that the vault had when it was looked at last."""
         self._not_taken_back: dict[str, str] = {}
         self._doubts: dict[str, Doubt] = {}
         self._changes: Counter[str] = Counter()
@@ -136,7 +138,8 @@ class LagReadings:
             return
         if not at_work() and self._changes[name] == changes:
             before = self.read_last(name) if last is not None and last.seen else None
-            found = await sides.compute(lags, self.context, backup, sides, before=before)
+            had = self._on_vault.get(name) or frozenset()
+            found = await sides.compute(lags, self.context, backup, sides, before=before, had=had)
             if not at_work() and self._changes[name] == changes:
                 self.keep(name, found, way, seen=up or before is not None, looked=up)
                 self.note_exposed(name, sides, way)
@@ -208,6 +211,8 @@ class LagReadings:
         if not self._doubts:
             self.settled.set()
         self.lags.put(backup, found, way)
+        if looked:
+            self._on_vault.put(backup, frozenset(newest_guids(found.values())), way)
         at = self.context.env.clock.time() if looked else self.seen_at(backup)
         self._read.put(backup, Reading(self.context.env.clock.monotonic(), seen, at if seen else None), way)
 

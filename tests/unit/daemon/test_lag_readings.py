@@ -103,6 +103,23 @@ async def test_a_vault_that_went_down_unread_has_what_it_had_when_it_was_read() 
     assert world.told() == (2, 1)
 
 
+async def test_what_a_vault_had_is_known_again_when_a_dataset_comes_back_under_its_name() -> None:
+    """While the vault is down the dataset is renamed away and made anew, which is read, and then put back."""
+    world = World()
+    await world.read()
+    before = world.told()
+    world.up = False
+    there = world.source.there
+    world.source.there = tree(dataset("tank", snap(7)))
+    world.readings.doubt("b")
+    await world.read()
+    assert world.told() != before
+    world.source.there = there
+    world.readings.doubt("b")
+    await world.read()
+    assert world.told() == before
+
+
 async def test_so_is_what_changes_while_it_is_read_for_the_first_time() -> None:
     """Nothing was known of it, so nothing was to be doubted: what had been listed before was told as of now."""
     world = World()

@@ -106,9 +106,10 @@ def name_apart(dataset: DatasetName, aside: str) -> DatasetName | None:
     """The name to give a dataset of a vault so that the next run sends it anew; None for a pool's own dataset.
 
     It ends with ``aside``, which marks what nothing follows. To any other name in its pool a renamed dataset is
-    followed, damage and all: it is known by its snapshots.
+    followed, damage and all: it is known by its snapshots. The ``-old`` keeps the next run from branching off from it,
+    as it does from what it set aside itself.
     """
-    return None if dataset == dataset.pool else dataset.suffixed(aside)
+    return None if dataset == dataset.pool else dataset.suffixed(f"-old{aside}")
 
 
 def anew(wounds: Iterable[HealTarget], datasets: Mapping[str, Dataset], aside: str) -> list[str]:

@@ -24,9 +24,10 @@ def set_aside_command(name: str) -> str:
     """The command that sets a dataset of a vault aside, so that the next run sends it anew: for a shell.
 
     To any other name it would be followed, and put back: within the backup's place by its snapshots, in the rest of the
-    pool by its bookmarks (base_elsewhere.py). What lies below it is followed all the same.
+    pool by its bookmarks (base_elsewhere.py). What lies below it is followed all the same. Without the ``-old`` the
+    next run would branch off from it, as from what zvault set aside itself: with all that is wrong with it.
     """
-    return f"zfs rename {name} {name}{ASIDE}$(date -u +%Y%m%dT%H%M%SZ)"
+    return f"zfs rename {name} {name}-old{ASIDE}$(date -u +%Y%m%dT%H%M%SZ)"
 
 
 def is_aside(name: str) -> bool:

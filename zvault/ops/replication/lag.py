@@ -22,11 +22,17 @@ KnownLags = KnownResults[DatasetPair, DatasetLag]
 
 
 def lags(
-    context: Context, backup: Backup, sides: Sides, *, before: Mapping[str, DatasetLag] | None = None
+    context: Context,
+    backup: Backup,
+    sides: Sides,
+    *,
+    before: Mapping[str, DatasetLag] | None = None,
+    had: Collection[int] = (),
 ) -> dict[str, DatasetLag]:
     """Each selected dataset's lag, read from the vault's GUIDs.
 
-    While the vault is down they are those that it had when the lags were read ``before``; where nobody has read them
+    While the vault is down they are those that it had when the lags were read ``before``, and that it ``had`` when it
+    was looked at last: a dataset that was renamed away and back lacks them in between. Where nobody has read them
     since zvaultd started, those of the bookmarks on the source that were made once the vault had what they mark. Where
     it is not known which bookmarks are the vault's, or where on it what they mark is, the lag is unknown. Without a
     vault there is none.
@@ -45,7 +51,7 @@ def lags(
             pairs, _of_vault(ours_of(backup), unchanged), lambda then: _outdated(then, unchanged)
         )
     else:
-        found = list(map(_Remembered(context, backup, sides, before, unchanged).lag, pairs))
+        found = list(map(_Remembered(context, backup, sides, before, had, unchanged).lag, pairs))
     return dict(zip(map(attrgetter("dataset"), found), found, strict=True))
 
 
@@ -87,11 +93,12 @@ class _Remembered:
         backup: Backup,
         sides: Sides,
         before: Mapping[str, DatasetLag] | None,
+        had: Collection[int],
         unchanged: Mapping[int, float],
     ) -> None:
         self._context, self._backup, self._before, self._unchanged = context, backup, before, unchanged
         self._ours, self._pool = ours_of(backup), _pool(context, backup, sides.source)
-        self._had = newest_guids(before.values() if before is not None else ())
+        self._had = {*newest_guids(before.values() if before is not None else ()), *had}
 
     def lag(self, pair: DatasetPair) -> DatasetLag:
         dataset = pair.source

@@ -293,7 +293,7 @@ def test_a_file_is_counted_once():
 
 @pytest.mark.parametrize(
     ("dataset", "apart"),
-    [("cold/lab/tank/home", f"cold/lab/tank/home{ASIDE}20261123T080000Z"), ("cold", None)],
+    [("cold/lab/tank/home", f"cold/lab/tank/home-old{ASIDE}20261123T080000Z"), ("cold", None)],
 )
 def test_what_is_to_be_sent_anew_is_given_a_name_that_no_backup_follows(
     dataset: str, apart: str | None
