@@ -222,6 +222,13 @@ def test_what_the_source_has_in_the_clear_below_what_goes_raw_lies_so_on_the_vau
     config = Path("/etc/zvault/zvault.toml")
     config.write_text(config.read_text().replace("enc/of", "of"))
     sh("systemctl", "reload", "zvaultd")
+    # What inherits its key cannot be moved away from it: the run says so, and what to do.
+    told = ctl("run", "plain")
+    assert told.code == 1
+    assert "it is encrypted by the key of usb/enc" in " ".join(told.err.split())
+    assert f"zfs rename {THERE} {THERE}-old_zvault-conflict-" in " ".join(told.err.split())
+    for name in reversed(sh("zfs", "list", "-Hrt", "filesystem,volume", "-o", "name", THERE).split()):
+        sh("zfs", "rename", name, f"{name}-old_zvault-conflict-20260101T000000Z")
     ok("run", "plain")
     assert lies(f"usb/of/{PLAIN}/secret/open") == "-"
     planned = {one["dataset"]: one["encryption"] for one in ok("plan", "plain", "-j").json()["datasets"]}

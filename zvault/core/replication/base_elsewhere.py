@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from zvault.core.model import Base, Dataset, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import marks_by_vault
-from zvault.core.replication.lineage import DatasetPair, Pairing, is_aside
+from zvault.core.replication.lineage import DatasetPair, Pairing, is_aside, set_aside_command
 from zvault.core.snapshot_list import guids_of
 
 
@@ -131,6 +131,9 @@ class PoolSearch:
             "zvault did not receive it": not there.sent,
             "other backups belong below it": any(root.is_below(there.name) for root in self.taken),
             f"something else lies at {pair.target}": pair.target == top and pair.vault is not None,
+            f"it is encrypted by the key of {there.key_root}, and ZFS renames it to nothing outside of that": (
+                _is_bound(pair, there)
+            ),
         }
         why = next((text for text, so in obstacles.items() if so), None)
         return f"{there.name} has the base of {source.name}, but {why}" if why is not None else None
@@ -148,6 +151,8 @@ class PoolSearch:
 
 def _advice(pair: DatasetPair, there: Dataset, astray: Mapping[DatasetName, Dataset], *, anew: bool) -> str:
     """What to do. A tree is renamed at once, by its top."""
+    if _is_bound(pair, there):
+        return f"'{set_aside_command(there.name)}' keeps it, and the next run sends in full; or leave 'into' as it was"
     if there.written:
         return f"'zfs rollback {there.snapshots[-1].name}' gives that up, and the next run goes on from it"
     if pair.vault is not None:
@@ -155,6 +160,14 @@ def _advice(pair: DatasetPair, there: Dataset, astray: Mapping[DatasetName, Data
     old, new = _whole_tree(there.name, pair.target, astray)
     advice = f"'zfs rename -p {old} {new}' on the vault, and the next run goes on from it"
     return advice + '; or on_conflict = "new-dataset", and it is sent in full beside that one' * anew
+
+
+def _is_bound(pair: DatasetPair, there: Dataset) -> bool:
+    """Whether a dataset cannot be renamed to its place: what inherits its key stays below where that comes from
+    ("cannot move encrypted child outside of its encryption root", OpenZFS's dsl_crypt.c).
+    """
+    root = there.key_root
+    return bool(root) and root != there.name and not pair.target.is_within(root)
 
 
 def _whole_tree(

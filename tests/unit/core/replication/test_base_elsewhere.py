@@ -326,6 +326,20 @@ def test_a_backup_elsewhere_is_followed_only_where_all_agree(
 
 
 @pytest.mark.parametrize(
+    ("root", "follows"), [("cold/filer1", False), ("cold/filer1/tank", True), ("cold", True), ("", True)]
+)
+def test_what_inherits_its_key_is_renamed_nowhere_outside_of_where_that_comes_from(
+    root: str, follows: bool
+) -> None:
+    found = decided(source(1, 2, 3, marks=(2,)), replace(old(1, 2), key_root=root))
+    assert bool(found.follow) is follows
+    if not follows:
+        stray = found.stray["tank"]
+        assert "encrypted by the key of cold/filer1" in stray.problem
+        assert stray.advice.startswith("'zfs rename cold/filer1/tank cold/filer1/tank-old_zvault-conflict-")
+
+
+@pytest.mark.parametrize(
     ("here", "there"),
     [
         # A copy that has gone its own way since, and what other tools put there: no stream could go on from it.
