@@ -21,6 +21,7 @@ from botocore.exceptions import ClientError
 from world import eventually, sh
 
 import zvault
+from zvault.blockstore import position
 
 PLUGIN = Path(zvault.__file__).parent / "blockstore" / "nbdkit_plugin.py"
 FOLDER = Path("/run/blockstore-lab")
@@ -152,6 +153,7 @@ class Disk:
         named["keys"] = str(keys or bucket.keys_file())
         named |= dict(word.split("=", 1) for word in words)
         self.journal = Path(named["journal"])
+        self.notes = Path(named.get("seen", "/var/lib/zvault/blockstore"))
         self.words = [f"{name}={value}" for name, value in named.items()]
         self.server: subprocess.Popen[bytes] | None = None
 
@@ -254,9 +256,12 @@ class Disk:
             self.server.send_signal(signal.SIGCONT)
 
     def power_cut(self) -> None:
-        """The server is gone, and so is what was in memory."""
+        """The server is gone, and so is what was in memory: the next boot, as the host's notes have it."""
         self.kill()
         shutil.rmtree(self.journal)
+        for notes in self.notes.iterdir() if self.notes.exists() else ():
+            # What this host notes of a journal in memory counts in the boot in which it was noted, and no other.
+            os.truncate(notes, min(notes.stat().st_size, position._JOURNAL_AT))
 
 
 class Direct:
