@@ -68,7 +68,8 @@ def place() -> Iterator[Place]:
 
 
 def disk_of(place: Place, key: str, *words: str, **more: object) -> Disk:
-    return Disk(place, key, "size=256M", "memory=64M", f"seen={FOLDER / 'seen'}", *words, **more)  # type: ignore[arg-type]
+    seen = () if any(word.startswith("seen=") for word in words) else (f"seen={FOLDER / 'seen'}",)
+    return Disk(place, key, "size=256M", "memory=64M", *seen, *words, **more)  # type: ignore[arg-type]
 
 
 def pool_on(disk: Disk) -> dict[str, str]:
@@ -191,7 +192,8 @@ def test_where_conditions_are_ignored_one_writer_is_answered(place: Place) -> No
     with Direct(first.device) as device:
         device.write(0, b"1" * BLOCK)
         device.flush()
-        second = disk_of(place, "two", name="second", number=1).start()
+        # Of another host, which has notes of its own.
+        second = disk_of(place, "two", f"seen={FOLDER / 'seen there'}", name="second", number=1).start()
         with Direct(second.device) as other:
             other.write(1, b"2" * BLOCK)
             other.flush()
