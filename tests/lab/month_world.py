@@ -185,21 +185,21 @@ class Month(World):
     def _foresee(self, run: dict[str, Any]) -> None:
         """What a run should have left on both sides, and how it should have ended."""
         plan, sides = self.plans[run["backup"]], self.sides[run["backup"]]
-        if plan.vault in self.away:
-            sides.result = "failed"
-        else:
-            made = [one for one in moments(plan.datasets[0], run["backup"]) if one not in sides.source]
-            new = [one for one in made if run["started"] - 1 <= one <= run["ended"]]
-            assert len(new) == 1, f"one new snapshot for {run}, and not {[told(one) for one in made]}"
-            sides.result = "failed" if plan.vault in self.full else "ok"
-            arrived = set() if plan.vault in self.full else {*sides.source, *new} - set(sides.vault)
-            if sides.vault and sides.result == "ok":
-                arrived = {one for one in arrived if one > sides.vault[-1]}
-            vault = pruned(sides.vault, arrived, plan.keep, run["ended"])
-            there = [*sides.source, *new]
-            unsent = {one for one in there if not vault.left or one >= vault.left[-1]}
-            source = pruned(sides.source, new, plan.source, run["ended"], needed=unsent)
-            sides.source, sides.vault = source.left, vault.left
+        away = plan.vault in self.away
+        made = [one for one in moments(plan.datasets[0], run["backup"]) if one not in sides.source]
+        new = [one for one in made if run["started"] - 1 <= one <= run["ended"]]
+        assert len(new) == 1, f"one new snapshot for {run}, and not {[told(one) for one in made]}"
+        sides.result = "failed" if away or plan.vault in self.full else "ok"
+        arrived = set() if sides.result == "failed" else {*sides.source, *new} - set(sides.vault)
+        if sides.vault and sides.result == "ok":
+            arrived = {one for one in arrived if one > sides.vault[-1]}
+        # A vault that is away is not pruned; its source gets its snapshot, and is.
+        vault = pruned(sides.vault, arrived, plan.keep, run["ended"]) if not away else None
+        left = vault.left if vault is not None else sides.vault
+        unsent = {one for one in (*sides.source, *new) if not left or one >= left[-1]}
+        source = pruned(sides.source, new, plan.source, run["ended"], needed=unsent)
+        sides.source, sides.vault = source.left, left
+        if vault is not None:
             sides.held_back = (source.held_back + vault.held_back) * len(plan.datasets)
         assert run["result"] == sides.result, run
 
