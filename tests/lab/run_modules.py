@@ -17,13 +17,15 @@ import subprocess
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import cache
 import pytest
 from collect_modules import LAB, LabItem, LabModule, settings
+from recording import RECORD_TO, RecordedModule
 from replay_reports import Doubts, Location, Replay, stop_if_asked
 
 TEST_TIMEOUT_S = 900
@@ -67,6 +69,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what each module of the lab took to docs/reference/lab-times.md",
     )
+    parser.addoption(
+        "--branches",
+        type=Path,
+        metavar="DIR",
+        help="write which branches of zvault each lab test took, and its times, to this folder",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -107,6 +115,8 @@ class Guest:
         self.stopped = False
         self.seconds = 0.0
         self.usage: dict[str, float] = {}
+        folder = config.getoption("branches", None)
+        self.recorded = RecordedModule(folder, module.path.name) if folder else None
         # What a module says is for a CPU of its own; others of the same CPU take as much of it.
         self.timeout: int = settings(module.path).get("timeout", MODULE_TIMEOUT_S) * GUESTS_A_CPU
 
@@ -143,7 +153,11 @@ class Guest:
                 if self.stopped:
                     return
                 self.process = subprocess.Popen(
-                    self.argv(share), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                    self.argv(share),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | ({RECORD_TO: str(self.recorded.folder)} if self.recorded else {}),
                 )
                 partial = b""
                 while True:
@@ -151,7 +165,10 @@ class Guest:
                     partial += lines.read()
                     *whole, partial = partial.split(b"\n")
                     for line in whole:
-                        self.events.put(json.loads(line))
+                        event = json.loads(line)
+                        self.events.put(event)
+                        if self.recorded and "report" in event:
+                            self.recorded.add(event["report"])
                     if ended is not None:
                         break
                     time.sleep(0.05)
@@ -316,8 +333,26 @@ def run_guests(guests: list[Guest], session: pytest.Session, doubts: Doubts, her
 def run_here(items: list[pytest.Item], session: pytest.Session) -> None:
     """Run the tests that are this host's own; pytest's own loop would take a failure so far for one of collection."""
     for item, following in zip(items, [*items, None][1:], strict=True):
-        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        with recorded_here(item):
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         stop_if_asked(session)
+
+
+@contextmanager
+def recorded_here(item: pytest.Item) -> Iterator[None]:
+    """Have the guests that a test of this host starts recorded for its module."""
+    folder = item.config.getoption("branches", None)
+    if not folder:
+        yield
+        return
+    recorded = RecordedModule(folder, item.path.name)
+    os.environ[RECORD_TO] = str(recorded.folder)
+    began = time.time()
+    try:
+        yield
+    finally:
+        del os.environ[RECORD_TO]
+        recorded.add({"nodeid": item.nodeid, "when": "call", "start": began, "stop": time.time()})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
