@@ -33,7 +33,7 @@ N ?= 10
 WORKERS := $(shell echo $$((2 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready test lint types unit lab lab-versions soak failovers demo bench pictures format install deb release clean
+.PHONY: help setup ready test test-all affected record lint types unit core lab lab-versions versions-at-hand soak failovers demo bench pictures format install deb release clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -41,17 +41,29 @@ help: ## this list
 setup: ## prepare everything the other targets need (minutes the first time); ZFS=2.4 as well
 	@$(LAB)/setup
 
-test: setup ## lint, types, unit tests, the lab: what depends on OpenZFS's version with 2.4 too, if its kernel is at hand
-	@$(MAKE) --no-print-directory lint types unit
-	@if [ -n "$(ZFS)" ]; then :; \
-	elif [ -n "$(OTHER_KERNEL)" ]; then $(MAKE) --no-print-directory lab-versions; \
-	else echo "OpenZFS 2.4 is not tried: its kernel is not built yet, and 'make lab-versions' would take 16 minutes for it"; fi
-	@$(MAKE) --no-print-directory lab
+# The targets one after another, and last what each took.
+STEPS = began=$$SECONDS; for step in $(1); do \
+	    from=$$SECONDS; $(MAKE) --no-print-directory $$step; took="$${took:-}$$step $$((SECONDS - from)) s, "; \
+	done; echo "$@: $${took}together $$(((SECONDS - began) / 60)) min $$(((SECONDS - began) % 60)) s"
+
+test: setup ## what proves most for its time, in a quarter of an hour: lint, types, unit tests, the core of the lab
+	@$(call STEPS,lint types $(if $(T),lab,unit core))
+
+test-all: setup ## everything: the whole lab, and what depends on OpenZFS's version with 2.4 too, if its kernel is at hand
+	@$(call STEPS,lint types unit $(if $(ZFS),,versions-at-hand) lab)
+
+affected: ready ## the tests that run what is not committed yet; SINCE=COMMIT: what changed since
+	@$(TOOL)/python $(LAB)/affected.py --since $(or $(SINCE),HEAD)
+
+record: setup ## run the whole lab and choose anew which of its tests are the core (tests/lab/core.txt)
+	@folder=$$($(PYTHON) -B $(LAB)/cache.py root)/recorded; rm -rf "$$folder"; \
+	$(TOOL)/python -m pytest $(LAB) --record --branches="$$folder"; \
+	$(TOOL)/python $(LAB)/choose_core.py "$$folder"
 
 ready:
 	@[ -e $(VENV) ] || { echo "run 'make setup' first" >&2; exit 1; }
 
-lint types unit lab format: | ready
+lint types unit core lab format: | ready
 ifneq ($(ZFS),)
 lab: setup
 endif
@@ -67,11 +79,18 @@ types: ## static types
 unit: ## tests that need nothing; T="FILE -k NAME" for some
 	@$(TOOL)/python -m pytest -n $(WORKERS) --dist worksteal $(or $(T),tests/unit)
 
+core: ## the lab tests that cover most for their time: 95 % of the branches that all of them take
+	@$(TOOL)/python -m pytest @$(LAB)/core.txt --unsteady=1
+
 lab: ## tests in a real kernel with real OpenZFS; T= as well, ZFS=2.4: with that version
 	@$(TOOL)/python -m pytest $(or $(T),$(LAB) --unsteady=1)
 
 lab-versions: ## the tests of the lab that depend on OpenZFS's version, with 2.4
 	@$(MAKE) --no-print-directory lab ZFS=2.4 T="$(VERSIONED:%=$(LAB)/%) --unsteady=1"
+
+versions-at-hand:
+	@if [ -n "$(OTHER_KERNEL)" ]; then $(MAKE) --no-print-directory lab-versions; \
+	else echo "OpenZFS 2.4 is not tried: its kernel is not built yet, and 'make lab-versions' would take 16 minutes for it"; fi
 
 soak: setup ## the unit tests with 20 times the random cases, each fuzz target 5 minutes, the lab N=10 times in random order
 	@$(TOOL)/python $(LAB)/soak --runs $(N) $(T)

@@ -26,6 +26,15 @@ def settings(path: Path) -> dict[str, Any]:
     return {}
 
 
+def names_of_tests(body: list[ast.stmt], within: str = "") -> Iterator[str]:
+    """The names of the test functions among statements, as they stand behind the file's name and ``::``."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            yield f"{within}{node.name}"
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from names_of_tests(node.body, f"{within}{node.name}::")
+
+
 class LabItem(pytest.Item):
     """A test function in a guest: perhaps several tests, by parameters."""
 

@@ -83,10 +83,10 @@ def _lines(folder: Path) -> Iterator[tuple[float, str, str]]:
 
 
 def tests_of_functions(run: dict[str, list[RecordedTest]]) -> dict[str, list[RecordedTest]]:
-    """By path:function, the tests that ran it."""
-    by: dict[str, list[RecordedTest]] = defaultdict(list)
+    """By path:function, the tests that ran it, or what is defined in it."""
+    by: dict[str, dict[str, RecordedTest]] = defaultdict(dict)
     for tests in run.values():
         for test in tests:
             for function in test.functions:
-                by[function].append(test)
-    return by
+                by[function.partition(".<locals>")[0]][test.name] = test
+    return {function: list(tests.values()) for function, tests in by.items()}
