@@ -63,7 +63,15 @@ def suite(tmp_path: Path) -> Path:
     lab.mkdir(parents=True)
     (tmp_path / "seen").mkdir()
     (tmp_path / "pytest.ini").touch()
-    for name in ("cache", "conftest", "collect_modules", "run_modules", "report_to_host", "replay_reports"):
+    for name in (
+        "cache",
+        "conftest",
+        "collect_modules",
+        "run_modules",
+        "report_to_host",
+        "recording",
+        "replay_reports",
+    ):
         shutil.copy(HERE / f"{name}.py", lab)
     (lab / "run").write_text(RUN)
     (lab / "run").chmod(0o755)

@@ -8,6 +8,7 @@ of unknown duration: zvault tries again as often as ``retries`` says, but never 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -517,8 +518,23 @@ UNKNOWN_NEXT = (
 
 
 def find_refusal(said: str, speaker: Speaker) -> Refusal | None:
-    """The row for what a command said; ``any`` is a command other than zfs send and receive."""
-    return next((row for row in REFUSALS if row.speaker in {speaker, "any"} and row.words in said), None)
+    """The row for what a command said; ``any`` is a command other than zfs send and receive.
+
+    Where libzfs has no words of its own for an error it prints the kernel's (zfs_standard_error in libzfs_util.c), as
+    in "cannot receive incremental stream: Interrupted system call" of a host that was frozen: KERNEL_REFUSALS has those.
+    """
+    own = next((row for row in REFUSALS if row.speaker in {speaker, "any"} and row.words in said), None)
+    return own or _find_kernel_refusal(said)
+
+
+def _find_kernel_refusal(said: str) -> Refusal | None:
+    lines = [line.rstrip(". ") for line in said.splitlines() if line.lstrip().startswith("cannot ")]
+    for code, row in KERNEL_REFUSALS.items():
+        words = os.strerror(code)
+        if any(line.endswith(f": {words}") for line in lines):
+            error = ZfsRefused if row.duration is _P else TransferFailed
+            return Refusal(words, "any", row.duration, error, row.means, row.next)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

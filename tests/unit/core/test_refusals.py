@@ -7,6 +7,7 @@ libzfs_sendrecv.c, libzfs_util.c and libzfs_dataset.c of 2.3.9.
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
@@ -187,6 +188,15 @@ def test_each_row_is_found_by_what_zfs_says(row: object) -> None:
 def test_no_line_is_without_its_row() -> None:
     assert set(SAID) == {row.words for row in REFUSALS}
     assert len(SAID) == len(REFUSALS)
+
+
+@pytest.mark.parametrize("code", sorted(KERNEL_REFUSALS))
+def test_the_kernels_own_words_lead_to_its_row(code: int) -> None:
+    """A receive that is frozen and goes on, as by a suspend, ends with EINTR: it was told as an unknown refusal."""
+    row = find_refusal(f"cannot receive incremental stream: {os.strerror(code)}\n", "receive")
+    assert row is not None
+    assert row.duration is KERNEL_REFUSALS[code].duration
+    assert find_refusal(f"mbuffer: {os.strerror(code)} in the middle", "receive") in (None, *REFUSALS)
 
 
 def test_what_lasts_is_not_tried_again_and_what_passes_is() -> None:
