@@ -51,12 +51,15 @@ class RestorePlanDocument(TypedDict):
 
 @final
 class FilesPlanDocument(TypedDict):
-    """What a restore of files would copy; ``there`` are those that are there already."""
+    """What a restore of files would copy. ``same`` of the files are there already, as in the snapshot; ``there`` are
+    those that are there and are not.
+    """
 
     to: str
     snapshot: str
     files: int
     bytes: int
+    same: int
     there: list[str]
     overwrite: bool
 

@@ -145,6 +145,8 @@ def _show(request: RestoreBody, json: bool, *, asked: bool) -> int:
 
 def _files(plan: FilesPlanDocument) -> Iterator[str]:
     yield f"{plural(plan['files'], 'file')}, {format_size(plan['bytes'])}, from {plan['snapshot']} to {plan['to']}"
+    if plan["same"]:
+        yield f"  {plural(plan['same'], 'file')} there already, as in the snapshot: only compared"
     for path in plan["there"]:
         yield f"  {'overwrites' if plan['overwrite'] else 'is there already:'} {clean(path)}"
     if plan["there"] and not plan["overwrite"]:

@@ -18,7 +18,7 @@ from zvault.core.names import DatasetName
 from zvault.ops.context import Context
 from zvault.ops.restore.compare import Comparison
 from zvault.ops.restore.snapshot_reader import KeyNotLoaded, OpenSnapshot, reading
-from zvault.system import compare_trees
+from zvault.system.file_trees.worker import TreeWorker, start_tree_worker
 from zvault.zfs.client import Zfs
 
 AT_ONCE = 100
@@ -48,9 +48,9 @@ class Check:
             del self._waiting[:AT_ONCE]
             self.emit("differs", differences=[_document(one) for one in some])
 
-    async def files(self, root: str, folder: str, names: Sequence[bytes]) -> None:
-        """Compare the trees that were copied into a folder. Raises what keeps them from being compared."""
-        await self._trees(folder, root, folder, names)
+    async def files(self, worker: TreeWorker, folder: str, names: Sequence[bytes]) -> None:
+        """Compare the trees that a worker copied into a folder. Raises what keeps them from being compared."""
+        await self._trees(folder, worker, names)
 
     async def dataset(
         self,
@@ -84,7 +84,8 @@ class Check:
     async def _contents(self, name: str, key: int, vault: OpenSnapshot, back: OpenSnapshot) -> None:
         local = vault.host.address is None and back.host.address is None
         if local and vault.size is None:
-            await self._trees(name, vault.root, back.root, None)
+            async with start_tree_worker(vault.root, back.root) as worker:
+                await self._trees(name, worker, None)
             return
         found = Findings()
         await Comparison(name, key, vault, back, found, self._progress_only).compare(
@@ -105,9 +106,9 @@ class Check:
         if event == "progress":
             self.emit("progress", **fields)
 
-    async def _trees(self, name: str, root: str, folder: str, names: Sequence[bytes] | None) -> None:
+    async def _trees(self, name: str, worker: TreeWorker, names: Sequence[bytes] | None) -> None:
         files, bytes_ = self.compared.files, self.compared.bytes
-        async for said in compare_trees.compare(root, folder, names):
+        async for said in worker.compare(names):
             if said.unlike is not None:
                 path, what, wanted, found = said.unlike
                 self.tell([Mismatch(name, path, what, wanted, found)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,9 @@ from zvault.core.model import Dataset, Snapshot
 from zvault.ops.context import Context
 from zvault.ops.restore.check import Check
 from zvault.ops.restore.plan import RestoreRequest, find_root, no_snapshot
-from zvault.ops.restore.snapshot_reader import OpenSnapshot, reading
+from zvault.ops.restore.snapshot_reader import reading
 from zvault.ops.vaults.usable import VaultsByName
-from zvault.system import copy_files
+from zvault.system.file_trees.worker import TreeWorker, start_tree_worker
 
 NAMED = 20
 """Files named that are in the way."""
@@ -34,13 +35,19 @@ class FilesRequest:
 
 @dataclass(frozen=True, slots=True)
 class FilesPlan:
-    """What is copied: ``tops`` with all below them, so many files and bytes; ``there`` are those that exist already."""
+    """What is copied: ``tops`` with all below them, so many files and bytes.
+
+    ``there`` are those that exist already and are not as in the snapshot; ``same`` and ``same_bytes`` count those that
+    are, as far as type, size, owner, mode and time tell.
+    """
 
     snapshot: Snapshot
     tops: tuple[bytes, ...]
     there: tuple[bytes, ...]
     files: int
     bytes: int
+    same: int
+    same_bytes: int
 
     def document(self, wanted: FilesRequest) -> FilesPlanDocument:
         """As the API sends it."""
@@ -49,6 +56,7 @@ class FilesPlan:
             "snapshot": self.snapshot.name,
             "files": self.files,
             "bytes": self.bytes,
+            "same": self.same,
             "there": [shown(path) for path in self.there],
             "overwrite": wanted.overwrite,
         }
@@ -71,12 +79,15 @@ async def restore_files(
     def say(text: str) -> None:
         emit("message", text=text)
 
-    await copy_files.check_folder(request.to)
+    await check_target_folder(request.to)
     backup = context.env.backup(request.backup)
     async with vaults[backup.its_vault].use(f"restore to {request.to}", say, create=False) as vault:
         dataset, snapshot = await _chosen(context, vault, request)
-        async with reading(context, vault.zfs, dataset, snapshot) as opened:
-            plan = await _plan(opened, snapshot, wanted)
+        async with (
+            reading(context, vault.zfs, dataset, snapshot) as opened,
+            start_tree_worker(opened.root, request.to) as worker,
+        ):
+            plan = await _plan(worker, snapshot, wanted)
             row: PlannedTransfer = {
                 "dataset": request.to,
                 "action": "restore",
@@ -90,7 +101,9 @@ async def restore_files(
                 say(f"overwriting {shown(path)}")
             if len(plan.there) > NAMED:
                 say(f"overwriting {len(plan.there) - NAMED} files more")
-            await _copy(opened, plan, wanted, emit)
+            if plan.same:
+                say(f"{plan.same} of {plan.files} files are there already, as in the snapshot: only compared")
+            await _copy(worker, plan, wanted, emit)
             emit(
                 "restored",
                 dataset=request.to,
@@ -102,13 +115,35 @@ async def restore_files(
             check = Check(context, request.to, plan.bytes, emit)
             if request.compare:
                 say("comparing what was copied with the snapshot")
-                await check.files(opened.root, request.to, plan.tops)
+                await check.files(worker, request.to, plan.tops)
     return FilesRestored(plan, check.finish())
 
 
-async def _copy(opened: OpenSnapshot, plan: FilesPlan, wanted: FilesRequest, emit: Emit) -> None:
+async def check_target_folder(folder: str) -> None:
+    """See that there is a folder to copy into. Raises NotFound."""
+    async with start_tree_worker("/", folder, threads=1) as worker:
+        await worker.check_folder()
+
+
+async def _copy(worker: TreeWorker, plan: FilesPlan, wanted: FilesRequest, emit: Emit) -> None:
     """Copy what can be copied; the comparison finds what was not. Without one, raises ToolFailed for the first."""
-    copied = await copy_files.copy(opened.root, wanted.request.to, plan.tops, overwrite=wanted.overwrite)
+    began = time.monotonic()
+    before = 0 if wanted.overwrite else plan.same_bytes
+
+    def report(files: int, size: int) -> None:
+        done = min(plan.bytes, size + before)
+        emit(
+            "progress",
+            dataset=wanted.request.to,
+            bytes=done,
+            total=plan.bytes,
+            rate=size / max(0.001, time.monotonic() - began),
+            buffer=None,
+            run_bytes=done,
+            run_total=plan.bytes,
+        )
+
+    copied = await worker.copy(plan.tops, overwrite=wanted.overwrite, on_progress=report)
     for text in copied.failed[:NAMED]:
         emit("warning", text=f"not copied as it was: {text}")
     if copied.failures > NAMED:
@@ -124,13 +159,16 @@ async def _copy(opened: OpenSnapshot, plan: FilesPlan, wanted: FilesRequest, emi
 async def files_document(context: Context, vaults: VaultsByName, wanted: FilesRequest) -> FilesPlanDocument:
     """What it would copy, and what is there already."""
     request = wanted.request
-    await copy_files.check_folder(request.to)
+    await check_target_folder(request.to)
     backup = context.env.backup(request.backup)
     use = vaults[backup.its_vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)
     async with use as vault:
         dataset, snapshot = await _chosen(context, vault, request)
-        async with reading(context, vault.zfs, dataset, snapshot) as opened:
-            return (await _plan(opened, snapshot, wanted)).document(wanted)
+        async with (
+            reading(context, vault.zfs, dataset, snapshot) as opened,
+            start_tree_worker(opened.root, request.to) as worker,
+        ):
+            return (await _plan(worker, snapshot, wanted)).document(wanted)
 
 
 def in_the_way(plan: FilesPlan, to: str) -> Refused:
@@ -175,14 +213,22 @@ def tops_of(paths: tuple[str, ...]) -> list[bytes]:
     return tops
 
 
-async def _plan(opened: OpenSnapshot, snapshot: Snapshot, wanted: FilesRequest) -> FilesPlan:
+async def _plan(worker: TreeWorker, snapshot: Snapshot, wanted: FilesRequest) -> FilesPlan:
     tops = tops_of(wanted.paths)
     try:
-        found = await copy_files.plan(opened.root, wanted.request.to, tops or None)
+        found = await worker.plan(tops or None)
     except NotFound as error:
         raise NotFound(
             f"{snapshot.name} has not all that was named",
             f"{error.what}: {error.why}",
             f"'zvaultctl find {wanted.request.backup} NAME' shows in which snapshots it is",
         ) from None
-    return FilesPlan(snapshot, tuple(found.tops), tuple(found.there), found.files, found.bytes)
+    return FilesPlan(
+        snapshot,
+        tuple(found.tops),
+        tuple(found.there),
+        found.files,
+        found.bytes,
+        found.same,
+        found.same_bytes,
+    )

@@ -63,12 +63,16 @@ def test_a_replacement_is_shown_and_wants_a_yes(daemon, ctl):
 
 
 def test_files_go_into_folders_only(daemon, ctl):
-    daemon.documents["POST /v1/restore/plan"] = FilesPlan(S1, (b"docs", b"a"), (b"a",), 2, 10).document(
+    daemon.documents["POST /v1/restore/plan"] = FilesPlan(S1, (b"docs", b"a"), (b"a",), 3, 10, 1, 4).document(
         FilesRequest(RestoreRequest("home", "tank/home", None, "/rescue"), ("docs", "a"))
     )
     said = ctl("restore", "home", "tank/home", "/rescue", "--file", "docs", "--file", "a", "-n")
     assert said.code == 0
-    assert said.lines[:2] == ["2 files, 10B, from cold/tank/home@s1 to /rescue", "  is there already: a"]
+    assert said.lines[:3] == [
+        "3 files, 10B, from cold/tank/home@s1 to /rescue",
+        "  1 file there already, as in the snapshot: only compared",
+        "  is there already: a",
+    ]
     assert daemon.asked[0][2]["files"] == ["docs", "a"]
     assert ctl("restore", "home", "tank/home", "tank/new", "--file", "a").code == 2
     assert ctl("restore", "home", "tank/home@s1", "tank/new", "--at", "2d ago").code == 2

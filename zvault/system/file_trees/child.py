@@ -1,0 +1,173 @@
+"""The child process that works on trees of files: ``ROOT FOLDER THREADS``, answers in JSON lines.
+
+Each line of its standard input is a task, carried out to its end: ``{"act": "check" | "plan" | "copy" | "compare",
+"names": [...], "overwrite": false}``. Names are paths below ROOT in base64, null for all of it. Each is copied, or
+compared, with all below it, and is in FOLDER under its own last name. With null for names all of ROOT and FOLDER must
+be the same. Reading can block in the kernel for long, so it must not happen in the daemon (invariant 7).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from zvault.core.integrity.restored import KEPT
+from zvault.core.integrity.verification import shown
+from zvault.system.beneath import FOLDER, by_descriptor, names_in, open_beneath, open_folder, opened
+from zvault.system.file_trees.comparing import EntryPaths, TreeComparer
+from zvault.system.file_trees.contents import DigestNotes
+from zvault.system.file_trees.copying import HIDDEN, FolderPair, TreeCopier
+from zvault.system.file_trees.planning import OpenFolders, TreePlanner
+from zvault.system.file_trees.reporter import Reporter
+from zvault.system.file_trees.task_pool import TaskPool
+
+_LEADS_NOWHERE = {errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EXDEV}
+
+
+@dataclass
+class MissingTree(Exception):
+    """One of the names leads to nothing below the root, or a symbolic link is on the way."""
+
+    name: bytes
+    why: str
+
+
+@dataclass
+class TreeTasks:
+    """The tasks on one pair of folders; ``notes`` is what copying read, for the comparison after it."""
+
+    root: int
+    folder: int
+    threads: int
+    notes: DigestNotes = field(default_factory=DigestNotes)
+
+    def plan(self, names: list[bytes] | None) -> None:
+        """Say what there is to copy."""
+        reporter, pool = Reporter(), TaskPool(self.threads)
+        planner, tops = TreePlanner(pool, reporter), self._tops(names)
+        with ExitStack() as stack:
+            for above, last in self._each(tops, stack):
+                folders = OpenFolders(os.dup(above), os.dup(self.folder))
+                planner.add(folders, last, b"./" + last)
+            pool.run()
+        planner.flush()
+        reporter.say({"tops": [b64encode(top).decode() for top in tops]})
+        done = {
+            "files": reporter.files,
+            "bytes": reporter.bytes,
+            "same": planner.same,
+            "same_bytes": planner.size,
+        }
+        reporter.say({"done": True, **done})
+
+    def copy(self, names: list[bytes] | None, *, overwrite: bool) -> None:
+        """Copy, and say what could not be."""
+        reporter, pool = Reporter(), TaskPool(self.threads)
+        copier = TreeCopier(pool, reporter, self.folder, overwrite, self.notes)
+        with ExitStack() as stack:
+            for above, last in self._each(self._tops(names), stack):
+                copier.add(FolderPair(above, self.folder, b"", left=2), last, last)
+            pool.run()
+        reporter.say({"done": True, "files": reporter.files, "bytes": reporter.bytes})
+
+    def compare(self, names: list[bytes] | None) -> None:
+        """Say what differs."""
+        reporter, pool = Reporter(), TaskPool(self.threads)
+        comparer = TreeComparer(pool, reporter, self.root, self.folder, names is None, self.notes)
+        if names is None:
+            comparer.add(EntryPaths(b".", b".", b""))
+        for top in names or []:
+            last = top.rpartition(b"/")[2]
+            comparer.add(EntryPaths(top, last, last))
+        pool.run()
+        comparer.tell_links()
+        done = {"files": reporter.files, "bytes": reporter.bytes, "more": max(0, comparer.told - KEPT)}
+        reporter.say({"done": True, **done})
+
+    def _tops(self, names: list[bytes] | None) -> list[bytes]:
+        """What to copy: ``names``, or what stands right below the root."""
+        return [name for name in names_in(self.root) if name != HIDDEN] if names is None else names
+
+    def _each(self, tops: list[bytes], stack: ExitStack) -> Iterator[tuple[int, bytes]]:
+        """The open folder and the last name of each of the trees. Raises MissingTree."""
+        above: dict[bytes, int] = {}
+        for top in tops:
+            folder, _, last = top.rpartition(b"/")
+            try:
+                if folder not in above:
+                    above[folder] = stack.enter_context(
+                        opened(open_beneath(self.root, folder or b".", FOLDER))
+                    )
+                os.stat(last, dir_fd=above[folder], follow_symlinks=False)
+            except OSError as error:
+                if error.errno in _LEADS_NOWHERE:
+                    raise MissingTree(top, _why(error)) from None
+                raise
+            yield above[folder], last
+
+
+def _why(error: OSError) -> str:
+    if error.errno in {errno.ELOOP, errno.EXDEV}:
+        return "a symbolic link is on the way to it"
+    return error.strerror or str(error)
+
+
+def _name_of(error: OSError) -> str:
+    return shown(os.fsencode(error.filename)) if isinstance(error.filename, str | bytes) else ""
+
+
+def _check(folder: int) -> None:
+    if not os.access(by_descriptor(folder), os.W_OK):
+        raise OSError(errno.EACCES, "it cannot be written to")
+    Reporter().say({"done": True, "files": 0, "bytes": 0})
+
+
+def _do(task: dict[str, Any], tasks: TreeTasks) -> None:
+    names = None if task["names"] is None else [b64decode(name) for name in task["names"]]
+    match task["act"]:
+        case "check":
+            _check(tasks.folder)
+        case "plan":
+            tasks.plan(names)
+        case "copy":
+            tasks.copy(names, overwrite=task["overwrite"])
+        case "compare":
+            tasks.compare(names)
+
+
+def _open_target(path: str, *, ours: bool) -> int:
+    return os.open(path, FOLDER) if ours else open_folder(os.fsencode(path))
+
+
+def main() -> None:
+    """Do what each line on standard input asks for."""
+    root, folder, threads = sys.argv[1:]
+    os.umask(0o077)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    # A folder is open on both sides until all in it is copied, and a path may have 2048 parts.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 1 << 16), most))
+    notes = DigestNotes()
+    for line in sys.stdin:
+        task = json.loads(line)
+        try:
+            with (
+                opened(_open_target(folder, ours=task.get("ours", False))) as target,
+                opened(os.open(root, FOLDER)) as source,
+            ):
+                _do(task, TreeTasks(source, target, int(threads), notes))
+        except MissingTree as error:
+            Reporter().say({"missing": shown(error.name), "why": error.why})
+        except OSError as error:
+            Reporter().say({"error": error.strerror or str(error), "at": _name_of(error) or folder})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Runs many small tasks in threads, until none is left. Each waits most of its time, for a slow pool to answer."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+Task = Callable[[], None]
+
+MOST_WAITING = 20_000
+"""Tasks that wait before folders are no longer gone through ahead of them: each is a closure in memory."""
+
+
+class TaskPool:
+    """Threads that take tasks; a task may add others. Folders go ahead, so that files are known before their turn."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._folders: list[Task] = []
+        self._files: deque[Task] = deque()
+        self._running = 0
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def add_folder(self, task: Task) -> None:
+        """Add a task that goes through a folder. The one added last is begun first: so few are open at once."""
+        with self._changed:
+            self._folders.append(task)
+            self._changed.notify()
+
+    def add_file(self, task: Task, *, next_one: bool = False) -> None:
+        """Add a task for an entry; ``next_one``: before all others that wait, as a part of a file that is open."""
+        with self._changed:
+            if next_one:
+                self._files.appendleft(task)
+            else:
+                self._files.append(task)
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Run all tasks, with those that they add. Raises what the first that failed raised; no other is begun."""
+        others = [threading.Thread(target=self._work, daemon=True) for _ in range(self.threads - 1)]
+        for one in others:
+            one.start()
+        self._work()
+        for one in others:
+            one.join()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while (task := self._next()) is not None:
+            try:
+                task()
+            except BaseException as error:
+                with self._changed:
+                    self._error = self._error or error
+            finally:
+                with self._changed:
+                    self._running -= 1
+                    self._changed.notify_all()
+
+    def _next(self) -> Task | None:
+        with self._changed:
+            while self._error is None:
+                if self._folders and len(self._files) < MOST_WAITING:
+                    self._running += 1
+                    return self._folders.pop()
+                if self._files:
+                    self._running += 1
+                    return self._files.popleft()
+                if not self._running:
+                    return None
+                self._changed.wait()
+            return None
