@@ -30,8 +30,8 @@ PROFILES = """\
 # Profiles
 
 A profile has the settings for a kind of storage. A vault names one with `profile`; it is the file `NAME.toml` in
-`/etc/zvault/profiles` or, if that does not exist, in `/usr/share/zvault/profiles`. To change one, copy it from the second
-folder to the first.
+`/etc/zvault/profiles` or, if that does not exist, in `/usr/share/zvault/profiles`. To change one, copy it from the
+second folder to the first.
 
 """
 

@@ -10,9 +10,9 @@ INTRO = """\
 
 # Health
 
-`zvaultd` makes one verdict on every backup, every vault and itself. `zvaultctl status` and its exit status, the API, the
-metrics, the journal and the alerts all show that verdict. A verdict has a level, a state in one word, and findings, worst
-first: the conditions below that hold, each with the reason, and what to do next.
+`zvaultd` makes one verdict on every backup, every vault and itself. `zvaultctl status` and its exit status, the API,
+the metrics, the journal and the alerts all show that verdict. A verdict has a level, a state in one word, and
+findings, worst first: the conditions below that hold, each with the reason, and what to do next.
 
 | level | `zvault_health` | exit status | meaning |
 |---|---|---|---|
@@ -21,9 +21,9 @@ first: the conditions below that hold, each with the reason, and what to do next
 | warning | 2 | 1 | something is wrong, or was unknown for too long |
 | critical | 3 | 1 | a backup is not available, or is about to be lost |
 
-The exit status is that of the worst level shown: of the named backups and vaults, if any are named. It is 2 if zvaultd
-cannot be reached. *Ok* applies only to what was shown. What is unknown becomes a warning after `max_lag`, or after a day
-without one.
+The exit status is that of the worst level shown: of the named backups and vaults, if any are named. It is 2 if
+zvaultd cannot be reached. *Ok* applies only to what was shown. What is unknown becomes a warning after `max_lag`, or
+after a day without one.
 
 A condition that holds has a sample of the metric `zvault_condition`, with its subject, its severity (`unknown`,
 `warning` or `critical`), and the alert that fires for it. Conditions without an alert of their own fire
@@ -54,8 +54,8 @@ COLUMNS = "| condition | level | state | holds when | what it means | next | ale
 END = """
 ## What is not judged
 
-- After a restart, `zvaultd` does not know that a pool that is down is full, and for a day not whether a pool will be full
-  soon. [ZvaultPoolFullSoon](../runbooks/ZvaultPoolFullSoon.md) finds that in the metrics, also over restarts.
+- After a restart, `zvaultd` does not know that a pool that is down is full, and for a day not whether a pool will be
+  full soon. [ZvaultPoolFullSoon](../runbooks/ZvaultPoolFullSoon.md) finds that in the metrics, also over restarts.
 - To see that a base is gone takes a history: [ZvaultBaseLost](../runbooks/ZvaultBaseLost.md) finds it in the metrics.
 - The time for which something was unknown counts from the start of `zvaultd`.
 - A clock that was set back while `zvaultd` did not run is not noticed.

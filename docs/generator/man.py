@@ -17,17 +17,18 @@ DAEMON = """\
 
 # DESCRIPTION
 
-`zvaultd` takes snapshots on schedule, streams them with `zfs send` and `zfs receive` into pools on slow storage, which it
-brings up for that and takes down again, prunes both sides, and scrubs and verifies vaults. systemd starts it:
+`zvaultd` takes snapshots on schedule, streams them with `zfs send` and `zfs receive` into pools on slow storage,
+which it brings up for that and takes down again, prunes both sides, and scrubs and verifies vaults. systemd starts
+it:
 
 ```
 systemctl enable --now zvaultd
 systemctl reload zvaultd
 ```
 
-A reload reads the configuration again; if it has an error, the old one stays in force. On a stop, runs have 20 seconds to
-end; then their streams are stopped, and can be resumed. Vaults that are up on demand go down, and the others stay up for
-the next `zvaultd`. If the host shuts down, runs are stopped at once and all vaults go down.
+A reload reads the configuration again; if it has an error, the old one stays in force. On a stop, runs have 20
+seconds to end; then their streams are stopped, and can be resumed. Vaults that are up on demand go down, and the
+others stay up for the next `zvaultd`. If the host shuts down, runs are stopped at once and all vaults go down.
 
 # OPTIONS
 
@@ -40,15 +41,15 @@ the next `zvaultd`. If the host shuts down, runs are stopped at once and all vau
 
 # FILES
 
-Some files in `/var/lib/zvault` must not be deleted: they record hooks that still have to run after a crash, for example, and
-the positions of block stores. `/usr/share/doc/zvault/reference/files.md` lists all of them.
+Some files in `/var/lib/zvault` must not be deleted: they record hooks that still have to run after a crash, for
+example, and the positions of block stores. `/usr/share/doc/zvault/reference/files.md` lists all of them.
 
 # EXIT STATUS
 
 | | |
 |---|---|
 | 0 | It was stopped. |
-| 2 | It cannot start: the configuration has an error, another `zvaultd` runs, or it is not root. systemd does not restart it. |
+| 2 | It cannot start: an error in the configuration, another `zvaultd`, or not root. systemd does not restart it. |
 
 # SIGNALS
 

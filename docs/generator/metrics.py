@@ -22,8 +22,8 @@ INTRO = """\
 # Metrics
 
 `zvaultd` serves metrics for Prometheus at `http://127.0.0.1:9712/metrics`; `metrics` in `[daemon]` sets another
-address, or "off". A scrape reads only memory, so it is answered even while a pool hangs. `zvaultd` checks vaults every 5
-seconds and lags every 15.
+address, or "off". A scrape reads only memory, so it is answered even while a pool hangs. `zvaultd` checks vaults
+every 5 seconds and lags every 15.
 
 An unknown value has no sample: missing is not zero. Counters start at zero with each start of `zvaultd`. Labels
 name backups, vaults, devices and datasets, never a snapshot. If a backup has more datasets than `metrics_datasets` in
