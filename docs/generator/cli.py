@@ -25,19 +25,18 @@ zvaultctl COMMAND [OPTION]... [ARGUMENT]...
 """
 
 COMMON = """\
-`zvaultctl` talks to `zvaultd` over `/run/zvault/zvaultd.sock`. Results go to standard output; troubles, warnings
-and the progress bar to standard error. Colour and the bar appear only on a terminal.
+`zvaultctl` talks to `zvaultd` over `/run/zvault/zvaultd.sock`. Results go to standard output; errors, warnings and the
+progress bar go to standard error. Colour and the bar appear only on a terminal.
 
 | environment | |
 |---|---|
-| `ZVAULT_SOCKET` | another socket than the daemon's own |
+| `ZVAULT_SOCKET` | the socket, if it is not the default one |
 | `ZVAULT_DEBUG` | if set, an unexpected error shows where it happened |
 | `NO_COLOR` | if set, no colour |
 
 With `-j` every command prints one JSON document. It begins with `output_version`, whose `vers_major` grows when
-something is renamed or removed. A command that fails prints its error so, besides the words on standard error:
-`error` has `reason` ([a word](metrics.md#reasons)), `what`, `why` and `next`. Only of wrong usage there are words
-alone.
+something is renamed or removed. A command that fails prints its error in this form too, besides the text on standard
+error: `error` has `reason` ([a word](metrics.md#reasons)), `what`, `why` and `next`. Wrong usage gives only the text.
 
 """
 

@@ -19,19 +19,19 @@ INTRO = """\
 
 # Configuration
 
-zvault reads `/etc/zvault/zvault.toml` and `/etc/zvault/conf.d/*.toml`, in [TOML](https://toml.io). A table
-such as `[vault.cold]` stands whole in one file. Unknown keys are errors. `zvaultctl check-config` tells every
-error at once, with file, line and key, and is run before the daemon starts; a reload with an error keeps the
-old configuration.
+zvault reads `/etc/zvault/zvault.toml` and `/etc/zvault/conf.d/*.toml`, in [TOML](https://toml.io). A table such as
+`[vault.cold]` must be completely in one file. Unknown keys are errors. `zvaultctl check-config` reports all errors at
+once, with file, line and key. zvaultd makes the same check when it starts, and does not start with an error; a reload
+with an error keeps the old configuration.
 
 """
 
 PROFILES = """\
 # Profiles
 
-A profile says what a kind of storage wants. A vault names one with `profile`; it is the file `NAME.toml` in
-`/etc/zvault/profiles` or, if it is not there, in `/usr/share/zvault/profiles`. To change one, copy it from
-the second to the first.
+A profile has the settings for a kind of storage. A vault names one with `profile`; it is the file `NAME.toml` in
+`/etc/zvault/profiles` or, if that does not exist, in `/usr/share/zvault/profiles`. To change one, copy it from the
+second folder to the first.
 
 """
 

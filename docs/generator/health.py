@@ -10,37 +10,37 @@ INTRO = """\
 
 # Health
 
-`zvaultd` judges every backup, every vault and itself in one place. `zvaultctl status` and its exit status, the API, the
-metrics, the journal and the alerts all show that verdict. A verdict has a level, a state in one word, and findings,
-worst first: the conditions below that hold, each with why, and what to do next.
+`zvaultd` makes one verdict on every backup, every vault and itself. `zvaultctl status` and its exit status, the API,
+the metrics, the journal and the alerts all show that verdict. A verdict has a level, a state in one word, and
+findings, worst first: the conditions below that hold, each with the reason, and what to do next.
 
-| level | `zvault_health` | exit status | what it says |
+| level | `zvault_health` | exit status | meaning |
 |---|---|---|---|
-| ok | 0 | 0 | what was looked at is as it should be |
-| unknown | 1 | 3 | nothing is known to be wrong, and something is not known to be well |
+| ok | 0 | 0 | everything that was checked is as it should be |
+| unknown | 1 | 3 | nothing is known to be wrong, but something is not known to be well |
 | warning | 2 | 1 | something is wrong, or was unknown for too long |
-| critical | 3 | 1 | a backup is not to be had, or is about to be lost |
+| critical | 3 | 1 | a backup is not available, or is about to be lost |
 
-The exit status goes by the worst level of all that is shown: of the named backups and vaults, if any are named. It is 2
-if the daemon cannot be asked. *Ok* is said only of what was shown. What is unknown becomes a warning after `max_lag`,
-or after a day where there is none.
+The exit status is that of the worst level shown: of the named backups and vaults, if any are named. It is 2 if
+zvaultd cannot be reached. *Ok* applies only to what was shown. What is unknown becomes a warning after `max_lag`, or
+after a day without one.
 
 A condition that holds has a sample of the metric `zvault_condition`, with its subject, its severity (`unknown`,
 `warning` or `critical`), and the alert that fires for it. Conditions without an alert of their own fire
-[ZvaultWarning](../runbooks/ZvaultWarning.md) or [ZvaultCritical](../runbooks/ZvaultCritical.md). When the level of a
-subject changes, or what holds of it, the journal gets a line with the fields `HEALTH=` (the level) and `CONDITION=`.
+[ZvaultWarning](../runbooks/ZvaultWarning.md) or [ZvaultCritical](../runbooks/ZvaultCritical.md). When the level or the
+conditions of a subject change, the journal gets a line with the fields `HEALTH=` (the level) and `CONDITION=`.
 """
 
 HEADS: dict[Kind, str] = {
     "backup": """
 ## Backups
 
-The state of several conditions of the same level is that of the first.
+If several conditions of the same level hold, the state is that of the first.
 """,
     "vault": """
 ## Vaults
 
-A vault that is down is judged by what was seen of it last.
+A vault that is down is judged by its last known state.
 """,
     "daemon": """
 ## zvaultd
@@ -54,14 +54,13 @@ COLUMNS = "| condition | level | state | holds when | what it means | next | ale
 END = """
 ## What is not judged
 
-- A full pool that is down is known only since `zvaultd` started, and whether a pool will be full soon only a day after:
-  [ZvaultPoolFullSoon](../runbooks/ZvaultPoolFullSoon.md) tells it from the metrics, also over restarts.
-- Whether a base that there was is gone takes a history: [ZvaultBaseLost](../runbooks/ZvaultBaseLost.md) tells that from
-  the metrics.
-- How long something was unknown is counted from the start of `zvaultd`.
+- After a restart, `zvaultd` does not know that a pool that is down is full, and for a day not whether a pool will be
+  full soon. [ZvaultPoolFullSoon](../runbooks/ZvaultPoolFullSoon.md) finds that in the metrics, also over restarts.
+- To see that a base is gone takes a history: [ZvaultBaseLost](../runbooks/ZvaultBaseLost.md) finds it in the metrics.
+- The time for which something was unknown counts from the start of `zvaultd`.
 - A clock that was set back while `zvaultd` did not run is not noticed.
-- Whether Prometheus and the alerts work: [ZvaultDown](../runbooks/ZvaultDown.md) and
-  [ZvaultAbsent](../runbooks/ZvaultAbsent.md) do that.
+- Prometheus and the alerts themselves: [ZvaultDown](../runbooks/ZvaultDown.md) and
+  [ZvaultAbsent](../runbooks/ZvaultAbsent.md) watch these.
 """
 
 

@@ -17,38 +17,39 @@ DAEMON = """\
 
 # DESCRIPTION
 
-Takes snapshots on schedule, streams them with `zfs send` and `zfs receive` into pools on slow storage, which it brings
-up for that and down again, prunes both sides, and has vaults scrubbed and compared. systemd starts it:
+`zvaultd` takes snapshots on schedule, streams them with `zfs send` and `zfs receive` into pools on slow storage,
+which it brings up for that and takes down again, prunes both sides, and scrubs and verifies vaults. systemd starts
+it:
 
 ```
 systemctl enable --now zvaultd
 systemctl reload zvaultd
 ```
 
-A reload reads the configuration anew; one with an error is refused, and the old one stays in force. A stop waits for
-what is under way until it can be resumed, exports the pools that are up on demand, and leaves the others to the next
-daemon.
+A reload reads the configuration again; if it has an error, the old one stays in force. On a stop, runs have 20
+seconds to end; then their streams are stopped, and can be resumed. Vaults that are up on demand go down, and the
+others stay up for the next `zvaultd`. If the host shuts down, runs are stopped at once and all vaults go down.
 
 # OPTIONS
 
 | | |
 |---|---|
-| `--etc` | Where `zvault.toml` is, `conf.d` and `profiles` beside it; `/etc/zvault` if left out. |
-| `--run` | Its socket and its leases; `/run/zvault` if left out. |
-| `--state` | Its history, and what it owes; `/var/lib/zvault` if left out. See FILES. |
+| `--etc` | The folder of `zvault.toml`, `conf.d` and `profiles`; by default `/etc/zvault`. |
+| `--run` | The folder of its socket and its leases; by default `/run/zvault`. |
+| `--state` | The folder of its history, and of work that it owes; by default `/var/lib/zvault`. See FILES. |
 | `--version` | Print the version and exit. |
 
 # FILES
 
-Not all of what is in `/var/lib/zvault` may be deleted: hooks that are owed after a crash are there, and how far block
-stores have come. `/usr/share/doc/zvault/reference/files.md` says which file is which.
+Some files in `/var/lib/zvault` must not be deleted: they record hooks that still have to run after a crash, for
+example, and the positions of block stores. `/usr/share/doc/zvault/reference/files.md` lists all of them.
 
 # EXIT STATUS
 
 | | |
 |---|---|
-| 0 | It was stopped, and everything is in order. |
-| 2 | It cannot start: the configuration has an error, another one runs, or it is not root. No second try. |
+| 0 | It was stopped. |
+| 2 | It cannot start: an error in the configuration, another `zvaultd`, or not root. systemd does not restart it. |
 
 # SIGNALS
 
@@ -59,7 +60,7 @@ stores have come. `/usr/share/doc/zvault/reference/files.md` says which file is 
 
 # JOURNAL
 
-What it tells is in the journal, with the fields `BACKUP`, `VAULT`, `DATASET` and `RUN`:
+`zvaultd` logs to the journal, with the fields `BACKUP`, `VAULT`, `DATASET` and `RUN`:
 
 ```
 journalctl -u zvaultd BACKUP=tank
@@ -121,7 +122,7 @@ def _first(command: object) -> str:
 
 
 def _local(markdown: str) -> str:
-    """Without the ways to other pages, which a manual page does not have."""
+    """Without the links to other pages, which a manual page does not have."""
     return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", markdown)
 
 

@@ -21,14 +21,14 @@ INTRO = """\
 
 # Metrics
 
-`zvaultd` serves them for Prometheus at `http://127.0.0.1:9712/metrics`; `metrics` in `[daemon]` names another
-address, or "off". A scrape reads memory only, so it answers also while a pool hangs. Vaults and lags are looked at
-every 15 seconds.
+`zvaultd` serves metrics for Prometheus at `http://127.0.0.1:9712/metrics`; `metrics` in `[daemon]` sets another
+address, or "off". A scrape reads only memory, so it is answered even while a pool hangs. `zvaultd` checks vaults
+every 5 seconds and lags every 15.
 
-What is not known has no sample: missing is not zero. Counters begin at zero with each start of the daemon. Labels
-name backups, vaults, devices and datasets, never a snapshot. Of a backup with more datasets than `metrics_datasets` in
-`[daemon]` all are taken together in one series, with `dataset="*"`: the largest lag, age and base age, missing where
-it is not known of any of them, and the sum of what is pending.
+An unknown value has no sample: missing is not zero. Counters start at zero with each start of `zvaultd`. Labels
+name backups, vaults, devices and datasets, never a snapshot. If a backup has more datasets than `metrics_datasets` in
+`[daemon]`, one series with `dataset="*"` stands for all: the largest lag, age and base age, missing if that of any
+dataset is unknown, and the sum of pending snapshots.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|

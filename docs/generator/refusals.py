@@ -12,30 +12,30 @@ INTRO = """\
 
 # What ZFS refuses
 
-`zfs`, `zpool` and the kernel say in a few words why they refuse something. This page lists what zvault knows of these
-words: what they mean, for how long that lasts, and what to do.
+`zfs`, `zpool` and the kernel give short messages when they refuse something. This page lists the messages that zvault
+knows, with their meaning, how long the refusal lasts, and what to do.
 
 | lasts | zvault |
 |---|---|
-| permanent | does not try again: somebody has to change something first |
-| transient | tries again, as often as `retries` says: it passes by itself |
-| unknown | tries again, as often as `retries` says, but nobody knows whether that helps |
+| permanent | does not try again, because somebody has to change something first |
+| transient | tries again, as often as `retries` says, because it passes by itself |
+| unknown | tries again, as often as `retries` says, which may or may not help |
 
-The words are those of OpenZFS 2.1 to 2.4. The first row that fits counts.
+The messages are those of OpenZFS 2.1 to 2.4. The first matching row counts.
 
 ## Streams, and other commands
 
-*Who says it*: `zfs send`, `zfs receive`, or any command of zfs and zpool. *Reason* is the label of
-[the metrics](metrics.md#reasons) where a stream fails of it.
+*From* is `zfs send`, `zfs receive`, or any command of zfs and zpool. *Reason* is the label in
+[the metrics](metrics.md#reasons) if a stream fails for it.
 
-| words | who says it | lasts | what it means | what to do | reason |
+| message | from | lasts | what it means | what to do | reason |
 |---|---|---|---|---|---|
 """
 
 KERNEL = """
 ## The kernel
 
-libzfs_core, by which zvault makes snapshots, holds and bookmarks on its own host, returns a number.
+libzfs_core, with which zvault makes snapshots, holds and bookmarks on its own host, returns a number.
 
 | errno | lasts | what it means | what to do |
 |---|---|---|---|

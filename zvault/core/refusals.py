@@ -521,7 +521,8 @@ def find_refusal(said: str, speaker: Speaker) -> Refusal | None:
     """The row for what a command said; ``any`` is a command other than zfs send and receive.
 
     Where libzfs has no words of its own for an error it prints the kernel's (zfs_standard_error in libzfs_util.c), as
-    in "cannot receive incremental stream: Interrupted system call" of a host that was frozen: KERNEL_REFUSALS has those.
+    in "cannot receive incremental stream: Interrupted system call" of a host that was frozen. KERNEL_REFUSALS has
+    those.
     """
     own = next((row for row in REFUSALS if row.speaker in {speaker, "any"} and row.words in said), None)
     return own or _find_kernel_refusal(said)

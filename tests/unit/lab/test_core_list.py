@@ -45,7 +45,7 @@ def test_each_promise_is_tried_by_a_test_of_the_list() -> None:
 
 def test_each_promise_of_readme_and_each_invariant_has_a_row() -> None:
     promises = tomllib.loads(choose_core.MAIN.read_text())
-    works = (PROJECT / "README.md").read_text().partition("\nWorks:\n")[2].partition("\n## ")[0]
+    works = (PROJECT / "README.md").read_text().partition("\n## What works")[2].partition("\n## ")[0]
     bold = re.findall(r"^- (?:.*?)\*\*\[?(.+?)\]?(?:\(.*?\))?\*\*", works, re.MULTILINE)
     assert list(promises["works"]) == bold
     numbers = re.findall(
