@@ -86,7 +86,7 @@ class LockKeeper:
         return renew or not 0 <= now - self.state.seen < EVERY
 
     def tend(self) -> bool:
-        """Do what is due; whether anything was. Raises Fenced, StoreError."""
+        """Do what is due; return whether anything was. Raises StoreError, and what ``still_ours`` raises."""
         if not self.due():
             return False
         try:

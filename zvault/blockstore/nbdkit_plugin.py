@@ -1,7 +1,7 @@
 """nbdkit's plugin of the block store: ``nbdkit python nbdkit_plugin.py bucket=… key=… journal=… [create=yes] …``.
 
 See nbdkit-python-plugin(3), API version 2. With ``readonly=yes`` in the place of ``journal=…`` it is only looked at.
-Everything is done in serve.py and the engine; here is only what nbdkit calls. It is attached after nbdkit has forked,
+Everything is done in server.py and the engine; here is only what nbdkit calls. It is attached after nbdkit has forked,
 for threads do not survive that.
 """
 

@@ -1,6 +1,6 @@
 """Sizes and durations as people write them and as zvault prints them.
 
-Sizes are binary, as everywhere in ZFS: ``K``, ``KB`` and ``KiB`` all mean 1024 bytes. Every parser raises
+Sizes are binary, as everywhere in ZFS: "K", "KB" and "KiB" all mean 1024 bytes. Every parser raises
 ValueError with a text that says what would have been right.
 """
 

@@ -31,7 +31,7 @@ class Listing:
     def sides(self) -> Sides:
         """Both sides without what was pruned. Of a large listing that takes seconds, so it waits until somebody asks.
 
-        Whoever asks does so beside the event loop (``listed.compute``).
+        Whoever asks does so beside the event loop (``Sides.compute``).
         """
         return _without(self.listed, self.pruned)
 

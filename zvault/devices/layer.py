@@ -142,7 +142,7 @@ class Step:
 class Layer(Protocol):
     """One kind of layer. It keeps nothing: what is up is in the lease and in the kernel.
 
-    Whatever may wait for a device runs in a process with a deadline (system/process.py). Every method is called
+    Whatever may wait for a device runs in a process with a deadline (system/process/). Every method is called
     with the vault's lock held, ``look`` also without it.
     """
 

@@ -221,7 +221,7 @@ class _Outage:
         self._error: StoreError | None = None
 
     def describe(self, now: float) -> str | None:
-        """See Patient.trouble."""
+        """What is waited for and for how long already; None while all goes well."""
         with self._lock:
             return None if self._since is None else self._words(self._since, now)
 

@@ -97,7 +97,7 @@ class S3Store:
         return part.data, part.etag
 
     def read_aged(self, key: str) -> tuple[bytes, str, float]:
-        """The same, and how long ago the object was put: in seconds, by the store's own clock. Raises Missing."""
+        """The same, and how long ago the object was put: in seconds, by the store's own clock. Raises ObjectMissing."""
         answer, data = self._ask(key, "", SMALL)
         try:
             age = _date_of(answer) - answer["LastModified"].timestamp()
@@ -182,7 +182,7 @@ class S3Store:
         return s3_versions.bucket_lock(self._asking, self.settings.bucket)
 
     def lock_of(self, key: str, version: str) -> s3_versions.VersionLock | None:
-        """How a version is locked; None: it is not, or the store does not say. Raises Missing, StoreError."""
+        """How a version is locked; None: it is not, or the store does not say. Raises ObjectMissing, StoreError."""
         return s3_versions.lock_of(self._asking, self.settings.bucket, key, version)
 
     def bypass(self, key: str, version: str) -> None:
@@ -194,7 +194,10 @@ class S3Store:
         return time.time() + self._ahead
 
     def _fetch(self, key: str, span: str, most: int) -> _Part:
-        """An object, or the part of a Range header (RFC 9110), of ``most`` bytes. Raises Missing, Beyond, TooLarge."""
+        """Fetch an object, or the part of a Range header (RFC 9110), of ``most`` bytes.
+
+        Raises ObjectMissing, RangeBeyondEnd, TooLarge.
+        """
         answer, data = self._ask(key, span, most)
         etag = _bare(answer["ETag"])
         if answer["ResponseMetadata"]["HTTPStatusCode"] != 206:

@@ -161,7 +161,7 @@ def bucket_lock(asking: Asking, bucket: str) -> BucketLock:
 
 
 def lock_of(asking: Asking, bucket: str, key: str, version: str) -> VersionLock | None:
-    """How a version is locked; None where it is not, or the store does not say. Raises Missing, StoreError."""
+    """How a version is locked; None where it is not, or the store does not say. Raises ObjectMissing, StoreError."""
     with asking(f"{key} cannot be looked at", "read") as client:
         found = client.head_object(Bucket=bucket, Key=key, VersionId=version)
     mode, until = _MODES.get(found.get("ObjectLockMode", "")), found.get("ObjectLockRetainUntilDate")

@@ -54,7 +54,8 @@ class HookRun:
 
 @dataclass
 class RunHooks:
-    """The hooks of one run. ``blame`` is told of failures that count for the run; ``tag`` is set once it is made.
+    """The hooks of one run. ``blame`` is told of failures that count for the run; ``snapname`` is set once its snapshot
+    is made.
 
     ``store`` keeps the pending ones, also after a boot: what a hook did may outlive it, or be on another host.
     """

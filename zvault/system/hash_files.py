@@ -56,7 +56,8 @@ def parse_count(text: str) -> tuple[int, int]:
 def list_argv(root: str, mix: KeySpread, keys: KeyRange, *, everything: bool, name: str = "") -> list[str]:
     """List the files in a range of keys, and all large ones; with ``everything`` folders and links too.
 
-    ``name`` is a pattern whose last part is what names are like (core/find.py): others are not listed.
+    ``name`` is a pattern whose last part is what names are like (core/integrity/file_versions.py): others are not
+    listed.
     """
     kind = "" if everything else "-type f"
     last = name.strip("/").rpartition("/")[2]

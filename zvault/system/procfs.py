@@ -79,7 +79,7 @@ def _open_devices(proc: Path) -> set[str]:
 
 
 def device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]:
-    """What has the block device ``name`` (``rbd0``) open, in words; what the kernel itself has open is not seen.
+    """What has the block device ``name`` open (as "rbd0"), in words; what the kernel itself has open is not seen.
 
     A device is known by its number: its node may have been renamed or removed since.
     """

@@ -109,7 +109,7 @@ def all_of(commands: Sequence[Sequence[str]]) -> str:
 def piped(commands: Sequence[Sequence[str]]) -> str:
     """A script that joins commands by pipes and fails with the one that failed first.
 
-    POSIX shells have no ``pipefail``: each command tells its status on a descriptor of its own as it ends.
+    POSIX shells have no pipefail: each command tells its status on a descriptor of its own as it ends.
     """
     if len(commands) == 1:
         return one(commands[0])

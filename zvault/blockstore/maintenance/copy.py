@@ -57,7 +57,10 @@ class Unfinished:
         self._first = b""
 
     def finish(self) -> None:
-        """It is whole. Raises Overtaken where another one was made there meanwhile."""
+        """Put the first object: the store is whole now.
+
+        Raises PreconditionFailed where another was made there meanwhile.
+        """
         self._store.put(self._key, self._first, NEW)
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:

@@ -119,7 +119,7 @@ def merged(runs: Iterable[np.ndarray]) -> list[tuple[int, int]]:
 
 
 def ordered(pool: Executor, work: Callable[[T], R], items: Iterable[T], ahead: int = AHEAD) -> Iterator[R]:
-    """As ``pool.map``, but with so many under way at most: neither arguments nor answers pile up."""
+    """As Executor.map, but with so many under way at most: neither arguments nor answers pile up."""
     waiting: list[Future[R]] = []
     try:
         for item in items:

@@ -73,7 +73,7 @@ class BlockMap:
                 self.admit(part, loaded, ref)
 
     def resolve(self, block: int, count: int) -> list[Extent]:
-        """Where these blocks are, in order. Raises Absent."""
+        """Where these blocks are, in order. Raises PartsNotLoaded."""
         found: list[Extent] = []
         absent: list[int] = []
         end = block + count

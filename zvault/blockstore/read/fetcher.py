@@ -70,7 +70,7 @@ class Fetcher:
         self._used = 0
 
     def read(self, extents: Sequence[Extent], epochs: Sequence[int], outs: Sequence[memoryview]) -> None:
-        """Put the blocks of each extent where they are wanted. Raises Missing, Damaged, StoreError."""
+        """Put the blocks of each extent where they are wanted. Raises ObjectMissing, Damaged, StoreError."""
         found = self._have(extents, epochs, SPAN)
         for extent, epoch, out in zip(extents, epochs, outs, strict=True):
             self._copy(extent, epoch, found, out)

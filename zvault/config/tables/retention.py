@@ -1,4 +1,4 @@
-"""Retention as the configuration writes it; core/retention.py decides by it."""
+"""Retention as the configuration writes it; core/policy/retention.py decides by it."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class Observations:
     down: bool = False
 
 
-# From samples (system/sampler.py) to averages
+# From samples (system/process/sampler.py) to averages
 
 Looks = Sequence[Mapping[str, Any]]
 

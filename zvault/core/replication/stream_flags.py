@@ -18,7 +18,7 @@ class SentFlags:
 
     @property
     def letters(self) -> str:
-        """``Lce``: the flags without their dashes."""
+        """The flags without their dashes, as "Lce"."""
         return "".join(letter for name, letter in _LETTERS.items() if getattr(self, name))
 
     @classmethod

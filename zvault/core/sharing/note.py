@@ -79,7 +79,7 @@ class LastRun:
 class Note:
     """The whole document, as ``host`` wrote it with the block store's ``epoch``; ``sequence`` grows by one a writing.
 
-    ``holding``: its writer has the lease, and writes the note again at least every ``beat`` seconds.
+    ``holding``: its writer has the lease, and writes the note again at least every ``decide.beat`` seconds.
     """
 
     host: str

@@ -214,7 +214,7 @@ class Store:
             raise Refused(f"{self.place} is no lease", why, "see whose it is, and remove it") from error
 
     def put(self, lease: Lease, etag: str | None) -> str:
-        """Put it in the place of the one with this ETag (None: of none); the new ETag. Raises Lost, DeviceGone."""
+        """Put it in the place of the one with this ETag (None: of none); the new ETag. Raises LeaseLost, DeviceGone."""
         return self._put(self.place.lease, lease, NEW if etag is None else etag)
 
     def refuse_without_conditions(self, lease: Lease) -> None:

@@ -135,7 +135,7 @@ def plan_prune(
     sent yet.
 
     Where the vault was not seen, the source's bookmarks tell what it has. What is held is not known here: see
-    ``without_stuck``. ``over_limit`` selects also what prune_limit holds back;
+    ``prune.without_stuck``. ``over_limit`` selects also what prune_limit holds back;
     for it does not count what ``arrived`` in the run that prunes.
     """
     env, others = context.env, OtherBackups.of(context, backup)
