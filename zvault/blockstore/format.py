@@ -124,7 +124,6 @@ class Superblock:
 
     @property
     def blocks(self) -> int:
-        """How many it has."""
         return self.size // BLOCK
 
 

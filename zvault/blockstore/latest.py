@@ -74,7 +74,7 @@ class Latest:
         return view.now(self._store, self._prefix, workers=self._options.workers, memory=self._options.memory)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Any range."""
+        """Read any range, in bytes: zeroes where that fails, or takes longer than READ_SECONDS."""
         data = bytearray(length)
         self.read_into(offset, memoryview(data))
         return bytes(data)
@@ -147,7 +147,7 @@ class Latest:
         self.view.close()
 
     def status(self) -> EngineStatus:
-        """As ReadOnly.status."""
+        """Return what ReadOnly.status has, of the view that is read now."""
         seen = self.view
         return {
             "mode": "readonly",

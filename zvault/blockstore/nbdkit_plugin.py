@@ -53,7 +53,7 @@ def config(key: str, value: str) -> None:
 
 
 def config_complete() -> None:
-    """All of them."""
+    """Check the parameters, all of which have come; nbdkit ends where they are wrong."""
     try:
         _serving.append(ServedDevice(ServeOptions.of(_words), say))
     except ZvaultError as error:
@@ -129,7 +129,6 @@ def can_fast_zero(handle: ServedDevice) -> bool:
 
 
 def is_rotational(handle: ServedDevice) -> bool:
-    """No."""
     return False
 
 
@@ -139,7 +138,6 @@ def pread(handle: ServedDevice, buf: Any, offset: int, flags: int) -> None:
 
 
 def pwrite(handle: ServedDevice, buf: Any, offset: int, flags: int) -> None:
-    """Write."""
     _tried(lambda: _engine(handle).write(offset, buf))
     _flush_if_asked(handle, flags)
 

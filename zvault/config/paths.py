@@ -24,7 +24,6 @@ class Paths:
 
     @property
     def socket(self) -> Path:
-        """The daemon's API socket."""
         return self.run / "zvaultd.sock"
 
     @property

@@ -54,7 +54,6 @@ class Source:
 
     @property
     def pool(self) -> DatasetName:
-        """The pool it is in."""
         return self.dataset.pool
 
 

@@ -44,7 +44,6 @@ class DatasetName(_Name):
 
     @property
     def name(self) -> str:
-        """The last component."""
         return self.rpartition("/")[2]
 
     @property

@@ -162,7 +162,6 @@ class SnapshotNames:
 
     @property
     def length(self) -> int:
-        """The characters of a name."""
         widths = (_WIDTHS[text] if field else 1 for text, field in _tokens(self.form))
         return len(self.prefix) + sum(widths)
 

@@ -19,7 +19,7 @@ class PrintableFormatter(logging.Formatter):
     """Nothing that another end said controls whoever reads the log."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter."""
+        """Format a record as logging does, without control characters that a terminal would obey."""
         return make_printable(super().format(record))
 
 

@@ -45,7 +45,6 @@ class Learned(MutableMapping[str, T], Generic[T]):
         self.put(name, value, self.way(name))
 
     def __delitem__(self, name: str) -> None:
-        """Forget it."""
         del self._found[name]
         self.changes += 1
 
@@ -54,5 +53,4 @@ class Learned(MutableMapping[str, T], Generic[T]):
         return (name for name, (way, _) in self._found.items() if way == self.way(name))
 
     def __len__(self) -> int:
-        """How many these are."""
         return sum(1 for _ in self)

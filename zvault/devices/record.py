@@ -99,7 +99,6 @@ class FoundDevice:
 
     @property
     def size(self) -> int | None:
-        """Its size in bytes."""
         return self.layers[-1].size if self.levels else None
 
     @property

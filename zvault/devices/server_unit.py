@@ -22,12 +22,10 @@ class Server:
 
     @property
     def unit(self) -> str:
-        """The unit it runs in."""
         return f"zvault-{self.kind}@{self.name}.service"
 
     @property
     def script(self) -> Path:
-        """What the unit runs."""
         return self.directory / self.name
 
     @property

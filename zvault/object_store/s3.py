@@ -68,7 +68,6 @@ class S3Store:
         self._ahead = 0.0
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore."""
         if length == 0:
             return self.get(key, start, 1)[:0]
         if start == 0 and length is None:
@@ -82,7 +81,6 @@ class S3Store:
         return self._cut(key, part, start, end)
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """See ObjectStore."""
         try:
             part = self._fetch(key, f"bytes=-{max(1, length)}", max(1, length))
         except RangeBeyondEnd:
@@ -92,7 +90,6 @@ class S3Store:
         return (found if length else b""), part.size
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """See ObjectStore."""
         part = self._fetch(key, "", most)
         return part.data, part.etag
 
@@ -107,7 +104,6 @@ class S3Store:
         return data, _bare(answer["ETag"]), max(0.0, age)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        """See ObjectStore."""
         body = memoryview(data).cast("B")
         if condition is None:
             return self._put(key, body, "put")
@@ -166,15 +162,12 @@ class S3Store:
                         raise of_answer(f"{error.get('Key')} cannot be removed", "delete", {"Error": error})
 
     def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
-        """See ObjectStore."""
         yield from s3_versions.listed(self._asking, self.settings.bucket, prefix, after)
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        """See ObjectStore."""
         s3_versions.retain(self._asking, self.settings.bucket, key, version, mode, until)
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
-        """See ObjectStore."""
         return s3_versions.delete(self._asking, self.settings.bucket, versions)
 
     def bucket_lock(self) -> s3_versions.BucketLock:

@@ -290,7 +290,7 @@ class Copier(Reporter):
 
 
 def say(answer: dict[str, object]) -> None:
-    """Answer."""
+    """Print one answer, as a line of JSON, for the process that asked."""
     print(json.dumps(answer), flush=True)  # noqa: T201 - the answer channel
 
 

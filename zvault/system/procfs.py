@@ -25,7 +25,6 @@ class Mount:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether it is a snapshot's."""
         return "@" in self.source
 
 

@@ -35,7 +35,6 @@ class UnitState:
 
     @property
     def running(self) -> bool:
-        """Whether its process runs."""
         return self.active == "active" and self.main_pid > 0
 
 

@@ -174,7 +174,7 @@ def names_below(root: int, path: bytes) -> set[bytes]:
 
 
 def say(answer: dict[str, object]) -> None:
-    """Answer."""
+    """Print one answer, as a line of JSON, for the process that asked."""
     print(json.dumps(answer), flush=True)  # noqa: T201 - the answer channel
 
 

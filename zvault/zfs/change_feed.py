@@ -39,7 +39,7 @@ class Follower(Protocol):
         ...
 
     def note(self, changed: Changed) -> None:
-        """Take it in."""
+        """Take in what changed, or that something was missed."""
         ...
 
 

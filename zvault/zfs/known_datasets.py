@@ -70,7 +70,6 @@ class KnownDatasets:
         self._lost = 0
 
     def __len__(self) -> int:
-        """How many datasets are known."""
         return len(self._datasets)
 
     def note(self, changed: Changed) -> None:

@@ -162,7 +162,7 @@ class Call(threading.Thread):
         self.ended = 0.0
 
     def run(self) -> None:
-        """Make it."""
+        """Make the call; ``error`` is its end. Closes the descriptor, so that the other side ends too."""
         try:
             self.error = self._call()
         finally:

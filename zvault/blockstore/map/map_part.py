@@ -33,7 +33,7 @@ class DensePart:
 
     @classmethod
     def blank(cls) -> DensePart:
-        """Nothing in it."""
+        """Return a part of which no block was ever written."""
         return cls(np.zeros(PART, np.uint32), np.zeros(PART, np.uint16))
 
 
@@ -47,7 +47,7 @@ class MapPart:
 
     @classmethod
     def blank(cls) -> MapPart:
-        """Nothing in it."""
+        """Return a part of which no block was ever written."""
         return cls(np.zeros(0, RUNS))
 
     @classmethod

@@ -75,7 +75,6 @@ class Usage:
 
     @property
     def segments(self) -> int:
-        """How many are there."""
         return int(np.count_nonzero(self.size))
 
     def page_bytes(self, page: int) -> bytes:

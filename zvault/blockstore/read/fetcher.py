@@ -44,7 +44,6 @@ class Span:
 
     @property
     def keys(self) -> list[Key]:
-        """Of its chunks."""
         return [(self.sequence, chunk) for chunk in range(self.first, self.first + self.chunks)]
 
 

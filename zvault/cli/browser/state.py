@@ -90,7 +90,6 @@ class Difference:
 
     @property
     def count(self) -> int:
-        """How many lines there are."""
         return len(self.lines)
 
 

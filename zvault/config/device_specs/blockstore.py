@@ -116,7 +116,6 @@ class BlockstoreServer:
 
     @property
     def lock(self) -> Lock | None:
-        """How its objects are locked."""
         text = self.setting("lock")
         return parse_lock(text) if text else None
 
@@ -139,7 +138,6 @@ class BlockstoreServer:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """See NbdkitServer.identity."""
         return ("zvault", (self.endpoint or "").lower(), self.bucket, self.key)
 
     @property

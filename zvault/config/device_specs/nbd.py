@@ -74,7 +74,6 @@ class UnixServer:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """See NbdkitServer.identity."""
         return ("unix", posixpath.normpath(self.path), self.export)
 
 
@@ -92,7 +91,6 @@ class TcpServer:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """See NbdkitServer.identity."""
         return ("tcp", self.host.lower(), str(self.port), self.export)
 
 

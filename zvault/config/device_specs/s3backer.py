@@ -43,7 +43,6 @@ class S3backerServer:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """See NbdkitServer.identity."""
         where = sorted(word for word in self.settings if word.startswith(("baseURL=", "region=")))
         return ("s3backer", self.bucket, self.prefix.strip("/"), *where)
 

@@ -80,7 +80,6 @@ class SnapshotConfig(Table):
 
     @property
     def names(self) -> SnapshotNames:
-        """How its snapshots are named."""
         return SnapshotNames(self.prefix, self.form, self.timezone, tuple(self.former))
 
     @field_validator("timezone", "former")

@@ -88,12 +88,10 @@ class Disk:
 
     @property
     def in_flight(self) -> float:
-        """Writes in flight, on average."""
         return self.write_time / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def reads_in_flight(self) -> float:
-        """Reads in flight, on average."""
         return self.read_time / self.seconds if self.seconds > 0 else 0.0
 
     @property

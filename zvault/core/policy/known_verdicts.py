@@ -62,7 +62,6 @@ class DatasetVerdicts(Sequence[KeepDecision]):
         self.verdicts = verdicts
 
     def __len__(self) -> int:
-        """How many snapshots there are."""
         return len(self.snapshots)
 
     @overload
@@ -70,11 +69,9 @@ class DatasetVerdicts(Sequence[KeepDecision]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[KeepDecision]: ...
     def __getitem__(self, at: int | slice) -> KeepDecision | Sequence[KeepDecision]:
-        """One of them, or some."""
         return tuple(self)[at]
 
     def __iter__(self) -> Iterator[KeepDecision]:
-        """All of them."""
         one = self.verdicts
         names = [snap.name for snap in self.snapshots] if one.witnesses else []
         witnesses = [

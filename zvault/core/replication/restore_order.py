@@ -45,7 +45,7 @@ class Restoration:
 
 
 def newest(dataset: Dataset) -> Snapshot | None:
-    """Picks the newest."""
+    """Pick the newest snapshot of a dataset, None where it has none."""
     return dataset.newest()
 
 

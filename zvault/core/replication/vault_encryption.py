@@ -78,7 +78,6 @@ class EncryptionOnVault:
         return self.lying is Lying.INHERITED
 
     def __str__(self) -> str:
-        """It in words."""
         if self.lying is Lying.RAW and self.key:
             return (
                 f"raw, encrypted by its source's own key: it inherits that of {self.key} now, and no longer once "

@@ -21,7 +21,7 @@ class NotifyApi:
         self.notifier = notifier
 
     def handlers(self) -> list[Handler]:
-        """All of them."""
+        """Return the handlers of the routes about notifications."""
         return [
             handle(routes.NOTIFY, self.get_notify),
             handle(routes.REPORT, self.get_report),

@@ -45,7 +45,7 @@ class VaultsApi:
         self.vaults = vaults
 
     def handlers(self) -> list[Handler]:
-        """All of them."""
+        """Return the handlers of the routes about vaults."""
         return [
             handle(routes.VAULTS, self.get_vaults),
             handle(routes.DOCTOR, self.get_doctor),

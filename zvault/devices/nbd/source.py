@@ -123,7 +123,7 @@ class NbdSource:
         return replace(slot.server, kind=_kind(device)).unit
 
     def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
-        """See judge."""
+        """Judge the connection by the kernel and the unit, with the last words of a server that has gone."""
         told = blockstore_server.told(slot.server)
         if not data:
             return replace(_without_record(slot, unit), told=told)

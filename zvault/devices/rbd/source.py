@@ -68,7 +68,6 @@ class ImageRecord:
 
     @property
     def spec(self) -> RbdImage:
-        """The image."""
         return parse_rbd(self.image)
 
     def mapping(self) -> rbd_map.Mapping | None:

@@ -77,7 +77,6 @@ class NoteStore:
 
 
 def main() -> int:
-    """See above."""
     parser = argparse.ArgumentParser(prog="zvault.devices.s3_lease.note")
     parser.add_argument("verb", choices=["note", "lease", "put"])
     parser.add_argument("--etag", default="")

@@ -81,7 +81,6 @@ class NoDaemon:
         """See Knowledge."""
 
     def verdicts(self, _: Backup) -> Sequence[tuple[Literal["backup", "vault"], HealthDocument]]:
-        """See Knowledge."""
         return ()
 
     def last_run(self, _: Backup) -> None:
@@ -91,16 +90,13 @@ class NoDaemon:
         """See Knowledge."""
 
     def running(self, _: Backup) -> bool:
-        """See Knowledge."""
         return False
 
     def next_run(self, _: Backup) -> None:
         """See Knowledge."""
 
     def pruned(self, _: str) -> list[Pruned]:
-        """See Knowledge."""
         return []
 
     def unhealed(self, _: str, __: Damage) -> str:
-        """See Knowledge."""
         return ""

@@ -58,7 +58,6 @@ class Trial:
 
     @property
     def pool(self) -> str:
-        """The vault's pool."""
         return self.vault.pool
 
     async def run(self, candidates: Sequence[Candidate]) -> list[CandidateTrial]:

@@ -45,7 +45,6 @@ class OpenBackup:
 
     @property
     def source(self) -> Zfs:
-        """The client for its source."""
         return self.context.clients.source_of(self.backup)
 
     def flags(self, dataset: Dataset) -> Flags:

@@ -50,7 +50,6 @@ class BaseProtection:
 
     @property
     def tag(self) -> str:
-        """The tag of the hold."""
         return KEEP_HOLD if self.on_vault else hold_tag(self.vault_guid)
 
     def document(self) -> HoldDocument:

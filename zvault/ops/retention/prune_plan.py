@@ -38,7 +38,6 @@ class Judged(Sequence[KeepDecision]):
         self.groups = groups
 
     def __len__(self) -> int:
-        """How many there are."""
         return sum(map(len, self.groups))
 
     @overload
@@ -46,11 +45,9 @@ class Judged(Sequence[KeepDecision]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[KeepDecision]: ...
     def __getitem__(self, at: int | slice) -> KeepDecision | Sequence[KeepDecision]:
-        """One of them, or some."""
         return tuple(self)[at]
 
     def __iter__(self) -> Iterator[KeepDecision]:
-        """All of them."""
         return chain.from_iterable(self.groups)
 
 
@@ -74,7 +71,6 @@ class PrunePlan:
 
     @LazyProperty
     def size(self) -> int:
-        """How many verdicts there are."""
         return len(self.judged)
 
     async def compute(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

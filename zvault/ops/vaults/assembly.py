@@ -71,7 +71,6 @@ class Assembly:
 
     @property
     def pool(self) -> str:
-        """The pool's name."""
         return self.config.pool
 
     @property

@@ -50,7 +50,7 @@ Again = Callable[[Exception | None], bool]
 
 
 def never(_: Exception | None) -> bool:
-    """It is not."""
+    """Return False, whatever the error."""
     return False
 
 
@@ -101,7 +101,6 @@ class SharedVault:
 
     @property
     def name(self) -> str:
-        """The vault's name."""
         return self.vault.name
 
     @property

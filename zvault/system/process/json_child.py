@@ -34,7 +34,6 @@ class JsonChild:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     @property

@@ -62,9 +62,7 @@ class Ending(Protocol):
     """A process, as asyncio has it."""
 
     @property
-    def pid(self) -> int:
-        """Its id."""
-        ...
+    def pid(self) -> int: ...
 
     @property
     def returncode(self) -> int | None:

@@ -157,7 +157,7 @@ def change(device: str, name: str) -> int:
 
 
 def main(words: list[str]) -> int:
-    """The program."""
+    """Give the pool on a device a new GUID and print it, or the error. Returns the exit status."""
     try:
         told, code = str(change(*words)), 0
     except (Failed, OSError) as error:

@@ -221,7 +221,6 @@ def _read(fd: int, at: int, size: int) -> bytes:
 
 
 def main(argv: Sequence[str]) -> int:
-    """See above."""
     verb, folder = argv[0], Folder(Path(argv[1]))
     try:
         if verb == "pick":
