@@ -275,7 +275,7 @@ def _footer(tail: bytes) -> tuple[struct.Struct, tuple[Any, ...]] | None:
 
 
 def _possible(table: np.ndarray, slots: int, blocks: int) -> bool:
-    """Whether entries lie within a device of so many blocks, and within so many slots."""
+    """True if entries lie within a device of so many blocks, and within so many slots."""
     block, count, slot = (table[name].astype(np.uint64) for name in ("block", "count", "slot"))
     data = slot != ZERO
     return bool(
@@ -297,7 +297,7 @@ def whole(data: Buffer, segment: Segment) -> list[int]:
 
 
 def good(slots: Buffer, index: int, mark: int) -> bool:
-    """Whether the ``index``-th of these slots holds what belongs there; see seed."""
+    """True if the ``index``-th of these slots holds what belongs there; see seed."""
     at = index * SLOT
     view = memoryview(slots)[at : at + SLOT]
     return len(view) == SLOT and xxhash.xxh3_64_digest(view[:BLOCK], mark) == view[BLOCK:]

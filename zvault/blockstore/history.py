@@ -92,7 +92,7 @@ class Needs:
         return self._needed(self._applied, sequences, died)
 
     def map_object(self, number: int, died: int) -> bool:
-        """Whether an object of the map is needed that the root ``died`` does not point to any more."""
+        """True if an object of the map is needed that the root ``died`` does not point to any more."""
         return bool(self._needed(self._maps, np.array([number]), np.array([died]))[0])
 
     def _needed(self, reach: np.ndarray, made: np.ndarray, died: np.ndarray) -> np.ndarray:

@@ -78,7 +78,7 @@ class LockKeeper:
         return self.blocks.root.lock
 
     def due(self) -> bool:
-        """Whether there is something to do."""
+        """True if there is something to do."""
         now = self.clock()
         if now < self._not_before:
             return False

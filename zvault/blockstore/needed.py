@@ -112,7 +112,7 @@ class ObjectVersions:
         return tuple(one for one in self.versions if one.marker or (genuine and one.etag != genuine.etag))
 
     def same(self, store: ObjectStore) -> bool:
-        """Whether all of them have the same bytes, though not the same ETag: those of an encrypted object differ."""
+        """True if all of them have the same bytes, though not the same ETag: those of an encrypted object differ."""
         genuine = self.genuine
         if genuine is None or any(one.marker or one.size != genuine.size for one in self.versions):
             return False

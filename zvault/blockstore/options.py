@@ -62,7 +62,7 @@ class Options:
 
     @property
     def removes_at_once(self) -> bool:
-        """Whether a plain delete removes an object: neither is it locked, nor is that left to others."""
+        """True if a plain delete removes an object: neither is it locked, nor is that left to others."""
         return self.lock is None and not self.gc_elsewhere
 
 

@@ -170,6 +170,6 @@ def _for_root_alone(libraries: Iterable[str]) -> Path | None:
 
 
 def _is_mapped(uid: int, uid_map: str) -> bool:
-    """Whether a user can be, by the lines of /proc/self/uid_map (user_namespaces(7))."""
+    """True if a user can be, by the lines of /proc/self/uid_map (user_namespaces(7))."""
     rows = ([int(word) for word in line.split()] for line in uid_map.splitlines())
     return any(first <= uid < first + count for first, _, count in rows)

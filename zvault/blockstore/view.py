@@ -76,7 +76,7 @@ class View:
         return epoch - self.root.epoch, number - self.root.number
 
     def kept(self) -> bool:
-        """Whether the moment that it is of is kept still. Raises NotFound, Damaged, StoreError."""
+        """True if the moment that it is of is kept still. Raises NotFound, Damaged, StoreError."""
         return self.at in newest_root(self.store, self.prefix, superblock(self.store, self.prefix)).past
 
     def close(self) -> None:

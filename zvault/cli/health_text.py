@@ -26,7 +26,7 @@ def state_of(one: BackupDocument | JudgedVault) -> str:
 
 
 def well(one: BackupDocument | JudgedVault) -> bool:
-    """Whether nothing about it needs attention."""
+    """True if nothing about it needs attention."""
     return one["verdict"]["level"] == "ok"
 
 
@@ -54,7 +54,7 @@ def store_trouble(device: DeviceDocument) -> str:
 
 
 def storage_well(vault: JudgedVault) -> bool:
-    """Whether bringing it up or down went well: what is wrong, if anything, is wrong with what is in it."""
+    """True if bringing it up or down went well: what is wrong, if anything, is wrong with what is in it."""
     contents = {condition.key for condition in CONTENTS}
     return all(one["condition"] in contents for one in vault["verdict"]["findings"])
 

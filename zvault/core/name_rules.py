@@ -202,7 +202,7 @@ def missing_of(include: Iterable[str], there: Container[str]) -> list[str]:
 
 
 def reaches(pattern: str, source: DatasetName) -> bool:
-    """Whether a pattern can match the source or anything below it, judged by the components they share."""
+    """True if a pattern can match the source or anything below it, judged by the components they share."""
     parts, names = pattern.split("/"), source.parts
     for part, name in zip(parts, names, strict=False):
         if part == "**":

@@ -53,11 +53,11 @@ class DatasetName(_Name):
         return (DatasetName(self[:end]) for end in ends)
 
     def is_below(self, root: str) -> bool:
-        """Whether it lies below another."""
+        """True if it lies below another."""
         return self.startswith(root) and self[len(root) : len(root) + 1] == "/"
 
     def is_within(self, root: str) -> bool:
-        """Whether it is another, or lies below it."""
+        """True if it is another, or lies below it."""
         return self == root or self.is_below(root)
 
     def relative_to(self, root: str) -> str:

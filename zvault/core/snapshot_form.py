@@ -55,7 +55,7 @@ def _tokens(form: str) -> tuple[Token, ...]:
 
 
 def never_changes(zone: str) -> bool:
-    """Whether a time zone has one offset for ever, by its IANA name: others may change at any time, by law."""
+    """True if a time zone has one offset for ever, by its IANA name: others may change at any time, by law."""
     return zone in {"UTC", "Etc/UTC", "Zulu", "Etc/Zulu", "GMT"} or zone.startswith("Etc/GMT")
 
 
@@ -172,7 +172,7 @@ class SnapshotNames:
         return render(self.form, self.prefix, when, ZoneInfo(self.zone))
 
     def known(self, snapname: str) -> bool:
-        """Whether zvault gave this name for the backup, by the form of now or an earlier one."""
+        """True if zvault gave this name for the backup, by the form of now or an earlier one."""
         return parse_snapname(self.prefix, snapname) is not None or _known(self, snapname)
 
     def takes_for_its_own(self, other: SnapshotNames) -> str | None:

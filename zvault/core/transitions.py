@@ -42,7 +42,7 @@ class Table(dict[tuple[S, E], S]):
         self._what = what
 
     def may(self, state: S, event: E) -> bool:
-        """Whether the table allows this event in this state."""
+        """True if the table allows this event in this state."""
         return (state, event) in self
 
     def after(self, state: S, event: E) -> S:

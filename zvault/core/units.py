@@ -131,7 +131,7 @@ _DIGITS = 20
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a whole number as programs print one: ASCII digits, no more than 64 bits need.
+    """True if a text is a whole number as programs print one: ASCII digits, no more than 64 bits need.
 
     ``int`` takes more (signs, blanks, underscores, digits of other scripts), and raises for some thousand digits.
     """

@@ -81,7 +81,7 @@ class FoundLayer:
 
     @property
     def usable(self) -> bool:
-        """Whether requests to it are answered, as far as can be told without one."""
+        """True if requests to it are answered, as far as can be told without one."""
         return self.path is not None and self.state in ("up", "partial")
 
 

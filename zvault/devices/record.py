@@ -17,7 +17,7 @@ def throw_away_spec(spec: str) -> str:
 
 
 def is_throw_away(spec: str) -> bool:
-    """Whether a lease's ``spec`` is that of such a copy."""
+    """True if a lease's ``spec`` is that of such a copy."""
     return spec.startswith(_COPY) and spec.endswith(_THROWN_AWAY)
 
 
@@ -84,12 +84,12 @@ class FoundDevice:
 
     @property
     def usable(self) -> bool:
-        """Whether requests to it are answered, as far as can be told without one."""
+        """True if requests to it are answered, as far as can be told without one."""
         return bool(self.levels) and all(layer.usable for layer in self.layers)
 
     @property
     def present(self) -> bool:
-        """Whether there is anything to take down."""
+        """True if there is anything to take down."""
         return self.record is not None or any(layer.present for layer in self.layers)
 
     @property

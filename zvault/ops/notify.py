@@ -178,10 +178,10 @@ def where(secret: Secret) -> str:
 
 
 def tries_unharmed(table: Notify) -> bool:
-    """Whether a target can be tried without a dead-man's switch being told of a success that was none."""
+    """True if a target can be tried without a dead-man's switch being told of a success that was none."""
     return not table.switch or table.way in HARMLESS
 
 
 def ping_of(table: Notify, backup: str) -> bool:
-    """Whether a switch is told of a backup's runs."""
+    """True if a switch is told of a backup's runs."""
     return table.switch and (not table.backups or backup in table.backups)

@@ -57,7 +57,7 @@ def open_beneath(root: int, path: bytes, flags: int) -> int:
 
 
 def _is_roots_alone(folder: os.stat_result) -> bool:
-    """Whether only root and this process's user may rename what is in a folder, or put something there."""
+    """True if only root and this process's user may rename what is in a folder, or put something there."""
     others = (
         stat.S_IWGRP | stat.S_IWOTH
     )  # a POSIX ACL that lets others write shows in the group's bits (acl(5))

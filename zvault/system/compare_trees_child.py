@@ -137,7 +137,7 @@ class Trees:
         return f"{mine.type} with {count} below it" if count else mine.type
 
     def _seen_before(self, wanted: bytes, found: bytes, name: bytes) -> bool:
-        """Whether this is another name of a file that was compared already; tells where it is no link any more."""
+        """True if this is another name of a file that was compared already; tells where it is no link any more."""
         try:
             with (
                 opened(open_beneath(self.root, wanted, ANY)) as one,

@@ -80,7 +80,7 @@ class Units:
         return {unit: found.get(unit, _nothing(unit)) for unit in units}
 
     async def host_goes_down(self) -> bool:
-        """Whether the host is being shut down or rebooted: ``stopping``, see systemctl(1), is-system-running."""
+        """True if the host is being shut down or rebooted: ``stopping``, see systemctl(1), is-system-running."""
         result = await self.runner.run(
             ["systemctl", "is-system-running"], deadline=SHOW_DEADLINE, check=False
         )

@@ -150,7 +150,7 @@ class Trees:
 
 
 def moved_along(old: bytes, new: bytes, moves: dict[bytes, bytes]) -> bool:
-    """Whether it is elsewhere only because a folder in which it is was renamed."""
+    """True if it is elsewhere only because a folder in which it is was renamed."""
     above, _, name = old.rpartition(b"/")
     there = moves.get(above)
     return there is not None and new == there + b"/" + name

@@ -48,7 +48,7 @@ class SegmentBuffer:
 
     @property
     def empty(self) -> bool:
-        """Whether it says nothing yet."""
+        """True if it says nothing yet."""
         return self._last[1] == 0
 
     def add(self, block: int, data: memoryview) -> int:

@@ -71,7 +71,7 @@ class Report:
 
     @property
     def well(self) -> bool:
-        """Whether nothing is wrong; strays only take room."""
+        """True if nothing is wrong; strays only take room."""
         return not self.problems
 
     @property

@@ -133,7 +133,7 @@ class _Strays:
 
 
 def _is_old(kind: str, at: tuple[int, int], root: Root) -> bool:
-    """Whether even the writer of now has no use for it."""
+    """True if even the writer of now has no use for it."""
     if kind == "checkpoints":
         return at < (root.epoch, root.number)
     return at[0] <= (root.applied if kind == "segments" else root.map_number)

@@ -120,7 +120,7 @@ class Fetcher:
         return absent
 
     def _cached(self, sequence: int, epoch: int, chunk: int, found: dict[Key, Span]) -> bool:
-        """Whether the local cache has a chunk."""
+        """True if the local cache has a chunk."""
         data = self.cache.get(sequence, chunk) if self.cache is not None else None
         if data is None:
             return False

@@ -121,7 +121,7 @@ class BlockstoreServer:
 
     @property
     def gc_elsewhere(self) -> bool:
-        """Whether its server leaves removing to 'zvaultctl blockstore gc'."""
+        """True if its server leaves removing to 'zvaultctl blockstore gc'."""
         return self.setting("gc") == "elsewhere"
 
     @property

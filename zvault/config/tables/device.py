@@ -32,7 +32,7 @@ MIN_TIMEOUT = 1.0
 
 
 def _in_store(nbd: NbdSpec | None) -> bool:
-    """Whether its blocks are in an object store, where a lease can lie beside them."""
+    """True if its blocks are in an object store, where a lease can lie beside them."""
     return isinstance(nbd, BlockstoreServer) or (isinstance(nbd, NbdkitServer) and nbd.plugin == "S3")
 
 

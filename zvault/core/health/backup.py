@@ -119,7 +119,7 @@ class BackupFacts:
 
     @property
     def never_ran(self) -> bool:
-        """Whether no run of it is known, and nothing of it on the vault, or on the source where that is all."""
+        """True if no run of it is known, and nothing of it on the vault, or on the source where that is all."""
         ran = self.result is not None or self.made_by is not None
         seen = self.lag is not None or self.snapshot_age is not None or self.bare or self.ahead
         return not ran and not seen
@@ -145,7 +145,7 @@ def judge_backup(facts: BackupFacts, unknown_for: float = 0.0) -> Verdict:
 
 
 def late(verdict: Verdict) -> bool:
-    """Whether the vault lies further behind than the user tolerates, or may do so."""
+    """True if the vault lies further behind than the user tolerates, or may do so."""
     return any(one.word == LATE.word for one in verdict.findings)
 
 

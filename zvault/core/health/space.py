@@ -51,5 +51,5 @@ def full_in(samples: Sequence[Sample], now: float) -> float | None:
 
 
 def told(samples: Sequence[Sample]) -> bool:
-    """Whether samples span enough time to tell of a pace."""
+    """True if samples span enough time to tell of a pace."""
     return bool(samples) and samples[-1].time - samples[0].time >= LEAST

@@ -77,7 +77,7 @@ class Verdict:
 
     @property
     def open(self) -> bool:
-        """Whether anything is unknown."""
+        """True if anything is unknown."""
         return any(one.condition.level == "unknown" for one in self.findings)
 
 

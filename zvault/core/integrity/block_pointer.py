@@ -63,12 +63,12 @@ class BlockPointer:
 
     @property
     def is_cryptographic(self) -> bool:
-        """Whether nobody can make other bytes that fit its checksum: the sums of fletcher tell accidents only."""
+        """True if nobody can make other bytes that fit its checksum: the sums of fletcher tell accidents only."""
         algorithm = _CHECKSUMS.get(self.checksum)
         return algorithm is not None and algorithm.secure
 
     def fits(self, data: bytes) -> bool:
-        """Whether these are the block's bytes, as they lie on a disk."""
+        """True if these are the block's bytes, as they lie on a disk."""
         if len(data) != self.physical or self.obstacle is not None:
             return False
         algorithm = _CHECKSUMS[self.checksum]

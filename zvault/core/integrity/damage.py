@@ -60,7 +60,7 @@ class LoggedBlock:
 
     @property
     def data(self) -> bool:
-        """Whether a stream has it: object 0 holds the dataset's dnodes."""
+        """True if a stream has it: object 0 holds the dataset's dnodes."""
         return self.level == 0 and self.number != 0
 
 

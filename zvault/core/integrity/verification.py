@@ -65,7 +65,7 @@ class KeyRange:
     length: int = KEY_SPACE
 
     def has(self, key: int) -> bool:
-        """Whether a key is in it."""
+        """True if a key is in it."""
         return (key - self.start) % KEY_SPACE < self.length
 
     @property

@@ -49,7 +49,7 @@ class Target:
 
     @property
     def failing(self) -> bool:
-        """Whether it could not be reached for a while."""
+        """True if it could not be reached for a while."""
         return bool(self.waiting) and self.waiting[0].tries >= FAILING
 
 

@@ -47,7 +47,7 @@ class Verdicts:
         }
 
     def hold(self, now: float) -> bool:
-        """Whether they are good at a time."""
+        """True if they are good at a time."""
         return self.since <= now <= self.until
 
 
@@ -90,7 +90,7 @@ class DatasetVerdicts(Sequence[KeepDecision]):
 
 
 def all_kept(verdicts: Sequence[KeepDecision]) -> bool:
-    """Whether they select nothing."""
+    """True if they select nothing."""
     if isinstance(verdicts, DatasetVerdicts):
         return verdicts.verdicts.all_kept
     return all(one.keep for one in verdicts)

@@ -23,7 +23,7 @@ def missed_times(
 
 
 def overdue(missed: int, *, at_work: bool, began: bool) -> bool:
-    """Whether a backup is unwell that has missed so many of its times since what it last put on its vault.
+    """True if a backup is unwell that has missed so many of its times since what it last put on its vault.
 
     A run under way may still make up for the last of them; the first run of all may take as long as it does. ``began``:
     whether any run ever put anything there.

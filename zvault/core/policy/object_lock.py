@@ -53,7 +53,7 @@ class LockState:
     seen: float = 0.0
 
     def due(self, lock: Lock, now: float) -> bool:
-        """Whether what is needed has to be locked again."""
+        """True if what is needed has to be locked again."""
         return self.mode != lock.mode or self.until - now < DUE * lock.seconds
 
     def begin(self, lock: Lock, now: float) -> LockState:

@@ -59,7 +59,7 @@ class KeepRules:
 
     @property
     def empty(self) -> bool:
-        """Whether no rule says what may go, which keeps everything. ``matching`` alone only ever keeps."""
+        """True if no rule says what may go, which keeps everything. ``matching`` alone only ever keeps."""
         periods = (self.hourly, self.daily, self.weekly, self.monthly, self.yearly)
         return not any((self.last, self.within, *periods))
 

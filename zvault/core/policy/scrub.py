@@ -39,7 +39,7 @@ class Scan:
 
     @property
     def open(self) -> bool:
-        """Whether it has started and not ended."""
+        """True if it has started and not ended."""
         return self.state in {"scanning", "paused"}
 
     @property
@@ -73,11 +73,11 @@ class Policy:
     windows: tuple[RateWindow, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether the policy ever starts a scrub."""
+        """True if the policy ever starts a scrub."""
         return self.every is not None or self.schedule is not None
 
     def open_at(self, local: datetime) -> bool:
-        """Whether ``local``, in the configured time zone, lies in a window."""
+        """True if ``local``, in the configured time zone, lies in a window."""
         return not self.windows or any(window.covers(local) for window in self.windows)
 
     def due(self, last: float | None, zone: tzinfo) -> float:

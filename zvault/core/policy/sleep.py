@@ -22,7 +22,7 @@ SLOWER = 4.0
 
 
 def time_to_export(left: float, synced_in: float) -> bool:
-    """Whether an export is certain to end within ``left`` seconds if a sync took ``synced_in`` seconds.
+    """True if an export is certain to end within ``left`` seconds if a sync took ``synced_in`` seconds.
 
     If the host falls asleep during an export, the export hangs: for 661 s on a host that was half asleep.
     """

@@ -155,12 +155,12 @@ class VaultFacts:
 
     @property
     def to_be_up(self) -> bool:
-        """Whether it should be up even while nothing uses it."""
+        """True if it should be up even while nothing uses it."""
         return self.pinned or self.always
 
     @property
     def free(self) -> bool:
-        """Whether it may be taken down or repaired: nothing uses it, and no sleep is near."""
+        """True if it may be taken down or repaired: nothing uses it, and no sleep is near."""
         return not (self.users or self.asleep)
 
 
@@ -173,7 +173,7 @@ def after(life: Life, event: Event, facts: VaultFacts) -> Life:
 
 
 def withheld(life: Life, facts: VaultFacts) -> bool:
-    """Whether it should be up, but somebody exported its pool or took it down."""
+    """True if it should be up, but somebody exported its pool or took it down."""
     return facts.to_be_up and life in WITHHELD
 
 

@@ -142,7 +142,7 @@ def _names(one: tuple[Dataset, DatasetName]) -> tuple[str, str]:
 
 
 def _in_place(pair: DatasetPair, top: str) -> bool:
-    """Whether a backup surely is its source's, and lies where it belongs."""
+    """True if a backup surely is its source's, and lies where it belongs."""
     there, target = pair.vault, pair.target
     return (
         there is not None
@@ -154,7 +154,7 @@ def _in_place(pair: DatasetPair, top: str) -> bool:
 
 
 def _apart(dataset: Dataset, sought: frozenset[int]) -> bool:
-    """Whether a dataset has none of these points."""
+    """True if a dataset has none of these points."""
     return not sought or (
         sought.isdisjoint(guids_of(dataset.snapshots))
         and sought.isdisjoint(mark.guid for mark in dataset.bookmarks)

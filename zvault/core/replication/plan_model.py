@@ -139,7 +139,7 @@ class TransferPlan:
 
     @property
     def begins(self) -> bool:
-        """Whether it makes the vault's dataset, which needs those above it."""
+        """True if it makes the vault's dataset, which needs those above it."""
         return bool(self.steps) and (self.steps[0].kind is Action.FULL or self.steps[0].origin is not None)
 
     @property

@@ -74,7 +74,7 @@ class EncryptionOnVault:
 
     @property
     def inherits(self) -> bool:
-        """Whether what is received is encrypted by a key of the vault's."""
+        """True if what is received is encrypted by a key of the vault's."""
         return self.lying is Lying.INHERITED
 
     def __str__(self) -> str:
@@ -173,7 +173,7 @@ class VaultKeys:
 
     @property
     def any(self) -> bool:
-        """Whether anything there is encrypted: nearly always nothing is, or all."""
+        """True if anything there is encrypted: nearly always nothing is, or all."""
         return any(self.above.roots.values()) or any(one.key_root for one in self.tree)
 
     def key_of(self, name: str) -> str | None:
@@ -251,7 +251,7 @@ class PlannedKeys:
             self._copies |= dict.fromkeys((there.name, *places), pair.source.name)
 
     def _came_raw(self, name: str) -> bool:
-        """Whether the vault has on record of a dataset that it is the raw copy of one, which may be gone."""
+        """True if the vault has on record of a dataset that it is the raw copy of one, which may be gone."""
         there = self._keys.tree.get(name)
         record = parse_record(there.source_record) if there is not None and there.source_record else None
         return record is not None and record.key_root is not None
@@ -268,11 +268,11 @@ class PlannedKeys:
         return (self._key_of(nearest) or "") if missing and nearest is not None else ""
 
     def _lies_below_copy(self, target: DatasetName, source: DatasetName) -> bool:
-        """Whether something above a place is a raw copy of a dataset above ``source``."""
+        """True if something above a place is a raw copy of a dataset above ``source``."""
         return any(source.is_below(self._copies[name]) for name in target.ancestors if name in self._copies)
 
     def _is_copy(self, name: str, key: str) -> bool:
-        """Whether a dataset's key is that of a raw copy: of its own, or of one above it."""
+        """True if a dataset's key is that of a raw copy: of its own, or of one above it."""
         return name in self._copies or key in self._copies or key in self._keys.above.copies
 
 

@@ -166,7 +166,7 @@ class Note:
         return self._with(backup, ended)
 
     def same_as(self, other: Note) -> bool:
-        """Whether both say the same, but for what grows with time: one may have been put anew after a lost answer."""
+        """True if both say the same, but for what grows with time: one may have been put anew after a lost answer."""
         return self._without_ages() == other._without_ages()
 
     def _without_ages(self) -> Note:

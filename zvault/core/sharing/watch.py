@@ -59,7 +59,7 @@ class Watch(Generic[Said]):
         return since + min(told, self._longest_at_first())
 
     def fresh(self, now: float, within: float) -> bool:
-        """Whether this host looked no longer ago than ``within`` seconds."""
+        """True if this host looked no longer ago than ``within`` seconds."""
         return now - self.last <= within
 
     def _longest_at_first(self) -> float:

@@ -119,12 +119,12 @@ def told(server: Server) -> Data | None:
 
 
 def _is_time(at: object) -> bool:
-    """Whether what a server, which is not root, gives as the time of its word can be one; NaN and infinity cannot."""
+    """True if what a server, which is not root, gives as the time of its word can be one; NaN and infinity cannot."""
     return isinstance(at, (int, float)) and 0 <= at <= LATEST
 
 
 def ready(server: Server) -> bool:
-    """Whether it serves: nbdkit listens before its plugin has attached."""
+    """True if it serves: nbdkit listens before its plugin has attached."""
     return bool((told(server) or {}).get("ready"))
 
 
@@ -214,7 +214,7 @@ def forget(server: Server, found: Data | None) -> None:
 
 
 def _has_one_owner(journal: Path, status: Path) -> bool:
-    """Whether a server may have this journal: it says so itself, and each store's is another user."""
+    """True if a server may have this journal: it says so itself, and each store's is another user."""
     return journal.lstat().st_uid == status.lstat().st_uid
 
 

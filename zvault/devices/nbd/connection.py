@@ -213,7 +213,7 @@ async def stop_client(client_file: Path, word: str) -> None:
 
 
 async def held(path: str, runner: Runner) -> bool:
-    """Whether somebody uses a device exclusively: a pool, a mount, another layer. Raises DeadlineExceeded."""
+    """True if somebody uses a device exclusively: a pool, a mount, another layer. Raises DeadlineExceeded."""
     # Opening may wait for the device, so a child does it.
     argv = [sys.executable, "-I", "-S", "-c", _HELD, path]
     result = await runner.run(argv, deadline=HELD_DEADLINE, check=False)

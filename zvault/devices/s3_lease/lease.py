@@ -154,7 +154,7 @@ def ours(place: Place, bound: float, now: float) -> Lease:
 
 
 def is_this_hosts(lease: Lease) -> bool:
-    """Whether it is this host's, of this boot or an earlier one: another may have its name, or its machine-id."""
+    """True if it is this host's, of this boot or an earlier one: another may have its name, or its machine-id."""
     try:
         machine = MACHINE_ID.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -171,7 +171,7 @@ class LeaseObject:
     age: float
 
     def expired(self) -> bool:
-        """Whether its holder, by its own rules, has stopped its server."""
+        """True if its holder, by its own rules, has stopped its server."""
         return self.age > self.lease.bound
 
 

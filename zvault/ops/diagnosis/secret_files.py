@@ -93,5 +93,5 @@ def _unasked(secret: Secret) -> str:
 
 
 def _only_for_units(secret: Secret) -> bool:
-    """Whether it is a credential that is not missing, though nobody but systemd can read it."""
+    """True if it is a credential that is not missing, though nobody but systemd can read it."""
     return secret.kept == "credential" and kept_for_units(secret.text)

@@ -29,7 +29,7 @@ class Knowledge(Protocol):
 
     @property
     def known(self) -> bool:
-        """Whether there is a daemon at all."""
+        """True if there is a daemon at all."""
         ...
 
     def lags(self, backup: Backup) -> Mapping[str, DatasetLag] | None:
@@ -53,7 +53,7 @@ class Knowledge(Protocol):
         ...
 
     def running(self, backup: Backup) -> bool:
-        """Whether a run of it is under way."""
+        """True if a run of it is under way."""
         ...
 
     def next_run(self, backup: Backup) -> float | None:

@@ -62,7 +62,7 @@ class Case:
 
     @property
     def sends(self) -> bool:
-        """Whether the backup has a vault, and does not make snapshots only."""
+        """True if the backup has a vault, and does not make snapshots only."""
         return self.backup.vault is not None
 
     @property

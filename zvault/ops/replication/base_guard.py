@@ -168,7 +168,7 @@ class BaseGuard:
         return Bookmark(self.dataset, mark.markname, base.guid, base.createtxg, base.creation)
 
     def protects_only(self, base: Snapshot) -> bool:
-        """Whether ``base``, and nothing else but what is to stay, is protected."""
+        """True if ``base``, and nothing else but what is to stay, is protected."""
         protected = base.name in self.held and self._mark(base) in self.marks
         return protected and not self._held_before(base) and not self._marks_before(base)
 

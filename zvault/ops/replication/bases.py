@@ -45,7 +45,7 @@ class Bases:
 
     @property
     def unprotected(self) -> bool:
-        """Whether nothing could be protected, as the source was imported read-only."""
+        """True if nothing could be protected, as the source was imported read-only."""
         return self._writable.read_only
 
     async def learn(self, datasets: Collection[Dataset]) -> None:

@@ -152,7 +152,7 @@ def _marks(context: Context, backup: Backup, dataset: Dataset, pool: int | None)
 
 
 def is_taken_twice(context: Context, backup: Backup, dataset: Dataset) -> bool:
-    """Whether another backup puts the same dataset into the same vault: bookmarks do not tell whose they are."""
+    """True if another backup puts the same dataset into the same vault: bookmarks do not tell whose they are."""
     return any(
         other.vault == backup.vault
         and other.source.host == backup.source.host

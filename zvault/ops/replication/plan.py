@@ -202,5 +202,5 @@ def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[st
 
 
 def moves(plan: TransferPlan) -> bool:
-    """Whether a plan moves any byte."""
+    """True if a plan moves any byte."""
     return plan.action in {Action.FULL, Action.INCREMENTAL, Action.RESUME}

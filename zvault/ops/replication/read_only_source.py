@@ -14,7 +14,7 @@ from zvault.zfs.changes import LzcFailure
 
 
 def is_read_only(error: Exception) -> bool:
-    """Whether a change was refused for no other reason than that the pool was imported read-only."""
+    """True if a change was refused for no other reason than that the pool was imported read-only."""
     return isinstance(error, LzcFailure) and {code for _, _, code in error.errors} == {errno.EROFS}
 
 

@@ -35,7 +35,7 @@ class SmallStreams:
 
     @property
     def here(self) -> bool:
-        """Whether both ends are on this host, where libzfs_core can be used."""
+        """True if both ends are on this host, where libzfs_core can be used."""
         ends = self.opened.source.host.address, self.opened.vault.zfs.host.address
         return self.usable and ends == (None, None)
 

@@ -335,7 +335,7 @@ class Transfers:
         return clients.damage_names.receive_full(vault.zfs.host.address, plan.target.pool)
 
     def _is_in_the_way(self) -> bool:
-        """Whether other backups wait for a place that this one has, and its own limit is not why it is slow."""
+        """True if other backups wait for a place that this one has, and its own limit is not why it is slow."""
         opened = self.opened
         allowed = opened.backup.limit.rate(opened.context.env.clock.now().astimezone(opened.context.env.zone))
         slow = allowed is not None and allowed < MANY_STREAMS * LEAST_RATE

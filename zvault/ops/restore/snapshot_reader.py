@@ -191,7 +191,7 @@ async def _unmount_ours(host: Host, path: str) -> None:
 
 
 def is_mounted(snapshot: SnapshotName, folder: str) -> bool:
-    """Whether a snapshot is mounted on a folder of this host. Asks the kernel's list only, never what is mounted."""
+    """True if a snapshot is mounted on a folder of this host. Asks the kernel's list only, never what is mounted."""
     return any(one.source == snapshot and one.point == folder for one in pool_mounts(snapshot.pool))
 
 

@@ -86,13 +86,13 @@ class KnownVaults:
     sharing: Mapping[int, Collection[str]] = field(default_factory=dict)
 
     def only_pool(self, guid: int) -> bool:
-        """Whether a pool is the only one that its vault may have: no other takes turns with it."""
+        """True if a pool is the only one that its vault may have: no other takes turns with it."""
         vault = self.seen.get(guid)
         had = {one for one, whose in self.seen.items() if whose == vault} - set(self.given_up)
         return vault is not None and had == {guid}
 
     def surely_gone(self, guid: int) -> bool:
-        """Whether a pool is known to be none of a configured vault's, those that cannot be asked included."""
+        """True if a pool is known to be none of a configured vault's, those that cannot be asked included."""
         found = set(self.seen.values())
         return guid in self.seen and self.seen[guid] is None and found.issuperset(self.unasked)
 
@@ -288,7 +288,7 @@ def _seen(context: Context) -> dict[int, str | None]:
 
 
 async def _is_itself(context: Context, vaults: Vaults, vault: Vault) -> bool:
-    """Whether the pool of a vault's name lies on the vault's devices, and all are up: else its GUID is a stranger's."""
+    """True if the pool of a vault's name lies on the vault's devices, and all are up: else its GUID is a stranger's."""
     if not vault.device:
         return True
     paths = [d.path for d in await vaults[vault.name].devices() if d.path is not None and d.state == "up"]

@@ -70,5 +70,5 @@ class Activity:
 
     @property
     def asleep(self) -> bool:
-        """Whether the host is about to sleep, or does."""
+        """True if the host is about to sleep, or does."""
         return not self.awake.is_set()

@@ -84,7 +84,7 @@ class _Way(NamedTuple):
     text: str
 
     def holds(self, backup: Backup, vault: Vault, host: str) -> bool:
-        """Whether it is that of these very tables."""
+        """True if it is that of these very tables."""
         return self.backup is backup and self.vault is vault and self.host == host
 
 

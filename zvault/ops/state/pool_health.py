@@ -161,7 +161,7 @@ def damage_document(damage: Damage) -> DamageDocument:
 
 
 def _has_begun_since(scan: Scan, at: float) -> bool:
-    """Whether a scrub has ended that began after this time."""
+    """True if a scrub has ended that began after this time."""
     return scan.state == "finished" and not scan.resilver and scan.started is not None and scan.started > at
 
 

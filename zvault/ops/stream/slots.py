@@ -76,7 +76,7 @@ class Slots:
         return None
 
     def is_wanted_by_others(self, owner: str) -> bool:
-        """Whether somebody else waits for what an owner has a slot of."""
+        """True if somebody else waits for what an owner has a slot of."""
         return any(
             waiter.owner != owner and self._taken[key][owner] > 0
             for waiter in self._waiting

@@ -30,7 +30,7 @@ SYNC_SECONDS = EXPORT_SECONDS = 300.0
 
 
 def on_copies(devices: Sequence[DeviceState]) -> bool:
-    """Whether a device of a vault is a copy that is thrown away, or what is left of one."""
+    """True if a device of a vault is a copy that is thrown away, or what is left of one."""
     return any(device.throw_away for device in devices)
 
 

@@ -254,7 +254,7 @@ class Assembly:
     # A pool that is imported already
 
     async def _is_stranger(self, stack: Stack) -> bool:
-        """Whether the imported pool of our name lies elsewhere than on this vault's devices."""
+        """True if the imported pool of our name lies elsewhere than on this vault's devices."""
         if not self.config.device:
             return False
         ours = {device.path for device in await stack.probe()} | set(self.known)
@@ -343,13 +343,13 @@ class Assembly:
         return None if state is None or await self._is_stranger(self._seen) else state
 
     async def anything_up(self) -> bool:
-        """Whether a device of the vault is there, or the pool is imported from where they were."""
+        """True if a device of the vault is there, or the pool is imported from where they were."""
         if any(device.state != "down" for device in await self._seen.probe()):
             return True
         return await self.imported() is not None
 
     async def exported(self) -> bool:
-        """Whether the pool is not imported though every device is well. Raises what keeps it from being told."""
+        """True if the pool is not imported though every device is well. Raises what keeps it from being told."""
         devices = await self._seen.probe()
         if on_copies(devices) or any(device.state != "up" for device in devices):
             return False

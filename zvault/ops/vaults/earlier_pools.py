@@ -48,7 +48,7 @@ class PoolHistory:
 
     @property
     def new(self) -> bool:
-        """Whether it is shown that it never had one."""
+        """True if it is shown that it never had one."""
         return not self.pools and self.doubt is None
 
 

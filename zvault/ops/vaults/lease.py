@@ -23,7 +23,7 @@ class VaultLease:
 
     @property
     def exists(self) -> bool:
-        """Whether something of the vault may be up; a lease from before a reboot counts. Raises ZvaultError."""
+        """True if something of the vault may be up; a lease from before a reboot counts. Raises ZvaultError."""
         return self.store.get(self.key) is not None
 
     def left(self) -> LeftBehind | None:

@@ -138,7 +138,7 @@ class PastVaults:
             return self._note(replace(past, pinned=True)) if pin and not past.pinned else past
 
     def _drop_user(self, past: str, user: str) -> bool:
-        """Whether nobody uses it any more."""
+        """True if nobody uses it any more."""
         self._users[past].remove(user)
         if self._users[past]:
             return False
@@ -174,7 +174,7 @@ class PastVaults:
             return self._note(past)
 
     async def _is_whole(self, past: Past, *, used: bool) -> bool:
-        """Whether it can be joined. Raises DeviceGone for one that cannot be read any more while others use it."""
+        """True if it can be joined. Raises DeviceGone for one that cannot be read any more while others use it."""
         if not past.opened or await self._context.clients.zpool.kernel_state(past.pool) is None:
             return False
         trouble = await lost(past, await self._stack(past, []))

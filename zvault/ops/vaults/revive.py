@@ -143,5 +143,5 @@ async def close_lost(pool: str, zpool: Zpool, stack: Stack, say: Say) -> None:
 
 
 def is_lost(device: DeviceState) -> bool:
-    """Whether requests to a device cannot be answered. One that is partly connected still answers."""
+    """True if requests to a device cannot be answered. One that is partly connected still answers."""
     return device.state in {"gone", "down"} or device.path is None

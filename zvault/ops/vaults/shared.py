@@ -357,7 +357,7 @@ class SharedVault:
         )
 
     async def _is_ours(self, epoch: int) -> bool:
-        """Whether this host has the vault although the note has a later epoch, which its store never had then.
+        """True if this host has the vault although the note has a later epoch, which its store never had then.
 
         Who takes the vault takes the lease first, so while that is this boot's nobody came later.
         """

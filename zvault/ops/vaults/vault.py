@@ -76,7 +76,7 @@ class ManagedVault(Lifecycle):
 
     @property
     def moving(self) -> bool:
-        """Whether it is being brought up or taken down, or is kept as it is: what is seen of it now may not last."""
+        """True if it is being brought up or taken down, or is kept as it is: what is seen of it now may not last."""
         return self._lock.locked()
 
     async def settled(self) -> None:
@@ -382,7 +382,7 @@ class ManagedVault(Lifecycle):
                 await self.down(say, by_hand=False)
 
     async def _still_exported(self, left: LeftBehind, say: Say) -> bool:
-        """Whether a pool that an earlier daemon found exported by hand still is; then it is left so."""
+        """True if a pool that an earlier daemon found exported by hand still is; then it is left so."""
         async with self._lock:
             self.pinned = left.pinned
             self._fire(Event.LEASE_EXPORTED)

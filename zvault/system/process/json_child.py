@@ -43,7 +43,7 @@ class JsonChild:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended, as far as is known."""
+        """True if it has not ended, as far as is known."""
         return self._process.returncode is None
 
     async def tell(self, request: Mapping[str, Any]) -> None:

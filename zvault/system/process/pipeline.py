@@ -51,7 +51,7 @@ class StageEnd:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended with exit status 0."""
+        """True if it ended with exit status 0."""
         return self.returncode == 0
 
 
