@@ -131,7 +131,7 @@ def _pattern(form: str) -> re.Pattern[str]:
 
 
 def read_back(form: str, prefix: str, snapname: str, zone: tzinfo) -> datetime | None:
-    """When a snapshot of that name was made, in UTC; None unless it has exactly the form."""
+    """Return when a snapshot of that name was made, in UTC; None unless it has exactly the form."""
     match = _pattern(form).fullmatch(snapname.removeprefix(prefix))
     if match is None or not snapname.startswith(prefix):
         return None
@@ -153,7 +153,7 @@ def read_back(form: str, prefix: str, snapname: str, zone: tzinfo) -> datetime |
 
 @dataclass(frozen=True, slots=True)
 class SnapshotNames:
-    """How a backup names its snapshots: ``prefix`` and ``form``, in ``zone``; ``former`` forms are known as well."""
+    """The names of a backup's snapshots: ``prefix`` and ``form``, in ``zone``; ``former`` forms are known as well."""
 
     prefix: str
     form: str = DEFAULT

@@ -35,7 +35,7 @@ class IllegalTransition(Exception):
 
 
 class Table(dict[tuple[S, E], S]):
-    """Where each event leads from each state in which it may happen; ``what`` says of what, in an error."""
+    """A table of where each event leads from each state in which it may happen; ``what`` says of what, in an error."""
 
     def __init__(self, what: str, rows: Iterable[Transition[S, E]]) -> None:
         super().__init__({(source, row.event): row.target for row in rows for source in row.sources})

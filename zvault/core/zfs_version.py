@@ -24,7 +24,7 @@ def written(version: Version) -> str:
 
 
 def untested(version: Version) -> str | None:
-    """What to tell of a version that zvault was not tested with; None if it was."""
+    """Return a warning about a version that zvault was not tested with; None if it was."""
     if version[:2] in TESTED:
         return None
     known = " and ".join(map(written, TESTED))

@@ -140,7 +140,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """How a vault's last run went."""
+    """The last run of a vault and its figures."""
 
     backup: str
     moved: int
@@ -206,7 +206,7 @@ def cpu(looks: Looks, hz: int, pid: str) -> float | None:
 
 
 def fullness(looks: Looks, pid: str) -> float | None:
-    """How full a process's input pipe is, on average."""
+    """Return how full a process's input pipe was on average, None where no sample tells."""
     seen = [look["full"][pid] for look in looks if pid in look["full"]]
     return sum(seen) / len(seen) if seen else None
 

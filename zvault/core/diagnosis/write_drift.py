@@ -56,8 +56,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedWrites:
-    """What a vault's profile expects: the largest merged request in bytes (None: no expectation), and zfs_txg_timeout
-    in seconds.
+    """The writes that a vault's profile expects: the largest merged request in bytes (None: no expectation), and
+    zfs_txg_timeout in seconds.
     """
 
     merged: int | None
@@ -66,7 +66,7 @@ class ExpectedWrites:
 
 @dataclass
 class DriftWatch:
-    """What is kept of the samples of one run in order to judge the next one."""
+    """Judges each sample of a run by what its profile expects and by the samples before it."""
 
     vault: str
     expected: ExpectedWrites

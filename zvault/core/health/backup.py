@@ -56,7 +56,7 @@ Result = Literal["ok", "partial", "failed", "interrupted", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class ProofFacts:
-    """What is known of one level of verification; ages in seconds, None where it never passed.
+    """The facts about one level of verification; ages in seconds, None where it never passed.
 
     ``since``: seconds since the level could first have been proven. ``max_age``: its interval, None if by hand only.
     ``ahead``: whether its age is not known because a date is later than now: that on which it passed, or could first
@@ -73,7 +73,7 @@ class ProofFacts:
 
 @dataclass(frozen=True, slots=True)
 class BackupFacts:
-    """What is known of a backup. None: not known.
+    """The facts about a backup from which it is judged. None: not known.
 
     ``result``, ``error``: of the last run that ended; None also where none ever did. ``made_by``: the host that says
     that it has made one since, in this one's place: then that run counts no more. ``success_age``: seconds since the

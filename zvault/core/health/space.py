@@ -24,7 +24,7 @@ SCARCE = 0.3
 
 
 class Sample(NamedTuple):
-    """What was free in a pool: when, in seconds by a clock that nobody sets; bytes."""
+    """The bytes that were free in a pool at a time, which is in seconds of a clock that nobody sets."""
 
     time: float
     free: int

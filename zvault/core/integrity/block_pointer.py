@@ -81,8 +81,8 @@ class BlockPointer:
         return found[:2] == self.words[:2]
 
     def padded(self, data: bytes) -> bytes:
-        """What a stream has of a block, as it lies on this pool's disks: compressed blocks are filled up with zeros to
-        whole sectors, whose size may be another at the source.
+        """Return a block's bytes from a stream as they lie on this pool's disks: compressed blocks are filled up with
+        zeros to whole sectors, whose size may be another at the source.
         """
         return data.ljust(self.physical, b"\0")
 

@@ -44,7 +44,7 @@ class Timeline:
     _found: dict[bytes, list[Version]] = field(default_factory=dict)
 
     def add(self, snap: Snapshot, entries: Mapping[bytes, Entry]) -> None:
-        """What was found in the next snapshot."""
+        """Take in the entries that were found in the next snapshot."""
         self.snapshots.append(snap)
         for path in self._found.keys() | entries.keys():
             of = self._found.setdefault(path, [])

@@ -84,7 +84,7 @@ class Figures:
 
 
 def figures(days: Iterable[Day], period: Period) -> Figures:
-    """What the days of a period come to."""
+    """Add up the days of a period."""
     runs = faults = sent = late = 0
     lag: float | None = None
     for day in days:

@@ -28,7 +28,7 @@ CLOSE = 0.001
 
 
 class Verdicts:
-    """What becomes of snapshots by their places: see KeepDecision. Good ``since`` and ``until`` a time."""
+    """The verdicts on snapshots by their places: see KeepDecision. Good ``since`` and ``until`` a time."""
 
     __slots__ = ("__weakref__", "all_kept", "kept", "long", "ranks", "reasons", "since", "until", "witnesses")
 

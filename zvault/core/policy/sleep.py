@@ -39,7 +39,7 @@ def group_by_mode(modes: Mapping[Event, Mode]) -> dict[Mode, str]:
 
 
 def describe_waiting(events: Sequence[str]) -> str:
-    """What waits while these events are refused: ``sleep and shutdown wait``."""
+    """Say what waits while these events are refused: ``sleep and shutdown wait``."""
     if not events:
         return "nothing waits"
     return f"{' and '.join(events)} {'waits' if len(events) == 1 else 'wait'}"

@@ -178,7 +178,7 @@ def withheld(life: Life, facts: VaultFacts) -> bool:
 
 
 class IdleNeed(Enum):
-    """What to do about a vault that nothing uses now."""
+    """The need of a vault that nothing uses now."""
 
     NOTHING = "nothing"
     BRING_UP = "bring up"
@@ -188,7 +188,7 @@ class IdleNeed(Enum):
 
 
 def care(life: Life, facts: VaultFacts, *, well: bool, exported: bool, left_over: bool) -> IdleNeed:
-    """What to do about a vault after a check.
+    """Decide what to do about a vault after a check.
 
     ``well``: its devices and pool are up and answer. ``exported``: the pool is not imported although all devices are
     well. ``left_over``: something failed, and some of its layers may be up.
@@ -214,7 +214,7 @@ class LeftBehind:
 
 
 class Adoption(Enum):
-    """What a new zvaultd does with a vault that an earlier one may have left up."""
+    """The decision of a new zvaultd on a vault that an earlier one may have left up."""
 
     NOTHING = "nothing"
     FORGET = "forget"
@@ -225,7 +225,7 @@ class Adoption(Enum):
 
 
 def adoption(left: LeftBehind | None, *, always: bool, needed: bool) -> Adoption:
-    """What to do with a vault after a start. ``needed``: an interrupted run will continue with it."""
+    """Decide what to do with a vault after a start. ``needed``: an interrupted run will continue with it."""
     if always:
         return Adoption.BRING_UP
     if left is None or left.stale:

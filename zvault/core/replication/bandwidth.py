@@ -52,7 +52,7 @@ BURST = 0.5
 
 @dataclass(slots=True)
 class Allowance:
-    """How much leave to give to the streams under a limit, in quanta of ``quantum`` bytes.
+    """The leave that streams get under a limit, in quanta of ``quantum`` bytes.
 
     ``most`` is how many can be kept ready: so many are when there is no limit.
     """

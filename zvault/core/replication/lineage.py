@@ -113,7 +113,7 @@ class DatasetPair:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """What follows what. ``gone`` are the vault's datasets whose source no longer exists.
+    """The pairs of datasets that follow each other. ``gone`` are the vault's datasets whose source no longer exists.
 
     ``unselected`` are the pairs of excluded datasets: nothing is sent of them, but they may be in the way.
     """

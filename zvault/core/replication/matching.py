@@ -47,7 +47,7 @@ Wanted = Sequence[tuple[Dataset, DatasetName]]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look was at, and what came of it. ``places`` are those of the pairs among all that were paired, by their
+    """The input and the result of a matching. ``places`` are those of the pairs among all that were paired, by their
     dataset on the vault; ``origins`` the datasets of the source that others branched off from; ``top`` the uppermost
     target.
     """

@@ -40,7 +40,7 @@ Obstacle = NameConflict | StrayBackup | Untold
 
 @dataclass(frozen=True, slots=True)
 class PoolAnswers:
-    """What was asked of the pools besides their listings, by the vault dataset's name.
+    """The pools' answers besides their listings, by the vault dataset's name.
 
     ``interrupted`` are the resume tokens; ``unchanged`` are datasets with snapshots after the base, but nothing
     written since; ``held`` the names of snapshots that would have to go in a rollback and are held, ``kept`` of those
@@ -152,7 +152,7 @@ class _Planner:
 
     @LazyProperty
     def heirs(self) -> dict[DatasetName, DatasetPair]:
-        """Who claims each dataset of the vault."""
+        """The pair that claims each dataset of the vault."""
         everyone = (*self.pairing.pairs, *self.pairing.unselected)
         return {pair.vault.name: pair for pair in everyone if pair.vault is not None}
 

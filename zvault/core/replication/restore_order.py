@@ -39,7 +39,7 @@ class Restoration:
         return self.streams[-1].snapshot
 
     def left(self, there: Collection[int]) -> Restoration:
-        """What is left to do where a target has snapshots of these GUIDs."""
+        """Return what is left to restore where a target has snapshots of these GUIDs."""
         done = [index for index, one in enumerate(self.streams) if one.snapshot.guid in there]
         return replace(self, streams=self.streams[done[-1] + 1 :]) if done else self
 

@@ -141,7 +141,7 @@ KEY_PROPERTIES = ("encryptionroot", "keyformat", "keylocation", "pbkdf2salt", "p
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """How a dataset's key is had: its encryption root, and what the key is derived from."""
+    """The origin of a dataset's key: its encryption root, and what the key is derived from."""
 
     root: str
     format: str
@@ -152,7 +152,10 @@ class Key:
 
     @property
     def derived(self) -> tuple[str, ...] | None:
-        """What tells a passphrase's key from another: each change of it draws a new salt. None for other keys."""
+        """The properties that tell a passphrase's key from another: each change of it draws a new salt.
+
+        None for other keys.
+        """
         known = self.format == "passphrase" and self.salt not in {"", "-", "0"}
         return (self.format, self.salt, self.iterations) if known else None
 

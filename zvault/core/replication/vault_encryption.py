@@ -35,7 +35,7 @@ IN_THE_CLEAR = "in the clear"
 
 
 class Lying(StrEnum):
-    """How a dataset lies on its vault."""
+    """The way in which a dataset lies on its vault."""
 
     RAW = "raw"
     INHERITED = "inherited"
@@ -46,7 +46,7 @@ class Lying(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReceivingPlace:
-    """What a stream meets on the vault. ``""`` stands for no key.
+    """The place on the vault that a stream meets. ``""`` stands for no key.
 
     ``key_root``: by whose key that is encrypted which the stream continues, or from which the new dataset gets its
     encryption: the nearest dataset above it, or the origin of a clone. ``copies``: whether that is the key of a raw
@@ -65,7 +65,9 @@ class ReceivingPlace:
 
 @dataclass(frozen=True, slots=True)
 class EncryptionOnVault:
-    """How a dataset lies on its vault, or will; by whose key; and why nothing may be sent, if so, with what to do."""
+    """The way in which a dataset lies on its vault, or will; by whose key; and why nothing may be sent, if so, with
+    what to do.
+    """
 
     lying: Lying
     key: str = ""
@@ -95,7 +97,7 @@ class EncryptionOnVault:
 def decide_encryption(
     target: str, place: ReceivingPlace, is_loaded: KeyLoaded, *, source_encrypted: bool
 ) -> EncryptionOnVault:
-    """How a dataset of a source lies at a place, and whether it may be sent there now.
+    """Decide how a dataset of a source lies at a place, and whether it may be sent there now.
 
     What is there in the clear already is gone on with: to stop its backup would help nobody. It is told as critical.
     """
@@ -198,7 +200,7 @@ class PlannedKeys:
             self._note_copy(pair)
 
     def place_of(self, plan: TransferPlan, there: Dataset | None) -> ReceivingPlace:
-        """What the streams of a plan meet. ``there`` is the vault's dataset that they follow, if any."""
+        """Return the place that the streams of a plan meet. ``there`` is the vault's dataset that they follow, if any."""
         cover = self.cover_of(plan.target, plan.dataset)
         branch = next((one for one in plan.changes if isinstance(one, Branch)), None)
         origin = branch.origin if branch is not None else plan.steps[0].origin if plan.steps else None
@@ -279,7 +281,7 @@ class PlannedKeys:
 def decide_encryptions(
     keys: VaultKeys, pairing: Pairing, plans: Iterable[TransferPlan], is_loaded: KeyLoaded
 ) -> dict[str, EncryptionOnVault]:
-    """How each planned dataset lies on the vault, or will, by the source dataset's name; plans in their order."""
+    """Decide how each planned dataset lies on the vault, or will, by the source dataset's name; plans in their order."""
     pairs = {pair.source.name: pair for pair in pairing.pairs}
     if not keys.any and not any(pair.source.encrypted for pair in pairing.pairs):
         return {one.dataset: _CLEAR for one in plans if one.dataset in pairs}

@@ -45,7 +45,7 @@ class NoteNewer(NoteDamaged):
 
 
 class Outcome(StrEnum):
-    """How a run ended."""
+    """The state of a run: under way, or how it ended."""
 
     RUNNING = "running"
     DONE = "done"

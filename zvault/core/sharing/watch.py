@@ -46,14 +46,16 @@ class Watch(Generic[Said]):
         return max(0.0, min(now, self.last) - self.first)
 
     def age(self, now: float) -> float:
-        """How many seconds ago it was written, at least; more only as far as the store is believed."""
+        """Return how many seconds ago it was written, at least; more only as far as the store is believed."""
         since = max(0.0, now - self.first)
         if self.told is None:
             return since
         return since + min(self.told, self._longest_at_first())
 
     def at_most(self, now: float) -> float:
-        """How many seconds ago it was written, at most; infinite where neither the store nor a look before tells."""
+        """Return how many seconds ago it was written, at most; infinite where neither the store nor a look before
+        tells.
+        """
         since = max(0.0, now - self.first)
         told = math.inf if self.told is None else self.told
         return since + min(told, self._longest_at_first())
