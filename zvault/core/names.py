@@ -151,7 +151,9 @@ def make_snapname(prefix: str, when: datetime) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def parse_snapname(prefix: str, snapname: str) -> datetime | None:
-    """Return when a snapshot of that prefix was made, in UTC; None unless the snapname has exactly the form we write."""
+    """Return when a snapshot of that prefix was made, in UTC; None unless the snapname has exactly the form we
+    write.
+    """
     stamp = snapname.removeprefix(f"{prefix}_")
     return _stamped(stamp) if len(stamp) < len(snapname) else None
 

@@ -173,7 +173,7 @@ def read_secret(secret: Secret, table: str) -> str:
 
 
 def where(secret: Secret) -> str:
-    """Where a secret is kept, in words."""
+    """Say in words where a secret is kept."""
     return "the configuration" if secret.kept == "here" else f"{secret.kept}:{secret.text}"
 
 

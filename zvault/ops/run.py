@@ -75,7 +75,7 @@ async def _tell_nobody(_: Sides) -> None: ...
 
 @dataclass(frozen=True)
 class Survey:
-    """What a look at both sides saw, and when it began (monotonic seconds)."""
+    """A listing of both sides, and when it began (monotonic seconds)."""
 
     sides: Sides
     began: float

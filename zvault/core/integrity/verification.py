@@ -138,7 +138,9 @@ class ContentRange:
 
 
 def pieces(entries: Sequence[Entry], mix: KeySpread, keys: KeyRange) -> list[ContentRange]:
-    """Return the ranges to hash of the files listed: small ones whole, of large ones the pieces in the range of keys."""
+    """Return the ranges to hash of the files listed: small ones whole, of large ones the pieces in the range of
+    keys.
+    """
     found: list[ContentRange] = []
     for entry in entries:
         if entry.kind != "f":
@@ -270,7 +272,9 @@ def due(proof: Proof, every: float | None, since: float, now: float) -> float | 
 
 @dataclass
 class Findings:
-    """The findings of a verification so far. ``unproven`` are datasets of which nothing could be said, with the reason."""
+    """The findings of a verification so far. ``unproven`` are datasets of which nothing could be said, with the
+    reason.
+    """
 
     datasets: int = 0
     files: int = 0

@@ -200,7 +200,9 @@ class PlannedKeys:
             self._note_copy(pair)
 
     def place_of(self, plan: TransferPlan, there: Dataset | None) -> ReceivingPlace:
-        """Return the place that the streams of a plan meet. ``there`` is the vault's dataset that they follow, if any."""
+        """Return the place that the streams of a plan meet. ``there`` is the vault's dataset that they follow, if
+        any.
+        """
         cover = self.cover_of(plan.target, plan.dataset)
         branch = next((one for one in plan.changes if isinstance(one, Branch)), None)
         origin = branch.origin if branch is not None else plan.steps[0].origin if plan.steps else None
@@ -281,7 +283,9 @@ class PlannedKeys:
 def decide_encryptions(
     keys: VaultKeys, pairing: Pairing, plans: Iterable[TransferPlan], is_loaded: KeyLoaded
 ) -> dict[str, EncryptionOnVault]:
-    """Decide how each planned dataset lies on the vault, or will, by the source dataset's name; plans in their order."""
+    """Decide how each planned dataset lies on the vault, or will, by the source dataset's name; plans in their
+    order.
+    """
     pairs = {pair.source.name: pair for pair in pairing.pairs}
     if not keys.any and not any(pair.source.encrypted for pair in pairing.pairs):
         return {one.dataset: _CLEAR for one in plans if one.dataset in pairs}

@@ -108,7 +108,9 @@ class DatasetFit:
 
 
 def fit(sent: SentDataset, layout: Layout) -> DatasetFit:
-    """Compute what to expect of a dataset's full records if they are written one after the other, as zfs receive does."""
+    """Compute what to expect of a dataset's full records if they are written one after the other, as zfs receive
+    does.
+    """
     block = on_disk(sent, layout.sector)
     record = record_of(sent)
     special = layout.special if layout.special is not None and record <= layout.small else None

@@ -37,7 +37,7 @@ class Knowledge(Protocol):
         ...
 
     def vault_seen(self, backup: Backup) -> float | None:
-        """When somebody last looked at its vault, None where nobody has."""
+        """Return when somebody last looked at the backup's vault, None where nobody has."""
         ...
 
     def verdicts(self, backup: Backup) -> Sequence[tuple[Literal["backup", "vault"], HealthDocument]]:
@@ -57,7 +57,7 @@ class Knowledge(Protocol):
         ...
 
     def next_run(self, backup: Backup) -> float | None:
-        """When the next one is due, None where none is."""
+        """Return when the backup's next run is due, None where none is."""
         ...
 
     def pruned(self, snapshot: str) -> list[Pruned]:

@@ -142,5 +142,5 @@ class Trial:
 
 
 def told(one: CandidateTrial) -> str:
-    """How it went, in words."""
+    """Say in words how the trial went."""
     return f"less than {format_rate(one.rate)}, stopped" if one.stopped else format_rate(one.rate)

@@ -39,7 +39,7 @@ class Bases:
     _start: asyncio.Event | None = None
 
     def __post_init__(self) -> None:
-        """What many ask for goes together into one call."""
+        """Join what many ask for into one call."""
         self._writable = ProtectsWhereWritable(self.source.lzc)
         self._together = BatchedChanges(self._writable)
 

@@ -114,7 +114,7 @@ class _Remembered:
 
 
 def pending(lags: Collection[DatasetLag]) -> int | None:
-    """How many snapshots a vault lacks in all; None where that is not known of a single dataset."""
+    """Count the snapshots that a vault lacks in all; None where that is not known of a single dataset."""
     counts = [lag.pending for lag in lags]
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None

@@ -48,7 +48,7 @@ class OpenBackup:
         return self.context.clients.source_of(self.backup)
 
     def flags(self, dataset: Dataset) -> Flags:
-        """How a dataset of its source is sent."""
+        """Return the flags that a dataset of its source is sent with."""
         return Flags.of(self.backup.send, dataset)
 
 
@@ -113,7 +113,7 @@ class RunPlan:
         return dataset.name in self.encryptions and self.encryptions[dataset.name].inherits
 
     def flags(self, backup: Backup, dataset: Dataset) -> Flags:
-        """How a dataset of the source is sent."""
+        """Return the flags that a dataset of the source is sent with."""
         return Flags.of(backup.send.to_encrypted() if self.inherits(dataset) else backup.send, dataset)
 
     @property

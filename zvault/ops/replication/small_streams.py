@@ -26,7 +26,7 @@ _OF_ANY = frozenset({"volsize"})
 
 @dataclass
 class SmallStreams:
-    """What the transfers of one try know of their small streams."""
+    """The knowledge of small streams that the transfers of one try share."""
 
     opened: OpenBackup
     plan: RunPlan

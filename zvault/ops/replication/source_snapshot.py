@@ -146,7 +146,7 @@ class SourceSnapshot:
 
     @property
     def warning(self) -> str:
-        """What was left out, in words; empty where nothing was."""
+        """The warning that names what was left out; empty where nothing was."""
         if not self.left_out:
             return ""
         named = ", ".join(self.left_out[:NAMED])

@@ -45,8 +45,8 @@ MANY_STREAMS = 64
 
 @dataclass
 class Transfers:
-    """What the transfers of one try share. ``meter`` is told of their bytes; ``throttle`` is the stage that limits
-    their streams, if any; ``small`` knows which streams need no programs.
+    """The parts that the transfers of one try share. ``meter`` is told of their bytes; ``throttle`` is the stage that
+    limits their streams, if any; ``small`` knows which streams need no programs.
     """
 
     opened: OpenBackup
@@ -63,7 +63,7 @@ class Transfers:
         return context.clients.route(self.opened.source, vault.zfs, vault.profile.stream, stall)
 
     async def lacking(self) -> list[str]:
-        """What is not as it should be on the way of the streams."""
+        """List what is not as it should be on the way of the streams."""
         sources = self.plan.sides.source.datasets
         backup = self.opened.backup
         flags = dict.fromkeys(self.plan.flags(backup, sources[plan.dataset]) for plan in self.plan.moving)

@@ -34,7 +34,10 @@ class FilesRequest:
 
 @dataclass(frozen=True, slots=True)
 class FilesPlan:
-    """What is copied: ``tops`` with all below them, so many files and bytes; ``there`` are those that exist already."""
+    """The plan of a copy:
+
+    ``tops`` with all below them, so many files and bytes; ``there`` are those that exist already.
+    """
 
     snapshot: Snapshot
     tops: tuple[bytes, ...]
@@ -56,7 +59,7 @@ class FilesPlan:
 
 @dataclass(frozen=True, slots=True)
 class FilesRestored:
-    """What was copied. ``error`` says what is not as it was in the snapshot."""
+    """The result of a copy. ``error`` says what is not as it was in the snapshot."""
 
     plan: FilesPlan
     error: ZvaultError | None
@@ -122,7 +125,7 @@ async def _copy(opened: OpenSnapshot, plan: FilesPlan, wanted: FilesRequest, emi
 
 
 async def files_document(context: Context, vaults: VaultsByName, wanted: FilesRequest) -> FilesPlanDocument:
-    """What it would copy, and what is there already."""
+    """Plan what would be copied, and find what is there already."""
     request = wanted.request
     await copy_files.check_folder(request.to)
     backup = context.env.backup(request.backup)

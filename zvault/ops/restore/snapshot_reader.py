@@ -263,7 +263,9 @@ async def _release_left(context: Context, address: Address | None, path: str) ->
 
 
 async def run(side: OpenSnapshot, argv: Sequence[str], deadline: float = 60.0) -> str:
-    """What a script of system/hash_files.py prints. Raises ToolFailed for all that it could not read."""
+    """Run a script of system/hash_files.py and return what it prints. Raises ToolFailed for all that it could not
+    read.
+    """
     result = await side.host.run(argv, deadline=deadline, check=False)
     said = hash_files.complaints(result.stderr)
     if result.returncode != 0 or said:

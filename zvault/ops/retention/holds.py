@@ -70,7 +70,7 @@ class BaseProtection:
 
 @dataclass(frozen=True, slots=True)
 class KnownVaults:
-    """What is known of the configured vaults: ``names`` by pool GUID, and those that could not be asked.
+    """The configured vaults as far as they are known: ``names`` by pool GUID, and those that could not be asked.
 
     ``sharing`` are all vaults whose pool has a GUID: two tables may be for one pool, or the one's is a copy of the
     other's.
@@ -313,7 +313,7 @@ def _followers(
 
 
 def reapable(found: Sequence[BaseProtection], vault_guid: int | None) -> list[BaseProtection]:
-    """What may be released: orphans; of a vault named by its GUID also those of which it is not known."""
+    """Select what may be released: orphans; of a vault named by its GUID also those of which it is not known."""
     if vault_guid is None:
         return [one for one in found if one.state == "orphaned"]
     return [one for one in found if one.vault_guid == vault_guid and one.state != "in use"]

@@ -53,7 +53,8 @@ class Judged(Sequence[KeepDecision]):
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What to prune on one side of ``backup``: ``judged`` by the rules, dataset by dataset, then within prune_limit.
+    """The plan of what to prune on one side of ``backup``: ``judged`` by the rules, dataset by dataset, then within
+    prune_limit.
 
     Of each dataset a ``share`` of the snapshots that are ``ours`` may go in one run, the oldest first. What ``arrived``
     in this run (GUIDs) does not count. ``replica`` tells that others send what is there: zvault holds the newest of it,
@@ -74,7 +75,7 @@ class PrunePlan:
         return len(self.judged)
 
     async def compute(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What ``work`` makes of the verdicts: beside the event loop, where they are many (system/computing.py)."""
+        """Compute ``work`` on the verdicts: beside the event loop, where they are many (system/computing.py)."""
         return await compute(self.size, self.known, work, *args, **kwargs)
 
     @LazyProperty

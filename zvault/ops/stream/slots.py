@@ -30,7 +30,7 @@ class _Waiter:
 
 
 class Slots:
-    """How many streams go at once into each vault and from each host, counted over all runs.
+    """The slots that bound how many streams go at once into each vault and from each host, counted over all runs.
 
     Of those who wait, the backup that holds the fewest slots of what it waits for comes first, and among equals who
     has waited longest. Nobody waits behind one who waits for something else. A run waits for one slot at a time, so

@@ -35,7 +35,7 @@ def on_copies(devices: Sequence[DeviceState]) -> bool:
 
 
 def not_given_up(vault: str) -> DeviceGone:
-    """What is wrong with a vault while it is on such copies."""
+    """Make the error that a vault has while it is on such copies."""
     return DeviceGone(
         f"vault '{vault}' is another host's, and this host has not given its pool up yet",
         "the pool lies on a copy that is thrown away: what is written to it here is lost",

@@ -53,7 +53,7 @@ class PoolHistory:
 
 
 async def pool_history(context: Context, vault: Vault) -> PoolHistory:
-    """What is known of the pools that a vault had; its sources are asked only where nothing is noted here."""
+    """Return what is known of the pools that a vault had; its sources are asked only where nothing is noted here."""
     if noted := noted_pools(context, vault):
         return PoolHistory(noted)
     try:

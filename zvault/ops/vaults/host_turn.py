@@ -8,7 +8,7 @@ from zvault.core.sharing.turn import Turn
 
 
 def turn_of(life: Life, error: ZvaultError | None) -> Turn:
-    """What a vault's state on this host, and what keeps it there, make of the host among the others."""
+    """Return the state of this host among the others, by its vault's state and what keeps it there."""
     match life:
         case Life.COMING_UP | Life.COMING_BACK:
             return Turn.ASKING

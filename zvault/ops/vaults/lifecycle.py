@@ -48,7 +48,7 @@ class Lifecycle:
 
     @property
     def facts(self) -> VaultFacts:
-        """What holds of it beside its state."""
+        """The facts about the vault beside its state."""
         return VaultFacts(
             bool(self.users), self.pinned, self.config.up == "always", self.context.activity.asleep
         )

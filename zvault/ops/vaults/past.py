@@ -95,7 +95,7 @@ class PastVaults:
     async def seen(
         self, name: str, at: float | None, user: str, say: Say
     ) -> AsyncIterator[tuple[Context, VaultsByName]]:
-        """What to work with on a vault as it was ``at``; None: as it is."""
+        """Give the context and vaults to work with on a vault as it was ``at``; None: as it is."""
         if at is None:
             yield self._context, self._vaults
             return

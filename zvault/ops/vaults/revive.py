@@ -39,7 +39,10 @@ NOTICED = 20.0
 
 @dataclass
 class Revival:
-    """What is needed of one vault. ``trouble`` tells whether its storage is lost, without waiting for it."""
+    """The parts of one vault that a revival needs.
+
+    ``trouble`` tells whether its storage is lost, without waiting for it.
+    """
 
     vault: str
     pool: str

@@ -60,13 +60,13 @@ def boot_time() -> float:
 
 
 class NotePlace(Protocol):
-    """Where note and lease are: see SharedNote."""
+    """The place of note and lease: see SharedNote."""
 
     async def read(self) -> Seen:
         """The note."""
 
     async def read_lease(self) -> SeenLease:
-        """Whose the lease is."""
+        """Read whose the lease is."""
 
     async def put(self, data: bytes, etag: str) -> str | None:
         """Put the note."""
@@ -117,7 +117,7 @@ class SharedVault:
 
     @property
     def turn(self) -> Turn:
-        """What this host is among the others."""
+        """The state of this host among the others."""
         return turn_of(self.vault.life, self.vault.error)
 
     @property
@@ -180,7 +180,8 @@ class SharedVault:
         )
 
     async def decide(self, due: Due) -> Decision:
-        """What to do about a backup that is due; asks the store what has to be known. Raises DeviceGone, Refused.
+        """Decide what to do about a backup that is due; asks the store what has to be known. Raises DeviceGone,
+        Refused.
 
         Each is looked at once: a look may take longer than the one before it counts as one of now.
         """
@@ -213,7 +214,7 @@ class SharedVault:
         return said.last(backup) if isinstance(said, Note) else None
 
     def claim(self, backup: str) -> Claim | None:
-        """What the note claims of a backup that another host ran last."""
+        """Return what the note claims of a backup that another host ran last."""
         run, note = self.last(backup), self.note
         if run is None or note is None or run.host == self.host:
             return None

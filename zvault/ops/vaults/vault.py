@@ -55,7 +55,7 @@ class OpenVault:
             raise read_only(self.pool, so, self.name if self.managed.config.device else "")
 
     async def trouble(self) -> ZvaultError | None:
-        """Whether the vault fell away below us; quick, also when its pool hangs."""
+        """Return the error if the vault fell away below us, else None; quick, also when its pool hangs."""
         return await self.managed.trouble()
 
 

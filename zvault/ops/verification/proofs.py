@@ -31,7 +31,7 @@ def holder(sides: Sides) -> Dataset | None:
 
 
 async def read_proofs(vault: Zfs, sides: Sides) -> dict[Level, Proof]:
-    """What is on the vault, for each level."""
+    """Read the proofs on the vault, by level."""
     there = holder(sides)
     if there is None:
         return {}
