@@ -138,6 +138,8 @@ def _refuse_without_journal(
     if options.give_up_journal or options.accept_older:
         return
     there = FoundJournal(journal.epoch, journal.find_last())
+    # In mode writeback, an empty folder (the journal's disk had dropped off) was begun anew: what had been flushed was
+    # gone without a word, and the journal that came back was refused.
     missing = find_missing(before, root, seen, there, options)
     if missing is not None:
         raise missing.error(prefix, options.journal_name or str(options.journal))

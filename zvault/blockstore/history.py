@@ -62,6 +62,7 @@ def up_to(moments: Sequence[Moment], when: float, place: str) -> Moment:
 
     Of those whose time is not known none is: nobody could say that it is old enough.
     """
+    # A moment of unknown time passed for one of 1970, and 'vault open --at 2001-09-09' opened it.
     timed = [one for one in moments if one.taken > 0]
     found = [one for one in timed if one.taken <= when]
     if not found:

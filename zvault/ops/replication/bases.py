@@ -107,6 +107,7 @@ class Bases:
             (BaseGuard.of(self._together, self.vault_guid, dataset, {}), guids)
             for dataset, guids in on_vault.values()
         ]
+        # Where one refused at once, the others went on while nobody waited, and a listing of before them was kept.
         ended = await asyncio.gather(
             *(guard.distrust(guids) for guard, guids in guards), return_exceptions=True
         )

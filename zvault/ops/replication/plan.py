@@ -124,6 +124,7 @@ async def _ask_of(
         # A listing may be older than a hold: that moves nothing by which one could tell.
         # What zvault holds there itself is told by what retention keeps.
         asked.held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
+        # A source that destroyed all but its oldest snapshot had every later one rolled away on the vault.
         asked.kept |= await sides.compute(_not_to_be_lost, context.env, backup, there)
 
 

@@ -96,6 +96,8 @@ class Transfers:
             )
             await self.plan.bases.cover(first)
         finally:
+            # Also of those whose turn never comes: they were held and not known to be, so the next run did not release
+            # them.
             for one in sending:
                 self.opened.source.forget(one.dataset)
 

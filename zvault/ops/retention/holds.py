@@ -186,6 +186,7 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtectio
         holds = await zfs.holds(await zfs.held_below(pool))
         for one in base_protections(source, holds):
             dataset = source.datasets[one.dataset]
+            # All of them count. With the last one alone, 'holds --reap' released each base of a pool whose copy was up.
             vaults_with_it = known.sharing.get(one.vault_guid, ())
             followers = [
                 there

@@ -113,6 +113,8 @@ class Assembly:
 
         On a failure, what this call brought up is taken down again unless a pool lies on it.
         """
+        # A hold or 'zfs list' that hung in a dataset had 'zpool list' refused here: the pool was never brought back,
+        # though its storage was.
         with look_to_help():
             return await self._up(say)
 

@@ -16,6 +16,7 @@ def turn_of(life: Life, error: ZvaultError | None) -> Turn:
             return Turn.HOLDING
         case Life.GOING_DOWN | Life.EXPORTED:
             return Turn.RELEASING
+        # A shell in the pool made its host cut off: its runs stood by for no reason, and all others waited for it.
         case Life.HALF_DOWN if type(error) is Busy:
             return Turn.HOLDING  # somebody uses it; its server runs, and renews the lease
         case Life.LOST | Life.HALF_DOWN:

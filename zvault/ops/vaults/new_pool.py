@@ -123,6 +123,8 @@ def missing_pool(name: str, pool: str, missing: Absence) -> NotFound:
 
 def refuse_unless_new(vault: Vault, history: PoolHistory) -> None:
     """Raises Refused for a vault that had a pool: a second one is made on purpose only."""
+    # An image that was moved, or whose disk was not mounted, became a new pool in the root file system; everything was
+    # sent again, and all was well.
     if history.pools:
         why = absence(vault, history, reading=False)
         raise Refused(f"no new pool is made for vault '{vault.name}'", why.why, why.next)

