@@ -59,7 +59,7 @@ class AsOf:
         self.passed_over = PassedOver(hidden, overwritten, later)
 
     def put_at(self, key: str) -> float:
-        """When an object was put, by the store's clock, in seconds since the epoch. Raises ObjectMissing."""
+        """Return when an object was put, by the store's clock, in seconds since the epoch. Raises ObjectMissing."""
         return self._of(key).modified
 
     def __contains__(self, key: str) -> bool:

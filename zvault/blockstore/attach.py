@@ -148,7 +148,7 @@ def _refuse_without_journal(
 def find_missing(
     before: Epoch, root: Root, seen: SeenPosition | None, there: FoundJournal, options: Options
 ) -> MissingJournal | None:
-    """What is missing of the journal that the store waits for, by what the bucket and this host say."""
+    """Return what is missing of the journal that the store waits for, by what the bucket and this host say."""
     note = seen.journal if seen is not None else None
     # Whoever only took the store has changed nothing yet: its first root comes before its first write.
     return find_missing_journal(before.journal, note, there, root.epoch, options.boot)

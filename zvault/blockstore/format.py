@@ -74,7 +74,10 @@ TAIL = FOOTER + 16 * SLOTS // 4
 
 @dataclass(frozen=True, slots=True)
 class Superblock:
-    """What never changes of a store: ``PREFIX/store``. ``size`` in bytes, ``created`` in seconds since the epoch."""
+    """The facts of a store that never change: ``PREFIX/store``.
+
+    ``size`` in bytes, ``created`` in seconds since the epoch.
+    """
 
     version: int
     uuid: str
@@ -143,7 +146,7 @@ def segment_key(prefix: str, sequence: int, epoch: int) -> str:
 
 
 def map_key(prefix: str, number: int, epoch: int) -> str:
-    """Where a checkpoint puts changed parts of the map."""
+    """Return the key under which a checkpoint puts changed parts of the map."""
     return f"{prefix}/maps/{number:010x}-{epoch:08x}"
 
 
@@ -169,7 +172,7 @@ def numbers(key: str) -> tuple[int, int]:
 
 
 def seed(sequence: int, epoch: int, block: int) -> int:
-    """What a slot's checksum is seeded with: neither the right bytes in the wrong place pass, nor another epoch's.
+    """Return the seed of a slot's checksum: neither the right bytes in the wrong place pass, nor another epoch's.
 
     That of the next block is the next number.
     """
@@ -178,7 +181,7 @@ def seed(sequence: int, epoch: int, block: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What a segment says of itself. ``frame`` is the last frame of the log that is wholly in it or before it."""
+    """A segment's own account of itself. ``frame`` is the last frame of the log that is wholly in it or before it."""
 
     sequence: int
     epoch: int
@@ -198,7 +201,7 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Of the object, in bytes."""
+        """The size of the object, in bytes."""
         return self.slots * SLOT + self.table.nbytes + self.footer
 
 
@@ -309,7 +312,9 @@ def rows_of(slots: Buffer, first: int, count: int) -> np.ndarray:
 
 
 def sums(slots: memoryview, first: int, blocks: Sequence[int], sequence: int, epoch: int) -> np.ndarray:
-    """What the checksums of consecutive slots, beginning with the ``first`` of these, have to be: a row for each."""
+    """Return what the checksums of consecutive slots, beginning with the ``first`` of these, have to be: a row for
+    each.
+    """
     digest, base = xxhash.xxh3_64_digest, seed(sequence, epoch, 0)
     begins = range(first * SLOT, (first + len(blocks)) * SLOT, SLOT)
     found = [digest(slots[at : at + BLOCK], base + block) for at, block in zip(begins, blocks, strict=True)]
@@ -352,7 +357,7 @@ def taken_out(
 
 
 def inflated(data: Buffer, most: int) -> bytes:
-    """What was deflated, at most so many bytes. Raises ValueError, zlib.error."""
+    """Inflate what was deflated, at most so many bytes. Raises ValueError, zlib.error."""
     it = zlib.decompressobj()
     out = it.decompress(data, most + 1)
     if len(out) > most:

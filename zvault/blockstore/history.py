@@ -79,7 +79,7 @@ def up_to(moments: Sequence[Moment], when: float, place: str) -> Moment:
 
 
 class Needs:
-    """What some moments need of the bucket, all together."""
+    """The needs of some moments from the bucket, all together."""
 
     def __init__(self, moments: Sequence[Moment]) -> None:
         ordered = sorted(moments, key=lambda one: one.number)
@@ -109,7 +109,7 @@ class Needs:
 def kept_bytes(
     moments: Sequence[Moment], sizes: Mapping[int, int] | np.ndarray, sequences: np.ndarray, died: np.ndarray
 ) -> list[int]:
-    """Of dead segments, the bytes that each moment alone keeps: what removing just it would free."""
+    """Return the bytes of dead segments that each moment alone keeps: what removing just it would free."""
     size = np.array([sizes[int(one)] for one in sequences], np.int64)
     everybody = Needs(moments).segments(sequences, died)
     found = []

@@ -66,7 +66,7 @@ class Latest:
 
     @property
     def shows(self) -> str:
-        """What is seen, in words."""
+        """The state of the store that is seen, in words."""
         return f"from checkpoint {self.view.root.number} of epoch {self.view.root.epoch} on"
 
     def _now(self) -> View:

@@ -40,7 +40,10 @@ T = TypeVar("T")
 
 
 class LockKeeper:
-    """Of one engine. ``care`` is held where roots must not change; nothing here is called with ``changed`` held."""
+    """Keeps the objects of one engine locked.
+
+    ``care`` is held where roots must not change; nothing here is called with ``changed`` held.
+    """
 
     def __init__(  # noqa: PLR0913 - what it works on is passed in
         self,
@@ -243,7 +246,7 @@ class _Round:
 
 
 def tampered(strange: list[str], missing: list[str]) -> str | None:
-    """What somebody did to a store, in words; None where nobody did anything."""
+    """Say in words what somebody did to a store; None where nobody did anything."""
     said = list(_said(strange, "hidden or put again by somebody else")) + list(_said(missing, "missing"))
     if not said:
         return None

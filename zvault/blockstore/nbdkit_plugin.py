@@ -149,7 +149,7 @@ def zero(handle: ServedDevice, count: int, offset: int, flags: int) -> None:
 
 
 def trim(handle: ServedDevice, count: int, offset: int, flags: int) -> None:
-    """What is there is not needed any more. Linux cuts large ones in the middle of a block."""
+    """Forget a range that is not needed any more. Linux cuts large ones in the middle of a block."""
     _tried(lambda: _engine(handle).discard(offset, count))
     _flush_if_asked(handle, flags)
 

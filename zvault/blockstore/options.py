@@ -68,7 +68,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How one is served that is only looked at. Sizes in bytes; ``workers``: requests at once, 0: no threads."""
+    """The options of a store that is served only to be looked at.
+
+    Sizes in bytes; ``workers``: requests at once, 0: no threads.
+    """
 
     cache: Path | None = None
     cache_size: int = parse_size("10G")

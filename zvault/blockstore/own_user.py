@@ -44,7 +44,9 @@ _PR_SET_DUMPABLE = 4
 
 @dataclass(frozen=True, slots=True)
 class OwnUser:
-    """What a server has to be another user with. ``words`` are its own, with folders that it can reach by then."""
+    """The means by which a server becomes another user. ``words`` are its own, with folders that it can reach by
+    then.
+    """
 
     uid: int
     words: ServeOptions

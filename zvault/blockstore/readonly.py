@@ -71,7 +71,7 @@ class ReadOnly:
 
     @property
     def shows(self) -> str:
-        """What is seen, in words."""
+        """The state of the store that is seen, in words."""
         root, segments = self.view.root, len(self.view.rest.segments)
         if self.view.at is not None:
             return f"checkpoint {root.number} of epoch {root.epoch}, which is kept"

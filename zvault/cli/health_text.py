@@ -39,7 +39,7 @@ def level_of(status: StatusDocument) -> Level:
 
 
 def proven(backup: BackupDocument) -> float | None:
-    """When contents of a backup were last compared and found the same, in seconds since the epoch.
+    """Return when contents of a backup were last compared and found the same, in seconds since the epoch.
 
     None where they never were, or ``backup["proofs"]`` is None: then nobody knows.
     """
@@ -48,7 +48,7 @@ def proven(backup: BackupDocument) -> float | None:
 
 
 def store_trouble(device: DeviceDocument) -> str:
-    """What is wrong with the block store behind a device; "" for nothing, and for other devices."""
+    """Say what is wrong with the block store behind a device; "" for nothing, and for other devices."""
     store = device["store"]
     return (store["trouble"] or "") if store is not None else ""
 

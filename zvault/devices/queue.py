@@ -51,7 +51,7 @@ class Setting:
 
 
 def plan(device: str, settings: QueueSettings, sys_block: Path = SYS_BLOCK) -> list[QueueChange]:
-    """What to write for ``settings``, in order, cut to what the device can take. Reads only."""
+    """Plan what to write for ``settings``, in order, cut to what the device can take. Reads only."""
     wanted = {name: str(value) for name, value in settings.model_dump(exclude_none=True).items()}
     changes = []
     for name in sorted(wanted, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name)):

@@ -12,7 +12,7 @@ _COPY, _THROWN_AWAY = "a copy of ", " that is thrown away"
 
 
 def throw_away_spec(spec: str) -> str:
-    """What the lease of a copy of a device calls it."""
+    """Return the name that the lease of a copy of a device has for it."""
     return f"{_COPY}{spec}{_THROWN_AWAY}"
 
 
@@ -79,7 +79,7 @@ class FoundDevice:
 
     @property
     def layers(self) -> list[FoundLayer]:
-        """What is seen of each layer, bottom up."""
+        """The layers as they are seen, bottom up."""
         return [level.found for level in self.levels]
 
     @property
@@ -107,7 +107,7 @@ class FoundDevice:
         return next((layer for layer in reversed(self.layers) if layer.present), None)
 
     def verdict(self) -> tuple[State, str]:
-        """What state it is in, and why, in words: that of the lowest layer that is not up."""
+        """Return its state and the reason in words: that of the lowest layer that is not up."""
         lame = [layer for layer in self.layers if layer.state != "up"]
         if not lame:
             return "up", ""

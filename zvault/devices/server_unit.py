@@ -14,7 +14,7 @@ Kind = Literal["device", "s3backer", "blockstore"]
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where one server's unit, script and socket are: in a folder for root alone, which is there already."""
+    """The unit, script and socket of one server: in a folder for root alone, which is there already."""
 
     name: str
     directory: Path
@@ -30,7 +30,7 @@ class Server:
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """The path of the socket that it listens on."""
         return self.directory / f"{self.name}.sock"
 
 

@@ -82,7 +82,7 @@ class ListedVersion:
 
 
 def at_version(key: str, version: str) -> str:
-    """What to read instead of a key, to have that version of it."""
+    """Return what to read in place of a key, to have that version of it."""
     return f"{key}{_AT}{version}"
 
 

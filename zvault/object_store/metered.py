@@ -85,7 +85,7 @@ class MeteredStore:
         self._tallies = {kind: _Tally() for kind in KINDS}
 
     def counts(self) -> Mapping[Kind, Count]:
-        """What there was so far, of each kind."""
+        """Return the counts so far, by kind."""
         with self._lock:
             return {
                 kind: Count(it.requests, it.errors, it.bytes, it.seconds, tuple(accumulate(it.slots)))

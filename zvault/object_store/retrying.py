@@ -87,7 +87,7 @@ class RetryingStore:
 
     @property
     def trouble(self) -> str | None:
-        """What is waited for and for how long already; None while all goes well."""
+        """The wait in words, and for how long already; None while all goes well."""
         return self._outage.describe(self._clock())
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
@@ -214,7 +214,7 @@ class _Outage:
         self._error: StoreError | None = None
 
     def describe(self, now: float) -> str | None:
-        """What is waited for and for how long already; None while all goes well."""
+        """Say in words what is waited for and for how long already; None while all goes well."""
         with self._lock:
             return None if self._since is None else self._words(self._since, now)
 

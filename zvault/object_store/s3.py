@@ -171,11 +171,11 @@ class S3Store:
         return s3_versions.delete(self._asking, self.settings.bucket, versions)
 
     def bucket_lock(self) -> s3_versions.BucketLock:
-        """What the bucket says of locks. Raises StoreError."""
+        """Ask what the bucket says of locks. Raises StoreError."""
         return s3_versions.bucket_lock(self._asking, self.settings.bucket)
 
     def lock_of(self, key: str, version: str) -> s3_versions.VersionLock | None:
-        """How a version is locked; None: it is not, or the store does not say. Raises ObjectMissing, StoreError."""
+        """Ask how a version is locked; None: it is not, or the store does not say. Raises ObjectMissing, StoreError."""
         return s3_versions.lock_of(self._asking, self.settings.bucket, key, version)
 
     def bypass(self, key: str, version: str) -> None:

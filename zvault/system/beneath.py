@@ -114,7 +114,7 @@ def _why_not_followed(name: str, owner: int) -> str:
 
 
 def birth_time(fd: int) -> int | None:
-    """When an open file was made, in ns since the epoch; None where its file system does not tell."""
+    """Return when an open file was made, in ns since the epoch; None where its file system does not tell."""
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
     failed = _libc.statx(
         ctypes.c_int(fd), b"", ctypes.c_int(_EMPTY_PATH), ctypes.c_uint(_STATX_BTIME), buffer

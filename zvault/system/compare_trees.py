@@ -34,7 +34,8 @@ def argv(root: str, folder: str) -> list[str]:
 async def compare(
     root: str, folder: str, names: Sequence[bytes] | None = None
 ) -> AsyncIterator[CompareReport]:
-    """What it finds, until it has ended. ``names`` are trees below ``root`` that were copied into ``folder``.
+    """Compare trees and yield reports until it has ended. ``names`` are trees below ``root`` that were copied into
+    ``folder``.
 
     Without, all of both must be the same. Raises ToolFailed, DeadlineExceeded.
     """

@@ -21,7 +21,7 @@ KEPT = 1000
 
 @dataclass(slots=True)
 class CopyPlan:
-    """What there is to copy: so many ``files`` and ``bytes``; ``there`` are the paths that the folder has already."""
+    """The plan of a copy: so many ``files`` and ``bytes``; ``there`` are the paths that the folder has already."""
 
     tops: list[bytes] = field(default_factory=list)
     there: list[bytes] = field(default_factory=list)
@@ -31,7 +31,7 @@ class CopyPlan:
 
 @dataclass(slots=True)
 class Copied:
-    """What could not be copied as it was: the first of it in words, and how much there was of it."""
+    """The failures of a copy: the first of it in words, and how much there was of it."""
 
     failed: list[str] = field(default_factory=list)
     failures: int = 0

@@ -41,7 +41,7 @@ _NO_XATTRS = (errno.ENOTSUP, errno.ENODATA)
 
 
 def tops_of(root: int, names: list[bytes] | None) -> list[bytes]:
-    """What to copy: ``names``, or what stands right below the root."""
+    """Return the trees to copy: ``names``, or what stands right below the root."""
     return [name for name in names_in(root) if name != HIDDEN] if names is None else names
 
 

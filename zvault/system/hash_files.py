@@ -203,7 +203,7 @@ def parse_hashes(batch: Sequence[ContentRange], text: str) -> dict[ContentRange,
 
 
 def complaints(stderr: str) -> list[str]:
-    """What the tools could not read, without what ssh may have to say besides."""
+    """Return what the tools could not read, without what ssh may have to say besides."""
     tools = ("find:", "head:", "sha256sum:", "dd:", "sh:")
     return [line for line in stderr.splitlines() if line.startswith(tools)]
 

@@ -52,7 +52,9 @@ def is_mount_point(folder: str, mounts: Path = MOUNTS) -> bool:
 
 
 def mount_point_of(path: str, mounts: Path = MOUNTS) -> str:
-    """What a file or folder would be on, by its plain path and the kernel's list: the mount point nearest above it."""
+    """Find what a file or folder would be on, by its plain path and the kernel's list: the mount point nearest
+    above it.
+    """
     lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     points = (_plain(line.split(" ")[4]) for line in lines)
     above = [point for point in points if PurePosixPath(path).is_relative_to(point)]

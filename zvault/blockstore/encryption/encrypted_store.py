@@ -51,7 +51,7 @@ SPARE = 2
 
 
 class StoreKeys:
-    """What is known of a store's keys; read when they are first needed. Safe for threads."""
+    """The keys of a store; read when they are first needed. Safe for threads."""
 
     def __init__(self, prefix: str, key: StoreKey, say: Callable[[str], None] = lambda _: None) -> None:
         """``say`` is told of objects that are not authentic, once of each."""

@@ -46,7 +46,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says of itself; ``identity`` is the store's uuid in 16 bytes."""
+    """The header of a journal file; ``identity`` is the store's uuid in 16 bytes."""
 
     version: int
     identity: bytes
@@ -60,7 +60,7 @@ def name_of(first: int) -> str:
 
 
 def seed_of(identity: bytes, epoch: int) -> int:
-    """What the digests of an epoch's frames are seeded with."""
+    """Return the seed of the digests of an epoch's frames."""
     return xxh3_64_intdigest(identity + epoch.to_bytes(8, "little"))
 
 

@@ -41,7 +41,7 @@ AHEAD = 8
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was copied, in bytes; of a device of ``size``."""
+    """The result of a copy, in bytes; of a device of ``size``."""
 
     size: int
     data: int

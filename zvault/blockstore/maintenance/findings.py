@@ -76,7 +76,7 @@ class Report:
 
     @property
     def lost(self) -> list[tuple[int, int]]:
-        """Where the device cannot be read: (offset, length) in bytes, in order."""
+        """The ranges of the device that cannot be read: (offset, length) in bytes, in order."""
         return merged([problem.runs for problem in self.problems if problem.lost])
 
     def of(self, *kinds: Kind) -> list[Problem]:

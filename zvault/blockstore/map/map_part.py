@@ -102,7 +102,7 @@ class MapPart:
 
     @property
     def nbytes(self) -> int:
-        """Of memory, about."""
+        """The bytes of memory that it takes, about."""
         return int(self.runs.nbytes) + 200
 
     def as_bytes(self) -> bytes:
@@ -132,7 +132,7 @@ class MapPart:
 
 @dataclass(slots=True)
 class PartChange:
-    """What a stretch of the log does to one part, in its order: ``blank`` all of it first, then block by block."""
+    """The changes of a stretch of the log to one part, in its order: ``blank`` all of it first, then block by block."""
 
     blank: bool
     blocks: np.ndarray

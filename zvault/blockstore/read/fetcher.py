@@ -20,7 +20,7 @@ Key = tuple[int, int]
 
 
 class ChunkCache(Protocol):
-    """What is asked of the local cache."""
+    """The calls that are made on the local cache."""
 
     def get(self, segment: int, chunk: int) -> bytes | None:
         """A chunk, if it is there."""

@@ -57,7 +57,8 @@ def give_up_journal(
 
 @dataclass(frozen=True, slots=True)
 class LostWrites:
-    """What goes with a journal: the store has all writes up to ``last``, of its checkpoint of ``taken`` and the log.
+    """The writes that are lost with a journal: the store has all writes up to ``last``, of its checkpoint of ``taken``
+    and the log.
 
     ``flushed``: the last write that is known to have been on the journal's disk; None where this host does not know.
     """

@@ -57,7 +57,7 @@ class NbdkitServer:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What is served, whatever the filters: two equal ones are the same bytes."""
+        """The identity of what is served, whatever the filters: two equal ones are the same bytes."""
         file = self.backing_file
         return ("file", posixpath.normpath(file)) if file else ("nbdkit", self.plugin, *sorted(self.params))
 

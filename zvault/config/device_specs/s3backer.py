@@ -48,7 +48,7 @@ class S3backerServer:
 
 
 def parse_s3backer(rest: str) -> S3backerServer:
-    """What stands after ``s3backer:``. Raises ValueError: what is wrong and what is right."""
+    """Parse what stands after ``s3backer:``. Raises ValueError: what is wrong and what is right."""
     try:
         words = shlex.split(rest)
     except ValueError as error:

@@ -197,7 +197,9 @@ class Backup(NamedTable):
         return self.vault is None and not self.snapshot.make
 
     def interval(self, level: Level) -> float | None:
-        """How often a level is to be verified, in seconds; None by hand only, or where there is nothing to verify."""
+        """Return how often a level is to be verified, in seconds; None by hand only, or where there is nothing to
+        verify.
+        """
         return self.verify.interval(level) if self.vault is not None else None
 
     def takes(self, dataset: str) -> bool:

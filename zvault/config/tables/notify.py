@@ -42,7 +42,7 @@ def _kept(text: str) -> Secret | None:
 
 
 def parse_secret(text: str) -> Secret:
-    """Where a secret is kept. Raises ValueError, without the text: it may be the secret itself."""
+    """Parse where a secret is kept. Raises ValueError, without the text: it may be the secret itself."""
     found = _kept(text)
     if found is None:
         raise ValueError(

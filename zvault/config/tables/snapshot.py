@@ -75,7 +75,7 @@ class SnapshotConfig(Table):
 
     @property
     def timetable(self) -> Cron | Interval | None:
-        """When it makes snapshots apart from its runs; None where it does not."""
+        """The times at which it makes snapshots apart from its runs; None where it does not."""
         return self.every or self.schedule
 
     @property

@@ -71,7 +71,7 @@ def command(target: Target, index: int, *, timeout: float, connections: int) -> 
 
 
 def status(index: int, sys_block: Path = SYS_BLOCK) -> Status:
-    """What the kernel says of a device. Never waits."""
+    """Read what the kernel says of a device. Never waits."""
     folder = sys_block / f"nbd{index}"
     return Status(_number(folder / "pid"), (_number(folder / "size") or 0) * SECTOR)
 

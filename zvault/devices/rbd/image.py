@@ -47,7 +47,7 @@ class ImageLayout:
     features: tuple[str, ...] | None = None
 
     def differences(self, found: ImageLayout) -> list[str]:
-        """How an image differs from this layout, in words. Additional features are harmless."""
+        """List in words how an image differs from this layout. Additional features are harmless."""
         told = [
             f"{name} is {'none' if has is None else has}, not {want}"
             for name, want, has in (

@@ -55,7 +55,7 @@ class NoteStore:
         return {"data": base64.b64encode(data[: LARGEST_NOTE + 1]).decode(), "etag": etag, "age": age}
 
     def lease(self) -> dict[str, object]:
-        """Who has the lease: ``lease`` is None where there is none."""
+        """Return who has the lease: ``lease`` is None where there is none."""
         seen = self._counted("get", self._leases.read)
         if seen is None:
             return {"lease": None, "etag": "", "age": None}

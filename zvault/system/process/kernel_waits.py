@@ -183,7 +183,7 @@ class KernelWaits:
         self._waiters: list[asyncio.Future[None]] = []
 
     def count_left(self) -> int:
-        """How many programs were given up and are still in the kernel."""
+        """Count the programs that were given up and are still in the kernel."""
         self._forget_gone()
         return len(self._left)
 

@@ -42,7 +42,7 @@ def _pipe() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class StageEnd:
-    """How one stage of a pipeline ended, and when (seconds, monotonic)."""
+    """The end of one stage of a pipeline, and when (seconds, monotonic)."""
 
     argv: tuple[str, ...]
     returncode: int
