@@ -35,7 +35,7 @@ class Follower(Protocol):
     """A cache that has to hear what changed."""
 
     def followed(self) -> int:
-        """How many datasets it knows."""
+        """Return how many datasets it knows."""
         ...
 
     def note(self, changed: Changed) -> None:

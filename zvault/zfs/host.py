@@ -54,7 +54,7 @@ class Host(ToolRunner, Protocol):
 
     @property
     def address(self) -> Address | None:
-        """How ssh reaches it; None is this host."""
+        """The address by which ssh reaches it; None is this host."""
         ...
 
     async def end(self, size: int | None = None) -> StreamEnd:

@@ -94,7 +94,8 @@ class Lzc:
         return [int(size) for size in value]
 
     async def settings(self, names: Sequence[str]) -> dict[str, Any]:
-        """What is set on datasets and snapshots, as libzfs.py reads it; without those of which that cannot be told.
+        """Read what is set on datasets and snapshots, as libzfs.py reads it; without those of which that cannot be
+        told.
 
         Raises ToolMissing where libzfs cannot be used.
         """

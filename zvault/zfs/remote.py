@@ -142,7 +142,7 @@ class Remote:
 
 
 def troubles(said: str) -> list[ChangeFailure]:
-    """What zfs complained of, name by name. Lines that only accompany a complaint are left out."""
+    """Parse what zfs complained of, name by name. Lines that only accompany a complaint are left out."""
     found = []
     for line in said.splitlines():
         sign = next((sign for sign in _SIGNS if sign[0] in line), None)

@@ -136,7 +136,7 @@ class TreeListing:
         return self._lapsed[DatasetName(root).pool]
 
     async def _names_stand(self, root: str, lapses: int) -> bool:
-        """Whether they mean what they meant at so many lapses; what came to be known of a dataset since is noted."""
+        """True if they mean what they meant at so many lapses; what came to be known of a dataset since is noted."""
         await self._collect()
         return self._lapses_of(root) == lapses
 

@@ -45,7 +45,7 @@ def gate_argv(order: Order) -> list[str]:
 
 
 def is_gate(argv: Sequence[str]) -> bool:
-    """Whether a stage is one."""
+    """True if a stage is one."""
     return __file__ in argv[:4]
 
 

@@ -136,7 +136,7 @@ def _library() -> ctypes.CDLL:
 
 
 class Room:
-    """How many events the kernel keeps: more while zvaultd is there, if many datasets are followed.
+    """The room that the kernel has for events: more while zvaultd is there, if many datasets are followed.
 
     What it was before, and what is written in its place, is in ``note`` first, so that also who comes after one that
     was killed puts it back. After a boot the note counts for nothing: the same number may be the administrator's then.

@@ -93,7 +93,7 @@ class Libzpool:
         return found.value
 
     def label(self, device: str) -> c_void_p:
-        """What a device's labels say of its pool. Raises Failed, OSError."""
+        """Read what a device's labels say of its pool. Raises Failed, OSError."""
         found, count = c_void_p(), c_int()
         fd = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
         try:
