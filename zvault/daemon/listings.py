@@ -68,7 +68,7 @@ class Listings:
             self._found[backup] = replace(before, pruned=before.pruned | gone)
 
     def of(self, backup: str) -> Listing | None:
-        """What was listed of a backup as it is configured now; None where nobody has listed it yet."""
+        """Return what was listed of a backup as it is configured now; None where nobody has listed it yet."""
         return self._found.get(backup)
 
 

@@ -33,7 +33,7 @@ class NotifyApi:
         return {"targets": self.notifier.documents()}
 
     async def get_report(self, request: web.Request) -> ReportAnswer:
-        """What would be reported now."""
+        """Tell what would be reported now."""
         asked = request.match_info["every"]
         every = next((one for one in EVERY if one == asked), None)
         if every is None:

@@ -152,13 +152,13 @@ class Api:
         )
 
     async def get_plan(self, request: web.Request) -> PlanDocument:
-        """What a run would do now."""
+        """Tell what a run would do now."""
         context = self.status.context
         backup = context.env.backup(request.match_info["backup"])
         return await plan_document(context, self.vaults, backup, bring_up=may_act(request))
 
     async def get_forecast(self, request: web.Request) -> ForecastDocument:
-        """What a run that began now would do; with ``snapshot=0`` one that makes none."""
+        """Tell what a run that began now would do; with ``snapshot=0`` one that makes none."""
         from zvault.ops.forecast import forecast_document
 
         context = self.status.context
@@ -168,7 +168,7 @@ class Api:
         return await forecast_document(context, backup, snapshot=snapshot, refused=refused)
 
     async def get_prune(self, request: web.Request) -> PruneDocument:
-        """What pruning would do now; with ``over_limit=1`` also what prune_limit holds back."""
+        """Tell what pruning would do now; with ``over_limit=1`` also what prune_limit holds back."""
         from zvault.ops.retention.prune_report import prune_document
 
         context, over_limit = self.status.context, request.query.get("over_limit") == "1"
@@ -216,7 +216,7 @@ class Api:
         return await explain_document(self.status.context, knowledge, request.match_info["name"])
 
     async def get_fit(self, request: web.Request) -> FitDocument:
-        """How a backup fits its vault's storage."""
+        """Tell how a backup fits its vault's storage."""
         from zvault.ops.diagnosis.fit import fit_document
 
         context = self.status.context

@@ -68,7 +68,7 @@ class VaultsApi:
         return {"vaults": self.status.judged(await self.status.vault_monitor.documents())}
 
     async def get_doctor(self, request: web.Request) -> DoctorDocument:
-        """What bounds a vault now; it is watched for ``seconds``."""
+        """Tell what bounds a vault now; it is watched for ``seconds``."""
         from zvault.ops.diagnosis.doctor import doctor_document, watched_for
 
         name, seconds = request.match_info["vault"], watched_for(request.query.get("seconds"))
@@ -159,7 +159,7 @@ class VaultsApi:
         return {"history": await vault.begin_anew(body.get("pools"), journald.about(vault.name))}
 
     async def get_takeover(self, request: web.Request) -> TakeoverAnswer:
-        """Who has a vault, and what taking it over would do."""
+        """Tell who has a vault, and what taking it over would do."""
         from zvault.ops.vaults.takeover import takeover
 
         vault = self.vaults[request.match_info["vault"]]
@@ -175,7 +175,7 @@ class VaultsApi:
         return {"vault": await self._judged(vault)}
 
     async def get_creation(self, request: web.Request) -> CreationAnswer:
-        """What making a vault's pool would run."""
+        """Tell what making a vault's pool would run."""
         from zvault.ops.vaults.new_pool import creation_document
 
         vault = self.vaults[request.match_info["vault"]]

@@ -50,7 +50,10 @@ def read(paths: Paths) -> Config | str:
 
 
 def stamp_of(paths: Paths) -> Stamp:
-    """What changes whenever a file of the configuration does. A file that cannot be looked at counts as not there."""
+    """Return a stamp that changes whenever a file of the configuration does.
+
+    A file that cannot be looked at counts as not there.
+    """
     found = []
     folder = paths.config_file.parent / "conf.d"
     try:
