@@ -85,7 +85,7 @@ def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
 
 
 def _lost_its_neighbour(end: StageEnd) -> bool:
-    """True if a stage ended only because nobody took what it wrote, or gave it all that it was to pass on."""
+    """Whether a stage ended only because nobody took what it wrote, or gave it all that it was to pass on."""
     if end.returncode == ssh.OWN_FAILURE and ssh.address_of(end.argv) is not None:
         return not _complaint(end)
     if is_gate(end.argv) and INCOMPLETE in end.stderr:
