@@ -30,6 +30,7 @@ from tests.unit.references.source_file import Prose, SourceFile
 ELSEWHERE = {
     "_error_translation.py",
     "authenticated",
+    "coverage.py",
     "doc/proto.md",
     "dmu_replay_record",
     "dmu_tx_memory_reserve",
@@ -45,7 +46,9 @@ ELSEWHERE = {
     "zfs_type_t",
     "zio_checksum_handle_crypt",
 }
-"""Names and files of OpenZFS, pyzfs, Ceph and the NBD protocol, which comments cite and zvault's code does not use."""
+"""Names and files of OpenZFS, pyzfs, coverage, Ceph and the NBD protocol, which comments cite and zvault does not
+have.
+"""
 
 _RAISES = re.compile(r"\b[Rr]aises?\b:? ((?:[^.]|\.(?=\w))*)")
 _EXCEPTION = re.compile(

@@ -68,7 +68,7 @@ class Sides:
 
     @LazyProperty
     def pairing(self) -> Pairing:
-        """The pairs of datasets that follow each other, found by GUID."""
+        """What follows what, found by GUID."""
         known = self.known.pairs if self.known is not None and self.vault_seen else None
         return match(
             self.source, self.pairs, self.vault, left_out=self.left_out, apart=self.apart, known=known
