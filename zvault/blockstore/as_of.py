@@ -96,15 +96,15 @@ class AsOf:
         raise _refused()
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Raises Refused."""
+        """Raises Refused: the past cannot be changed."""
         raise _refused()
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        """Raises Refused."""
+        """Raises Refused: the past cannot be changed."""
         raise _refused()
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
-        """Raises Refused."""
+        """Raises Refused: the past cannot be changed."""
         raise _refused()
 
 

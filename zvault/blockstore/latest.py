@@ -142,7 +142,7 @@ class Latest:
             self._say(self._trouble)
 
     def close(self) -> None:
-        """End threads."""
+        """Close the view and end the readers; whoever waits for a read is not waited for."""
         self._readers.shutdown(wait=False, cancel_futures=True)
         self.view.close()
 

@@ -84,7 +84,7 @@ def open(readonly: bool) -> ServedDevice:
 
 
 def get_size(handle: ServedDevice) -> int:
-    """Bytes."""
+    """Return the size of the device in bytes."""
     return _device(handle).size
 
 
@@ -99,7 +99,7 @@ def can_write(handle: ServedDevice) -> bool:
 
 
 def can_flush(handle: ServedDevice) -> bool:
-    """It has something to flush."""
+    """True unless it is only looked at: then there is nothing to flush."""
     return not handle.words.readonly
 
 
@@ -114,17 +114,17 @@ def can_multi_conn(handle: ServedDevice) -> bool:
 
 
 def can_trim(handle: ServedDevice) -> bool:
-    """Space comes back."""
+    """True unless it is only looked at: what is trimmed takes no space any more."""
     return not handle.words.readonly
 
 
 def can_zero(handle: ServedDevice) -> bool:
-    """Zeroes take no space."""
+    """True unless it is only looked at: zeroes take no space."""
     return not handle.words.readonly
 
 
 def can_fast_zero(handle: ServedDevice) -> bool:
-    """And no time."""
+    """True unless it is only looked at: zeroes take no time."""
     return not handle.words.readonly
 
 

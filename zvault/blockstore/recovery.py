@@ -46,7 +46,7 @@ class Epoch:
 
     @staticmethod
     def key(prefix: str) -> str:
-        """Its name."""
+        """Return the key of the epoch's object."""
         return f"{prefix}/epoch"
 
     @classmethod

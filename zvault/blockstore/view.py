@@ -80,7 +80,7 @@ class View:
         return self.at in newest_root(self.store, self.prefix, superblock(self.store, self.prefix)).past
 
     def close(self) -> None:
-        """End its threads."""
+        """End the view's threads."""
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
 

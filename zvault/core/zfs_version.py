@@ -19,7 +19,7 @@ def parse_version(text: str) -> Version:
 
 
 def written(version: Version) -> str:
-    """``2.3.9``."""
+    """Return a version for people, as "2.3.9"."""
     return ".".join(map(str, version)) or "of unknown version"
 
 

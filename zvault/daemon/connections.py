@@ -149,7 +149,7 @@ class Connections:
         one.transport.abort()
 
     def forget(self, one: _Connection) -> None:
-        """It is closed."""
+        """Note that a connection is closed."""
         if one.timer is not None:
             one.timer.cancel()
             one.timer = None

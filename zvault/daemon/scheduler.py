@@ -236,7 +236,7 @@ class Scheduler:
         return job.next_run_time.timestamp() if job is not None and job.next_run_time else None
 
     def stop(self) -> None:
-        """Start nothing more."""
+        """Stop: no run starts on schedule any more."""
         self._stopped = True
         self._forget_but({})
         if self._tick is not None:

@@ -197,7 +197,7 @@ def _say(answer: dict[str, object]) -> None:
 
 
 def main() -> None:
-    """Compare, and end."""
+    """Compare the trees that were asked for, print what differs, and end."""
     root, folder = sys.argv[1:]
     names = json.loads(sys.stdin.readline())["names"]
     try:

@@ -148,7 +148,7 @@ def _text(name: bytes) -> str:
 
 
 def main() -> None:
-    """Answer one question."""
+    """Answer the one question on standard input."""
     for limit, most in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_CORE, 0),

@@ -30,7 +30,7 @@ def diff_input(labels: Sequence[str], contents: Sequence[bytes]) -> bytes:
 
 
 def main() -> None:
-    """Become diff."""
+    """Become diff, with the versions on standard input as its files."""
     labels, contents = json.load(sys.stdin)
     argv = ["diff", "--unified", "--text"]
     paths = []

@@ -179,7 +179,7 @@ def say(answer: dict[str, object]) -> None:
 
 
 def main() -> None:
-    """Compare, and end."""
+    """Find the changes that were asked for, print them, and end."""
     old, new = sys.argv[1:]
     path = b64decode(json.loads(sys.stdin.readline())["path"])
     try:

@@ -84,7 +84,7 @@ class Report:
         return [problem for problem in self.problems if problem.kind in kinds]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report for JSON."""
         return {
             "well": self.well,
             "checkpoint": None if self.root is None else {"epoch": self.root[0], "number": self.root[1]},

@@ -53,7 +53,7 @@ class Info:
     cost: float | None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the figures for JSON."""
         return asdict(self)
 
 

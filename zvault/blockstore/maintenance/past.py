@@ -33,7 +33,7 @@ class MomentFigures:
     alone_bytes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the figures for JSON."""
         return asdict(self)
 
 

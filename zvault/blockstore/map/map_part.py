@@ -52,7 +52,7 @@ class MapPart:
 
     @classmethod
     def of_dense(cls, dense: DensePart) -> MapPart:
-        """Gather runs."""
+        """Make the runs of a part that was laid out block by block."""
         segment, slot = dense.segment, dense.slot.astype(np.int32)
         breaks = np.flatnonzero((segment[1:] != segment[:-1]) | (slot[1:] != slot[:-1] + 1)) + 1
         starts = np.concatenate([[0], breaks])
@@ -65,7 +65,7 @@ class MapPart:
         return cls(runs)
 
     def dense(self) -> DensePart:
-        """Lay it out."""
+        """Lay the runs out block by block."""
         out = DensePart.blank()
         runs = self.runs
         if len(runs) == 0:

@@ -26,7 +26,7 @@ class ChunkCache(Protocol):
         """A chunk, if it is there."""
 
     def put(self, segment: int, chunk: int, data: Buffer) -> None:
-        """Keep one."""
+        """Keep a chunk."""
 
     def drop(self, segment: int, chunk: int) -> None:
         """It is not what it should be."""

@@ -74,7 +74,7 @@ class LostWrites:
         return None if self.flushed is None else max(0, self.flushed - self.last)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return what is lost for JSON."""
         mark = self.missing.mark
         return {
             "epoch": self.missing.epoch,

@@ -39,7 +39,7 @@ def serve_store(
 
 
 def see_that_it_can() -> None:
-    """Raises ToolMissing."""
+    """See that nbdkit and its plugin are there. Raises ToolMissing."""
     import asyncio
 
     from zvault.devices.nbd.blockstore_server import check

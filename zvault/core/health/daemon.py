@@ -66,7 +66,7 @@ class DaemonFacts:
 
 
 def judge_daemon(facts: DaemonFacts) -> Verdict:
-    """The verdict."""
+    """Judge the daemon and its host by these facts."""
     return Verdict.of(_found(facts), DAEMON_CONDITIONS)
 
 

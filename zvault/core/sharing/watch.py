@@ -32,11 +32,11 @@ class Watch(Generic[Said]):
 
     @classmethod
     def begin(cls, said: Said | None, etag: str, now: float, told: float | None = None) -> Watch[Said]:
-        """The first look."""
+        """Begin with what the first look saw, at ``now``."""
         return cls(said, etag, now, now, None, _sane(told))
 
     def look(self, said: Said | None, etag: str, now: float, told: float | None = None) -> Watch[Said]:
-        """The next look, at ``now``."""
+        """Return the watch after another look, at ``now``."""
         if etag == self.etag:
             return Watch(self.said, etag, self.first, max(self.last, now), self.before, self.told)
         return Watch(said, etag, now, now, self.last, _sane(told))

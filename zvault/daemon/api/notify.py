@@ -29,7 +29,7 @@ class NotifyApi:
         ]
 
     async def get_notify(self, _: web.Request) -> NotifyAnswer:
-        """All targets."""
+        """Tell of all targets of notifications."""
         return {"targets": self.notifier.documents()}
 
     async def get_report(self, request: web.Request) -> ReportAnswer:

@@ -82,7 +82,7 @@ class Api:
         self._server: asyncio.Server | None = None
 
     def application(self) -> web.Application:
-        """All routes."""
+        """Make the application with all routes."""
         app = web.Application(middlewares=[self.connections.middleware, guard], client_max_size=REQUEST_BYTES)
         for handler in self.handlers():
             app.router.add_route(handler.route.method, handler.route.path, handler.serve)
@@ -129,7 +129,7 @@ class Api:
         self._runner = runner
 
     async def close(self) -> None:
-        """Stop serving."""
+        """Stop serving and remove what listens."""
         if self._server is not None:
             self._server.close()
         if self._runner is not None:
@@ -231,7 +231,7 @@ class Api:
         return {"run": run}
 
     async def post_prune(self, request: web.Request) -> StartedAnswer:
-        """Start to prune."""
+        """Start to prune a backup; the answer is the run's id."""
         body = await json_object(request)
         over_limit = body.get("over_limit") is True
         return {"run": self.runs.prune(request.match_info["backup"], over_limit=over_limit)}

@@ -64,7 +64,7 @@ class VaultsApi:
         ]
 
     async def get_vaults(self, _: web.Request) -> VaultsAnswer:
-        """All vaults."""
+        """Tell of all vaults."""
         return {"vaults": self.status.judged(await self.status.vault_monitor.documents())}
 
     async def get_doctor(self, request: web.Request) -> DoctorDocument:
@@ -119,7 +119,7 @@ class VaultsApi:
         return await _told(request, whole, vault.name)
 
     async def post_close_past(self, request: web.Request) -> ClosedAnswer | web.StreamResponse:
-        """Close it again."""
+        """Close what is open of a vault as it was."""
         vault, at = self.vaults[request.match_info["vault"]], moment_of(await json_object(request))
 
         async def whole(say: Say) -> ClosedAnswer:

@@ -30,7 +30,7 @@ class ConfigMonitor:
         self._found: Config | str = ""
 
     async def look(self) -> None:
-        """Look once."""
+        """Look at the configuration's files, and read them where one has changed."""
         stamp = await asyncio.to_thread(stamp_of, self.env.paths)
         if stamp != self._stamp:
             self._found = await asyncio.to_thread(read, self.env.paths)

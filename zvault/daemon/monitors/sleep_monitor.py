@@ -73,7 +73,7 @@ class SleepMonitor:
         }
 
     async def watch(self) -> None:
-        """Listen for ever."""
+        """Listen for ever to logind's announcements of sleep and shutdown."""
         while True:
             try:
                 async with hear_announcements() as heard:

@@ -61,7 +61,7 @@ class StallMonitor:
         self._on_their_way = Groups()
 
     async def watch(self) -> None:
-        """Listen for ever."""
+        """Listen for ever to the kernel and to OpenZFS, and tell what stalls."""
         async with asyncio.TaskGroup() as group:
             for work in (self._kernel(), self._openzfs(), self._groups(), self._tell()):
                 group.create_task(work)

@@ -59,7 +59,7 @@ class VaultReading:
     waited_at: float = 0.0
 
     def begin(self, now: float) -> None:
-        """A look begins."""
+        """Note that a look begins."""
         self.begun = self.waited_at = now
         self.late_for = 0.0
 

@@ -66,7 +66,7 @@ class Mistakes:
         return len(made) >= MISTAKES
 
     def count(self, address: str) -> None:
-        """One more."""
+        """Count one more mistake of an address."""
         self._made.setdefault(address, deque(maxlen=MISTAKES)).append(self.clock())
         self._made.move_to_end(address)
         while len(self._made) > ADDRESSES:

@@ -54,7 +54,7 @@ class Status:
 
 
 def device_path(index: int) -> str:
-    """``/dev/nbdN``."""
+    """Return the path of the device, as "/dev/nbd0"."""
     return f"/dev/nbd{index}"
 
 
@@ -193,7 +193,7 @@ def owner(client_file: Path) -> int | None:
 
 
 def forget_owner(client_file: Path) -> None:
-    """Remove that file."""
+    """Remove the file with the number of the connecting process."""
     client_file.unlink(missing_ok=True)
 
 

@@ -71,7 +71,7 @@ async def pool_facts(cluster: Cluster, pool: str, runner: ToolRunner) -> PoolFac
 
 
 def command(cluster: Cluster, *words: str) -> list[str]:
-    """Argv of ``ceph``."""
+    """Return the argv of ``ceph``."""
     return ["ceph", *cluster.words(), "--connect-timeout", str(MONITOR_TIMEOUT), *words]
 
 

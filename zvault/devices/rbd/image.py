@@ -75,7 +75,7 @@ class Image:
 
 
 def command(cluster: Cluster, *words: str) -> list[str]:
-    """Argv of ``rbd``."""
+    """Return the argv of ``rbd``."""
     return ["rbd", *words, *cluster.words(), f"--client-mount-timeout={MONITOR_TIMEOUT}"]
 
 

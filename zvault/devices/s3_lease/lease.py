@@ -54,7 +54,7 @@ class Objects(Protocol):
         """Put an object, on condition that it is still the one with that ETag; its new ETag."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects."""
+        """Remove objects; one that is not there counts as removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class NoteStore:
     """The note of one device's store. Every call waits for the store, a few seconds at most, and is tried once."""
 
     def __init__(self, leases: Store, objects: Objects, key: str) -> None:
-        """``key``: the note's."""
+        """``key`` is that of the note."""
         self.asked: Counter[str] = Counter()
         self.key = key
         self._objects = objects

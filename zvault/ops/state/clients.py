@@ -60,7 +60,7 @@ class Clients:
         return self._vaults[name, None, key_root]
 
     async def forget_past(self, name: str) -> None:
-        """Close those clients."""
+        """Close the clients of a vault as it was."""
         for key in [key for key in self._vaults if key[0] == name]:
             await self._vaults.pop(key).close()
 

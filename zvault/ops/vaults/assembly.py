@@ -83,7 +83,7 @@ class Assembly:
         return load_profile(self.context.env.paths, self.config.profile)
 
     def stack(self, making: Making | None = None) -> Stack:
-        """The vault's devices."""
+        """Make the stack of the vault's devices."""
         making = making or Making(self.new)
         context = self.context
         try:

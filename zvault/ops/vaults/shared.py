@@ -63,7 +63,7 @@ class NotePlace(Protocol):
     """The place of note and lease: see SharedNote."""
 
     async def read(self) -> Seen:
-        """The note."""
+        """Read the note."""
 
     async def read_lease(self) -> SeenLease:
         """Read whose the lease is."""

@@ -406,5 +406,5 @@ class Vaults:
         return self._managed[name]
 
     def all(self) -> list[ManagedVault]:
-        """Each vault."""
+        """Return all vaults that are configured."""
         return [self[name] for name in self.context.env.config.vault]

@@ -108,7 +108,7 @@ class JsonChild:
         )
 
     async def close(self) -> None:
-        """End the child."""
+        """Close the child's input and put it down."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         await put_down(self._process)

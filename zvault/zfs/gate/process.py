@@ -40,7 +40,7 @@ INCOMPLETE = "incomplete stream"
 
 
 def gate_argv(order: Order) -> list[str]:
-    """The stage."""
+    """Return the argv of the gate's stage in a pipeline."""
     return [sys.executable, "-I", "-S", __file__, *order.words()]
 
 

@@ -71,7 +71,7 @@ class Layout:
         self._write = struct.Struct(f"{order}QI4xQQ")
 
     def kind(self, record: bytes, at: int = 0) -> int:
-        """A record's type."""
+        """Return a record's type."""
         return int(self._u32.unpack_from(record, at)[0])
 
     def begin(self, record: bytes) -> Begin:

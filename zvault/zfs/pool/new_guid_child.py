@@ -81,7 +81,7 @@ class Libzpool:
             raise Failed(f"{what}: {os.strerror(code) if code > 0 else f'error {code}'}")
 
     def new(self) -> c_void_p:
-        """An empty nvlist."""
+        """Make an empty nvlist."""
         made = c_void_p()
         self.call("out of memory", "nvlist_alloc", byref(made), _UNIQUE_NAME, 0)
         return made
