@@ -187,6 +187,8 @@ def _refuse_a_log_that_went_back(engine: Engine, root: Root, last: int, frame: i
 
 def _tell_of(rest: LogTail, last: int, say: Say) -> None:
     """Say what is odd about the log; ``last`` is the last segment of it."""
+    # A listing that left a segment out ended the log there: what came after was taken for what a crash left, and
+    # removed.
     if rest.unlisted:
         say(
             f"the store has {rest.unlisted} segments that it did not list: they are used, but see what is wrong with it"

@@ -328,6 +328,7 @@ async def recover(
         except ZvaultError as error:
             wrong.append(error)
             continue
+        # A malformed lease kept zvaultd from starting.
         except (KeyError, TypeError, ValueError) as error:
             wrong.append(
                 ZvaultError(f"the hooks in {name} cannot be run", f"the lease is malformed: {error!r}")

@@ -98,6 +98,7 @@ class SourceSnapshot:
             try:
                 await self.lzc.snapshot(wanted, {})
             except NamesGone as error:
+                # One dataset that had vanished since the listing failed the run, with nothing sent.
                 if relisted < RELISTINGS:
                     relisted += 1
                     names = [name for name in await self.listed() if name not in self.refused]

@@ -60,7 +60,9 @@ class PastVaults:
         self._stopping: str | None = None
 
     def _lock(self, past: str) -> asyncio.Lock:
-        """Who has it opens or closes that one, which may take an hour."""
+        """Who has it opens or closes that one, which may take an hour: under one lock for all, a restore out of another
+        one could not leave meanwhile, nor could zvaultd end.
+        """
         return self._locks.setdefault(past, asyncio.Lock())
 
     def stop(self, why: str) -> None:
@@ -336,6 +338,7 @@ class PastVaults:
         if await zpool.kernel_state(past.pool) is None:
             return
         state = await zpool.state(past.pool)
+        # Before it has a GUID of its own, none of that name is the one that zvault imported.
         if past.guid == 0 or (state is not None and state.guid != past.guid):
             say(f"the pool '{past.pool}' that is imported is not what zvault imported: leaving it alone")
             return

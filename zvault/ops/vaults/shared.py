@@ -188,6 +188,7 @@ class SharedVault:
         Each is looked at once: a look may take longer than the one before it counts as one of now.
         """
         began = self.clock()
+        # Where each look took longer than the other counted as one of now, a host asked for both for ever.
         decision = decide(due, self.me, self.note, self.lease, began)
         if decision.action is Action.LOOK_AT_NOTE:
             await self.look_at_note()
