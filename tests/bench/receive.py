@@ -8,7 +8,7 @@ source and is written out in full: reading it takes no disk.
 
 Asked for by name are OpenZFS's defaults (``hdd/defaults``), a published report's parameters (``hdd/report-a``) and
 zvault's profile for that kind of device (``hdd/profile``). A model's name alone is its raw and its auto; without any
-it is ``hdd``, ``array`` and ``smr``: the guest's processor bounds the others more than the device does.
+it is "hdd", "array" and "smr" (storage.py): the guest's processor bounds the others more than the device does.
 
 Raw and stream have MIB MiB, half of it where the processor bounds them: most of it is then steady, as a large backup's
 first run is. Those that are known to be slow have SHORT MiB. Compared are seconds for a GiB.

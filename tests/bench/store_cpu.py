@@ -5,7 +5,7 @@ root, no kernel's NBD, no Ceph. The store is in memory, in a process of its own 
 Counted is the CPU time of nbdkit, that is of the plugin, its journal and nbdkit itself, while fio writes GIB in order
 and flushes, and while another nbdkit that knows nothing yet has them read again. Beside them a process of boto3 puts
 and gets as many objects of 8 MiB, by as many threads as the block store has. An encrypted store takes its turn: its
-speed over that of the other is ``encrypted_of_plain_in`` and ``_out``.
+speed over that of the other is "encrypted_of_plain_in" and "encrypted_of_plain_out".
 """
 
 from __future__ import annotations

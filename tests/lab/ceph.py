@@ -143,7 +143,7 @@ class Cluster:
         self.kill("osd.0")
 
     def start_rgw(self) -> None:
-        """Start S3. ``tcp_nodelay``: without it each small answer waits 40 ms."""
+        """Start S3, with tcp_nodelay: without it each small answer waits 40 ms."""
         keyring = self.client("rgw", mon="allow rw", osd="allow rwx")
         front = f"beast endpoint={self.address}:{RGW_PORT} tcp_nodelay=1"
         argv = ("radosgw", "-f", "-n", "client.rgw", "--keyring", str(keyring), "--rgw-frontends", front)

@@ -35,7 +35,10 @@ def _server() -> socket.socket:
 
 
 def run(argv: Sequence[str], timeout: float) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of a command. Raises TimeoutExpired after ``timeout`` seconds."""
+    """Exit status, standard output and standard error of a command.
+
+    Raises subprocess.TimeoutExpired after ``timeout`` seconds.
+    """
     words = ["zvaultctl", *argv]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         result, its = os.pipe()

@@ -13,7 +13,7 @@ class ErrorAnswer(TypedDict):
 
 @final
 class StartedAnswer(TypedDict):
-    """What was started, by its run's id: ``GET /v1/events?run=ID`` follows it."""
+    """The run that was started, by its id: ``GET /v1/events?run=ID`` follows it."""
 
     run: str
 

@@ -35,7 +35,7 @@ class SnapshotDocument(TypedDict):
 
 
 class GoneDocument(TypedDict):
-    """What a vault has of a dataset that is no longer on the source, or that was set aside."""
+    """A dataset on a vault that is no longer on the source, or that was set aside."""
 
     backup: str
     vault_dataset: str
@@ -66,7 +66,7 @@ StepDocument = TypedDict(
 
 
 class PlannedDocument(TypedDict):
-    """What a run would do with one dataset: ``changes`` on the vault, in words, and then ``steps``. Without a vault,
+    """The plan of a run for one dataset: ``changes`` on the vault, in words, and then ``steps``. Without a vault,
     ``vault_dataset`` is empty and ``action`` "nothing". ``encryption``: how it lies on the vault, or will, in words;
     empty where that is not known.
     """
@@ -83,7 +83,7 @@ class PlannedDocument(TypedDict):
 
 
 class VerdictDocument(TypedDict):
-    """Whether a snapshot would be pruned, and why."""
+    """The decision to prune a snapshot or not, and the reason."""
 
     side: Side
     snapshot: str
@@ -103,7 +103,7 @@ class ExcessDocument(TypedDict):
 
 
 class PruneDocument(TypedDict):
-    """What pruning would do; ``freed`` are exact bytes by side, None where that is not known.
+    """The outcome that pruning would have; ``freed`` are exact bytes by side, None where that is not known.
 
     ``vault`` is None where the backup makes snapshots only.
     """
@@ -116,7 +116,7 @@ class PruneDocument(TypedDict):
 
 
 class TransfersDocument(PruneDocument):
-    """What would be sent and pruned; ``excluded`` are the names of datasets left out."""
+    """The datasets that would be sent and pruned; ``excluded`` are the names of datasets left out."""
 
     datasets: list[PlannedDocument]
     excluded: list[str]
@@ -132,8 +132,8 @@ class RefusedSnapshotDocument(TypedDict):
 
 
 class PlanDocument(TransfersDocument):
-    """What is left to send and prune as things are; ``makes_snapshot``: a run makes one first, but of those that are
-    ``not_snapshotted``, as far as that is known before.
+    """The work that is left to send and prune as things are; ``makes_snapshot``: a run makes one first, but of those
+    that are ``not_snapshotted``, as far as that is known before.
     """
 
     makes_snapshot: bool
@@ -141,7 +141,7 @@ class PlanDocument(TransfersDocument):
 
 
 class ForecastDocument(TransfersDocument):
-    """What a run that began now would do, its ``snapshot`` included (None where it would make none).
+    """The work of a run that began now, its ``snapshot`` included (None where it would make none).
 
     ``not_snapshotted`` are as in a plan. Without ``vault_seen`` the vault is down: what is sent and pruned is not known
     then, and each action is "unknown".
@@ -157,7 +157,7 @@ class ForecastDocument(TransfersDocument):
 
 
 class AdoptDocument(TypedDict):
-    """How a backup goes on from a replica that another tool made: ``toml`` are the lines of its tables.
+    """The way a backup goes on from a replica that another tool made: ``toml`` are the lines of its tables.
 
     ``first`` are commands that take back ``written`` bytes, which came to the replica after its newest snapshots.
     ``elsewhere`` are datasets whose replica the first run renames, ``missing`` those that have none, ``strangers`` what

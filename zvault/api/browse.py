@@ -4,7 +4,7 @@ from typing import Literal, TypedDict, final
 
 
 class LookBody(TypedDict, total=False):
-    """What is looked into: a backup, and a ``path``; where ``dataset`` is given, a path below that dataset's root.
+    """A request to look into a backup at a ``path``; where ``dataset`` is given, a path below that dataset's root.
 
     Without it the path is absolute, as on the source. ``dataset`` is the source's name or the vault's. ``side`` looks
     on one side only. ``session`` is what a session (``/v1/browse/session``) was called that has the vault up.
@@ -119,7 +119,7 @@ class ContentDocument(TypedDict):
 
 @final
 class DiffDocument(TypedDict):
-    """What differs: ``changes`` by path, ``more`` besides these. ``content`` where one file was compared.
+    """The differences: ``changes`` by path, ``more`` besides these. ``content`` where one file was compared.
 
     ``by`` is how it was found out; ``why`` says why not by 'zfs diff'.
     """
@@ -137,7 +137,7 @@ class DiffDocument(TypedDict):
 
 
 class SessionBody(TypedDict, total=False):
-    """What a session keeps open, as a look does; ``session`` is what it is to be called."""
+    """A session to keep open, as a look does; ``session`` is its name."""
 
     backup: str
     dataset: str | None
@@ -148,7 +148,7 @@ class SessionBody(TypedDict, total=False):
 
 @final
 class SessionAnswer(TypedDict):
-    """How long a session lasted: that of which its client went away has no answer."""
+    """The length of a session: that of which its client went away has no answer."""
 
     session: str
     ended: str

@@ -29,7 +29,9 @@ class CostDocument(TypedDict):
 
 
 def spent(cost: CostDocument) -> str:
-    """What it has cost this month, and what it will: ``$1.20 this month, $3.10 at this pace``; "" without prices."""
+    """Say what it has cost this month, and what it will: ``$1.20 this month, $3.10 at this pace``; "" without
+    prices.
+    """
     if cost["cost"] is None:
         return ""
     so_far = f"{money(cost['cost'], cost['currency'])} this month"
@@ -46,6 +48,6 @@ def told_cost(cost: CostDocument | None, uncounted: Sequence[str]) -> str:
 
 
 def asked(cost: CostDocument) -> str:
-    """What was asked for this month: ``1,204 put, 31 get, 2 list``."""
+    """Say what was asked for this month: ``1,204 put, 31 get, 2 list``."""
     kinds = (("put", cost["put"]), ("get", cost["get"]), ("list", cost["list"]), ("delete", cost["delete"]))
     return ", ".join(f"{number:,} {kind}" for kind, number in kinds if number) or "no requests"

@@ -13,7 +13,7 @@ class KnobDocument(TypedDict):
 
 
 class DiagnosisDocument(TypedDict):
-    """What bounds a vault, in a word and in a sentence with its arithmetic."""
+    """The bottleneck of a vault, in a word and in a sentence with its arithmetic."""
 
     bound: str
     sentence: str
@@ -91,7 +91,7 @@ class GroupDocument(TypedDict):
 
 
 class LastRunDocument(TypedDict):
-    """How a vault's last run went."""
+    """The last run of a vault."""
 
     backup: str
     moved: int
@@ -133,7 +133,7 @@ class FitDevice(TypedDict):
 
 
 class FitDataset(TypedDict):
-    """What a dataset's blocks come to; see Fit in core/tuning/alignment.py."""
+    """The fit of a dataset's blocks; see Fit in core/tuning/alignment.py."""
 
     dataset: str
     record: int
@@ -158,7 +158,7 @@ class AdviceDocument(TypedDict):
 
 
 class AskedDocument(TypedDict):
-    """What a transaction group asks of the storage for itself; ``moved`` in bytes."""
+    """The requests of a transaction group to the storage for itself; ``moved`` in bytes."""
 
     puts: float
     gets: float
@@ -173,7 +173,7 @@ class AskedByRun(AskedDocument):
 
 
 class FitDocument(TypedDict):
-    """How a backup fits. ``first`` is a run that makes a dataset on the vault, ``run`` a later one."""
+    """The fit of a backup. ``first`` is a run that makes a dataset on the vault, ``run`` a later one."""
 
     backup: str
     vault: str

@@ -10,7 +10,7 @@ from zvault.core.errors import ErrorDocument
 
 
 class EventHead(TypedDict):
-    """What every event has."""
+    """The fields that every event has."""
 
     run: str
     backup: str
@@ -85,7 +85,7 @@ class VaultUp(EventHead, VaultUpFields):
 
 
 class InhibitorFields(TypedDict):
-    """Whether the host is kept from sleeping for the run, or why not."""
+    """The host is kept from sleeping for the run, or why it is not."""
 
     held: bool
     message: str
@@ -111,7 +111,7 @@ class SnapshotMade(EventHead, SnapshotFields):
 
 
 class PlannedTransfer(TypedDict):
-    """What is to be done with one dataset."""
+    """The plan for one dataset."""
 
     dataset: str
     action: str
@@ -120,7 +120,7 @@ class PlannedTransfer(TypedDict):
 
 
 class PlanFields(TypedDict):
-    """What the run is about to do."""
+    """The plan of the run."""
 
     datasets: list[PlannedTransfer]
     bytes_total: int
@@ -146,7 +146,8 @@ class TransferStarted(EventHead, TransferStartedFields):
 
 
 class ProgressFields(TypedDict):
-    """How far a stream is. ``buffer``: the least and the most that mbuffer's memory was filled of late, in percent.
+    """The progress of a stream. ``buffer``: the least and the most that mbuffer's memory was filled of late, in
+    percent.
 
     ``run_bytes``, ``run_total`` and ``run_rate`` are of all streams of the run.
     """
@@ -282,7 +283,7 @@ class Restored(EventHead, RestoredFields):
 
 
 class DiffersFields(TypedDict):
-    """What was restored is not as in the snapshot: some of the differences."""
+    """Restored data is not as in the snapshot: some of the differences."""
 
     differences: list[DifferenceDocument]
 
@@ -294,7 +295,7 @@ class Differs(EventHead, DiffersFields):
 
 
 class ComparedFields(TypedDict):
-    """What was restored has been compared with its snapshot; so many ``differences`` were found.
+    """Restored data has been compared with its snapshot; so many ``differences`` were found.
 
     ``unread`` says by dataset why its contents were not compared; ``commands`` put right what differs.
     """

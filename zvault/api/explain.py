@@ -39,7 +39,7 @@ class ReasonDocument(TypedDict):
 
 
 class AccountDocument(TypedDict):
-    """What one backup has to do with it: ``dataset`` on its source, ``vault_dataset`` on its vault, where known.
+    """The account of one backup: ``dataset`` on its source, ``vault_dataset`` on its vault, where known.
 
     ``vault`` is None where the backup makes snapshots only.
 
@@ -59,7 +59,7 @@ class AccountDocument(TypedDict):
 
 
 class ExplainDocument(TypedDict):
-    """What is known of a dataset or snapshot ``at`` this time. ``uncovered`` says why nothing backs it up, if so."""
+    """The knowledge of a dataset or snapshot ``at`` this time. ``uncovered`` says why nothing backs it up, if so."""
 
     name: str
     at: float

@@ -57,7 +57,7 @@ class NotifyTestBody(TypedDict):
 
 
 class NotifyTestResult(TypedDict):
-    """How a test went. "skipped": a dead-man's switch would take it for a success; test it by its name."""
+    """The result of a test. "skipped": a dead-man's switch would take it for a success; test it by its name."""
 
     target: str
     way: Way
@@ -66,6 +66,6 @@ class NotifyTestResult(TypedDict):
 
 
 class NotifyTestAnswer(TypedDict):
-    """How each test went."""
+    """The result of each test."""
 
     results: list[NotifyTestResult]

@@ -4,7 +4,7 @@ from typing import Literal, TypedDict, final
 
 
 class RestoreBody(TypedDict, total=False):
-    """What to restore. ``dataset`` is the source's name or the vault's.
+    """A request to restore. ``dataset`` is the source's name or the vault's.
 
     ``snapshot`` is what stands after ``@``, None for the newest, or for that of ``at``. Where ``to`` begins with ``/``
     ``files`` are copied into that folder, or all; ``overwrite`` lets them replace what is there.
@@ -26,7 +26,7 @@ class RestoreBody(TypedDict, total=False):
 
 
 class RestoredDataset(TypedDict):
-    """What a restore would do for one dataset."""
+    """The plan of a restore for one dataset."""
 
     dataset: str
     snapshot: str
@@ -39,7 +39,7 @@ class RestoredDataset(TypedDict):
 
 @final
 class RestorePlanDocument(TypedDict):
-    """What a restore of datasets would do; ``lost`` says in words what would have to make room."""
+    """The plan of a restore of datasets; ``lost`` says in words what would have to make room."""
 
     to: str
     datasets: list[RestoredDataset]
@@ -65,7 +65,7 @@ class FilesPlanDocument(TypedDict):
 
 
 class DifferenceDocument(TypedDict):
-    """What is not as in the snapshot: of a file by its ``path``, of the dataset's own properties with an empty one.
+    """A difference from the snapshot: of a file by its ``path``, of the dataset's own properties with an empty one.
 
     ``dataset`` is the folder where files were restored. ``wanted`` is how it was, ``found`` how it is.
     """
@@ -78,7 +78,9 @@ class DifferenceDocument(TypedDict):
 
 
 class FindBody(TypedDict, total=False):
-    """What to find: files that match ``pattern``, in ``dataset`` or all, in the newest snapshot up to ``at`` or all."""
+    """A request to find files that match ``pattern``, in ``dataset`` or all, in the newest snapshot up to ``at`` or
+    all.
+    """
 
     backup: str
     pattern: str
@@ -116,7 +118,8 @@ class FoundDocument(TypedDict):
 
 
 class MountBody(TypedDict, total=False):
-    """What to mount: ``dataset`` is the source's name or the vault's, None for the backup's own dataset.
+    """A request to mount a snapshot: ``dataset`` is the source's name or the vault's, None for the backup's own
+    dataset.
 
     ``folder`` is an absolute path; ``at`` picks the newest snapshot up to then; ``seconds`` is how long it stays;
     ``vault_at`` as of a restore.
@@ -132,7 +135,7 @@ class MountBody(TypedDict, total=False):
 
 @final
 class MountedAnswer(TypedDict):
-    """What was mounted, and why it is not any more."""
+    """A snapshot that was mounted, and why it is not any more."""
 
     folder: str
     dataset: str

@@ -32,18 +32,18 @@ class HistoryAnswer(TypedDict):
 
 
 class RunBody(TypedDict, total=False):
-    """How to run a backup: with ``snapshot`` false it makes none, and sends those that are there."""
+    """A request to run a backup: with ``snapshot`` false it makes none, and sends those that are there."""
 
     snapshot: bool
 
 
 class PruneBody(TypedDict, total=False):
-    """How to prune: with ``over_limit`` also what prune_limit holds back."""
+    """A request to prune: with ``over_limit`` also what prune_limit holds back."""
 
     over_limit: bool
 
 
 class VerifyBody(TypedDict, total=False):
-    """How thoroughly to verify; ``sample`` where it is left out."""
+    """A request to verify, and how thoroughly; ``sample`` where it is left out."""
 
     level: Literal["guids", "sample", "full", "drill"]

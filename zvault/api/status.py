@@ -19,7 +19,9 @@ class DaemonDocument(TypedDict):
 
 
 class ProofDocument(TypedDict):
-    """When a level of a backup's verification last passed and was last tried; ``max_age`` is its interval, if any."""
+    """The times at which a level of a backup's verification last passed and was last tried; ``max_age`` is its
+    interval, if any.
+    """
 
     proven: float | None
     tried: float | None
@@ -29,7 +31,8 @@ class ProofDocument(TypedDict):
 
 
 class TurnDocument(TypedDict):
-    """Of a backup whose vault several hosts share: what this one waits for, and what another claims of the last run.
+    """The turn of a backup whose vault several hosts share: what this one waits for, and what another claims of the
+    last run.
 
     ``claimed_by`` made it, ``claimed_lag`` is the lag by now that follows from what it says; nobody here has seen it.
     ``own_lag`` is what this host has read itself, None where it is not known.

@@ -31,7 +31,7 @@ class TryDocument(TypedDict):
 
 
 class MeasuredDocument(TypedDict):
-    """What was measured of a vault's device and tried out on its pool, and when."""
+    """The measurements of a vault's device and the trials on its pool, and when they were made."""
 
     time: float
     devices: list[str]

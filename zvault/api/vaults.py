@@ -75,7 +75,7 @@ class PastDocument(TypedDict):
 
 
 class UseDocument(TypedDict):
-    """What zvault itself does with a vault, known without looking at it.
+    """The use that zvault itself makes of a vault, known without looking at it.
 
     ``hosts`` are those that share it, and ``held_by`` the one that has it, as far as this one knows: None also where
     none has.
@@ -142,7 +142,7 @@ class PastAnswer(TypedDict):
 
 
 class ClosedAnswer(TypedDict):
-    """What was closed."""
+    """The moments of a vault that were closed."""
 
     closed: list[PastDocument]
 
@@ -181,7 +181,7 @@ class CreationStep(TypedDict):
 
 
 class CreationDocument(TypedDict):
-    """What making a vault's pool runs, in order."""
+    """The commands that making a vault's pool runs, in order."""
 
     vault: str
     pool: str
@@ -244,7 +244,7 @@ class TakeoverDevice(TypedDict):
 
 
 class TakeoverDocument(TypedDict):
-    """Who has a vault, and what taking it over does; ``command`` imports its pool."""
+    """The holders of a vault, and what taking it over does; ``command`` imports its pool."""
 
     vault: str
     pool: str
@@ -254,7 +254,7 @@ class TakeoverDocument(TypedDict):
 
 
 class TakeoverAnswer(TypedDict):
-    """Who has a vault, and the commands that taking it over would run."""
+    """The holders of a vault, and the commands that taking it over would run."""
 
     takeover: TakeoverDocument
 

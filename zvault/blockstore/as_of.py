@@ -59,7 +59,7 @@ class AsOf:
         self.passed_over = PassedOver(hidden, overwritten, later)
 
     def put_at(self, key: str) -> float:
-        """When an object was put, by the store's clock, in seconds since the epoch. Raises Missing."""
+        """Return when an object was put, by the store's clock, in seconds since the epoch. Raises ObjectMissing."""
         return self._of(key).modified
 
     def __contains__(self, key: str) -> bool:
@@ -74,25 +74,20 @@ class AsOf:
         return at_version(key, self._of(key).version)
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore."""
         return self._store.get(self._name(key), start, length)
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """See ObjectStore."""
         return self._store.tail(self._name(key), length)
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """See ObjectStore."""
         return self._store.read(self._name(key), most)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
-        """See ObjectStore."""
         for key in self._keys[bisect_right(self._keys, after) if after else 0 :]:
             if key.startswith(prefix):
                 yield ListedObject(key, self._found[key].size)
 
     def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
-        """See ObjectStore."""
         for one in self.list(prefix, after):
             yield self._found[one.key]
 
@@ -101,15 +96,15 @@ class AsOf:
         raise _refused()
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Raises Refused."""
+        """Raises Refused: the past cannot be changed."""
         raise _refused()
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        """Raises Refused."""
+        """Raises Refused: the past cannot be changed."""
         raise _refused()
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
-        """Raises Refused."""
+        """Raises Refused: the past cannot be changed."""
         raise _refused()
 
 

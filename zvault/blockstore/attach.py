@@ -138,6 +138,8 @@ def _refuse_without_journal(
     if options.give_up_journal or options.accept_older:
         return
     there = FoundJournal(journal.epoch, journal.find_last())
+    # In mode writeback, an empty folder (the journal's disk had dropped off) was begun anew: what had been flushed was
+    # gone without a word, and the journal that came back was refused.
     missing = find_missing(before, root, seen, there, options)
     if missing is not None:
         raise missing.error(prefix, options.journal_name or str(options.journal))
@@ -146,7 +148,7 @@ def _refuse_without_journal(
 def find_missing(
     before: Epoch, root: Root, seen: SeenPosition | None, there: FoundJournal, options: Options
 ) -> MissingJournal | None:
-    """What is missing of the journal that the store waits for, by what the bucket and this host say."""
+    """Return what is missing of the journal that the store waits for, by what the bucket and this host say."""
     note = seen.journal if seen is not None else None
     # Whoever only took the store has changed nothing yet: its first root comes before its first write.
     return find_missing_journal(before.journal, note, there, root.epoch, options.boot)
@@ -185,6 +187,8 @@ def _refuse_a_log_that_went_back(engine: Engine, root: Root, last: int, frame: i
 
 def _tell_of(rest: LogTail, last: int, say: Say) -> None:
     """Say what is odd about the log; ``last`` is the last segment of it."""
+    # A listing that left a segment out ended the log there: what came after was taken for what a crash left, and
+    # removed.
     if rest.unlisted:
         say(
             f"the store has {rest.unlisted} segments that it did not list: they are used, but see what is wrong with it"

@@ -20,7 +20,8 @@ _LATEST = 1 << 37
 
 @dataclass(frozen=True, slots=True)
 class JournalMark:
-    """What the bucket says, from before the first write that only a journal has until a server put all of them there.
+    """The mark of a journal in the bucket, from before the first write that only a journal has until a server put all
+    of them there.
 
     ``epoch`` is the journal's; ``host``, ``folder`` and ``since`` (seconds since the epoch) tell people where it was.
     """
@@ -54,7 +55,7 @@ class JournalMark:
 
 @dataclass(frozen=True, slots=True)
 class JournalNote:
-    """What this host keeps of the journal: its ``epoch``, 0 once all is in the bucket.
+    """The note of this host about the journal: its ``epoch``, 0 once all is in the bucket.
 
     ``flushed``: the last frame that was on its disk for sure. ``boot``: the boot of a journal in memory, which holds
     what was answered as long as that lasts; b"" for one on a disk.
@@ -109,7 +110,7 @@ class MissingJournal:
 def find_missing_journal(
     mark: JournalMark | None, note: JournalNote | None, found: FoundJournal, newest: int, boot: bytes = b""
 ) -> MissingJournal | None:
-    """What is missing; None where the journal that is waited for is there, or none is.
+    """Return what is missing; None where the journal that is waited for is there, or none is.
 
     ``newest``: the epoch of the newest root. What this host notes counts only while that is its own: after another
     writer its journal can never be applied. ``boot``: of now, b"" where it is not known.

@@ -77,7 +77,7 @@ class Checkpoints:
 
     @property
     def past_bytes(self) -> int:
-        """Of segments that only moments of the past need. With the lock held."""
+        """The bytes of segments that only moments of the past need. With the lock held."""
         return past_bytes(self.usage, self.blocks.root.past)
 
     def begin(self, root: Root, reign: EpochStart) -> None:

@@ -76,7 +76,7 @@ def own_folders(words: ServeOptions) -> list[Path]:
 
 
 def what_it_reads(words: ServeOptions) -> list[Path]:
-    """What it reads besides."""
+    """List what the server reads besides its own folders."""
     try:
         settings = settings_of(words.spec)
     except ZvaultError:

@@ -147,7 +147,10 @@ class Engine:
         self.writer.zero(offset, length)
 
     def discard(self, offset: int, length: int) -> None:
-        """What is there is not needed any more. Of blocks that are only touched nothing is lost. Raises StoreError."""
+        """Forget a range that is not needed any more. Of blocks that are only touched nothing is lost.
+
+        Raises StoreError.
+        """
         self._check(offset, length)
         self.writer.zero_blocks(-(-offset // BLOCK), (offset + length) // BLOCK)
 
@@ -212,7 +215,7 @@ class Engine:
     # Keeping
 
     def tend(self, idle: float) -> None:
-        """What is to be done now and then: checkpoints, collecting garbage. Raises StoreError.
+        """Do what is due now and then: take checkpoints, collect garbage. Raises StoreError.
 
         ``idle``: seconds since the last write.
         """
@@ -273,7 +276,7 @@ class Engine:
             self.checkpoint()
 
     def asked(self) -> dict[str, int]:
-        """What the store was asked for by all its writers, in all its life: see MeteredStore.totals."""
+        """Return what all its writers asked of the store, in all its life: see MeteredStore.totals."""
         before, now = self._requests_before, self.requests()
         return {kind: before.get(kind, 0) + now.get(kind, 0) for kind in before | now}
 
@@ -355,7 +358,7 @@ class Engine:
         return next((one for one in told if one), seen.trouble if seen else None)
 
     def status(self) -> EngineStatus:
-        """What there is to tell, as JSON: sizes in bytes."""
+        """Return the figures of the engine, for JSON: sizes in bytes."""
         with self.changed:
             done = sum(segment.size for segment in self.log.done.values())
             return {

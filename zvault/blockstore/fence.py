@@ -52,6 +52,7 @@ class Fence:
         up to which segment all are there by now: one look does for all who ask at that time. Raises as ``look``.
         """
         with self._looking:
+            # A writer that had been shut out answered flushes for up to ten seconds more.
             if self._sure < segment:
                 there = uploaded()
                 self.look()

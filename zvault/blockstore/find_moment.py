@@ -21,7 +21,7 @@ from zvault.core.errors import ZvaultError
 
 
 def found(when: float, words: Sequence[str]) -> dict[str, Any]:
-    """What is printed."""
+    """Find the moment and return what is printed."""
     try:
         serving = ServedDevice(ServeOptions.of(words), say)
         serving.take_key()

@@ -74,7 +74,10 @@ TAIL = FOOTER + 16 * SLOTS // 4
 
 @dataclass(frozen=True, slots=True)
 class Superblock:
-    """What never changes of a store: ``PREFIX/store``. ``size`` in bytes, ``created`` in seconds since the epoch."""
+    """The facts of a store that never change: ``PREFIX/store``.
+
+    ``size`` in bytes, ``created`` in seconds since the epoch.
+    """
 
     version: int
     uuid: str
@@ -124,7 +127,6 @@ class Superblock:
 
     @property
     def blocks(self) -> int:
-        """How many it has."""
         return self.size // BLOCK
 
 
@@ -144,7 +146,7 @@ def segment_key(prefix: str, sequence: int, epoch: int) -> str:
 
 
 def map_key(prefix: str, number: int, epoch: int) -> str:
-    """Where a checkpoint puts changed parts of the map."""
+    """Return the key under which a checkpoint puts changed parts of the map."""
     return f"{prefix}/maps/{number:010x}-{epoch:08x}"
 
 
@@ -170,7 +172,7 @@ def numbers(key: str) -> tuple[int, int]:
 
 
 def seed(sequence: int, epoch: int, block: int) -> int:
-    """What a slot's checksum is seeded with: neither the right bytes in the wrong place pass, nor another epoch's.
+    """Return the seed of a slot's checksum: neither the right bytes in the wrong place pass, nor another epoch's.
 
     That of the next block is the next number.
     """
@@ -179,7 +181,7 @@ def seed(sequence: int, epoch: int, block: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What a segment says of itself. ``frame`` is the last frame of the log that is wholly in it or before it."""
+    """A segment's own account of itself. ``frame`` is the last frame of the log that is wholly in it or before it."""
 
     sequence: int
     epoch: int
@@ -199,7 +201,7 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Of the object, in bytes."""
+        """The size of the object, in bytes."""
         return self.slots * SLOT + self.table.nbytes + self.footer
 
 
@@ -276,7 +278,7 @@ def _footer(tail: bytes) -> tuple[struct.Struct, tuple[Any, ...]] | None:
 
 
 def _possible(table: np.ndarray, slots: int, blocks: int) -> bool:
-    """Whether entries lie within a device of so many blocks, and within so many slots."""
+    """True if entries lie within a device of so many blocks, and within so many slots."""
     block, count, slot = (table[name].astype(np.uint64) for name in ("block", "count", "slot"))
     data = slot != ZERO
     return bool(
@@ -298,7 +300,7 @@ def whole(data: Buffer, segment: Segment) -> list[int]:
 
 
 def good(slots: Buffer, index: int, mark: int) -> bool:
-    """Whether the ``index``-th of these slots holds what belongs there; see seed."""
+    """True if the ``index``-th of these slots holds what belongs there; see seed."""
     at = index * SLOT
     view = memoryview(slots)[at : at + SLOT]
     return len(view) == SLOT and xxhash.xxh3_64_digest(view[:BLOCK], mark) == view[BLOCK:]
@@ -310,7 +312,9 @@ def rows_of(slots: Buffer, first: int, count: int) -> np.ndarray:
 
 
 def sums(slots: memoryview, first: int, blocks: Sequence[int], sequence: int, epoch: int) -> np.ndarray:
-    """What the checksums of consecutive slots, beginning with the ``first`` of these, have to be: a row for each."""
+    """Return what the checksums of consecutive slots, beginning with the ``first`` of these, have to be: a row for
+    each.
+    """
     digest, base = xxhash.xxh3_64_digest, seed(sequence, epoch, 0)
     begins = range(first * SLOT, (first + len(blocks)) * SLOT, SLOT)
     found = [digest(slots[at : at + BLOCK], base + block) for at, block in zip(begins, blocks, strict=True)]
@@ -353,7 +357,7 @@ def taken_out(
 
 
 def inflated(data: Buffer, most: int) -> bytes:
-    """What was deflated, at most so many bytes. Raises ValueError, zlib.error."""
+    """Inflate what was deflated, at most so many bytes. Raises ValueError, zlib.error."""
     it = zlib.decompressobj()
     out = it.decompress(data, most + 1)
     if len(out) > most:

@@ -62,6 +62,7 @@ def up_to(moments: Sequence[Moment], when: float, place: str) -> Moment:
 
     Of those whose time is not known none is: nobody could say that it is old enough.
     """
+    # A moment of unknown time passed for one of 1970, and 'vault open --at 2001-09-09' opened it.
     timed = [one for one in moments if one.taken > 0]
     found = [one for one in timed if one.taken <= when]
     if not found:
@@ -78,7 +79,7 @@ def up_to(moments: Sequence[Moment], when: float, place: str) -> Moment:
 
 
 class Needs:
-    """What some moments need of the bucket, all together."""
+    """The needs of some moments from the bucket, all together."""
 
     def __init__(self, moments: Sequence[Moment]) -> None:
         ordered = sorted(moments, key=lambda one: one.number)
@@ -92,7 +93,7 @@ class Needs:
         return self._needed(self._applied, sequences, died)
 
     def map_object(self, number: int, died: int) -> bool:
-        """Whether an object of the map is needed that the root ``died`` does not point to any more."""
+        """True if an object of the map is needed that the root ``died`` does not point to any more."""
         return bool(self._needed(self._maps, np.array([number]), np.array([died]))[0])
 
     def _needed(self, reach: np.ndarray, made: np.ndarray, died: np.ndarray) -> np.ndarray:
@@ -108,7 +109,7 @@ class Needs:
 def kept_bytes(
     moments: Sequence[Moment], sizes: Mapping[int, int] | np.ndarray, sequences: np.ndarray, died: np.ndarray
 ) -> list[int]:
-    """Of dead segments, the bytes that each moment alone keeps: what removing just it would free."""
+    """Return the bytes of dead segments that each moment alone keeps: what removing just it would free."""
     size = np.array([sizes[int(one)] for one in sequences], np.int64)
     everybody = Needs(moments).segments(sequences, died)
     found = []

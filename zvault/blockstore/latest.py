@@ -66,7 +66,7 @@ class Latest:
 
     @property
     def shows(self) -> str:
-        """What is seen, in words."""
+        """The state of the store that is seen, in words."""
         return f"from checkpoint {self.view.root.number} of epoch {self.view.root.epoch} on"
 
     def _now(self) -> View:
@@ -74,7 +74,7 @@ class Latest:
         return view.now(self._store, self._prefix, workers=self._options.workers, memory=self._options.memory)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Any range."""
+        """Read any range, in bytes: zeroes where that fails, or takes longer than READ_SECONDS."""
         data = bytearray(length)
         self.read_into(offset, memoryview(data))
         return bytes(data)
@@ -142,12 +142,12 @@ class Latest:
             self._say(self._trouble)
 
     def close(self) -> None:
-        """End threads."""
+        """Close the view and end the readers; whoever waits for a read is not waited for."""
         self._readers.shutdown(wait=False, cancel_futures=True)
         self.view.close()
 
     def status(self) -> EngineStatus:
-        """As ReadOnly.status."""
+        """Return what ReadOnly.status has, of the view that is read now."""
         seen = self.view
         return {
             "mode": "readonly",

@@ -40,7 +40,10 @@ T = TypeVar("T")
 
 
 class LockKeeper:
-    """Of one engine. ``care`` is held where roots must not change; nothing here is called with ``changed`` held."""
+    """Keeps the objects of one engine locked.
+
+    ``care`` is held where roots must not change; nothing here is called with ``changed`` held.
+    """
 
     def __init__(  # noqa: PLR0913 - what it works on is passed in
         self,
@@ -78,7 +81,7 @@ class LockKeeper:
         return self.blocks.root.lock
 
     def due(self) -> bool:
-        """Whether there is something to do."""
+        """True if there is something to do."""
         now = self.clock()
         if now < self._not_before:
             return False
@@ -86,7 +89,7 @@ class LockKeeper:
         return renew or not 0 <= now - self.state.seen < EVERY
 
     def tend(self) -> bool:
-        """Do what is due; whether anything was. Raises Fenced, StoreError."""
+        """Do what is due; return whether anything was. Raises StoreError, and what ``still_ours`` raises."""
         if not self.due():
             return False
         try:
@@ -243,7 +246,7 @@ class _Round:
 
 
 def tampered(strange: list[str], missing: list[str]) -> str | None:
-    """What somebody did to a store, in words; None where nobody did anything."""
+    """Say in words what somebody did to a store; None where nobody did anything."""
     said = list(_said(strange, "hidden or put again by somebody else")) + list(_said(missing, "missing"))
     if not said:
         return None

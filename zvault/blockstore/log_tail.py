@@ -176,7 +176,10 @@ class _Survey:
 
 
 def read_segment(store: ObjectStore, key: str, identity: bytes, blocks: int = MAX_BLOCKS) -> Segment:
-    """A segment's own account, without its blocks; ``blocks`` of the device. Raises Missing, Damaged, StoreError."""
+    """Read a segment's own account, without its blocks; the device has ``blocks``.
+
+    Raises ObjectMissing, Damaged, StoreError.
+    """
     length = TAIL
     while True:
         data, size = store.tail(key, length)

@@ -1,7 +1,7 @@
 """nbdkit's plugin of the block store: ``nbdkit python nbdkit_plugin.py bucket=… key=… journal=… [create=yes] …``.
 
 See nbdkit-python-plugin(3), API version 2. With ``readonly=yes`` in the place of ``journal=…`` it is only looked at.
-Everything is done in serve.py and the engine; here is only what nbdkit calls. It is attached after nbdkit has forked,
+Everything is done in server.py and the engine; here is only what nbdkit calls. It is attached after nbdkit has forked,
 for threads do not survive that.
 """
 
@@ -53,7 +53,7 @@ def config(key: str, value: str) -> None:
 
 
 def config_complete() -> None:
-    """All of them."""
+    """Check the parameters, all of which have come; nbdkit ends where they are wrong."""
     try:
         _serving.append(ServedDevice(ServeOptions.of(_words), say))
     except ZvaultError as error:
@@ -84,7 +84,7 @@ def open(readonly: bool) -> ServedDevice:
 
 
 def get_size(handle: ServedDevice) -> int:
-    """Bytes."""
+    """Return the size of the device in bytes."""
     return _device(handle).size
 
 
@@ -99,7 +99,7 @@ def can_write(handle: ServedDevice) -> bool:
 
 
 def can_flush(handle: ServedDevice) -> bool:
-    """It has something to flush."""
+    """True unless it is only looked at: then there is nothing to flush."""
     return not handle.words.readonly
 
 
@@ -114,22 +114,21 @@ def can_multi_conn(handle: ServedDevice) -> bool:
 
 
 def can_trim(handle: ServedDevice) -> bool:
-    """Space comes back."""
+    """True unless it is only looked at: what is trimmed takes no space any more."""
     return not handle.words.readonly
 
 
 def can_zero(handle: ServedDevice) -> bool:
-    """Zeroes take no space."""
+    """True unless it is only looked at: zeroes take no space."""
     return not handle.words.readonly
 
 
 def can_fast_zero(handle: ServedDevice) -> bool:
-    """And no time."""
+    """True unless it is only looked at: zeroes take no time."""
     return not handle.words.readonly
 
 
 def is_rotational(handle: ServedDevice) -> bool:
-    """No."""
     return False
 
 
@@ -139,7 +138,6 @@ def pread(handle: ServedDevice, buf: Any, offset: int, flags: int) -> None:
 
 
 def pwrite(handle: ServedDevice, buf: Any, offset: int, flags: int) -> None:
-    """Write."""
     _tried(lambda: _engine(handle).write(offset, buf))
     _flush_if_asked(handle, flags)
 
@@ -151,7 +149,7 @@ def zero(handle: ServedDevice, count: int, offset: int, flags: int) -> None:
 
 
 def trim(handle: ServedDevice, count: int, offset: int, flags: int) -> None:
-    """What is there is not needed any more. Linux cuts large ones in the middle of a block."""
+    """Forget a range that is not needed any more. Linux cuts large ones in the middle of a block."""
     _tried(lambda: _engine(handle).discard(offset, count))
     _flush_if_asked(handle, flags)
 

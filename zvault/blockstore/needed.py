@@ -28,7 +28,7 @@ MOST_COMPARED = 4
 
 
 class Needed:
-    """Of one store, at one root, with the counts that belong to it."""
+    """The objects that one store needs, at one root, by the counts that belong to it."""
 
     def __init__(self, prefix: str, root: Root, usage: Usage, before: Sequence[Moment] = ()) -> None:
         """``before``: what the root before this one kept."""
@@ -37,7 +37,7 @@ class Needed:
         self._needs = Needs([*before, *root.past])
 
     def verdict(self, key: str) -> Verdict:
-        """What an object of this name is."""
+        """Judge what an object of this name is."""
         name = key.removeprefix(f"{self.prefix}/")
         if name in ("store", "keys", "epoch"):
             return "needed"
@@ -112,7 +112,7 @@ class ObjectVersions:
         return tuple(one for one in self.versions if one.marker or (genuine and one.etag != genuine.etag))
 
     def same(self, store: ObjectStore) -> bool:
-        """Whether all of them have the same bytes, though not the same ETag: those of an encrypted object differ."""
+        """True if all of them have the same bytes, though not the same ETag: those of an encrypted object differ."""
         genuine = self.genuine
         if genuine is None or any(one.marker or one.size != genuine.size for one in self.versions):
             return False

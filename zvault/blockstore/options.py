@@ -62,13 +62,16 @@ class Options:
 
     @property
     def removes_at_once(self) -> bool:
-        """Whether a plain delete removes an object: neither is it locked, nor is that left to others."""
+        """True if a plain delete removes an object: neither is it locked, nor is that left to others."""
         return self.lock is None and not self.gc_elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How one is served that is only looked at. Sizes in bytes; ``workers``: requests at once, 0: no threads."""
+    """The options of a store that is served only to be looked at.
+
+    Sizes in bytes; ``workers``: requests at once, 0: no threads.
+    """
 
     cache: Path | None = None
     cache_size: int = parse_size("10G")

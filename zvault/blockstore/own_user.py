@@ -44,7 +44,9 @@ _PR_SET_DUMPABLE = 4
 
 @dataclass(frozen=True, slots=True)
 class OwnUser:
-    """What a server has to be another user with. ``words`` are its own, with folders that it can reach by then."""
+    """The means by which a server becomes another user. ``words`` are its own, with folders that it can reach by
+    then.
+    """
 
     uid: int
     words: ServeOptions
@@ -170,6 +172,6 @@ def _for_root_alone(libraries: Iterable[str]) -> Path | None:
 
 
 def _is_mapped(uid: int, uid_map: str) -> bool:
-    """Whether a user can be, by the lines of /proc/self/uid_map (user_namespaces(7))."""
+    """True if a user can be, by the lines of /proc/self/uid_map (user_namespaces(7))."""
     rows = ([int(word) for word in line.split()] for line in uid_map.splitlines())
     return any(first <= uid < first + count for first, _, count in rows)

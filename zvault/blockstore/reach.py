@@ -45,7 +45,7 @@ class ReachedStore:
 
 
 def settings_of(spec: BlockstoreServer) -> S3Settings:
-    """How its bucket is talked to. Raises NotFound for a credential that is not there."""
+    """Return the settings for talking to its bucket. Raises NotFound for a credential that is not there."""
     words = {"bucket": spec.bucket, **dict(word.split("=", 1) for word in spec.settings)}
     sse = spec.setting("sse")
     return replace(
@@ -132,5 +132,5 @@ def opened_by(settings: S3Settings, opener: Opener | None) -> S3Settings:
 
 
 def place(spec: BlockstoreServer) -> str:
-    """Where its objects are, in words."""
+    """Say in words where its objects are."""
     return f"s3://{spec.bucket}/{spec.key}" + (f" at {spec.endpoint}" if spec.endpoint else "")

@@ -71,7 +71,7 @@ class ReadOnly:
 
     @property
     def shows(self) -> str:
-        """What is seen, in words."""
+        """The state of the store that is seen, in words."""
         root, segments = self.view.root, len(self.view.rest.segments)
         if self.view.at is not None:
             return f"checkpoint {root.number} of epoch {root.epoch}, which is kept"
@@ -79,7 +79,7 @@ class ReadOnly:
         return f"checkpoint {root.number} of epoch {root.epoch} and {log} after it" if root.number else log
 
     def read(self, offset: int, length: int) -> bytes:
-        """Any range. Raises Passed, Damaged, StoreError."""
+        """Any range. Raises Superseded, Damaged, StoreError."""
         data = bytearray(length)
         self.read_into(offset, memoryview(data))
         return bytes(data)
@@ -94,7 +94,7 @@ class ReadOnly:
             raise
 
     def _see_why(self, error: StoreError) -> None:
-        """Raises Passed where something is missing because its writer went on, and says so the first time."""
+        """Raises Superseded where something is missing because its writer went on, and says so the first time."""
         with self._lock:
             passed = self._passed
         if passed is None:

@@ -31,7 +31,7 @@ LOOKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Who writes: the object ``PREFIX/epoch`` as it was put, with its ETag.
+    """The epoch of the one who writes: the object ``PREFIX/epoch`` as it was put, with its ETag.
 
     ``root``: epoch and number of the newest checkpoint when it was put. ``journal``: the one that the store waits for;
     it stays there whoever takes the store, until all that it may hold is there, or was given up.
@@ -46,7 +46,7 @@ class Epoch:
 
     @staticmethod
     def key(prefix: str) -> str:
-        """Its name."""
+        """Return the key of the epoch's object."""
         return f"{prefix}/epoch"
 
     @classmethod
@@ -132,7 +132,7 @@ def create(store: ObjectStore, prefix: str, size: int) -> Superblock:
 
 
 def superblock(store: ObjectStore, prefix: str) -> Superblock:
-    """What a store is. Raises NotFound where there is none."""
+    """Read what a store is. Raises NotFound where there is none."""
     try:
         data, _ = store.read(f"{prefix}/store")
     except ObjectMissing as error:

@@ -22,7 +22,9 @@ OWN = frozenset({"status", "create", "readonly", "latest", "at", "before", "seen
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What the command line says: the device, where to tell of it, whether it may be made, or is only looked at."""
+    """The options of the command line: the device, where to tell of it, whether it may be made, or is only looked
+    at.
+    """
 
     spec: BlockstoreServer
     status: Path | None = None
@@ -80,7 +82,7 @@ def _moment(text: str) -> tuple[int, int]:
 
 
 def options_of(spec: BlockstoreServer) -> Options:
-    """How it is to be attached. Raises Refused for a journal that would not outlive a power cut."""
+    """Return the options to attach it with. Raises Refused for a journal that would not outlive a power cut."""
     if spec.journal is None:
         raise ConfigError("the block store has no journal", "", "give it journal=/path")
     journal, size = Path(spec.journal), spec.journal_size
@@ -117,7 +119,7 @@ def this_boot() -> bytes:
 
 
 def read_options_of(spec: BlockstoreServer) -> ReadOptions:
-    """How it is to be looked at only."""
+    """Return the options to look at it with."""
     cache = Path(spec.cache) if spec.cache is not None else None
     return ReadOptions(cache, spec.cache_size, spec.memory, max(8, 2 * spec.uploads))
 

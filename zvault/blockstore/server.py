@@ -68,7 +68,7 @@ See STOP_SECONDS of zvault/devices/nbd/blockstore_server.py."""
 
 
 def owner() -> str:
-    """Who writes, as others are told."""
+    """Return who writes, as others are told."""
     return f"{socket.gethostname()}, process {os.getpid()}"
 
 

@@ -24,7 +24,7 @@ TRIES = 5
 class View:
     """Safe for threads. It takes nothing and hinders nobody; its writer removes what it needs some checkpoints later.
 
-    Reads then raise Missing (or Damaged because of it): open another. What can be read is of one moment for ever.
+    Reads then raise ObjectMissing (or Damaged because of it): open another. What can be read is of one moment for ever.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class View:
     ) -> None:
         """``memory``: bytes for the map, and a quarter more for data; ``at`` a moment of the past, which is kept.
 
-        Raises NotFound, Missing, Damaged, StoreError.
+        Raises NotFound, ObjectMissing, Damaged, StoreError.
         """
         what = superblock(store, prefix)
         self.store = store
@@ -59,7 +59,7 @@ class View:
         take_in(self.blocks, self.rest.segments)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Any range. Raises Missing, Damaged, StoreError."""
+        """Any range. Raises ObjectMissing, Damaged, StoreError."""
         return self.reader.read(offset, length)
 
     def read_into(self, offset: int, out: memoryview) -> None:
@@ -76,11 +76,11 @@ class View:
         return epoch - self.root.epoch, number - self.root.number
 
     def kept(self) -> bool:
-        """Whether the moment that it is of is kept still. Raises NotFound, Damaged, StoreError."""
+        """True if the moment that it is of is kept still. Raises NotFound, Damaged, StoreError."""
         return self.at in newest_root(self.store, self.prefix, superblock(self.store, self.prefix)).past
 
     def close(self) -> None:
-        """End its threads."""
+        """End the view's threads."""
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
 

@@ -23,7 +23,7 @@ SLOWEST = 1.0
 
 
 class Writer:
-    """What writes to one device. Safe for threads: they take turns."""
+    """The writer to one device. Safe for threads: they take turns."""
 
     def __init__(  # noqa: PLR0913 - what it waits by is passed in
         self,

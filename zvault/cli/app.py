@@ -130,7 +130,7 @@ def _asked(argv: Sequence[str]) -> str:
 
 @functools.cache
 def command(only: str = "") -> Callable[..., object]:
-    """What a command line is parsed by, worked out of ``assembled`` once in a process."""
+    """Return what a command line is parsed by, worked out of ``assembled`` once in a process."""
     return typer.main.get_command(assembled(only))
 
 

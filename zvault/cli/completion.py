@@ -37,7 +37,7 @@ def notifications(incomplete: str) -> list[str]:
 
 
 def backups_and_vaults(incomplete: str) -> list[str]:
-    """Both of these."""
+    """Complete the name of a backup or a vault."""
     return [*backups(incomplete), *vaults(incomplete)]
 
 

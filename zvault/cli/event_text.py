@@ -139,7 +139,7 @@ def difference(one: DifferenceDocument) -> str:
 
 
 def mounted(event: Restored) -> str:
-    """Where restored data is mounted, or why it is not."""
+    """Say where restored data is mounted, or why it is not."""
     where = event["mountpoint"]
     if where is None:
         return f"not mounted: {event['why']}"

@@ -26,7 +26,7 @@ def state_of(one: BackupDocument | JudgedVault) -> str:
 
 
 def well(one: BackupDocument | JudgedVault) -> bool:
-    """Whether nothing about it needs attention."""
+    """True if nothing about it needs attention."""
     return one["verdict"]["level"] == "ok"
 
 
@@ -39,7 +39,7 @@ def level_of(status: StatusDocument) -> Level:
 
 
 def proven(backup: BackupDocument) -> float | None:
-    """When contents of a backup were last compared and found the same, in seconds since the epoch.
+    """Return when contents of a backup were last compared and found the same, in seconds since the epoch.
 
     None where they never were, or ``backup["proofs"]`` is None: then nobody knows.
     """
@@ -48,13 +48,13 @@ def proven(backup: BackupDocument) -> float | None:
 
 
 def store_trouble(device: DeviceDocument) -> str:
-    """What is wrong with the block store behind a device; "" for nothing, and for other devices."""
+    """Say what is wrong with the block store behind a device; "" for nothing, and for other devices."""
     store = device["store"]
     return (store["trouble"] or "") if store is not None else ""
 
 
 def storage_well(vault: JudgedVault) -> bool:
-    """Whether bringing it up or down went well: what is wrong, if anything, is wrong with what is in it."""
+    """True if bringing it up or down went well: what is wrong, if anything, is wrong with what is in it."""
     contents = {condition.key for condition in CONTENTS}
     return all(one["condition"] in contents for one in vault["verdict"]["findings"])
 

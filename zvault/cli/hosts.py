@@ -35,7 +35,7 @@ HERE = frozenset(
 
 
 class Hosts:
-    """What a Client is, for several hosts. Each is asked in a thread of its own."""
+    """The client of several hosts. Each is asked in a thread of its own."""
 
     def __init__(self, clients: Mapping[str, Client | ZvaultError]) -> None:
         """``clients`` by host; an error in the place of one that cannot be reached."""
@@ -265,7 +265,7 @@ class _RemoteClient(Client):
 
 
 def chosen_hosts(text: str, verb: str | None, remote: Path) -> Hosts:
-    """What ``-H`` asks for. Raises Refused, ConfigError."""
+    """Parse what ``-H`` asks for. Raises Refused, ConfigError."""
     if verb in HERE:
         raise Refused(
             f"'{verb}' works on the host where it is started",

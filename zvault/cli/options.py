@@ -59,7 +59,7 @@ NoWait = Annotated[bool, typer.Option("--no-wait", help="Start it and return at 
 
 @dataclass(frozen=True, slots=True)
 class TableForm:
-    """How a table is printed: ``tabs`` for -H, ``exact`` for -p."""
+    """The form in which a table is printed: ``tabs`` for -H, ``exact`` for -p."""
 
     tabs: bool = False
     exact: bool = False

@@ -45,7 +45,7 @@ def exit_status(error: ZvaultError) -> int:
 
 
 def coloured(stream: IO[str]) -> bool:
-    """Whether to use colour on a stream (https://no-color.org)."""
+    """True if to use colour on a stream (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

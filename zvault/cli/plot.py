@@ -11,8 +11,8 @@ LEAST = 20
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """What is drawn with: ``full`` and ``rest`` of a bar, ``over`` where it is beyond its limit, ``steps`` of a line
-    from low to high, ``unknown`` where there is no figure.
+    """The characters to draw with: ``full`` and ``rest`` of a bar, ``over`` where it is beyond its limit, ``steps`` of
+    a line from low to high, ``unknown`` where there is no figure.
     """
 
     full: str
@@ -27,7 +27,7 @@ ASCII = Ink("#", ".", "!", "_.-=+*%#", "?")
 
 
 def ink(encoding: str | None) -> Ink:
-    """What an output of that encoding can show."""
+    """Return the characters that an output of that encoding can show."""
     try:
         "".join((BLOCKS.full, BLOCKS.rest, BLOCKS.over, BLOCKS.steps, BLOCKS.unknown)).encode(
             encoding or "ascii"

@@ -37,12 +37,12 @@ class Bar(Protocol):
     ) -> None: ...
 
     def see(self, event: Event) -> None:
-        """Process an event."""
+        """Take in an event, and show what it changes."""
         ...
 
 
 class NoBar:
-    """Shows nothing."""
+    """The bar where nothing is shown."""
 
     def __enter__(self) -> Self:
         return self

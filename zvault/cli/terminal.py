@@ -29,7 +29,7 @@ _COLOURS = {"31": "red", "33": "yellow"}
 
 
 def can_show() -> bool:
-    """Whether there is a terminal to read keys from and to draw on."""
+    """True if there is a terminal to read keys from and to draw on."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
 
 

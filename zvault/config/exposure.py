@@ -98,7 +98,7 @@ def _run_words(run: list[str]) -> Iterator[str]:
 
 
 def _all_may_read(file: Path) -> bool:
-    """Whether every user may read a file: it and each folder on the way to it let all in."""
+    """True if every user may read a file: it and each folder on the way to it let all in."""
     try:
         real = file.resolve()
         if not real.stat().st_mode & stat.S_IROTH:

@@ -17,7 +17,7 @@ Form = Literal["value", "table", "list", "named"]
 
 @dataclass(frozen=True, slots=True)
 class FieldShape:
-    """What a field holds: tables of one kind in some form, or a plain value (then ``table`` is None)."""
+    """The shape of a field: tables of one kind in some form, or a plain value (then ``table`` is None)."""
 
     form: Form
     table: type[BaseModel] | None = None

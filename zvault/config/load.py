@@ -54,7 +54,7 @@ def load(paths: Paths, file: Path | None = None) -> Config:
 
 
 def doubts(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
-    """What is wrong with a configuration that was loaded unless the host is set up for it: ``KEY: what``."""
+    """List what is wrong with a configuration that was loaded unless the host is set up for it: ``KEY: what``."""
     found = [finding for finding, certain in _late_timeouts(paths, config) if not certain]
     found += cross_checks.plain_endpoints(config.vault)
     found += cross_checks.plain_notifications(config.notify)
@@ -64,7 +64,7 @@ def doubts(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
 
 
 def find_readable_secrets(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
-    """What other users of this host can read of a configuration that was loaded, or change: ``KEY: what``."""
+    """List what other users of this host can read of a configuration that was loaded, or change: ``KEY: what``."""
     merged = _Merged()
     _read_all(file or paths.config_file, merged)
     homes = {path: document.file for path, document in merged.home.items()}

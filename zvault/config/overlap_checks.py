@@ -53,7 +53,7 @@ def _host(address: Address | None) -> str:
 
 
 def _covers(backup: Backup, dataset: DatasetName) -> bool:
-    """Whether a backup takes a dataset of its source's host, or anything that may be below it."""
+    """True if a backup takes a dataset of its source's host, or anything that may be below it."""
     if not dataset.is_within(backup.source.dataset):
         return False
     if backup.include and not any(reaches(pattern, dataset) for pattern in backup.include):

@@ -24,7 +24,6 @@ class Paths:
 
     @property
     def socket(self) -> Path:
-        """The daemon's API socket."""
         return self.run / "zvaultd.sock"
 
     @property
@@ -34,15 +33,17 @@ class Paths:
 
     @property
     def events_kept(self) -> Path:
-        """How many events OpenZFS kept before zvaultd had it keep more, to put that back."""
+        """The file that notes how many events OpenZFS kept before zvaultd had it keep more, to put that back."""
         return self.state / "events-kept"
 
     @property
     def blockstore_positions(self) -> Path:
-        """How far this host knows block stores to have come, a file each; without it a rollback goes unseen."""
+        """The folder that notes how far this host knows block stores to have come, a file each; without it a
+        rollback goes unseen.
+        """
         return self.state / "blockstore"
 
     @property
     def profile_dirs(self) -> tuple[Path, Path]:
-        """Where profiles are looked for, first hit wins: the administrator's own, then zvault's."""
+        """The folders of profiles, first hit wins: the administrator's own, then zvault's."""
         return self.etc / "profiles", self.profiles

@@ -48,7 +48,7 @@ class Positions:
         return locate(self.lines, path)
 
     def first_of(self, line: int) -> int | None:
-        """Where what is declared on ``line`` was declared before, if it was."""
+        """Return the line on which what ``line`` declares was declared before, if it was."""
         for path, at in self.declared:
             if at == line and self.lines[path] < line:
                 return self.lines[path]

@@ -41,13 +41,15 @@ def written_by_others(
 
 
 def find_writers(files: Iterable[Path]) -> list[ForeignWriter]:
-    """Who else may write these files: the files themselves, what they are links to, and each folder on the way."""
+    """List who else may write these files: the files themselves, what they are links to, and each folder on the way."""
     ways = dict.fromkeys(place for file in files for place in _way_to(file))
     return [found for place in ways if (found := _writer(place)) is not None]
 
 
 def find_writers_within(folder: Path) -> Iterator[ForeignWriter]:
-    """Who else may write anything in a folder, or what a link in it leads to; what is gone meanwhile is no problem."""
+    """Find who else may write anything in a folder, or what a link in it leads to; what is gone meanwhile is no
+    problem.
+    """
     for at, folders, files in os.walk(folder):
         for place in (Path(at, name) for name in (*folders, *files)):
             if place.is_symlink():

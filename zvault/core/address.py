@@ -54,12 +54,11 @@ class Source:
 
     @property
     def pool(self) -> DatasetName:
-        """The pool it is in."""
         return self.dataset.pool
 
 
 def parse_address(text: str) -> Address:
-    """``ssh://[user@]host[:port]``. Raises ValueError."""
+    """Parse ``ssh://[user@]host[:port]``. Raises ValueError."""
     match = _ADDRESS.fullmatch(text.removeprefix(SCHEME)) if text.startswith(SCHEME) else None
     # What begins with a dash would be an option to ssh.
     if match is None or (match[3] or "").startswith("-"):

@@ -115,7 +115,7 @@ class TransferFailed(ZvaultError):
 
 
 class StreamRefused(ZvaultError):
-    """What another host sent is not what it was asked for, and was not received."""
+    """Another host sent what it was not asked for; nothing of it was received."""
 
     reason = "not-as-ordered"
 
@@ -198,7 +198,7 @@ class HookFailed(ZvaultError):
 
 @contextlib.contextmanager
 def understood(what: str) -> Iterator[None]:
-    """Where what a program printed is read: raise ToolFailed for what is not of its form."""
+    """Guard a block that reads a program's output: raise ToolFailed for what is not of its form."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:

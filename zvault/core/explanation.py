@@ -55,12 +55,12 @@ class Reason:
 
 
 def chosen(topic: Literal["selected", "snapshot"], choice: Choice) -> Reason:
-    """Whether a backup takes a dataset, or a run makes a snapshot of it."""
+    """Explain why a backup takes a dataset or not, or why a run makes a snapshot of it or not."""
     return Reason(topic, "yes" if choice.taken else "no", choice.reason)
 
 
 def transfer(plan: TransferPlan, blocked_by: TransferPlan | None = None) -> Reason:
-    """What a run would do with a dataset as it is. ``blocked_by``: see core/replication/sent_reason.py."""
+    """Explain what a run would do with a dataset as it is. ``blocked_by``: see core/replication/sent_reason.py."""
     changes = "".join(f"; first: {change}" for change in plan.changes)
     if blocked_by is not None:
         why = f"{plan.reason}{changes}; but {waits(blocked_by)}"
@@ -70,18 +70,18 @@ def transfer(plan: TransferPlan, blocked_by: TransferPlan | None = None) -> Reas
 
 
 def sent(fate: SnapshotFate) -> Reason:
-    """What a run would do with a snapshot."""
+    """Explain what a run would do with a snapshot."""
     return Reason("sent", fate.fate, fate.reason, fate.next, "warning" if fate.fate == "blocked" else "ok")
 
 
 def kept(verdict: KeepDecision, side: Side) -> Reason:
-    """What the next pruning makes of a snapshot."""
+    """Explain whether the next pruning keeps a snapshot."""
     state = "kept" if verdict.keep else "to be pruned"
     return Reason("kept", state, verdict.reason, side=side)
 
 
 def kept_of(verdicts: Sequence[KeepDecision], side: Side, backup: str) -> Reason:
-    """What the next pruning makes of all snapshots of a dataset."""
+    """Explain what the next pruning keeps of a dataset's snapshots."""
     selected = sum(not one.keep for one in verdicts)
     if not verdicts:
         return Reason("kept", "no snapshots", side=side)
@@ -136,7 +136,9 @@ def told(error: ErrorDocument) -> str:
 
 
 def damage(found: Sequence[Damage], seen: str, why: Sequence[str], vault: str) -> Reason:
-    """What is damaged of it on the vault, as last ``seen``; ``why``: what kept it from being healed, where known."""
+    """Explain the damage of a dataset on the vault, as last ``seen``; ``why``: what kept it from being healed, where
+    known.
+    """
     if not found:
         return Reason("damage", "none known", seen, side="vault")
     files = sorted({one.path for one in found})

@@ -8,7 +8,7 @@ LOCAL = "localhost"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this host can connect to an address."""
+    """True if only this host can connect to an address."""
     if host.lower() == LOCAL:
         return True
     try:

@@ -37,7 +37,7 @@ class Snapshot:
 
     @property
     def shortname(self) -> str:
-        """What follows the ``@``, for code that takes a snapshot or a bookmark."""
+        """The part after the ``@``, for code that takes a snapshot or a bookmark."""
         return self.snapname
 
 
@@ -58,7 +58,7 @@ class Bookmark:
 
     @property
     def shortname(self) -> str:
-        """What follows the ``#``, for code that takes a snapshot or a bookmark."""
+        """The part after the ``#``, for code that takes a snapshot or a bookmark."""
         return self.markname
 
 

@@ -119,7 +119,7 @@ def _field(key: str, spec: str | None, conversion: str | None) -> str:
 def vault_dataset(
     into: str, pool: str, host: str, dataset: DatasetName, source: DatasetName | None = None
 ) -> DatasetName:
-    """Where on the vault's ``pool`` a ``dataset`` of a source goes, such as ``cold/filer1/tank/a``.
+    """Return the place on the vault's ``pool`` of a ``dataset`` of a source, such as ``cold/filer1/tank/a``.
 
     ``into`` has passed check_into; its ``{pool}`` is the source's pool, its ``{path}`` the way to the dataset from
     ``source``, the whole of which is backed up; by default this dataset. Raises ValueError when the outcome is no valid
@@ -165,7 +165,7 @@ def excluded(dataset: str, patterns: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Whether something is taken, and why, in words."""
+    """A decision to take something or not, and the reason in words."""
 
     taken: bool
     reason: str
@@ -174,8 +174,8 @@ class Choice:
 def choice(
     dataset: str, include: Sequence[str], exclude: Iterable[str], included_by: str = "include"
 ) -> Choice:
-    """Whether a backup with these patterns takes a dataset of its source. Without ``include`` it takes all but those
-    that match ``exclude``, which always wins. ``included_by`` is the key that has what is included.
+    """Decide whether a backup with these patterns takes a dataset of its source. Without ``include`` it takes all but
+    those that match ``exclude``, which always wins. ``included_by`` is the key that has what is included.
     """
     if (pattern := excluded(dataset, exclude)) is not None:
         return Choice(False, f"'{pattern}' in exclude matches it")
@@ -202,7 +202,7 @@ def missing_of(include: Iterable[str], there: Container[str]) -> list[str]:
 
 
 def reaches(pattern: str, source: DatasetName) -> bool:
-    """Whether a pattern can match the source or anything below it, judged by the components they share."""
+    """True if a pattern can match the source or anything below it, judged by the components they share."""
     parts, names = pattern.split("/"), source.parts
     for part, name in zip(parts, names, strict=False):
         if part == "**":

@@ -44,7 +44,6 @@ class DatasetName(_Name):
 
     @property
     def name(self) -> str:
-        """The last component."""
         return self.rpartition("/")[2]
 
     @property
@@ -54,11 +53,11 @@ class DatasetName(_Name):
         return (DatasetName(self[:end]) for end in ends)
 
     def is_below(self, root: str) -> bool:
-        """Whether it lies below another."""
+        """True if it lies below another."""
         return self.startswith(root) and self[len(root) : len(root) + 1] == "/"
 
     def is_within(self, root: str) -> bool:
-        """Whether it is another, or lies below it."""
+        """True if it is another, or lies below it."""
         return self == root or self.is_below(root)
 
     def relative_to(self, root: str) -> str:
@@ -68,7 +67,7 @@ class DatasetName(_Name):
         return self[len(root) + 1 :]
 
     def child(self, path: str) -> DatasetName:
-        """What lies below it by that path; itself where that is empty."""
+        """Return the dataset below it at a path; itself where the path is empty."""
         return DatasetName(f"{self}/{path}") if path else self
 
     def moved(self, old_root: str, new_root: DatasetName) -> DatasetName:
@@ -100,7 +99,7 @@ class SnapshotName(_Name):
 
     @property
     def snapname(self) -> str:
-        """What follows the ``@``."""
+        """The part after the ``@``."""
         return self.partition("@")[2]
 
 
@@ -116,7 +115,7 @@ class BookmarkName(_Name):
 
     @property
     def markname(self) -> str:
-        """What follows the ``#``."""
+        """The part after the ``#``."""
         return self.partition("#")[2]
 
 
@@ -152,7 +151,9 @@ def make_snapname(prefix: str, when: datetime) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def parse_snapname(prefix: str, snapname: str) -> datetime | None:
-    """When a snapshot of that prefix was made, in UTC; None unless the snapname has exactly the form we write."""
+    """Return when a snapshot of that prefix was made, in UTC; None unless the snapname has exactly the form we
+    write.
+    """
     stamp = snapname.removeprefix(f"{prefix}_")
     return _stamped(stamp) if len(stamp) < len(snapname) else None
 

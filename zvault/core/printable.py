@@ -20,7 +20,7 @@ def make_printable(text: str, keep: str = "\n\t") -> str:
 
 
 def quote_foreign(text: str) -> str:
-    """What another end said, on one line and bounded: an answer may be as long as it likes."""
+    """Return what another end said, on one line and bounded: an answer may be as long as it likes."""
     line = make_printable(" ".join(text[: 2 * LONGEST_WORD].split()), keep="")
     return line if len(line) <= LONGEST_WORD and len(text) <= 2 * LONGEST_WORD else f"{line[:LONGEST_WORD]}…"
 

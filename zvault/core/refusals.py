@@ -540,7 +540,9 @@ def _find_kernel_refusal(said: str) -> Refusal | None:
 
 @dataclass(frozen=True, slots=True)
 class KernelRefusal:
-    """What the kernel's errno means where libzfs_core asks it for a snapshot, hold, bookmark, release or destroy."""
+    """The meaning of an errno of the kernel where libzfs_core asks it for a snapshot, hold, bookmark, release or
+    destroy.
+    """
 
     duration: Duration
     means: str
@@ -593,7 +595,7 @@ KERNEL_REFUSALS: Mapping[int, KernelRefusal] = {
 
 
 def describe_errnos(codes: Collection[int]) -> tuple[Duration, str]:
-    """How long a refusal of several names lasts, and what to do: what lasts longest counts."""
+    """Return how long a refusal of several names lasts, and what to do: what lasts longest counts."""
     rows = [KERNEL_REFUSALS.get(code) for code in sorted(codes)]
     known = [row for row in rows if row is not None]
     if permanent := next((row for row in known if row.duration is _P), None):
@@ -604,7 +606,7 @@ def describe_errnos(codes: Collection[int]) -> tuple[Duration, str]:
 
 
 def find_cure(said: str) -> str:
-    """What to do of what a command of zfs or zpool said; empty where no row knows."""
+    """Return what to do about an error of zfs or zpool; empty where no row of the table matches."""
     row = find_refusal(said, "any")
     return row.next if row is not None else ""
 

@@ -55,7 +55,7 @@ def _tokens(form: str) -> tuple[Token, ...]:
 
 
 def never_changes(zone: str) -> bool:
-    """Whether a time zone has one offset for ever, by its IANA name: others may change at any time, by law."""
+    """True if a time zone has one offset for ever, by its IANA name: others may change at any time, by law."""
     return zone in {"UTC", "Etc/UTC", "Zulu", "Etc/Zulu", "GMT"} or zone.startswith("Etc/GMT")
 
 
@@ -131,7 +131,7 @@ def _pattern(form: str) -> re.Pattern[str]:
 
 
 def read_back(form: str, prefix: str, snapname: str, zone: tzinfo) -> datetime | None:
-    """When a snapshot of that name was made, in UTC; None unless it has exactly the form."""
+    """Return when a snapshot of that name was made, in UTC; None unless it has exactly the form."""
     match = _pattern(form).fullmatch(snapname.removeprefix(prefix))
     if match is None or not snapname.startswith(prefix):
         return None
@@ -153,7 +153,7 @@ def read_back(form: str, prefix: str, snapname: str, zone: tzinfo) -> datetime |
 
 @dataclass(frozen=True, slots=True)
 class SnapshotNames:
-    """How a backup names its snapshots: ``prefix`` and ``form``, in ``zone``; ``former`` forms are known as well."""
+    """The names of a backup's snapshots: ``prefix`` and ``form``, in ``zone``; ``former`` forms are known as well."""
 
     prefix: str
     form: str = DEFAULT
@@ -162,7 +162,6 @@ class SnapshotNames:
 
     @property
     def length(self) -> int:
-        """The characters of a name."""
         widths = (_WIDTHS[text] if field else 1 for text, field in _tokens(self.form))
         return len(self.prefix) + sum(widths)
 
@@ -173,7 +172,7 @@ class SnapshotNames:
         return render(self.form, self.prefix, when, ZoneInfo(self.zone))
 
     def known(self, snapname: str) -> bool:
-        """Whether zvault gave this name for the backup, by the form of now or an earlier one."""
+        """True if zvault gave this name for the backup, by the form of now or an earlier one."""
         return parse_snapname(self.prefix, snapname) is not None or _known(self, snapname)
 
     def takes_for_its_own(self, other: SnapshotNames) -> str | None:

@@ -74,7 +74,6 @@ class SnapshotList(Sequence[Snapshot]):
         return SnapshotList(self.dataset, self.column, self.guids, self.createtxgs)
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.guids)
 
     @overload
@@ -82,7 +81,6 @@ class SnapshotList(Sequence[Snapshot]):
     @overload
     def __getitem__(self, at: slice) -> tuple[Snapshot, ...]: ...
     def __getitem__(self, at: int | slice) -> Snapshot | tuple[Snapshot, ...]:
-        """One of them, or some."""
         column = self.column
         if isinstance(at, slice):
             of_each = (column.snapnames[at], self.guids[at], self.createtxgs[at], column.creations[at])
@@ -92,7 +90,6 @@ class SnapshotList(Sequence[Snapshot]):
         )
 
     def __iter__(self) -> Iterator[Snapshot]:
-        """All of them, oldest first."""
         column = self.column
         return map(
             Snapshot,
@@ -119,7 +116,6 @@ class SnapshotList(Sequence[Snapshot]):
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        """As that of a tuple."""
         return repr(tuple(self))
 
 
@@ -136,7 +132,6 @@ class Snapnames:
                 self._others.update(snap.snapname for snap in snapshots)
 
     def __contains__(self, snapname: object) -> bool:
-        """Whether any has it."""
         return snapname in self._others or any(snapname in one.snapnames for one in self._columns.values())
 
 

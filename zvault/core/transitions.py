@@ -35,14 +35,14 @@ class IllegalTransition(Exception):
 
 
 class Table(dict[tuple[S, E], S]):
-    """Where each event leads from each state in which it may happen; ``what`` says of what, in an error."""
+    """A table of where each event leads from each state in which it may happen; ``what`` says of what, in an error."""
 
     def __init__(self, what: str, rows: Iterable[Transition[S, E]]) -> None:
         super().__init__({(source, row.event): row.target for row in rows for source in row.sources})
         self._what = what
 
     def may(self, state: S, event: E) -> bool:
-        """Whether the table allows this event in this state."""
+        """True if the table allows this event in this state."""
         return (state, event) in self
 
     def after(self, state: S, event: E) -> S:

@@ -1,6 +1,6 @@
 """Sizes and durations as people write them and as zvault prints them.
 
-Sizes are binary, as everywhere in ZFS: ``K``, ``KB`` and ``KiB`` all mean 1024 bytes. Every parser raises
+Sizes are binary, as everywhere in ZFS: "K", "KB" and "KiB" all mean 1024 bytes. Every parser raises
 ValueError with a text that says what would have been right.
 """
 
@@ -131,7 +131,7 @@ _DIGITS = 20
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a whole number as programs print one: ASCII digits, no more than 64 bits need.
+    """True if a text is a whole number as programs print one: ASCII digits, no more than 64 bits need.
 
     ``int`` takes more (signs, blanks, underscores, digits of other scripts), and raises for some thousand digits.
     """

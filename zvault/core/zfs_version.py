@@ -19,12 +19,12 @@ def parse_version(text: str) -> Version:
 
 
 def written(version: Version) -> str:
-    """``2.3.9``."""
+    """Return a version for people, as "2.3.9"."""
     return ".".join(map(str, version)) or "of unknown version"
 
 
 def untested(version: Version) -> str | None:
-    """What to tell of a version that zvault was not tested with; None if it was."""
+    """Return a warning about a version that zvault was not tested with; None if it was."""
     if version[:2] in TESTED:
         return None
     known = " and ".join(map(written, TESTED))

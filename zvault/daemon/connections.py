@@ -149,7 +149,7 @@ class Connections:
         one.transport.abort()
 
     def forget(self, one: _Connection) -> None:
-        """It is closed."""
+        """Note that a connection is closed."""
         if one.timer is not None:
             one.timer.cancel()
             one.timer = None
@@ -226,7 +226,7 @@ class _GuardedProtocol(asyncio.Protocol):
 
 
 def peer_uid(transport: asyncio.BaseTransport | None) -> int | None:
-    """Who is at the other end of a unix socket (unix(7), SO_PEERCRED); None where it cannot be told."""
+    """Return the user at the other end of a unix socket (unix(7), SO_PEERCRED); None where it cannot be told."""
     peer = None if transport is None else transport.get_extra_info("socket")
     if peer is None or peer.family != socket.AF_UNIX:
         return None

@@ -71,7 +71,7 @@ class Events:
         self._count -= len(self._past.pop(next(over, next(iter(self._past)))))
 
     def knows(self, run: str) -> bool:
-        """Whether a run's events can be replayed."""
+        """True if a run's events can be replayed."""
         return run in self._past
 
     def past(self, run: str) -> list[Event] | None:

@@ -229,7 +229,7 @@ class History:
         ]
 
     def begins(self) -> float | None:
-        """When the oldest run began of which anything is known; None where there is none."""
+        """Return when the oldest run began of which anything is known; None where there is none."""
         rows = self._do("select min(started) as first from run")
         return float(rows[0]["first"]) if rows and rows[0]["first"] is not None else None
 
@@ -265,7 +265,7 @@ class History:
         return rows[0]["made_by"] if rows else None
 
     def cut_off(self, backup: str) -> bool:
-        """Whether the last run of a backup was cut short, and nobody has made one since."""
+        """True if the last run of a backup was cut short, and nobody has made one since."""
         last = self.last(backup)
         return last is not None and last["result"] == "interrupted" and self.made_since(backup) is None
 
@@ -282,7 +282,8 @@ class History:
         return found
 
     def last_begun(self, backup: str, way: str | None) -> float | None:
-        """When the newest run that went a ``way`` and got as far as its snapshot began, in seconds since the epoch.
+        """Return when the newest run that went a ``way`` and got as far as its snapshot began, in seconds since the
+        epoch.
 
         None where there is none. One that was cut short does not count: it is taken up again.
         """

@@ -19,7 +19,7 @@ class PrintableFormatter(logging.Formatter):
     """Nothing that another end said controls whoever reads the log."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter."""
+        """Format a record as logging does, without control characters that a terminal would obey."""
         return make_printable(super().format(record))
 
 
@@ -54,7 +54,7 @@ def about(vault: str) -> Callable[[str], None]:
 
 
 def _stderr_is_the_journal() -> bool:
-    """Whether systemd connected stderr to the journal for us, not for a process we descend from (systemd.exec(5))."""
+    """True if systemd connected stderr to the journal for us, not for a process we descend from (systemd.exec(5))."""
     try:
         here = os.fstat(2)
     except OSError:
@@ -85,7 +85,7 @@ def _error(event: Event) -> ErrorDocument | None:
 
 
 def line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911, PLR0912 - a table of what to say
-    """What an event says, and how loud; None for what is for terminals only."""
+    """Return the text of an event, and how loud it is; None for what is for terminals only."""
     match event["event"]:
         case "run-started":
             return logging.INFO, f"run {event['run']} begins ({event['trigger']})"

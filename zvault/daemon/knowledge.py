@@ -27,16 +27,13 @@ class DaemonKnowledge:
     known: bool = True
 
     def lags(self, backup: Backup) -> Mapping[str, DatasetLag] | None:
-        """See Knowledge."""
         seen = self.status.runs.readings.seen_at(backup.name) is not None
         return self.status.runs.readings.read_last(backup.name) if seen else None
 
     def vault_seen(self, backup: Backup) -> float | None:
-        """See Knowledge."""
         return self.status.runs.readings.seen_at(backup.name)
 
     def verdicts(self, backup: Backup) -> Sequence[tuple[Literal["backup", "vault"], HealthDocument]]:
-        """See Knowledge."""
         found: list[tuple[Literal["backup", "vault"], HealthDocument]] = [
             ("backup", health_document(self.status.backup_verdict(backup)))
         ]
@@ -48,30 +45,24 @@ class DaemonKnowledge:
         return found
 
     def last_run(self, backup: Backup) -> RunDocument | None:
-        """See Knowledge."""
         return self.status.history.last(backup.name, way=self.status.context.env.way(backup))
 
     def failed(self, run: str, dataset: str) -> ErrorDocument | None:
-        """See Knowledge."""
         for event in reversed(self.status.runs.events.past(run) or ()):
             if event["event"] == "dataset-failed" and event["dataset"] == dataset and not event["again"]:
                 return event["error"]
         return None
 
     def running(self, backup: Backup) -> bool:
-        """See Knowledge."""
         return self.status.runs.running(backup.name) is not None
 
     def next_run(self, backup: Backup) -> float | None:
-        """See Knowledge."""
         return self.status.scheduler.next_run(backup.name)
 
     def pruned(self, snapshot: str) -> list[Pruned]:
-        """See Knowledge."""
         return self.status.history.pruned(snapshot)
 
     def unhealed(self, vault: str, damage: Damage) -> str:
-        """See Knowledge."""
         for event in self.status.runs.events.newest():
             if event["event"] == "healed" and event["vault"] == vault:
                 here = (damage.dataset, damage.snapname, damage.path)

@@ -18,7 +18,7 @@ Proofs = Mapping[Level, Proof]
 
 
 class KnownProofs(Learned[Proofs]):
-    """What this daemon has seen of each backup's proofs; what is put here is noted on disk as well."""
+    """The proofs of each backup as this daemon has seen them; what is put here is noted on disk as well."""
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env)

@@ -27,7 +27,7 @@ DOWN_EVERY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """When lags were read (monotonic seconds), and whether anybody has seen the vault since zvaultd started.
+    """A reading of lags: when it was (monotonic seconds), and whether anybody has seen the vault since zvaultd started.
 
     ``seen_at`` is when that was, in seconds since the epoch.
     """
@@ -53,7 +53,7 @@ class Doubt:
 
 
 class LagReadings:
-    """What was read of each backup's lag, by dataset, and of its proofs.
+    """The readings of each backup's lag, by dataset, and of its proofs.
 
     From when something may have changed until it was read (``doubt``) every lag of a backup is unknown in ``lags``.
     ``doubted`` is set by then, and ``settled`` is set while nothing is doubted.
@@ -109,11 +109,11 @@ class LagReadings:
         self.settled.clear()
 
     def is_doubted(self, backup: str) -> bool:
-        """Whether a lag is unknown since something may have changed."""
+        """True if a lag is unknown since something may have changed."""
         return backup in self._doubts
 
     def being_read(self, backup: str) -> bool:
-        """Whether a lag is unknown only because it is being read."""
+        """True if a lag is unknown only because it is being read."""
         doubt = self._doubts.get(backup)
         return doubt is not None and self.context.env.clock.monotonic() - doubt.since < READING
 
@@ -217,8 +217,8 @@ class LagReadings:
         self._read.put(backup, Reading(self.context.env.clock.monotonic(), seen, at if seen else None), way)
 
     def seen_at(self, backup: str) -> float | None:
-        """When anybody last looked at a backup's vault, in seconds since the epoch; None where nobody has since zvaultd
-        started.
+        """Return when anybody last looked at a backup's vault, in seconds since the epoch; None where nobody has since
+        zvaultd started.
         """
         last = self._read.get(backup)
         return last.seen_at if last is not None else None

@@ -21,7 +21,7 @@ class Learned(MutableMapping[str, T], Generic[T]):
         """How often something was learned or forgotten."""
 
     def way(self, name: str) -> str | None:
-        """What a backup takes and where it puts it now; None where there is no backup of that name."""
+        """Say what a backup takes and where it puts it now; None where there is no backup of that name."""
         try:
             return self._env.way(self._env.backup(name))
         except NotFound:
@@ -34,7 +34,7 @@ class Learned(MutableMapping[str, T], Generic[T]):
             self.changes += 1
 
     def __getitem__(self, name: str) -> T:
-        """What is true now. Raises KeyError."""
+        """Return what is true now. Raises KeyError."""
         way, value = self._found[name]
         if way != self.way(name):
             raise KeyError(name)
@@ -45,7 +45,6 @@ class Learned(MutableMapping[str, T], Generic[T]):
         self.put(name, value, self.way(name))
 
     def __delitem__(self, name: str) -> None:
-        """Forget it."""
         del self._found[name]
         self.changes += 1
 
@@ -54,5 +53,4 @@ class Learned(MutableMapping[str, T], Generic[T]):
         return (name for name, (way, _) in self._found.items() if way == self.way(name))
 
     def __len__(self) -> int:
-        """How many these are."""
         return sum(1 for _ in self)

@@ -31,7 +31,7 @@ class Listing:
     def sides(self) -> Sides:
         """Both sides without what was pruned. Of a large listing that takes seconds, so it waits until somebody asks.
 
-        Whoever asks does so beside the event loop (``listed.compute``).
+        Whoever asks does so beside the event loop (``Sides.compute``).
         """
         return _without(self.listed, self.pruned)
 
@@ -68,7 +68,7 @@ class Listings:
             self._found[backup] = replace(before, pruned=before.pruned | gone)
 
     def of(self, backup: str) -> Listing | None:
-        """What was listed of a backup as it is configured now; None where nobody has listed it yet."""
+        """Return what was listed of a backup as it is configured now; None where nobody has listed it yet."""
         return self._found.get(backup)
 
 

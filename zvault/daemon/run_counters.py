@@ -11,7 +11,7 @@ from zvault.daemon.history import ASIDE
 
 @dataclass
 class RunCounters:
-    """What happened so far; keys begin with the backup's name.
+    """The counters of runs since zvaultd started; keys begin with the backup's name.
 
     ``conflicts``: the datasets that the last run of each backup left out because they are in conflict.
     """

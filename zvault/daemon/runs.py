@@ -192,8 +192,8 @@ class Runs:
         return self.launch(backup, "snapshot", work)
 
     async def last_snapshot(self, backup: Backup) -> datetime | None:
-        """When zvault's newest snapshot of a backup's source was made; never a time to come. None where there is none,
-        or nobody knows.
+        """Return when zvault's newest snapshot of a backup's source was made; never a time to come. None where there is
+        none, or nobody knows.
         """
         try:
             tree = await source_tree(self.context.clients, backup, sizes=False)
@@ -424,7 +424,7 @@ class Runs:
                 self.doubt_lag(name)
 
     async def last_run(self, backup: Backup) -> datetime | None:
-        """When a backup last began to run; never a time to come. None where it never did, or nobody knows.
+        """Return when a backup last began to run; never a time to come. None where it never did, or nobody knows.
 
         Its own record tells that, and what its vault has: the newest snapshot on the source may be another backup's. It
         counts only where a backup makes nothing else. A time from the future is of a clock that was wrong, then or now;

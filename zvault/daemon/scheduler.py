@@ -54,7 +54,7 @@ class CalendarTrigger(BaseTrigger):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class Question:
-    """When a backup last ran, of the source and vault (``way``) that it had as that was asked."""
+    """The question when a backup last ran, of the source and vault (``way``) that it had as it was asked."""
 
     backup: Backup
     way: str
@@ -65,12 +65,12 @@ Timetable = Cron | Interval
 
 
 def get_run_times(backup: Backup) -> Timetable | None:
-    """When a backup runs; None by hand only."""
+    """Return when a backup runs; None by hand only."""
     return backup.every or backup.schedule
 
 
 def get_snapshot_times(backup: Backup) -> Timetable | None:
-    """When a backup makes snapshots apart from its runs; None where it does not."""
+    """Return when a backup makes snapshots apart from its runs; None where it does not."""
     return backup.snapshot.timetable
 
 
@@ -151,7 +151,7 @@ class Scheduler:
         return now is not None and now == asked.backup and self.context.env.way(now) == asked.way
 
     def asks(self, name: str) -> bool:
-        """Whether it is not known yet when a backup last ran, so it may be due at once."""
+        """True if it is not known yet when a backup last ran, so it may be due at once."""
         return name in self._asked
 
     def _forget_but(self, timed: Mapping[str, Backup]) -> None:
@@ -229,14 +229,14 @@ class Scheduler:
         return max(0.0, self._before[1] - self.context.env.clock.time())
 
     def next_run(self, name: str) -> float | None:
-        """When a backup is due next, in seconds since the epoch; None when it runs only by hand, or it is not known
-        yet when it last ran.
+        """Return when a backup is due next, in seconds since the epoch; None when it runs only by hand, or it is not
+        known yet when it last ran.
         """
         job = self._scheduler.get_job(name)
         return job.next_run_time.timestamp() if job is not None and job.next_run_time else None
 
     def stop(self) -> None:
-        """Start nothing more."""
+        """Stop: no run starts on schedule any more."""
         self._stopped = True
         self._forget_but({})
         if self._tick is not None:
@@ -246,7 +246,7 @@ class Scheduler:
 
 
 def missed(trigger: BaseTrigger, last: datetime | None, now: datetime) -> bool:
-    """Whether a time of this trigger has passed since ``last``; a backup that never ran is due."""
+    """True if a time of this trigger has passed since ``last``; a backup that never ran is due."""
     if last is None:
         return True
     due = trigger.get_next_fire_time(None, last + timedelta(seconds=1))

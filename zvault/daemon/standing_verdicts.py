@@ -26,7 +26,9 @@ Verdicts = Mapping[tuple[Kind, str], Verdict]
 
 @dataclass
 class StandingVerdicts:
-    """Whether the verdicts that were made last still hold: only while nothing runs and no vault is up or moves."""
+    """The verdicts that were made last, and whether they still hold: only while nothing runs and no vault is up or
+    moves.
+    """
 
     status: Status
     _made_from: object = None
@@ -34,7 +36,7 @@ class StandingVerdicts:
     _ahead: float = 0.0
 
     def hold(self, vaults: Sequence[VaultDocument], *, moving: bool) -> bool:
-        """Whether they do, for vaults that were seen like this."""
+        """True if the verdicts still hold, for vaults that were seen like this."""
         clock = self.status.context.env.clock
         now = clock.monotonic()
         return (

@@ -126,7 +126,7 @@ class Status:
     def verdicts_later(
         self, vaults: Sequence[VaultDocument], seconds: float
     ) -> dict[tuple[Kind, str], Verdict]:
-        """What all verdicts will be then if nothing but time goes on."""
+        """Return what all verdicts will be then if nothing but time goes on."""
         newest = self._newest
         try:
             with self.context.env.later(seconds), self.judge.supposing():
@@ -135,11 +135,11 @@ class Status:
             self._newest = newest
 
     def vault_verdict(self, vault: VaultDocument) -> Verdict:
-        """How a vault is, by its document and what is remembered of it."""
+        """Judge a vault by its document and what is remembered of it."""
         return self.judge.vault(vault, self._stalls())
 
     def backup_verdict(self, backup: Backup) -> Verdict:
-        """How a backup is, by what is in memory and in the history."""
+        """Judge a backup by what is in memory and in the history."""
         facts = backup_facts(
             self.context,
             self.runs,
@@ -152,7 +152,7 @@ class Status:
         return self.judge.backup(facts, self.context.env.way(backup))
 
     def daemon_verdict(self) -> Verdict:
-        """How the daemon and its host are. What it complains of backups and vaults is in their verdicts."""
+        """Judge the daemon and its host. What it complains of backups and vaults is in their verdicts."""
         state = self.state if self.state is not None and self.state.looked else None
         return judge_daemon(
             DaemonFacts(
@@ -265,7 +265,9 @@ class Status:
         return worst_lag(self.runs.lags.get(name, {}), self.context.env.clock.time())
 
     def snapshot_age(self, name: str) -> float | None:
-        """Of a backup that makes snapshots only, how old the newest is where that is the oldest; None if unknown."""
+        """Return how old the newest snapshot is where it is the oldest, of a backup that makes snapshots only; None
+        if unknown.
+        """
         return worst_age(self.runs.made.get(name, {}), self.context.env.clock.time())
 
     def dataset_lags(self, name: str) -> dict[str, tuple[DatasetLag, float | None]]:

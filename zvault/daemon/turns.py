@@ -43,7 +43,7 @@ Pause = Callable[[float], Awaitable[bool]]
 
 
 class Turns:
-    """Whose turn a backup is, for all vaults that hosts share."""
+    """The turns of backups, for all vaults that hosts share."""
 
     def __init__(self, context: Context, vaults: Vaults) -> None:
         self.context = context
@@ -101,7 +101,7 @@ class Turns:
         return f"the newest is {format_duration(age)} old" if age < period / 2 else None
 
     def claim(self, backup: str) -> Claim | None:
-        """What another host claims of the last run of a backup, which it made."""
+        """Return what another host claims of the last run of a backup, which it made."""
         shared = self.of(backup)
         return shared.claim(backup) if shared is not None else None
 

@@ -19,7 +19,7 @@ _UNCLEAR = 8
 
 
 async def blank(path: str, runner: Runner) -> tuple[bool, str]:
-    """Whether a device or file holds nothing, and in words what it holds.
+    """Return whether a device or file holds nothing, and in words what it holds.
 
     It is blank when libblkid finds no signature and its first and last MiB are zeros. Raises ToolFailed when
     it cannot be read, DeadlineExceeded when it does not answer.
@@ -42,7 +42,7 @@ async def blank(path: str, runner: Runner) -> tuple[bool, str]:
 
 
 def describe(export: str) -> str:
-    """What ``blkid -o export`` found, in words: ``zfs_member "cold"``, ``a gpt partition table``."""
+    """Say in words what ``blkid -o export`` found: ``zfs_member "cold"``, ``a gpt partition table``."""
     fields = dict(line.split("=", 1) for line in export.splitlines() if "=" in line)
     if "TYPE" in fields:
         label = fields.get("LABEL")

@@ -31,5 +31,5 @@ class DeviceState:
 
     @property
     def throw_away(self) -> bool:
-        """Whether it is a copy that is thrown away, or what is left of one: see Stack.throw_away."""
+        """True if it is a copy that is thrown away, or what is left of one: see Stack.throw_away."""
         return is_throw_away(self.spec)

@@ -26,7 +26,7 @@ SHOW_DEADLINE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a device, and what shuts it out.
+    """The holder of a device, and what shuts it out.
 
     ``who`` is None where nobody has it, or nobody can tell; ``state`` how it does, in words that change with time.
     ``fence`` is what is run, in this order; ``by_hand`` why zvault cannot do it, None where it can.

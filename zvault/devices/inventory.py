@@ -49,7 +49,7 @@ class Inventory:
         return [self._slot(index) for index in range(len(self.devices))]
 
     def device(self, slot: Slot) -> Device | None:
-        """What a slot is to be by the configuration; None for a leftover."""
+        """Return the device that the configuration has for a slot; None for a leftover."""
         return self.devices[slot.index] if slot.index < len(self.devices) else None
 
     def record(self, slot: Slot) -> DeviceRecord | None:
@@ -64,7 +64,7 @@ class Inventory:
                 self.leases.drop(slot.lease)
 
     async def look(self, slots: Sequence[Slot]) -> list[FoundDevice]:
-        """What there is of some devices. Asks the kernel and systemd, never a device."""
+        """Return what there is of some devices. Asks the kernel and systemd, never a device."""
         records = {slot: self.record(slot) for slot in slots}
         parts = {slot: self._parts(slot, records[slot]) for slot in slots}
         states = await self.units.states([unit for some in parts.values() for _, _, unit in some if unit])

@@ -58,13 +58,13 @@ class Slot:
 
     @property
     def client_file(self) -> Path:
-        """Where the process that connects it leaves its number."""
+        """The file in which the process that connects it leaves its number."""
         return self.directory / f"{self.name}.client"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLayer:
-    """What is seen of one layer, without asking a device anything.
+    """The state of one layer as it is seen without asking a device anything.
 
     ``path`` is its block device while that is there and ours, ``size`` in bytes. ``present``: there is something
     to take down, with or without a record of it. ``busy``: why it cannot be, where no open block device tells.
@@ -81,13 +81,13 @@ class FoundLayer:
 
     @property
     def usable(self) -> bool:
-        """Whether requests to it are answered, as far as can be told without one."""
+        """True if requests to it are answered, as far as can be told without one."""
         return self.path is not None and self.state in ("up", "partial")
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """What to tell of something that is not there and is not made either: why it is not, and what to do.
+    """The absence of something that is not made either: why, and what to do.
 
     ``retryable``: it may be made after a while, with nobody doing anything about it.
     """
@@ -142,7 +142,7 @@ class Step:
 class Layer(Protocol):
     """One kind of layer. It keeps nothing: what is up is in the lease and in the kernel.
 
-    Whatever may wait for a device runs in a process with a deadline (system/process.py). Every method is called
+    Whatever may wait for a device runs in a process with a deadline (system/process/). Every method is called
     with the vault's lock held, ``look`` also without it.
     """
 
@@ -150,10 +150,10 @@ class Layer(Protocol):
         """The systemd unit it runs in, by the lease or else as configured; None where it has none."""
 
     def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
-        """What there is of it; ``data`` is None without a lease. Reads /sys and /proc only and never waits."""
+        """Return what there is of it; ``data`` is None without a lease. Reads /sys and /proc only and never waits."""
 
     def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
-        """What ``up`` runs for a new vault, in words and commands; ``below`` stands for the device below."""
+        """List what ``up`` runs for a new vault, in words and commands; ``below`` stands for the device below."""
 
     async def check(self, device: Device) -> None:
         """See that its tools are there. Raises ToolMissing; starts nothing."""
@@ -168,7 +168,7 @@ class Layer(Protocol):
         """Bring the settings of one that was up already to the configuration's."""
 
     async def cut_off(self, data: Data) -> None:
-        """What is lost fails at once all that waits for it, and vanishes once who has it open closes it."""
+        """Have a lost device fail at once all that waits for it; it vanishes once who has it open closes it."""
 
     async def rest(self, data: Data, *, resting: bool) -> None:
         """Before the host sleeps, begin nothing of its own accord on what is below; and go on after."""

@@ -59,7 +59,7 @@ async def unreachable(device: Device) -> str:
 
 
 async def missing(device: Device, runner: Runner) -> str:
-    """What of a device is not there and is made for a new vault only, in words; empty where all is.
+    """Say in words what of a device is not there and is made for a new vault only; empty where all is.
 
     Raises DeviceGone, DeadlineExceeded, ToolMissing where that cannot be asked.
     """

@@ -46,12 +46,12 @@ class Setting:
 
     @property
     def as_wanted(self) -> bool:
-        """Whether the device took the value."""
+        """True if the device took the value."""
         return self.wanted == self.got
 
 
 def plan(device: str, settings: QueueSettings, sys_block: Path = SYS_BLOCK) -> list[QueueChange]:
-    """What to write for ``settings``, in order, cut to what the device can take. Reads only."""
+    """Plan what to write for ``settings``, in order, cut to what the device can take. Reads only."""
     wanted = {name: str(value) for name, value in settings.model_dump(exclude_none=True).items()}
     changes = []
     for name in sorted(wanted, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name)):
@@ -73,7 +73,7 @@ def read(device: str, name: str, sys_block: Path = SYS_BLOCK) -> str | None:
 
 
 def rotational(path: str) -> bool | None:
-    """Whether the device at a path such as /dev/nbd0 says that it rotates; None for what is no block device.
+    """True if the device at a path such as /dev/nbd0 says that it rotates; None for what is no block device.
 
     Newer kernels (7.2 does) ask the server of an NBD device, and never take back that one said so: the same vault may
     say one or the other, so it is read, never assumed. A partition says what its disk does.

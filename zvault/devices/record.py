@@ -12,12 +12,12 @@ _COPY, _THROWN_AWAY = "a copy of ", " that is thrown away"
 
 
 def throw_away_spec(spec: str) -> str:
-    """What the lease of a copy of a device calls it."""
+    """Return the name that the lease of a copy of a device has for it."""
     return f"{_COPY}{spec}{_THROWN_AWAY}"
 
 
 def is_throw_away(spec: str) -> bool:
-    """Whether a lease's ``spec`` is that of such a copy."""
+    """True if a lease's ``spec`` is that of such a copy."""
     return spec.startswith(_COPY) and spec.endswith(_THROWN_AWAY)
 
 
@@ -79,17 +79,17 @@ class FoundDevice:
 
     @property
     def layers(self) -> list[FoundLayer]:
-        """What is seen of each layer, bottom up."""
+        """The layers as they are seen, bottom up."""
         return [level.found for level in self.levels]
 
     @property
     def usable(self) -> bool:
-        """Whether requests to it are answered, as far as can be told without one."""
+        """True if requests to it are answered, as far as can be told without one."""
         return bool(self.levels) and all(layer.usable for layer in self.layers)
 
     @property
     def present(self) -> bool:
-        """Whether there is anything to take down."""
+        """True if there is anything to take down."""
         return self.record is not None or any(layer.present for layer in self.layers)
 
     @property
@@ -99,7 +99,6 @@ class FoundDevice:
 
     @property
     def size(self) -> int | None:
-        """Its size in bytes."""
         return self.layers[-1].size if self.levels else None
 
     @property
@@ -108,7 +107,7 @@ class FoundDevice:
         return next((layer for layer in reversed(self.layers) if layer.present), None)
 
     def verdict(self) -> tuple[State, str]:
-        """What state it is in, and why, in words: that of the lowest layer that is not up."""
+        """Return its state and the reason in words: that of the lowest layer that is not up."""
         lame = [layer for layer in self.layers if layer.state != "up"]
         if not lame:
             return "up", ""

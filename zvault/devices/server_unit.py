@@ -14,7 +14,7 @@ Kind = Literal["device", "s3backer", "blockstore"]
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where one server's unit, script and socket are: in a folder for root alone, which is there already."""
+    """The unit, script and socket of one server: in a folder for root alone, which is there already."""
 
     name: str
     directory: Path
@@ -22,17 +22,15 @@ class Server:
 
     @property
     def unit(self) -> str:
-        """The unit it runs in."""
         return f"zvault-{self.kind}@{self.name}.service"
 
     @property
     def script(self) -> Path:
-        """What the unit runs."""
         return self.directory / self.name
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """The path of the socket that it listens on."""
         return self.directory / f"{self.name}.sock"
 
 

@@ -66,7 +66,7 @@ class SharedNote:
         return Seen(data, said["etag"], said["age"])
 
     async def read_lease(self) -> SeenLease:
-        """Whose the lease is. Raises as ``read``."""
+        """Read whose the lease is. Raises as ``read``."""
         said = await self._ask("lease")
         holder = Holder(**said["lease"]) if said["lease"] is not None else None
         return SeenLease(holder, said["etag"], said["age"])

@@ -158,7 +158,7 @@ class Stack:
         return [self._state(found) for found in await self.inventory.look(self.inventory.slots())]
 
     def making(self) -> dict[str, list[Step]]:
-        """What ``up`` would run to make each device of a new vault, by the device's name. Asks nothing."""
+        """List what ``up`` would run to make each device of a new vault, by the device's name. Asks nothing."""
         steps: dict[str, list[Step]] = {}
         for device, slot in zip(self.devices, self.inventory.configured(), strict=True):
             layers = [self.kinds[kind] for kind in device.layers]
@@ -166,7 +166,7 @@ class Stack:
         return steps
 
     async def blank(self, path: str) -> tuple[bool, str]:
-        """Whether a device holds nothing, and in words what it holds. See blank.blank."""
+        """Return whether a device holds nothing, and in words what it holds. See blank.blank."""
         return await blank(path, self.runner)
 
     # What is there

@@ -24,39 +24,30 @@ class ApartStore:
         return self._apart if key == self._key else self._store
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore."""
         return self._of(key).get(key, start, length)
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """See ObjectStore."""
         return self._of(key).tail(key, length)
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """See ObjectStore."""
         return self._of(key).read(key, most)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        """See ObjectStore."""
         return self._of(key).put(key, data, condition)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
-        """See ObjectStore."""
         return self._store.list(prefix, after)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See ObjectStore."""
         for store in (self._store, self._apart):
             if some := [key for key in keys if self._of(key) is store]:
                 store.delete(some)
 
     def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
-        """See ObjectStore."""
         return self._store.versions(prefix, after)
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        """See ObjectStore."""
         self._store.retain(key, version, mode, until)
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
-        """See ObjectStore."""
         return self._store.delete_versions(versions)

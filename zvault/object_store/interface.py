@@ -82,7 +82,7 @@ class ListedVersion:
 
 
 def at_version(key: str, version: str) -> str:
-    """What to read instead of a key, to have that version of it."""
+    """Return what to read in place of a key, to have that version of it."""
     return f"{key}{_AT}{version}"
 
 
@@ -100,16 +100,19 @@ class ObjectStore(Protocol):
     """
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """Part of an object, in bytes; less where it ends sooner. Raises Missing, TooLarge."""
+        """Part of an object, in bytes; less where it ends sooner. Raises ObjectMissing, TooLarge."""
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """The last ``length`` bytes of an object, or all, and its whole size. Raises Missing."""
+        """The last ``length`` bytes of an object, or all, and its whole size. Raises ObjectMissing."""
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """A whole object of at most ``most`` bytes, and its ETag. Raises Missing, TooLarge."""
+        """A whole object of at most ``most`` bytes, and its ETag. Raises ObjectMissing, TooLarge."""
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        """Put a whole object; its ETag. ``condition``: NEW, or the ETag it must still have. Raises Overtaken."""
+        """Put a whole object; return its ETag. ``condition``: NEW, or the ETag it must still have.
+
+        Raises PreconditionFailed where it does not hold.
+        """
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """Objects whose key begins with ``prefix`` and comes after ``after``, in order of their keys' bytes.
@@ -127,7 +130,10 @@ class ObjectStore(Protocol):
         """
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        """Have a version locked until then, in seconds since the epoch. Raises Missing; Denied where it is longer."""
+        """Lock a version until then, in seconds since the epoch.
+
+        Raises ObjectMissing; Denied where it is longer already.
+        """
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
         """Remove versions for good; those that the store refuses to. One that is not there counts as removed."""

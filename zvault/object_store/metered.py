@@ -85,7 +85,7 @@ class MeteredStore:
         self._tallies = {kind: _Tally() for kind in KINDS}
 
     def counts(self) -> Mapping[Kind, Count]:
-        """What there was so far, of each kind."""
+        """Return the counts so far, by kind."""
         with self._lock:
             return {
                 kind: Count(it.requests, it.errors, it.bytes, it.seconds, tuple(accumulate(it.slots)))
@@ -99,19 +99,15 @@ class MeteredStore:
             return totals | {f"{kind}_bytes": self._tallies[kind].bytes for kind in MOVING}
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore."""
         return self._measure("get", lambda: self._store.get(key, start, length), len)
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """See ObjectStore."""
         return self._measure("get", lambda: self._store.tail(key, length), lambda found: len(found[0]))
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """See ObjectStore."""
         return self._measure("get", lambda: self._store.read(key, most), lambda found: len(found[0]))
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        """See ObjectStore."""
         size = memoryview(data).nbytes
         return self._measure("put", lambda: self._store.put(key, data, condition), lambda _: size)
 

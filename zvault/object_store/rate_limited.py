@@ -99,19 +99,15 @@ class RateLimitedStore:
         self._store, self._budget = store, budget
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore."""
         return self._receive(length or 0, lambda: self._store.get(key, start, length), len)
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """See ObjectStore."""
         return self._receive(length, lambda: self._store.tail(key, length), lambda found: len(found[0]))
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """See ObjectStore."""
         return self._receive(0, lambda: self._store.read(key, most), lambda found: len(found[0]))
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        """See ObjectStore."""
         self._budget.take(requests=1, up=memoryview(data).nbytes)
         return self._store.put(key, data, condition)
 
@@ -131,7 +127,6 @@ class RateLimitedStore:
             yield item
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        """See ObjectStore."""
         self._budget.take(requests=1)
         self._store.retain(key, version, mode, until)
 

@@ -87,23 +87,19 @@ class RetryingStore:
 
     @property
     def trouble(self) -> str | None:
-        """What is waited for and for how long already; None while all goes well."""
+        """The wait in words, and for how long already; None while all goes well."""
         return self._outage.describe(self._clock())
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore."""
         return self._persist(lambda: self._store.get(key, start, length), self._bound)
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """See ObjectStore."""
         return self._persist(lambda: self._store.tail(key, length), self._bound)
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """See ObjectStore."""
         return self._persist(lambda: self._store.read(key, most), self._bound)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        """See ObjectStore."""
         if condition is None:
             return self._persist(lambda: self._store.put(key, data))
         unclear = False
@@ -158,15 +154,12 @@ class RetryingStore:
         return following
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        """See ObjectStore."""
         self._persist(lambda: self._store.retain(key, version, mode, until))
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
-        """See ObjectStore."""
         return self._persist(lambda: self._store.delete_versions(versions))
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See ObjectStore."""
         self._persist(lambda: self._store.delete(keys))
 
     def _own(self, key: str, data: Buffer) -> str | None:
@@ -221,7 +214,7 @@ class _Outage:
         self._error: StoreError | None = None
 
     def describe(self, now: float) -> str | None:
-        """See Patient.trouble."""
+        """Say in words what is waited for and for how long already; None while all goes well."""
         with self._lock:
             return None if self._since is None else self._words(self._since, now)
 

@@ -68,7 +68,6 @@ class S3Store:
         self._ahead = 0.0
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore."""
         if length == 0:
             return self.get(key, start, 1)[:0]
         if start == 0 and length is None:
@@ -82,7 +81,6 @@ class S3Store:
         return self._cut(key, part, start, end)
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """See ObjectStore."""
         try:
             part = self._fetch(key, f"bytes=-{max(1, length)}", max(1, length))
         except RangeBeyondEnd:
@@ -92,12 +90,11 @@ class S3Store:
         return (found if length else b""), part.size
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """See ObjectStore."""
         part = self._fetch(key, "", most)
         return part.data, part.etag
 
     def read_aged(self, key: str) -> tuple[bytes, str, float]:
-        """The same, and how long ago the object was put: in seconds, by the store's own clock. Raises Missing."""
+        """The same, and how long ago the object was put: in seconds, by the store's own clock. Raises ObjectMissing."""
         answer, data = self._ask(key, "", SMALL)
         try:
             age = _date_of(answer) - answer["LastModified"].timestamp()
@@ -107,7 +104,6 @@ class S3Store:
         return data, _bare(answer["ETag"]), max(0.0, age)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        """See ObjectStore."""
         body = memoryview(data).cast("B")
         if condition is None:
             return self._put(key, body, "put")
@@ -166,23 +162,20 @@ class S3Store:
                         raise of_answer(f"{error.get('Key')} cannot be removed", "delete", {"Error": error})
 
     def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
-        """See ObjectStore."""
         yield from s3_versions.listed(self._asking, self.settings.bucket, prefix, after)
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        """See ObjectStore."""
         s3_versions.retain(self._asking, self.settings.bucket, key, version, mode, until)
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
-        """See ObjectStore."""
         return s3_versions.delete(self._asking, self.settings.bucket, versions)
 
     def bucket_lock(self) -> s3_versions.BucketLock:
-        """What the bucket says of locks. Raises StoreError."""
+        """Ask what the bucket says of locks. Raises StoreError."""
         return s3_versions.bucket_lock(self._asking, self.settings.bucket)
 
     def lock_of(self, key: str, version: str) -> s3_versions.VersionLock | None:
-        """How a version is locked; None: it is not, or the store does not say. Raises Missing, StoreError."""
+        """Ask how a version is locked; None: it is not, or the store does not say. Raises ObjectMissing, StoreError."""
         return s3_versions.lock_of(self._asking, self.settings.bucket, key, version)
 
     def bypass(self, key: str, version: str) -> None:
@@ -194,7 +187,10 @@ class S3Store:
         return time.time() + self._ahead
 
     def _fetch(self, key: str, span: str, most: int) -> _Part:
-        """An object, or the part of a Range header (RFC 9110), of ``most`` bytes. Raises Missing, Beyond, TooLarge."""
+        """Fetch an object, or the part of a Range header (RFC 9110), of ``most`` bytes.
+
+        Raises ObjectMissing, RangeBeyondEnd, TooLarge.
+        """
         answer, data = self._ask(key, span, most)
         etag = _bare(answer["ETag"])
         if answer["ResponseMetadata"]["HTTPStatusCode"] != 206:

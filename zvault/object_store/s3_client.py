@@ -111,7 +111,7 @@ class BoundedSession:
         return answer
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections of the session."""
         self._session.close()
 
 

@@ -88,7 +88,7 @@ class S3Settings:
         return f"s3://{self.bucket}" + (f" at {self.endpoint}" if self.endpoint else "")
 
     def for_new_objects(self) -> dict[str, str]:
-        """What a put says beside its data, as boto3's parameters."""
+        """Return what a put says beside its data, as boto3's parameters."""
         said = {
             "StorageClass": self.storage_class,
             "ServerSideEncryption": self.sse,

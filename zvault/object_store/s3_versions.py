@@ -28,7 +28,7 @@ _MODES: dict[str, LockMode] = {"GOVERNANCE": "governance", "COMPLIANCE": "compli
 
 @dataclass(frozen=True, slots=True)
 class BucketLock:
-    """What a bucket says of locks; ``enabled`` None: it does not say. ``default``: of objects put without one."""
+    """The bucket's settings of locks; ``enabled`` None: it does not say. ``default``: of objects put without one."""
 
     enabled: bool | None
     default: Lock | None = None
@@ -36,14 +36,14 @@ class BucketLock:
 
 @dataclass(frozen=True, slots=True)
 class VersionLock:
-    """How a version is locked: ``until`` in seconds since the epoch."""
+    """The lock of a version: ``until`` in seconds since the epoch."""
 
     mode: LockMode
     until: float
 
 
 def lock_words(lock: Lock, now: float) -> dict[str, Any]:
-    """What a put says of its lock, as boto3's parameters."""
+    """Return what a put says of its lock, as boto3's parameters."""
     return {"ObjectLockMode": lock.mode.upper(), "ObjectLockRetainUntilDate": date(now + lock.span)}
 
 
@@ -143,7 +143,7 @@ def delete(asking: Asking, bucket: str, versions: Sequence[ListedVersion]) -> li
 
 
 def bucket_lock(asking: Asking, bucket: str) -> BucketLock:
-    """What the bucket says of locks. Raises Unreachable, and Denied where there is no such bucket."""
+    """Ask what the bucket says of locks. Raises Unreachable, and Denied where there is no such bucket."""
     what = f"whether the bucket {bucket} locks its objects cannot be seen"
     try:
         with asking(what, "list") as client:
@@ -161,7 +161,9 @@ def bucket_lock(asking: Asking, bucket: str) -> BucketLock:
 
 
 def lock_of(asking: Asking, bucket: str, key: str, version: str) -> VersionLock | None:
-    """How a version is locked; None where it is not, or the store does not say. Raises Missing, StoreError."""
+    """Ask how a version is locked; None where it is not, or the store does not say. Raises ObjectMissing,
+    StoreError.
+    """
     with asking(f"{key} cannot be looked at", "read") as client:
         found = client.head_object(Bucket=bucket, Key=key, VersionId=version)
     mode, until = _MODES.get(found.get("ObjectLockMode", "")), found.get("ObjectLockRetainUntilDate")

@@ -36,7 +36,7 @@ from zvault.zfs.stream import Flags
 async def forecast_document(
     context: Context, backup: Backup, *, snapshot: bool = True, refused: str | None = None
 ) -> ForecastDocument:
-    """What a run would do now. ``refused`` says why none could start. Raises NotFound, HostUnreachable."""
+    """Foresee what a run would do now. ``refused`` says why none could start. Raises NotFound, HostUnreachable."""
     if backup.vault is None:
         return await _snapshots_only(context, backup, snapshot=snapshot, refused=refused)
     up = await context.clients.pool_is_up(context.env.vault(backup.vault))

@@ -54,7 +54,8 @@ class HookRun:
 
 @dataclass
 class RunHooks:
-    """The hooks of one run. ``blame`` is told of failures that count for the run; ``tag`` is set once it is made.
+    """The hooks of one run. ``blame`` is told of failures that count for the run; ``snapname`` is set once its snapshot
+    is made.
 
     ``store`` keeps the pending ones, also after a boot: what a hook did may outlive it, or be on another host.
     """
@@ -327,6 +328,7 @@ async def recover(
         except ZvaultError as error:
             wrong.append(error)
             continue
+        # A malformed lease kept zvaultd from starting.
         except (KeyError, TypeError, ValueError) as error:
             wrong.append(
                 ZvaultError(f"the hooks in {name} cannot be run", f"the lease is malformed: {error!r}")

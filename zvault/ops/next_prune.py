@@ -50,7 +50,8 @@ class NextPrune:
 
 
 def next_prune(context: Context, backup: Backup, seen: Sides, name: str) -> NextPrune | None:
-    """What a run that began now would leave of a dataset of the source; None where the backup takes none of that name.
+    """Foresee what a run that began now would leave of a dataset of the source; None where the backup takes none of
+    that name.
 
     A run makes a snapshot first, and sends what the vault lacks: as if that went well, and the dataset had changed.
     """

@@ -173,15 +173,15 @@ def read_secret(secret: Secret, table: str) -> str:
 
 
 def where(secret: Secret) -> str:
-    """Where a secret is kept, in words."""
+    """Say in words where a secret is kept."""
     return "the configuration" if secret.kept == "here" else f"{secret.kept}:{secret.text}"
 
 
 def tries_unharmed(table: Notify) -> bool:
-    """Whether a target can be tried without a dead-man's switch being told of a success that was none."""
+    """True if a target can be tried without a dead-man's switch being told of a success that was none."""
     return not table.switch or table.way in HARMLESS
 
 
 def ping_of(table: Notify, backup: str) -> bool:
-    """Whether a switch is told of a backup's runs."""
+    """True if a switch is told of a backup's runs."""
     return table.switch and (not table.backups or backup in table.backups)

@@ -14,7 +14,7 @@ from zvault.core.replication.lag import DatasetLag
 
 @dataclass
 class Outcome:
-    """What a run did. ``result`` is ok, partial or failed; ``error`` the first thing that went wrong."""
+    """The outcome of a run. ``result`` is ok, partial or failed; ``error`` the first thing that went wrong."""
 
     result: Result = "ok"
     bytes: int = 0
@@ -39,7 +39,7 @@ class Outcome:
 
 @dataclass
 class Results:
-    """How each dataset of a run fared, over all its tries.
+    """The results of each dataset of a run, over all its tries.
 
     ``failed`` says why, by dataset; ``settled`` need no further try: they went well, or none would help.
     """

@@ -25,7 +25,7 @@ from zvault.zfs.stream import Flags
 
 
 async def plan_document(context: Context, vaults: Vaults, backup: Backup, *, bring_up: bool) -> PlanDocument:
-    """What a run would do now. ``bring_up`` lets an on-demand vault be brought up to look at it."""
+    """Plan what a run would do now. ``bring_up`` lets an on-demand vault be brought up to look at it."""
     if backup.vault is None:
         return await _planned(context, backup, await look(context, backup, None))
     if bring_up:
@@ -56,7 +56,7 @@ async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocume
 async def planned_documents(
     context: Context, backup: Backup, plans: Sequence[TransferPlan], sides: Sides
 ) -> list[PlannedDocument]:
-    """What is planned for each dataset, with the sizes of its streams."""
+    """Return the plan for each dataset, with the sizes of its streams."""
     lying = expect_encryptions(sides, plans)
     return [await _plan_row(context, backup, plan, sides, lying.get(plan.dataset)) for plan in plans]
 
@@ -80,7 +80,7 @@ def not_sent_documents(sides: Sides) -> list[PlannedDocument]:
 
 
 def gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:
-    """What the vault keeps of datasets that are no longer on the source, and what was set aside there."""
+    """List what the vault keeps of datasets that are no longer on the source, and what was set aside there."""
     pairing = sides.pairing
     return [
         *(gone_document(backup, one, "gone") for one in pairing.gone),
@@ -89,7 +89,7 @@ def gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:
 
 
 def gone_document(backup: str, there: Dataset, state: Literal["gone", "set aside"]) -> GoneDocument:
-    """What a vault has of a dataset that the source does not have."""
+    """Describe a vault's dataset that the source does not have."""
     newest = there.newest()
     return {
         "backup": backup,
@@ -116,7 +116,7 @@ def planned_document(
     sizes: Sequence[int | None],
     lying: EncryptionOnVault | None = None,
 ) -> PlannedDocument:
-    """What a run would do with one dataset; ``sizes`` are those of the plan's steps.
+    """Describe what a run would do with one dataset; ``sizes`` are those of the plan's steps.
 
     Of a conflict it is not told how it lies: it is not known whether it is sent at all.
     """

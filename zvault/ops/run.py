@@ -75,7 +75,7 @@ async def _tell_nobody(_: Sides) -> None: ...
 
 @dataclass(frozen=True)
 class Survey:
-    """What a look at both sides saw, and when it began (monotonic seconds)."""
+    """A listing of both sides, and when it began (monotonic seconds)."""
 
     sides: Sides
     began: float
@@ -219,6 +219,8 @@ class Run:
                     self._skip(needless)
                     done = reached = True
                     return
+                # Until `reached`, the run counts as without its vault, and snapshots its source all the same. A vault
+                # that refused once it was up left no history of that time anywhere.
                 vault.refuse_read_only("nothing can be backed up to it")
                 self._tell_up(vault)
                 refuse_copy(self.context, vault.managed.config, vault.guid)
@@ -366,6 +368,7 @@ class Run:
         is_sent = wanted_of(backup)
         if self.snapshots.wanted_now and not self._read_only_source:
             return
+        # Where a read-only source had nothing to send, the run made nothing, sent nothing, and ended well.
         if any(is_sent(snap) for one, _ in sides.pairs for snap in one.snapshots):
             return
         patterns = f", or that also = {backup.also} names" if backup.also else ""

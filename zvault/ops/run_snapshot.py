@@ -62,7 +62,7 @@ class RunSnapshot:
 
     @property
     def wanted_now(self) -> bool:
-        """Whether the run makes snapshots, by the configuration in force."""
+        """True if the run makes snapshots, by the configuration in force."""
         return self.own_time or (self.wanted and self._backup.snapshot.make)
 
     @property

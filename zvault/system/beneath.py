@@ -57,7 +57,7 @@ def open_beneath(root: int, path: bytes, flags: int) -> int:
 
 
 def _is_roots_alone(folder: os.stat_result) -> bool:
-    """Whether only root and this process's user may rename what is in a folder, or put something there."""
+    """True if only root and this process's user may rename what is in a folder, or put something there."""
     others = (
         stat.S_IWGRP | stat.S_IWOTH
     )  # a POSIX ACL that lets others write shows in the group's bits (acl(5))
@@ -114,7 +114,7 @@ def _why_not_followed(name: str, owner: int) -> str:
 
 
 def birth_time(fd: int) -> int | None:
-    """When an open file was made, in ns since the epoch; None where its file system does not tell."""
+    """Return when an open file was made, in ns since the epoch; None where its file system does not tell."""
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
     failed = _libc.statx(
         ctypes.c_int(fd), b"", ctypes.c_int(_EMPTY_PATH), ctypes.c_uint(_STATX_BTIME), buffer

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 async def compute(size: int, owner: object, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What ``work`` makes of its arguments, by a thread where it is about more than MOST_IN_LOOP things.
+    """Compute ``work`` on its arguments, by a thread where it is about more than MOST_IN_LOOP things.
 
     ``owner`` is an object that it may change, or None: while one is at work on it in the thread, no other is in the
     loop. Whoever is cancelled meanwhile waits for the end: nobody may find what was changed in half.

@@ -55,7 +55,7 @@ def credential_file(name: str, stores: tuple[Path, ...] = STORES) -> Path:
 def kept_for_units(
     name: str, folders: tuple[Path, ...] = FOR_UNITS, drop_ins: tuple[Path, ...] = DROP_INS
 ) -> bool:
-    """Whether a credential that credential_file does not find is one that systemd has for zvault's units. For root."""
+    """True if a credential that credential_file does not find is one that systemd has for zvault's units. For root."""
     given = re.compile(_GIVEN_BY.format(re.escape(name)), re.MULTILINE)
     return any((folder / name).is_file() for folder in folders) or any(
         given.search(file.read_text(errors="replace"))

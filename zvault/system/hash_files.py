@@ -56,7 +56,8 @@ def parse_count(text: str) -> tuple[int, int]:
 def list_argv(root: str, mix: KeySpread, keys: KeyRange, *, everything: bool, name: str = "") -> list[str]:
     """List the files in a range of keys, and all large ones; with ``everything`` folders and links too.
 
-    ``name`` is a pattern whose last part is what names are like (core/find.py): others are not listed.
+    ``name`` is a pattern whose last part is what names are like (core/integrity/file_versions.py): others are not
+    listed.
     """
     kind = "" if everything else "-type f"
     last = name.strip("/").rpartition("/")[2]
@@ -202,7 +203,7 @@ def parse_hashes(batch: Sequence[ContentRange], text: str) -> dict[ContentRange,
 
 
 def complaints(stderr: str) -> list[str]:
-    """What the tools could not read, without what ssh may have to say besides."""
+    """Return what the tools could not read, without what ssh may have to say besides."""
     tools = ("find:", "head:", "sha256sum:", "dd:", "sh:")
     return [line for line in stderr.splitlines() if line.startswith(tools)]
 

@@ -78,7 +78,7 @@ class KernelLog:
                 yield parse(raw)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the log's file descriptor."""
         os.close(self.fd)
 
 

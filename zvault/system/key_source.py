@@ -35,7 +35,7 @@ class KeySource(NamedTuple):
 
 
 async def read_key(source: KeySource, runner: ToolRunner) -> bytes:
-    """What it holds, as it stands there. Raises NotFound, ToolMissing, ToolFailed, DeadlineExceeded."""
+    """Read the key from its source, as it stands there. Raises NotFound, ToolMissing, ToolFailed, DeadlineExceeded."""
     if not source.command:
         return _read(source.file or str(credential_file(source.credential)))
     done = await runner.run([source.command], deadline=DEADLINE, check=False)

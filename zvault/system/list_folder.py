@@ -52,7 +52,9 @@ def list_argv() -> list[str]:
 
 
 def question(snapshot: str, folder: str, path: bytes, first: int, count: int) -> bytes:
-    """What to ask it: to list a path below the folder that a snapshot is mounted on, from an entry on, so many."""
+    """Make the question to the child: to list a path below the folder that a snapshot is mounted on, from an entry
+    on, so many.
+    """
     asked = {"snapshot": snapshot, "folder": folder, "path": _text(path), "first": first, "count": count}
     return json.dumps(asked).encode()
 
@@ -146,7 +148,7 @@ def _text(name: bytes) -> str:
 
 
 def main() -> None:
-    """Answer one question."""
+    """Answer the one question on standard input."""
     for limit, most in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_CORE, 0),

@@ -43,7 +43,7 @@ def no_folder_argv(folder: str) -> list[str]:
 
 
 def is_mount_point(folder: str, mounts: Path = MOUNTS) -> bool:
-    """Whether anything is mounted on a folder, by its plain path. Asks the kernel's list only, never what is mounted:
+    """True if anything is mounted on a folder, by its plain path. Asks the kernel's list only, never what is mounted:
     that may hang.
     """
     wanted = folder.rstrip("/") or "/"
@@ -52,7 +52,9 @@ def is_mount_point(folder: str, mounts: Path = MOUNTS) -> bool:
 
 
 def mount_point_of(path: str, mounts: Path = MOUNTS) -> str:
-    """What a file or folder would be on, by its plain path and the kernel's list: the mount point nearest above it."""
+    """Find what a file or folder would be on, by its plain path and the kernel's list: the mount point nearest
+    above it.
+    """
     lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     points = (_plain(line.split(" ")[4]) for line in lines)
     above = [point for point in points if PurePosixPath(path).is_relative_to(point)]
@@ -60,7 +62,7 @@ def mount_point_of(path: str, mounts: Path = MOUNTS) -> str:
 
 
 def is_mounted_at_start(point: str, table: Path = FSTAB) -> bool:
-    """Whether a host does not start without what is mounted there: fstab(5) has it, and may not go on without it."""
+    """True if a host does not start without what is mounted there: fstab(5) has it, and may not go on without it."""
     try:
         lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

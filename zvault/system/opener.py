@@ -29,7 +29,7 @@ _CAPABILITIES = 0x20080522
 
 
 class Opener:
-    """What another process opens for this one. Safe for threads."""
+    """Has another process open files for this one. Safe for threads."""
 
     def __init__(self, link: socket.socket, paths: Sequence[str]) -> None:
         self._link, self._paths, self._lock = link, list(paths), threading.Lock()

@@ -25,7 +25,6 @@ class Mount:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether it is a snapshot's."""
         return "@" in self.source
 
 
@@ -33,7 +32,9 @@ _KEPT_OPTIONS = {"ro", "rw", "nosuid", "nodev", "noexec", "noatime", "relatime"}
 
 
 def pool_mounts(pool: str, proc: Path = PROC) -> list[Mount]:
-    """What is mounted of a pool's datasets and snapshots, but for snapshots that ZFS mounted itself below ``.zfs``."""
+    """List what is mounted of a pool's datasets and snapshots, but for snapshots that ZFS mounted itself below
+    ``.zfs``.
+    """
     try:
         lines = (proc / "self" / "mounts").read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -79,7 +80,7 @@ def _open_devices(proc: Path) -> set[str]:
 
 
 def device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]:
-    """What has the block device ``name`` (``rbd0``) open, in words; what the kernel itself has open is not seen.
+    """List what has the block device ``name`` open (as "rbd0"), in words; what the kernel itself has open is not seen.
 
     A device is known by its number: its node may have been renamed or removed since.
     """
@@ -98,7 +99,7 @@ def device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]
 
 
 def volume_users(volume: str, proc: Path = PROC, dev: Path = Path("/dev"), block: Path = BLOCK) -> list[str]:
-    """What has a volume, or a partition on it, open or mounted, in words; what the kernel has open is not seen."""
+    """List what has a volume, or a partition on it, open or mounted, in words; what the kernel has open is not seen."""
     place = dev / "zvol" / volume
     nodes = []
     for link in [place, *sorted(place.parent.glob(f"{glob.escape(place.name)}-part*"))]:

@@ -21,7 +21,9 @@ def users_argv(name: str) -> list[str]:
 
 
 def snapshot_users(name: str, proc: Path = PROC) -> list[str]:
-    """What uses the snapshot ``pool/data@snapname``, in words: where it is mounted, which ``zfs send`` reads it."""
+    """List what uses the snapshot ``pool/data@snapname``, in words: where it is mounted, which ``zfs send`` reads
+    it.
+    """
     return [*_mounts(name, proc), *_processes(name, proc)]
 
 

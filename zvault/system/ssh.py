@@ -76,7 +76,7 @@ def _where(address: Address) -> list[str]:
 
 
 def address_of(command: Sequence[str]) -> Address | None:
-    """Where an ``argv`` of this module goes; None for any other program."""
+    """Return the address that an ``argv`` of this module goes to; None for any other program."""
     if command[0] != "ssh" or "--" not in command:
         return None
     end = command.index("--")
@@ -109,7 +109,7 @@ def all_of(commands: Sequence[Sequence[str]]) -> str:
 def piped(commands: Sequence[Sequence[str]]) -> str:
     """A script that joins commands by pipes and fails with the one that failed first.
 
-    POSIX shells have no ``pipefail``: each command tells its status on a descriptor of its own as it ends.
+    POSIX shells have no pipefail: each command tells its status on a descriptor of its own as it ends.
     """
     if len(commands) == 1:
         return one(commands[0])
@@ -136,7 +136,7 @@ _LOST = (
 
 
 def failure(address: Address, said: str) -> ZvaultError:
-    """What ssh's exit status 255 amounts to, by its words on standard error."""
+    """Make the error for ssh's exit status 255, by its words on standard error."""
     lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     login = f"'ssh {f'-p {address.port} ' if address.port else ''}{_user(address)}{address.host}'"

@@ -23,8 +23,8 @@ DEADLINE = 5.0
 class UnitState:
     """A unit as systemd sees it.
 
-    ``active`` is ActiveState (``active``, ``inactive``, ``failed``, ``activating``, ``deactivating``); ``result``
-    is ``success`` or why it failed; ``main_pid`` is 0 when it does not run.
+    ``active`` is ActiveState ("active", "inactive", "failed", "activating", "deactivating"); ``result`` is
+    "success" or why it failed; ``main_pid`` is 0 when it does not run.
     """
 
     unit: str
@@ -35,7 +35,6 @@ class UnitState:
 
     @property
     def running(self) -> bool:
-        """Whether its process runs."""
         return self.active == "active" and self.main_pid > 0
 
 

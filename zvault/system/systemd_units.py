@@ -64,11 +64,11 @@ class Units:
             raise _failed(f"the unit {unit} cannot be stopped", result, unit)
 
     async def state(self, unit: str) -> UnitState:
-        """One unit's state."""
+        """Ask systemd for the state of a unit."""
         return (await self.states([unit]))[unit]
 
     async def states(self, units: Sequence[str]) -> dict[str, UnitState]:
-        """Several units' states."""
+        """Ask systemd for the states of several units."""
         if not units:
             return {}
         if self._ask_bus is not None and (told := await self._ask_bus(units)) is not None:
@@ -80,7 +80,7 @@ class Units:
         return {unit: found.get(unit, _nothing(unit)) for unit in units}
 
     async def host_goes_down(self) -> bool:
-        """Whether the host is being shut down or rebooted: ``stopping``, see systemctl(1), is-system-running."""
+        """True if the host is being shut down or rebooted: ``stopping``, see systemctl(1), is-system-running."""
         result = await self.runner.run(
             ["systemctl", "is-system-running"], deadline=SHOW_DEADLINE, check=False
         )

@@ -73,7 +73,7 @@ def _connection(line: str) -> Connection:
 
 
 def way(looks: Sequence[Sequence[Connection]]) -> TcpPath | None:
-    """What looks at all connections come to, for the busiest of those that were there all the time."""
+    """Sum up looks at all connections, for the busiest of those that were there all the time."""
     seen: dict[str, list[Connection]] = {}
     for look in looks:
         for one in look:

@@ -25,12 +25,12 @@ def diff_argv() -> list[str]:
 
 
 def diff_input(labels: Sequence[str], contents: Sequence[bytes]) -> bytes:
-    """What is compared: of the old and of the new version what it is called, and its content."""
+    """Return the input of diff: of the old and of the new version what it is called, and its content."""
     return json.dumps([labels, [b64encode(one).decode() for one in contents]]).encode()
 
 
 def main() -> None:
-    """Become diff."""
+    """Become diff, with the versions on standard input as its files."""
     labels, contents = json.load(sys.stdin)
     argv = ["diff", "--unified", "--text"]
     paths = []

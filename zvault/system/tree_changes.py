@@ -28,7 +28,7 @@ class TreeChange:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """How far it is, or the end: ``done``. ``more`` changes were not kept."""
+    """The progress of a walk, or its end: ``done``. ``more`` changes were not kept."""
 
     files: int
     changes: tuple[TreeChange, ...] = ()
@@ -37,7 +37,7 @@ class Walked:
 
 
 async def tree_changes(old: str, new: str, path: bytes) -> AsyncIterator[Walked]:
-    """What changed below ``path`` from the folder ``old`` to ``new``, both on this host; the last has all of it.
+    """Find what changed below ``path`` from the folder ``old`` to ``new``, both on this host; the last has all of it.
 
     Raises NotFound where the path is in neither, or a symbolic link is on the way; ToolFailed, DeadlineExceeded.
     """

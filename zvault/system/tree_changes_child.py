@@ -39,7 +39,7 @@ _LETTERS = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is at a path: ``born`` in ns, None where that is not known."""
+    """An entry at a path: ``born`` in ns, None where that is not known."""
 
     path: bytes
     found: os.stat_result
@@ -53,11 +53,11 @@ class Seen:
 
     @property
     def identity(self) -> tuple[int, int, str] | None:
-        """What stays the same wherever the file is moved; None where that cannot be told."""
+        """The identity that stays the same wherever the file is moved; None where that cannot be told."""
         return None if self.born is None else (self.found.st_ino, self.born, self.kind)
 
     def differs(self, other: Seen, *, moved: bool = False) -> list[str]:
-        """What is not the same of it in the new tree, ``other``; a move alone changes the inode's time."""
+        """List what is not the same of it in the new tree, ``other``; a move alone changes the inode's time."""
         mine, its = self.found, other.found
         if self.kind != other.kind:
             return ["type"]
@@ -150,14 +150,14 @@ class Trees:
 
 
 def moved_along(old: bytes, new: bytes, moves: dict[bytes, bytes]) -> bool:
-    """Whether it is elsewhere only because a folder in which it is was renamed."""
+    """True if it is elsewhere only because a folder in which it is was renamed."""
     above, _, name = old.rpartition(b"/")
     there = moves.get(above)
     return there is not None and new == there + b"/" + name
 
 
 def look(root: int, path: bytes) -> Seen | None:
-    """What is at a path below an open folder; None for nothing. Raises OSError, ELOOP for a link on the way."""
+    """Read what is at a path below an open folder; None for nothing. Raises OSError, ELOOP for a link on the way."""
     try:
         with opened(open_beneath(root, path or b".", ANY)) as fd:
             found = os.fstat(fd)
@@ -174,12 +174,12 @@ def names_below(root: int, path: bytes) -> set[bytes]:
 
 
 def say(answer: dict[str, object]) -> None:
-    """Answer."""
+    """Print one answer, as a line of JSON, for the process that asked."""
     print(json.dumps(answer), flush=True)  # noqa: T201 - the answer channel
 
 
 def main() -> None:
-    """Compare, and end."""
+    """Find the changes that were asked for, print them, and end."""
     old, new = sys.argv[1:]
     path = b64decode(json.loads(sys.stdin.readline())["path"])
     try:

@@ -35,11 +35,11 @@ class Follower(Protocol):
     """A cache that has to hear what changed."""
 
     def followed(self) -> int:
-        """How many datasets it knows."""
+        """Return how many datasets it knows."""
         ...
 
     def note(self, changed: Changed) -> None:
-        """Take it in."""
+        """Take in what changed, or that something was missed."""
         ...
 
 

@@ -56,7 +56,7 @@ class Changes(Protocol):
         ...
 
     async def range_space(self, ranges: Sequence[tuple[str, str]]) -> list[int]:
-        """What destroying each range of neighbouring snapshots, first to last, would free, exactly, in bytes.
+        """Return the exact bytes that destroying each range of neighbouring snapshots, first to last, would free.
 
         It is more than the sum of their ``used``: what only snapshots of the range share goes too.
         """
@@ -77,7 +77,7 @@ class Changes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChangeFailure:
-    """What stands in the way of one name: libzfs_core's kind of it (``SnapshotIsHeld``), errno, and words."""
+    """The obstacle to a change of one name: libzfs_core's kind of it (``SnapshotIsHeld``), errno, and words."""
 
     name: str
     kind: str

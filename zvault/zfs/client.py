@@ -69,7 +69,7 @@ class Zfs:
         return [DatasetName(line) for line in lines]
 
     async def snapshot_facts(self, names: Sequence[str], *, below: bool = False) -> list[SnapshotFacts]:
-        """What decides whether snapshots can be made of these datasets, and, if so asked, of all below them.
+        """Return what decides whether snapshots can be made of these datasets, and, if so asked, of all below them.
 
         Those that are gone are left out.
         """
@@ -138,7 +138,8 @@ class Zfs:
 
     @property
     def lapses(self) -> int | None:
-        """How often it was lost what changed on this host since it was first listed; None where no event tells.
+        """The number of times that it was lost what changed on this host since it was first listed; None where no event
+        tells.
 
         While this is the same, whatever is listed as the same object was not changed: by no hold or property either.
         """
@@ -199,7 +200,7 @@ class Zfs:
         return found
 
     async def interrupted(self, token: str) -> Interrupted:
-        """What a resume token means, and whether this host can still serve it.
+        """Decode what a resume token means, and whether this host can still serve it.
 
         What it means is decoded from the token itself. ``zfs send -nvP -t`` is asked whether the snapshot is still
         there, and how much is left. Raises ToolFailed when that does not work.
@@ -268,7 +269,7 @@ class Zfs:
                     raise make_refusal(f"cannot make '{above}'", result.complaint(), ToolFailed)
 
     async def filled(self, placeholder: str) -> str:
-        """What a placeholder holds itself by now, in words, or nothing. Raises NotFound, ToolFailed."""
+        """Say in words what a placeholder holds itself by now; empty where nothing. Raises NotFound, ToolFailed."""
         own = (await self._lister.own([placeholder], "-d0")).get(placeholder, {})
         known = await self.get(placeholder, "written", "origin", "type")
         snapshots = await self._lister.lines([placeholder], "-d1", "snapshot", ("name",))
@@ -281,7 +282,7 @@ class Zfs:
         return f"{written} bytes were written to it" if written > PLACEHOLDER_BYTES else ""
 
     async def exists(self, dataset: str) -> bool:
-        """Whether a dataset or snapshot exists. Raises PoolSuspended, ToolFailed where that cannot be known."""
+        """True if a dataset or snapshot exists. Raises PoolSuspended, ToolFailed where that cannot be known."""
         result = await self.host.run(
             ["zfs", "list", "-H", "-o", "name", dataset], deadline=LIST_DEADLINE, check=False
         )

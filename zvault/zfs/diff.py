@@ -48,7 +48,10 @@ def diff_argv(old: str, new: str) -> list[str]:
 
 
 def parse_diff(text: str, mountpoint: str) -> list[Change]:
-    """What it printed of a dataset that is mounted there. Raises ValueError for what cannot be understood."""
+    """Parse what 'zfs diff' printed of a dataset that is mounted there.
+
+    Raises ValueError for what cannot be understood.
+    """
     return list(_changes(text, mountpoint.rstrip("/").encode(errors="surrogateescape")))
 
 
@@ -68,7 +71,9 @@ def _below(text: str, top: bytes) -> bytes:
 
 
 async def changes(host: ToolRunner, old: str, new: str, mountpoint: str) -> list[Change]:
-    """What changed from an earlier snapshot to a later one. Raises ToolFailed, also where not all could be told."""
+    """Return what changed from an earlier snapshot to a later one. Raises ToolFailed, also where not all could be
+    told.
+    """
     done = await host.run(diff_argv(old, new), deadline=DEADLINE, check=False)
     if done.returncode != 0:
         raise ToolFailed(f"'zfs diff' of {old} and {new} failed", done.complaint())

@@ -54,7 +54,7 @@ class Host(ToolRunner, Protocol):
 
     @property
     def address(self) -> Address | None:
-        """How ssh reaches it; None is this host."""
+        """The address by which ssh reaches it; None is this host."""
         ...
 
     async def end(self, size: int | None = None) -> StreamEnd:
@@ -62,12 +62,12 @@ class Host(ToolRunner, Protocol):
         ...
 
     async def close(self) -> None:
-        """Let connections go."""
+        """End the connections to the host."""
         ...
 
 
 class LocalHost:
-    """This host."""
+    """The host that zvault runs on."""
 
     address: Address | None = None
 
@@ -84,7 +84,7 @@ class LocalHost:
         return StreamEnd(HERE, self._tools)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there are no connections to this host."""
 
 
 class SshHost:

@@ -29,7 +29,7 @@ MOST_VIEWS = 32
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a listing begun at ``moment`` saw, by name."""
+    """The datasets that a listing begun at ``moment`` saw, by name."""
 
     moment: int
     datasets: Mapping[str, ListedDataset]
@@ -70,7 +70,6 @@ class KnownDatasets:
         self._lost = 0
 
     def __len__(self) -> int:
-        """How many datasets are known."""
         return len(self._datasets)
 
     def note(self, changed: Changed) -> None:
@@ -117,7 +116,7 @@ class KnownDatasets:
         return any(root.is_within(known) for known in self._roots)
 
     def changed(self, root: str) -> set[str] | None:
-        """What changed below a root since it was listed; None where that is not known."""
+        """Return what changed below a root since it was listed; None where that is not known."""
         top = DatasetName(root)
         if not self._knows(top):
             return None
@@ -183,7 +182,7 @@ class KnownDatasets:
                 self._what.pop(name, None)
 
     def below(self, root: str) -> Mapping[str, ListedDataset]:
-        """What is known of a root and of all below it, as long as nothing else is noted or kept."""
+        """Return what is known of a root and of all below it, as long as nothing else is noted or kept."""
         view = self._views.get(root)
         if view is None:
             inside = f"{root}/"

@@ -59,8 +59,8 @@ class Libzfs:
             raise OSError(number, os.strerror(number))
 
     def settings(self, name: str) -> dict[str, Any] | None:
-        """Of a filesystem, volume or snapshot: ``set`` has by property the value and whether that came with a stream,
-        ``received`` all that streams brought. None where that cannot be told.
+        """Read the properties of a filesystem, volume or snapshot: ``set`` has by property the value and whether that
+        came with a stream, ``received`` all that streams brought. None where that cannot be told.
         """
         opened = self._zfs.zfs_open(self._handle, name.encode(), TYPES)
         if not opened:

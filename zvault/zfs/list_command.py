@@ -128,7 +128,7 @@ class ListCommand:
         }
 
     async def created(self, points: Sequence[str]) -> dict[str, int]:
-        """When snapshots and bookmarks were made, by name; one that is gone by now is left out."""
+        """Return when snapshots and bookmarks were made, by name; one that is gone by now is left out."""
         made: dict[str, int] = {}
         for names in batched(points):
             result = await self.host.run(

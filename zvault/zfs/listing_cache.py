@@ -46,7 +46,10 @@ NONE = DatasetPoints()
 
 @dataclass(slots=True)
 class CachedDataset:
-    """What one dataset has, and the stamps it is good for. ``holds`` are the tags of the snapshots that were asked."""
+    """The points of one dataset, and the stamps they are good for.
+
+    ``holds`` are the tags of the snapshots that were asked.
+    """
 
     guid: str
     changed: str
@@ -94,7 +97,7 @@ class Cache:
         ]
 
     def points(self, names: Iterable[str]) -> dict[str, DatasetPoints]:
-        """What is kept of datasets that are not stale."""
+        """Return what is kept of datasets that are not stale."""
         return {name: self._seen[name].points for name in names}
 
     def keep(

@@ -47,7 +47,6 @@ class Lzc:
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
-        """See Changes.snapshot."""
         await self._call(
             f"snapshot {some(names)}", "snapshot", names, names=list(names), properties=dict(properties)
         )
@@ -57,11 +56,9 @@ class Lzc:
         await self._call(f"destroy {some(names)}", "destroy", names, names=list(names))
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
-        """See Changes.hold."""
         await self._call(f"hold {some(names)}", "hold", names, names=list(names), tag=tag)
 
     async def release(self, names: Sequence[str], tag: str) -> None:
-        """See Changes.release."""
         await self._call(f"release {some(names)}", "release", names, names=list(names), tag=tag)
 
     async def tagged(self, names: Sequence[str], tag: str) -> list[str]:
@@ -72,15 +69,12 @@ class Lzc:
         return [str(name) for name in value]
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
-        """See Changes.bookmark."""
         await self._call(f"bookmark {some(list(marks))}", "bookmark", marks, marks=dict(marks))
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
-        """See Changes.destroy_bookmarks."""
         await self._call(f"destroy {some(names)}", "destroy_bookmarks", names, names=list(names))
 
     async def send_space(self, snapshot: str, base: str | None, flags: Sequence[str]) -> int:
-        """See Changes.send_space."""
         value = await self._call(
             f"estimate {snapshot}",
             "send_space",
@@ -92,7 +86,6 @@ class Lzc:
         return int(value)
 
     async def range_space(self, ranges: Sequence[tuple[str, str]]) -> list[int]:
-        """See Changes.range_space."""
         if not ranges:
             return []
         value = await self._call(
@@ -101,7 +94,8 @@ class Lzc:
         return [int(size) for size in value]
 
     async def settings(self, names: Sequence[str]) -> dict[str, Any]:
-        """What is set on datasets and snapshots, as libzfs.py reads it; without those of which that cannot be told.
+        """Read what is set on datasets and snapshots, as libzfs.py reads it; without those of which that cannot be
+        told.
 
         Raises ToolMissing where libzfs cannot be used.
         """
@@ -131,7 +125,6 @@ class Lzc:
         return refused
 
     async def inherit_key(self, dataset: str) -> None:
-        """See Changes.inherit_key."""
         await self._call(f"let {dataset} inherit its key", "inherit_key", [dataset], name=dataset)
 
     async def close(self) -> None:

@@ -110,7 +110,7 @@ def send_space(snapshot_name: str, base: str | None, flags: list[str]) -> int:
 
 
 def range_space(ranges: list[list[str]]) -> list[int]:
-    """What destroying each range of snapshots (first, last) would free, in bytes."""
+    """Return the bytes that destroying each range of snapshots (first, last) would free."""
     return [int(lzc.lzc_snaprange_space(first.encode(), last.encode())) for first, last in ranges]
 
 
@@ -136,7 +136,9 @@ def set_user_property(pool: str, name: str, values: dict[str, str]) -> list[str]
 
 
 def settings(names: list[str]) -> dict[str, Any] | None:
-    """What is set on each of these, without those of which that cannot be told (libzfs.py); None without libzfs."""
+    """Read what is set on each of these, without those of which that cannot be told (libzfs.py); None without
+    libzfs.
+    """
     if (library := _libzfs()) is None:
         return None
     found = {name: library.settings(name) for name in names}

@@ -47,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class SmallStream:
-    """What one request sends into the dataset ``target``: one snapshot after the other.
+    """The snapshots that one request sends into the dataset ``target``: one snapshot after the other.
 
     ``flags`` are those of libzfs_core's send_space; ``properties`` are set on the target, numbers as they are stored.
     """
@@ -97,7 +97,7 @@ class HelperStream:
         self._ending = asyncio.ensure_future(self._end())
 
     def programs(self) -> Sequence[tuple[tuple[str, ...], int]]:
-        """What stands for the two stages, each with the id of its thread."""
+        """Return what stands for the two stages, each with the id of its thread."""
         return list(zip(self._argvs, self._threads, strict=True))
 
     def inputs(self) -> dict[int, str]:

@@ -162,7 +162,7 @@ class Call(threading.Thread):
         self.ended = 0.0
 
     def run(self) -> None:
-        """Make it."""
+        """Make the call; ``error`` is its end. Closes the descriptor, so that the other side ends too."""
         try:
             self.error = self._call()
         finally:
@@ -170,7 +170,7 @@ class Call(threading.Thread):
             os.close(self._descriptor)
 
     def told(self) -> list[float]:
-        """What is told of it."""
+        """Return the error of the call and when it ended (monotonic seconds)."""
         return [self.error, self.ended]
 
 
@@ -281,7 +281,7 @@ class Part:
 
 
 def _is_raw(begin: bytes, order: Order) -> bool:
-    """Whether a stream that begins so is raw. Raises BadStream where it is not as ordered."""
+    """True if a stream that begins so is raw. Raises BadStream where it is not as ordered."""
     check = StreamCheck(order)
     check.record(begin)
     check.begin(begin, b"")

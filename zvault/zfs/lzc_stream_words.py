@@ -62,12 +62,14 @@ _SEND = {
 
 
 def send_said(number: int, snapshot: str) -> str:
-    """What ``zfs send`` says of a failed stream of a snapshot."""
+    """Return what ``zfs send`` says of a failed stream of a snapshot."""
     return f"cannot send '{snapshot}': {_SEND.get(number) or _common(number)}"
 
 
 def receive_said(number: int, target: str, into: str) -> str:
-    """What ``zfs receive`` says of a failed incremental stream into ``target``, of which the snapshot is ``into``."""
+    """Return what ``zfs receive`` says of a failed incremental stream into ``target``, of which the snapshot is
+    ``into``.
+    """
     if number == errno.ENODEV:
         why = f"most recent snapshot of {target} does not match incremental source"
     elif number == errno.ETXTBSY:

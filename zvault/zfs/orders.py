@@ -48,7 +48,7 @@ def features(flags: SentFlags, *, encrypted: bool) -> tuple[int, int]:
 
 
 def step_order(step: Step, source: Dataset, flags: Flags) -> Order:
-    """The stream of a step, as ``send_argv`` asks for it. Raises ResumeRefused."""
+    """The stream of a step, as ``stream.send_argv`` asks for it. Raises ResumeRefused."""
     if step.kind is Action.RESUME and step.token is not None:
         return resumed_order(step.token, step.to, source)
     sent = SentFlags(flags.large_blocks, flags.compressed, flags.embedded, flags.raw)
@@ -68,7 +68,7 @@ def step_order(step: Step, source: Dataset, flags: Flags) -> Order:
 
 
 def restore_order(one: Stream, source: Dataset, *, properties: bool = True) -> Order:
-    """The stream of a restore, as ``restore_send_argv`` asks for it; ``source`` is the vault's dataset."""
+    """The stream of a restore, as ``stream.restore_send_argv`` asks for it; ``source`` is the vault's dataset."""
     raw = source.encrypted
     must, may = features(SentFlags(True, True, not raw, raw), encrypted=raw)
     return Order(

@@ -80,13 +80,13 @@ def parse_settable(usage: str) -> set[str]:
 
 
 def only_gone(complaints: str) -> bool:
-    """Whether all that ``zfs list`` complains of is that what it was asked for by name does not exist."""
+    """True if all that ``zfs list`` complains of is that what it was asked for by name does not exist."""
     lines = complaints.splitlines()
     return bool(lines) and all("does not exist" in line for line in lines)
 
 
 def gone(complaints: str) -> set[str]:
-    """What ``zfs list`` says of that it does not exist."""
+    """Return the names of which ``zfs list`` says that they do not exist."""
     return set(re.findall(r"^cannot open '(.+)': .*does not exist", complaints, re.MULTILINE))
 
 
@@ -131,7 +131,7 @@ def whole(text: str) -> int:
 
 
 def dated(lines: Iterable[str]) -> tuple[dict[str, int], list[str]]:
-    """When the points of a listing were made, by name, as far as it tells; and the names of those to be asked.
+    """Return when the points of a listing were made, by name, as far as it tells; and the names of those to be asked.
 
     A snapname of zvault's form tells it, and of a bookmark the snapshot beside it that it was made from.
     """
@@ -157,7 +157,7 @@ def dated(lines: Iterable[str]) -> tuple[dict[str, int], list[str]]:
 
 
 def points(lines: Iterable[str], made: Mapping[str, int]) -> dict[str, DatasetPoints]:
-    """What a listing of snapshots and bookmarks saw, by dataset; those that have none are left out.
+    """Return what a listing of snapshots and bookmarks saw, by dataset; those that have none are left out.
 
     ``made`` is when each was made, by name. What is not in it was gone by the time that this was asked.
     """
@@ -289,7 +289,7 @@ def dataset_type(name: str, kind: str) -> DatasetType:
 
 
 def snapshot_facts(line: str) -> SnapshotFacts:
-    """What a line of SNAPSHOT_FACTS says. Raises ValueError."""
+    """Parse a line of SNAPSHOT_FACTS. Raises ValueError."""
     name, kind, inconsistent, token, *sizes = line.split("\t")
     return SnapshotFacts(
         DatasetName(name), kind, number(inconsistent) != 0, token not in {"-", ""}, *map(number, sizes)
@@ -350,7 +350,7 @@ def tree_of(
 
 
 def _is_scratch(name: str, mark: str) -> bool:
-    """Whether a dataset is one that zvault made for a while: by its mark, and by a name that only such have."""
+    """True if a dataset is one that zvault made for a while: by its mark, and by a name that only such have."""
     dataset = DatasetName(name)
     return mark in {name, dataset.pool} and dataset.name.startswith(SCRATCH_NAMES)
 
@@ -361,7 +361,8 @@ def of_line(line: str) -> dict[str, str]:
 
 
 def stamps(dataset_lines: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """What tells whether a dataset's snapshots are still those seen before: who it is, and ``snapshots_changed``.
+    """Return what tells whether a dataset's snapshots are still those seen before: who it is, and
+    ``snapshots_changed``.
 
     Its origin belongs to who it is: ``zfs promote`` moves snapshots from one dataset to another.
     """

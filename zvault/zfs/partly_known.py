@@ -16,8 +16,8 @@ from zvault.zfs.listing_cache import DatasetPoints
 
 @dataclass(frozen=True, slots=True)
 class PartlyKnown:
-    """What a dataset ``had``; which of its ``snapshots``, by snapname, may be others or gone; and whether any of its
-    ``bookmarks`` may.
+    """The knowledge of a dataset: what it ``had``; which of its ``snapshots``, by snapname, may be others or gone; and
+    whether any of its ``bookmarks`` may.
     """
 
     had: DatasetPoints
@@ -25,7 +25,7 @@ class PartlyKnown:
     bookmarks: bool = False
 
     def marks_may_differ(self, now: DatasetPoints) -> bool:
-        """Whether its bookmarks have to be listed, if of the snapshots asked for it has those of ``now``.
+        """True if its bookmarks have to be listed, if of the snapshots asked for it has those of ``now``.
 
         A bookmark's date is told by the snapshot that it was made from, as long as that is there.
         """
@@ -34,7 +34,7 @@ class PartlyKnown:
         return self.bookmarks or any(mark.guid in asked for mark in self.had.bookmarks)
 
     def with_snapshots(self, dataset: str, now: DatasetPoints) -> DatasetPoints:
-        """What it has, if of the snapshots asked for it has those of ``now``; its bookmarks as they were."""
+        """Return what it has, if of the snapshots asked for it has those of ``now``; its bookmarks as they were."""
         if not self.snapshots:
             return self.had
         kept = (snap for snap in self.had.snapshots if snap.snapname not in self.snapshots)

@@ -54,7 +54,7 @@ async def values(
 
 
 def is_compared(name: str) -> bool:
-    """Whether a property has to be the same on a source and its vault."""
+    """True if a property has to be the same on a source and its vault."""
     return name not in NOT_COMPARED and not name.startswith("org.zvault:")
 
 
@@ -206,7 +206,8 @@ async def own(host: ToolRunner, datasets: Sequence[str], name: str) -> dict[str,
 
 
 async def received(host: ToolRunner, dataset: str, hidden: Sequence[str] = ()) -> dict[str, str]:
-    """What the last stream brought of properties, also of those that have another value here, or, ``hidden``, none.
+    """Read what the last stream brought of properties, also of those that have another value here, or, ``hidden``,
+    none.
 
     Raises ToolFailed.
     """

@@ -57,7 +57,6 @@ class Remote:
         self.host = host
 
     async def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
-        """See Changes.snapshot."""
         if sum(len(name.encode()) + 9 for name in names) > LONGEST_ARGV:
             raise Refused(
                 f"cannot snapshot {some(names)} at one moment",
@@ -68,7 +67,6 @@ class Remote:
         await self._do(f"snapshot {some(names)}", [["zfs", "snapshot", *options, *names]])
 
     async def destroy(self, names: Sequence[str]) -> None:
-        """See Changes.destroy."""
         snapnames: dict[str, list[str]] = defaultdict(list)
         for name in names:
             snapshot = SnapshotName(name)
@@ -79,11 +77,9 @@ class Remote:
         await self._do(f"destroy {some(names)}", commands, harmless={"SnapshotNotFound"})
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
-        """See Changes.hold."""
         await self._do(f"hold {some(names)}", [["zfs", "hold", tag, *names]], harmless={"HoldExists"})
 
     async def release(self, names: Sequence[str], tag: str) -> None:
-        """See Changes.release."""
         await self._do(
             f"release {some(names)}",
             [["zfs", "release", tag, *names]],
@@ -91,17 +87,14 @@ class Remote:
         )
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
-        """See Changes.bookmark."""
         commands = [["zfs", "bookmark", snapshot, mark] for mark, snapshot in marks.items()]
         await self._do(f"bookmark {some(list(marks))}", commands, harmless={"BookmarkExists"})
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
-        """See Changes.destroy_bookmarks."""
         commands = [["zfs", "destroy", name] for name in names]
         await self._do(f"destroy {some(names)}", commands, harmless={"SnapshotNotFound"})
 
     async def send_space(self, snapshot: str, base: str | None, flags: Sequence[str]) -> int:
-        """See Changes.send_space."""
         argv = [
             "zfs",
             "send",
@@ -117,7 +110,6 @@ class Remote:
         return size
 
     async def range_space(self, ranges: Sequence[tuple[str, str]]) -> list[int]:
-        """See Changes.range_space."""
         if not ranges:
             return []
         spans = [f"{first}%{SnapshotName(last).snapname}" for first, last in ranges]
@@ -150,7 +142,7 @@ class Remote:
 
 
 def troubles(said: str) -> list[ChangeFailure]:
-    """What zfs complained of, name by name. Lines that only accompany a complaint are left out."""
+    """Parse what zfs complained of, name by name. Lines that only accompany a complaint are left out."""
     found = []
     for line in said.splitlines():
         sign = next((sign for sign in _SIGNS if sign[0] in line), None)

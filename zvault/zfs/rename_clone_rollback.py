@@ -25,7 +25,7 @@ async def rename(host: Host, old: str, new: str) -> None:
 
 
 async def _is_volume(host: Host, dataset: str) -> bool:
-    """Whether it is a volume; of what cannot be asked it is not, and what is done with it next tells why."""
+    """True if it is a volume; of what cannot be asked it is not, and what is done with it next tells why."""
     argv = ["zfs", "get", "-Hpo", "value", "type", dataset]
     return (await host.run(argv, deadline=DEADLINE, check=False)).stdout.strip() == "volume"
 

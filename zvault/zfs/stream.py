@@ -148,7 +148,7 @@ def kept_out(kind: str, own: ReceiveProperties = NO_RECEIVE_PROPERTIES) -> tuple
 
 
 def stored_properties(kind: str, *, sent: str, record: str) -> dict[str, int | str]:
-    """What ``receive_argv`` has ``zfs receive`` set, as libzfs_core takes it: numbers as they are stored.
+    """Return what ``receive_argv`` has ``zfs receive`` set, as libzfs_core takes it: numbers as they are stored.
 
     What the backup sets itself is not among it: that stays as it is (ops/replication/receive_properties.py).
     """

@@ -107,7 +107,7 @@ def stages(  # noqa: PLR0913 - what stands between two ends
 def choose_codec(
     wanted: Compression, flags: Flags, source: StreamEnd, vault: StreamEnd
 ) -> tuple[str | None, str]:
-    """How a stream between two hosts is compressed, and what is to be told if it is not as wanted.
+    """Choose how a stream between two hosts is compressed, and what is to be told if it is not as wanted.
 
     "auto" leaves alone what comes compressed from the disk already (``-c``, ``-w``).
     """
@@ -123,7 +123,7 @@ def choose_codec(
 
 
 def unbuffered(source: StreamEnd, vault: StreamEnd) -> str:
-    """What is to be told where a stream lacks a buffer, or nothing."""
+    """Say what is to be told where a stream lacks a buffer; empty where it has one."""
     ends = {end.name: end for end in (source, vault)}
     lacking = [name for name, end in ends.items() if "mbuffer" not in end.tools]
     return (
@@ -158,7 +158,7 @@ def bytes_passed(line: str) -> tuple[int, int | None] | None:
 
 
 def is_progress(line: str) -> bool:
-    """Whether a line tells progress (or repeats the estimate), not trouble."""
+    """True if a line tells progress (or repeats the estimate), not trouble."""
     first = line.split("\t", 1)[0]
     return (
         bytes_sent(line) is not None

@@ -54,7 +54,7 @@ class TreeListing:
             feed.follow(self)
 
     def followed(self) -> int:
-        """How many datasets are known."""
+        """Return how many datasets are known, and so need not be listed."""
         return len(self._known)
 
     def note(self, changed: Changed) -> None:
@@ -70,7 +70,6 @@ class TreeListing:
 
     @property
     def lapses(self) -> int | None:
-        """See Zfs.lapses."""
         return self._lapses if self._feed is not None else None
 
     async def tree(self, root: str, *, sizes: bool = True) -> Tree:
@@ -137,7 +136,7 @@ class TreeListing:
         return self._lapsed[DatasetName(root).pool]
 
     async def _names_stand(self, root: str, lapses: int) -> bool:
-        """Whether they mean what they meant at so many lapses; what came to be known of a dataset since is noted."""
+        """True if they mean what they meant at so many lapses; what came to be known of a dataset since is noted."""
         await self._collect()
         return self._lapses_of(root) == lapses
 
@@ -272,5 +271,4 @@ class TreeListing:
 
 
 async def _stamps(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """See parse.stamps."""
     return await compute(len(lines), None, parse.stamps, lines)

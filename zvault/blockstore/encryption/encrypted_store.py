@@ -51,7 +51,7 @@ SPARE = 2
 
 
 class StoreKeys:
-    """What is known of a store's keys; read when they are first needed. Safe for threads."""
+    """The keys of a store; read when they are first needed. Safe for threads."""
 
     def __init__(self, prefix: str, key: StoreKey, say: Callable[[str], None] = lambda _: None) -> None:
         """``say`` is told of objects that are not authentic, once of each."""
@@ -145,7 +145,6 @@ class EncryptedStore:
         return found[len(found) - wanted :], size
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """See ObjectStore."""
         if key_and_version(key)[0] == self._first:
             data, etag = self._store.read(key)
             ring = Keyring.of_bytes(data, self.keys.key, key_and_version(key)[0])
@@ -158,7 +157,6 @@ class EncryptedStore:
         return found, etag
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        """See ObjectStore."""
         if key == self._first:
             return self._put_first(bytes(data), condition)
         newest, size = self.ring().data[-1], stored_size(len(memoryview(data).cast("B"))) + SLACK
@@ -183,7 +181,6 @@ class EncryptedStore:
             yield found if found.key in self._bare else ListedObject(found.key, plain_size(found.size))
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See ObjectStore."""
         self._store.delete(keys)
 
     def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
@@ -193,11 +190,9 @@ class EncryptedStore:
             yield found if bare else replace(found, size=plain_size(found.size))
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        """See ObjectStore."""
         self._store.retain(key, version, mode, until)
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
-        """See ObjectStore."""
         return self._store.delete_versions(versions)
 
     def ring(self) -> Keyring:

@@ -69,7 +69,7 @@ class Keyring:
 
     @classmethod
     def new(cls, first: bytes, recovery: StoreKey, now: float) -> Keyring:
-        """Of a store that is made."""
+        """Make the keyring of a new store."""
         public = recovery.private.public_key().public_bytes_raw()
         return cls(first, (DataKey.new(now),), public, recovery.shared)
 

@@ -97,7 +97,7 @@ def encrypted(data: Buffer, key: tuple[bytes, bytes], bound: bytes, into: bytear
 
 
 def decrypted(data: Buffer, first: int, key_of: KeyOf, bound: bytes, name: str) -> bytes:
-    """What an object's last pieces hold, from the one of number ``first`` on, and to its end. Raises NotAuthentic."""
+    """Decrypt an object's last pieces, from the one of number ``first`` on, and to its end. Raises NotAuthentic."""
     found, ended = _every(data, first, key_of, bound, name, None)
     if not ended:
         raise not_authentic(name, "it is cut off")
@@ -107,7 +107,7 @@ def decrypted(data: Buffer, first: int, key_of: KeyOf, bound: bytes, name: str) 
 def decrypted_or_noise(
     data: Buffer, first: int, key_of: KeyOf, bound: bytes, name: str, tell: Callable[[NotAuthentic], None]
 ) -> bytes:
-    """What consecutive pieces hold, for whoever verifies what he reads in smaller parts.
+    """Decrypt consecutive pieces, for whoever verifies what he reads in smaller parts.
 
     In the place of a piece that is not authentic there is noise, which matches no checksum: so what is wrong is found
     as any damage is, block by block, and the rest can be read.

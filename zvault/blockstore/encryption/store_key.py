@@ -27,22 +27,22 @@ class StoreKey:
 
     @property
     def id(self) -> str:
-        """What it is called where it must not be shown: 8 hexadecimal digits."""
+        """The name of the key where it must not be shown: 8 hexadecimal digits."""
         return derived(self.secret, b"zvault block store key id")[:4].hex()
 
     @property
     def private(self) -> X25519PrivateKey:
-        """Of a recovery key: what decrypts."""
+        """The half of a recovery key that decrypts."""
         return X25519PrivateKey.from_private_bytes(derived(self.secret, b"zvault recovery key x25519"))
 
     @property
     def shared(self) -> bytes:
-        """Of a recovery key: what the store's owners know as well, so that nobody else can encrypt for it."""
+        """The part of a recovery key that the store's owners know as well, so that nobody else can encrypt for it."""
         return derived(self.secret, b"zvault recovery key shared")
 
     @property
     def text(self) -> str:
-        """Of a recovery key: to be written down."""
+        """The recovery key as text, to be written down."""
         body = base64.b32encode(self.secret + _check(self.secret)).decode().rstrip("=")
         return _RECOVERY + "-".join(body[at : at + 7] for at in range(0, len(body), 7))
 

@@ -155,7 +155,7 @@ class Journal:
 
     @property
     def fill(self) -> float:
-        """How full it is, from 0 to 1."""
+        """The share of the journal that is full, from 0 to 1."""
         return min(1.0, self.used / self.capacity)
 
     def _idle(self) -> bool:

@@ -75,6 +75,7 @@ class Spares:
                 return
             self._number += 1
             spare = self._folder / f"{self._number}{SPARE}"
+            # A file that somebody had removed could not be released.
             with contextlib.suppress(FileNotFoundError):
                 path.rename(spare)
                 self._kept.append(spare)

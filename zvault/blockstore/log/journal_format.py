@@ -1,8 +1,8 @@
 """How a journal's files look, and how they are read after a crash.
 
-A file ``NNNNNNNNNNNN.journal`` is named for the number of its first frame. It is a header (_FILE, and its digest) and
-frames. A frame is a header (_FRAME), a digest of eight bytes, and its blocks' data, or nothing where they became
-zeroes. The digest is xxh3_64 of the data, seeded with that of the header, which is seeded with the store and the
+A file is named for the number of its first frame, in twelve digits, with ".journal". It is a header (_FILE, and its
+digest) and frames. A frame is a header (_FRAME), a digest of eight bytes, and its blocks' data, or nothing where they
+became zeroes. The digest is xxh3_64 of the data, seeded with that of the header, which is seeded with the store and the
 epoch: so nothing that another store, another epoch or a journal inside the device left on the disk passes for a frame.
 
 Each frame carries a *mark*: the last frame that was flushed, or no longer needed, when it was appended.
@@ -46,7 +46,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says of itself; ``identity`` is the store's uuid in 16 bytes."""
+    """The header of a journal file; ``identity`` is the store's uuid in 16 bytes."""
 
     version: int
     identity: bytes
@@ -60,7 +60,7 @@ def name_of(first: int) -> str:
 
 
 def seed_of(identity: bytes, epoch: int) -> int:
-    """What the digests of an epoch's frames are seeded with."""
+    """Return the seed of the digests of an epoch's frames."""
     return xxh3_64_intdigest(identity + epoch.to_bytes(8, "little"))
 
 

@@ -67,13 +67,13 @@ class Log:
         self.frame = self.frame_uploaded = frame
 
     def room(self, slots: int) -> bool:
-        """Whether so many, at most a segment's, can be placed without waiting."""
+        """True if so many, at most a segment's, can be placed without waiting."""
         if self.filling is not None and self.filling.room >= slots:
             return True
         return len(self.memory) < self.limit - self.reserve
 
     def room_for_garbage(self) -> bool:
-        """Whether a block may be written anew: where nothing is reserved for that, writers come first."""
+        """True if a block may be written anew: where nothing is reserved for that, writers come first."""
         if self.reserve and self.filling is not None and self.filling.room:
             return True
         return len(self.memory) < (self.limit if self.reserve else self.limit - 1)

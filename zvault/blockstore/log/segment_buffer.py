@@ -48,7 +48,7 @@ class SegmentBuffer:
 
     @property
     def empty(self) -> bool:
-        """Whether it says nothing yet."""
+        """True if it says nothing yet."""
         return self._last[1] == 0
 
     def add(self, block: int, data: memoryview) -> int:
@@ -77,13 +77,13 @@ class SegmentBuffer:
         self._last = (block, count, slot)
 
     def block(self, slot: int, count: int) -> bytes:
-        """What these slots hold, one after another."""
+        """Return the bytes of these slots, one after another."""
         if count == 1:
             return bytes(self._buffer[slot * SLOT : slot * SLOT + BLOCK])
         return self._rows[slot : slot + count, :BLOCK].tobytes()
 
     def sealed(self, safe: int, checkpoint: int) -> Segment:
-        """What it says of itself (see Segment). Nothing may be added any more."""
+        """Seal it and return its own account (see Segment). Nothing may be added any more."""
         entries = [*self._entries, self._last] if self._last[1] else self._entries
         table = np.array(entries, TABLE)
         return Segment(self.sequence, self.epoch, self.frame, self.used, table, safe, checkpoint)

@@ -93,7 +93,7 @@ class Check:
         self.complete = False
 
     def run(self, share: float, chance: Callable[[], float]) -> Report:
-        """See check."""
+        """Check all parts, again from the start while a writer goes on; see ``check``."""
         if not self._first_objects():
             return self.report
         for attempt in range(LOOKS):

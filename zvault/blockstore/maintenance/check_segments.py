@@ -44,7 +44,7 @@ class SegmentJob:
 
 @dataclass(slots=True)
 class SegmentResult:
-    """What came of it. ``missing``: the object is not there."""
+    """The result of checking one segment. ``missing``: the object is not there."""
 
     job: SegmentJob
     verified: int = 0
@@ -157,7 +157,7 @@ class NewestView:
         return runs_of(rows)
 
     def untold(self, runs: np.ndarray) -> np.ndarray:
-        """Of the blocks of damaged parts, those that the log does not tell of anew."""
+        """Return those blocks of damaged parts that the log does not tell of anew."""
         rows = []
         for block, count, _, _ in runs.tolist():
             for part_end in range(block, block + count, 1 << PART_BITS):

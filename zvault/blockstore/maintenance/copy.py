@@ -41,7 +41,7 @@ AHEAD = 8
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was copied, in bytes; of a device of ``size``."""
+    """The result of a copy, in bytes; of a device of ``size``."""
 
     size: int
     data: int
@@ -57,50 +57,44 @@ class Unfinished:
         self._first = b""
 
     def finish(self) -> None:
-        """It is whole. Raises Overtaken where another one was made there meanwhile."""
+        """Put the first object: the store is whole now.
+
+        Raises PreconditionFailed where another was made there meanwhile.
+        """
         self._store.put(self._key, self._first, NEW)
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore."""
         return self._store.get(key, start, length)
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """See ObjectStore."""
         return self._store.tail(key, length)
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """See ObjectStore."""
         return (
             (self._first, "unfinished") if key == self._key and self._first else self._store.read(key, most)
         )
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        """See ObjectStore."""
         if key != self._key:
             return self._store.put(key, data, condition)
         self._first = bytes(data)
         return "unfinished"
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
-        """See ObjectStore."""
         yield from self._store.list(prefix, after)
         if self._first and self._key.startswith(prefix) and self._key > after:
             yield ListedObject(self._key, len(self._first))
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See ObjectStore."""
         self._store.delete(keys)
 
     def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
-        """See ObjectStore."""
         return self._store.versions(prefix, after)
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        """See ObjectStore."""
         self._store.retain(key, version, mode, until)
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
-        """See ObjectStore."""
         return self._store.delete_versions(versions)
 
 

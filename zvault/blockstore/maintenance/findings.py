@@ -71,12 +71,12 @@ class Report:
 
     @property
     def well(self) -> bool:
-        """Whether nothing is wrong; strays only take room."""
+        """True if nothing is wrong; strays only take room."""
         return not self.problems
 
     @property
     def lost(self) -> list[tuple[int, int]]:
-        """Where the device cannot be read: (offset, length) in bytes, in order."""
+        """The ranges of the device that cannot be read: (offset, length) in bytes, in order."""
         return merged([problem.runs for problem in self.problems if problem.lost])
 
     def of(self, *kinds: Kind) -> list[Problem]:
@@ -84,7 +84,7 @@ class Report:
         return [problem for problem in self.problems if problem.kind in kinds]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report for JSON."""
         return {
             "well": self.well,
             "checkpoint": None if self.root is None else {"epoch": self.root[0], "number": self.root[1]},
@@ -119,7 +119,7 @@ def merged(runs: Iterable[np.ndarray]) -> list[tuple[int, int]]:
 
 
 def ordered(pool: Executor, work: Callable[[T], R], items: Iterable[T], ahead: int = AHEAD) -> Iterator[R]:
-    """As ``pool.map``, but with so many under way at most: neither arguments nor answers pile up."""
+    """As Executor.map, but with so many under way at most: neither arguments nor answers pile up."""
     waiting: list[Future[R]] = []
     try:
         for item in items:

@@ -53,7 +53,7 @@ class Info:
     cost: float | None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the figures for JSON."""
         return asdict(self)
 
 
@@ -105,5 +105,5 @@ def _log(store: ObjectStore, prefix: str, root: Root) -> list[int]:
 
 
 def cost(counts: dict[str, int], prices: Prices) -> float:
-    """What these requests cost."""
+    """Return the cost of these requests."""
     return prices.of_requests(counts.get("put", 0) + counts.get("list", 0), counts.get("get", 0))

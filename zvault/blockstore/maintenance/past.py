@@ -33,7 +33,7 @@ class MomentFigures:
     alone_bytes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the figures for JSON."""
         return asdict(self)
 
 
@@ -46,7 +46,7 @@ class PastFigures:
 
 
 def look_back(store: ObjectStore, prefix: str, pool: Executor) -> PastFigures:
-    """What is kept. Raises NotFound, Damaged, StoreError."""
+    """Return figures of the moments that are kept. Raises NotFound, Damaged, StoreError."""
     what = superblock(store, prefix)
     root, usage = newest_root(store, prefix, what), Usage()
     load_usage(usage, store, prefix, root, pool)
@@ -79,7 +79,9 @@ def _usage_at(
 def missing_of_past(
     store: ObjectStore, prefix: str, what: Superblock, root: Root, listed: set[str], pool: Executor
 ) -> Iterator[Problem]:
-    """What moments need and the bucket, as ``listed``, has not. A moment that was dropped meanwhile is passed over."""
+    """Yield what moments need and the bucket, as ``listed``, lacks. A moment that was dropped meanwhile is passed
+    over.
+    """
     for moment in root.past:
         why = _wrong(store, prefix, what, moment, listed, pool)
         if why and moment in newest_root(store, prefix, what).past:

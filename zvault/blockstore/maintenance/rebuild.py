@@ -167,6 +167,8 @@ def _dead(checked: Check, older: Root | None) -> Callable[[int], bool]:
     knew as live, or not at all, had no time to be removed since.
     """
     mapped, root = checked.mapped, checked.root
+    # Where a part of the map, the page of the usage and a segment were all lost, the segment passed for one that had
+    # been cleared, and its blocks read as zeroes.
     if not mapped.bad_pages:
         return lambda number: _no_slots(mapped.usage, number)
     counts = Usage()

@@ -48,7 +48,7 @@ NEVER = 1 << 30
 
 @dataclass(slots=True)
 class RepairJob:
-    """How a repair is to be done, and what it did. ``size``: of the device in bytes, where its first object is lost.
+    """The options of a repair, and what it did. ``size``: of the device in bytes, where its first object is lost.
 
     ``doubtful``: what becomes of blocks that may have been zeroed since (rebuild.py); "": refuse. ``cut``: let the log
     end before a segment whose own account is damaged.

@@ -32,7 +32,7 @@ KEPT = 2
 
 
 class Checked(Protocol):
-    """What a check of map and segments has found, and what it asked for it."""
+    """The findings of a check of map and segments, and what it asked for them."""
 
     store: ObjectStore
     prefix: str
@@ -57,7 +57,7 @@ class _Strays:
         self.of = of
 
     def find(self) -> None:
-        """What belongs to nothing. What the writer of now may be about to need is left out."""
+        """Find what belongs to nothing. What the writer of now may be about to need is left out."""
         root, mapped = self.of.root, self.of.mapped
         known = self._known(root)
         log = {segment_key(self.of.prefix, one.sequence, one.epoch) for one in self.of.rest.segments}
@@ -133,7 +133,7 @@ class _Strays:
 
 
 def _is_old(kind: str, at: tuple[int, int], root: Root) -> bool:
-    """Whether even the writer of now has no use for it."""
+    """True if even the writer of now has no use for it."""
     if kind == "checkpoints":
         return at < (root.epoch, root.number)
     return at[0] <= (root.applied if kind == "segments" else root.map_number)

@@ -40,7 +40,9 @@ class PartsNotLoaded(Exception):
 
 
 class BlockMap:
-    """Where every block is now. All but ``locate``, ``load`` and ``fetch`` want the lock held, the engine's."""
+    """The map of where every block is now. All but ``locate``, ``load`` and ``fetch`` want the lock held, the
+    engine's.
+    """
 
     def __init__(
         self, store: ObjectStore, prefix: str, root: Root, memory: int, lock: AbstractContextManager[object]
@@ -57,7 +59,7 @@ class BlockMap:
         self._staged: dict[int, MapPart] = {}
 
     def locate(self, block: int, count: int) -> list[Extent]:
-        """Where these blocks are; loads what it must. Raises Damaged, StoreError."""
+        """Find where these blocks are; loads what it must. Raises Damaged, StoreError."""
         while True:
             try:
                 with self.lock:
@@ -73,7 +75,7 @@ class BlockMap:
                 self.admit(part, loaded, ref)
 
     def resolve(self, block: int, count: int) -> list[Extent]:
-        """Where these blocks are, in order. Raises Absent."""
+        """Find where these blocks are, in order. Raises PartsNotLoaded."""
         found: list[Extent] = []
         absent: list[int] = []
         end = block + count

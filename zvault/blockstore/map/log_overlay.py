@@ -41,7 +41,7 @@ class _Fresh:
         self.spans.append((low, end, sequence))
 
     def position(self, block: int) -> int:
-        """Where a block is; -1: the map says."""
+        """Return the position of a block; -1: the map says."""
         at = self.blocks.get(block)
         if at is not None:
             return at

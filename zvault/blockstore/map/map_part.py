@@ -33,7 +33,7 @@ class DensePart:
 
     @classmethod
     def blank(cls) -> DensePart:
-        """Nothing in it."""
+        """Return a part of which no block was ever written."""
         return cls(np.zeros(PART, np.uint32), np.zeros(PART, np.uint16))
 
 
@@ -47,12 +47,12 @@ class MapPart:
 
     @classmethod
     def blank(cls) -> MapPart:
-        """Nothing in it."""
+        """Return a part of which no block was ever written."""
         return cls(np.zeros(0, RUNS))
 
     @classmethod
     def of_dense(cls, dense: DensePart) -> MapPart:
-        """Gather runs."""
+        """Make the runs of a part that was laid out block by block."""
         segment, slot = dense.segment, dense.slot.astype(np.int32)
         breaks = np.flatnonzero((segment[1:] != segment[:-1]) | (slot[1:] != slot[:-1] + 1)) + 1
         starts = np.concatenate([[0], breaks])
@@ -65,7 +65,7 @@ class MapPart:
         return cls(runs)
 
     def dense(self) -> DensePart:
-        """Lay it out."""
+        """Lay the runs out block by block."""
         out = DensePart.blank()
         runs = self.runs
         if len(runs) == 0:
@@ -102,7 +102,7 @@ class MapPart:
 
     @property
     def nbytes(self) -> int:
-        """Of memory, about."""
+        """The bytes of memory that it takes, about."""
         return int(self.runs.nbytes) + 200
 
     def as_bytes(self) -> bytes:
@@ -132,7 +132,7 @@ class MapPart:
 
 @dataclass(slots=True)
 class PartChange:
-    """What a stretch of the log does to one part, in its order: ``blank`` all of it first, then block by block."""
+    """The changes of a stretch of the log to one part, in its order: ``blank`` all of it first, then block by block."""
 
     blank: bool
     blocks: np.ndarray

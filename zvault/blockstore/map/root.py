@@ -37,7 +37,7 @@ class EpochStart:
 
 @dataclass(slots=True)
 class Root:
-    """What a checkpoint says. Segments up to ``applied`` are in the map; those after it are read from the log.
+    """The root of a checkpoint. Segments up to ``applied`` are in the map; those after it are read from the log.
 
     ``frame`` is the last frame of the log up to ``applied``. ``maps`` has the size in bytes of each object that a
     reference points to, by its two numbers; ``counts`` what the store was asked for so far. ``taken`` is when, by its
@@ -69,7 +69,7 @@ class Root:
 
     @classmethod
     def blank(cls, identity: bytes, blocks: int) -> Root:
-        """Of a store that nobody wrote to yet."""
+        """Return the root of a store that nobody wrote to yet."""
         parts = np.zeros(-(-blocks // PART), REF)
         return cls(identity, 0, 0, 0, 0, 0, [], parts, np.zeros(0, REF))
 
@@ -86,7 +86,7 @@ class Root:
         return replace(self, parts=parts, pages=pages, **lists)
 
     def epoch_of(self, sequence: int) -> int:
-        """Whose segment of this number belongs to the log."""
+        """Return the epoch whose segment of this number belongs to the log."""
         for reign in reversed(self.reigns):
             if reign.first <= sequence:
                 return reign.epoch

@@ -53,7 +53,7 @@ class Usage:
             self.changed.add(sequence // PAGE)
 
     def note_dead(self, root: int) -> None:
-        """What is dead and was not so far is so from the root of this number on."""
+        """Note that what is dead, and was not before, is so from the root of this number on."""
         new = np.flatnonzero((self.size > 0) & (self.live == 0) & (self.died == 0))
         self.died[new] = root
         self.changed.update(np.unique(new // PAGE).tolist())
@@ -65,17 +65,16 @@ class Usage:
 
     @property
     def live_bytes(self) -> int:
-        """Of data that can be read."""
+        """The bytes of data that can be read."""
         return int(self.live.sum(dtype=np.int64)) * BLOCK
 
     @property
     def stored_bytes(self) -> int:
-        """Of all segments that are there."""
+        """The bytes of all segments that are there."""
         return int(self.size.sum(dtype=np.int64))
 
     @property
     def segments(self) -> int:
-        """How many are there."""
         return int(np.count_nonzero(self.size))
 
     def page_bytes(self, page: int) -> bytes:

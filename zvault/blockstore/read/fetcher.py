@@ -20,13 +20,13 @@ Key = tuple[int, int]
 
 
 class ChunkCache(Protocol):
-    """What is asked of the local cache."""
+    """The calls that are made on the local cache."""
 
     def get(self, segment: int, chunk: int) -> bytes | None:
         """A chunk, if it is there."""
 
     def put(self, segment: int, chunk: int, data: Buffer) -> None:
-        """Keep one."""
+        """Keep a chunk."""
 
     def drop(self, segment: int, chunk: int) -> None:
         """It is not what it should be."""
@@ -44,7 +44,6 @@ class Span:
 
     @property
     def keys(self) -> list[Key]:
-        """Of its chunks."""
         return [(self.sequence, chunk) for chunk in range(self.first, self.first + self.chunks)]
 
 
@@ -70,7 +69,7 @@ class Fetcher:
         self._used = 0
 
     def read(self, extents: Sequence[Extent], epochs: Sequence[int], outs: Sequence[memoryview]) -> None:
-        """Put the blocks of each extent where they are wanted. Raises Missing, Damaged, StoreError."""
+        """Put the blocks of each extent where they are wanted. Raises ObjectMissing, Damaged, StoreError."""
         found = self._have(extents, epochs, SPAN)
         for extent, epoch, out in zip(extents, epochs, outs, strict=True):
             self._copy(extent, epoch, found, out)
@@ -121,7 +120,7 @@ class Fetcher:
         return absent
 
     def _cached(self, sequence: int, epoch: int, chunk: int, found: dict[Key, Span]) -> bool:
-        """Whether the local cache has a chunk."""
+        """True if the local cache has a chunk."""
         data = self.cache.get(sequence, chunk) if self.cache is not None else None
         if data is None:
             return False

@@ -46,7 +46,7 @@ class Streams:
         self._turn = 0
 
     def next(self, block: int, count: int) -> tuple[int, int] | None:
-        """Of a read that begins: which blocks to read ahead of it, (first, number), if any."""
+        """Return the blocks to read ahead of a read that begins, (first, number), if any."""
         end = block + count
         with self._lock:
             self._turn += 1

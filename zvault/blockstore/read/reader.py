@@ -39,7 +39,7 @@ class Reader:
         self._streams = Streams(fetcher.room * CHUNK)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Any range, in bytes. Raises Damaged for what cannot be read rightly, Missing, StoreError."""
+        """Any range, in bytes. Raises Damaged for what cannot be read rightly, ObjectMissing, StoreError."""
         data = bytearray(length)
         self.read_into(offset, memoryview(data))
         return bytes(data)

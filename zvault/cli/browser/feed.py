@@ -47,7 +47,7 @@ class Feed:
         threading.Thread(target=self._look, args=(body,), daemon=True).start()
 
     def compare(self, wanted: Compare) -> None:
-        """Ask what differs."""
+        """Ask, in a thread, what differs between two snapshots; ``news`` gets the answer."""
         body: DiffBody = {
             "backup": self.first["backup"],
             "old": wanted.old,

@@ -45,7 +45,7 @@ def frame(walk: Walk, columns: int, rows: int) -> list[Line]:
 
 
 def page(walk: Walk, columns: int, rows: int) -> int:
-    """How many lines a page has."""
+    """Return how many lines a page has."""
     return max(1, rows - 3 - len(pieces(_keys(walk), columns)) - len(_said(walk, columns)))
 
 
@@ -168,7 +168,7 @@ def _chosen(figures: Sequence[Figure], states: Sequence[str], columns: int, at: 
 
 
 def difference_lines(found: DiffDocument) -> tuple[str, ...]:
-    """What differs, as lines of any length."""
+    """Show what differs, as lines of any length."""
     content = found["content"]
     if content is not None:
         return content_lines(found)
@@ -180,7 +180,7 @@ def difference_lines(found: DiffDocument) -> tuple[str, ...]:
 
 
 def content_lines(found: DiffDocument) -> tuple[str, ...]:
-    """What differs of the content of one file."""
+    """Show what differs of the content of one file."""
     content = found["content"]
     assert content is not None  # noqa: S101 - asked only where there is one
     head = {

@@ -57,7 +57,7 @@ class Names:
 
     @property
     def count(self) -> int:
-        """How many lines there are to choose from."""
+        """The number of lines to choose from."""
         return len(self.past["names"])
 
 
@@ -71,7 +71,7 @@ class Versions:
 
     @property
     def count(self) -> int:
-        """How many lines there are to choose from."""
+        """The number of lines to choose from."""
         return len(self.past["versions"])
 
     @property
@@ -82,7 +82,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs between two snapshots; ``at`` is the first line that is shown."""
+    """The differences between two snapshots; ``at`` is the first line that is shown."""
 
     found: DiffDocument
     lines: tuple[str, ...]
@@ -90,7 +90,6 @@ class Difference:
 
     @property
     def count(self) -> int:
-        """How many lines there are."""
         return len(self.lines)
 
 
@@ -110,7 +109,7 @@ class Walk:
 
     @property
     def view(self) -> View | None:
-        """What is on the screen."""
+        """The view that is on the screen."""
         return self.views[-1] if self.views else None
 
     def arrive(self, past: PastDocument) -> None:
@@ -135,7 +134,9 @@ class Walk:
         self.busy, self.told = "", text
 
     def press(self, key: str, page: int) -> Wanted:
-        """What a key does; ``page`` is how many lines the screen has room for."""
+        """Do what a key means, and return what has to be asked for; ``page`` is how many lines the screen has room
+        for.
+        """
         if self.to is not None:
             return self._type(key)
         if key in QUIT:

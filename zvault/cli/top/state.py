@@ -30,7 +30,7 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class StoreRates:
-    """What a vault's block stores are asked for a second; ``wait``: seconds that a request took."""
+    """The rates at which a vault's block stores are asked, by second; ``wait``: seconds that a request took."""
 
     requests: float
     errors: float

@@ -24,7 +24,7 @@ OneBackup = Annotated[
 
 
 class ListKind(StrEnum):
-    """What ``list`` lists."""
+    """A kind of thing that ``list`` lists."""
 
     dataset = "dataset"
     snapshot = "snapshot"

@@ -35,7 +35,7 @@ def show(recovery_key: str | None, *, json: bool) -> None:
 
 
 class Target:
-    """Where a copy goes to, encrypted if its place names a key."""
+    """The target of a copy, encrypted if its place names a key."""
 
     def __init__(self, place: blockstore_place.StorePlace) -> None:
         """Raises NotFound, ToolMissing, ConfigError."""
@@ -55,7 +55,7 @@ class Target:
 
     @property
     def recovery_key(self) -> str | None:
-        """Of the copy, once it is made."""
+        """The recovery key of the copy, once it is made."""
         return None if self._store is None else recovery_key(self._store)
 
 

@@ -57,7 +57,8 @@ def give_up_journal(
 
 @dataclass(frozen=True, slots=True)
 class LostWrites:
-    """What goes with a journal: the store has all writes up to ``last``, of its checkpoint of ``taken`` and the log.
+    """The writes that are lost with a journal: the store has all writes up to ``last``, of its checkpoint of ``taken``
+    and the log.
 
     ``flushed``: the last write that is known to have been on the journal's disk; None where this host does not know.
     """
@@ -73,7 +74,7 @@ class LostWrites:
         return None if self.flushed is None else max(0, self.flushed - self.last)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return what is lost for JSON."""
         mark = self.missing.mark
         return {
             "epoch": self.missing.epoch,

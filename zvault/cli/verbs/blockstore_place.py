@@ -130,7 +130,7 @@ def workers(count: int = 8) -> ThreadPoolExecutor:
 
 
 def holder(place: StorePlace) -> str | None:
-    """Who has the lease beside it; None where nobody has, "" where there is none. Raises ZvaultError."""
+    """Return who has the lease beside it; None where nobody has, "" where there is none. Raises ZvaultError."""
     from zvault.devices.s3_lease import lease
 
     spec = place.spec
@@ -157,7 +157,7 @@ def refuse_in_use(place: StorePlace, what: str, epoch_owner: str, *, yes: bool) 
 
 
 def me(verb: str) -> str:
-    """Who writes, as others are told."""
+    """Return who writes, as others are told."""
     import socket
 
     return f"{socket.gethostname()}, zvaultctl blockstore {verb}, process {os.getpid()}"
@@ -165,7 +165,10 @@ def me(verb: str) -> str:
 
 @contextlib.contextmanager
 def options(place: StorePlace) -> Iterator[Options]:
-    """How to attach it: with its own journal where that is, which may have what the store lacks. Raises Busy later."""
+    """Give the options to attach it with: with its own journal where that is, which may have what the store lacks.
+
+    Raises Busy later.
+    """
     from dataclasses import replace
 
     from zvault.blockstore.options import Options

@@ -39,7 +39,7 @@ def serve_store(
 
 
 def see_that_it_can() -> None:
-    """Raises ToolMissing."""
+    """See that nbdkit and its plugin are there. Raises ToolMissing."""
     import asyncio
 
     from zvault.devices.nbd.blockstore_server import check
@@ -79,7 +79,7 @@ def become_server(
 
 
 def read_only(place: blockstore_place.StorePlace) -> BlockstoreServer:
-    """What is served: of a vault's device without what its own server has for itself."""
+    """Return what is served: of a vault's device without what its own server has for itself."""
     from zvault.devices.nbd.past_store import for_reading
 
     return for_reading(place.spec) if place.vault else place.spec

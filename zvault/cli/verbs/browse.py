@@ -117,7 +117,7 @@ def browse(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 
 def look(backup: str, path: str, dataset: str | None, side: str | None) -> LookBody:
-    """What is asked for; without a dataset a path begins where the command is run."""
+    """Make the request; without a dataset a path begins where the command is run."""
     where = path if dataset is not None else os.path.abspath(path)  # noqa: PTH100 - links are not followed
     request: LookBody = {"backup": backup, "dataset": dataset, "path": "" if where == "." else where}
     if side is not None:

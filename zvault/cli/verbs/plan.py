@@ -116,7 +116,7 @@ def not_snapshotted(refused: list[RefusedSnapshotDocument]) -> Iterator[str]:
 
 
 def to_send(datasets: list[PlannedDocument], form: TableForm) -> Iterator[str]:
-    """What is sent, for people: each dataset with its steps and reasons, and the sum."""
+    """Show what is sent, for people: each dataset with its steps and reasons, and the sum."""
     if not datasets:
         yield "no dataset is selected"
         return

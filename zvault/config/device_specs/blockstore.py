@@ -60,7 +60,9 @@ class BlockstoreServer:
 
     @property
     def mode(self) -> Mode:
-        """When a flush is answered: once all is in the bucket, or once it is in the journal on disk."""
+        """The mode, which says when a flush is answered: once all is in the bucket, or once it is in the journal on
+        disk.
+        """
         return "writeback" if self.setting("mode") == "writeback" else "strict"
 
     @property
@@ -90,12 +92,12 @@ class BlockstoreServer:
 
     @property
     def endpoint(self) -> str | None:
-        """Where the store is; None for Amazon's."""
+        """The URL of the store; None for Amazon's."""
         return self.setting("endpoint").rstrip("/") or None
 
     @property
     def uploads(self) -> int:
-        """How many segments are put at the same time."""
+        """The number of segments that are put at the same time."""
         return int(self.setting("uploads") or UPLOADS)
 
     @property
@@ -111,23 +113,22 @@ class BlockstoreServer:
 
     @property
     def encryption(self) -> dict[str, str]:
-        """Where the key comes from that its objects are encrypted with, by setting; nothing where they are not."""
+        """The source of the key that its objects are encrypted with, by setting; empty where they are not."""
         return {name: self.setting(name) for name in KEY_SOURCES if self.setting(name)}
 
     @property
     def lock(self) -> Lock | None:
-        """How its objects are locked."""
         text = self.setting("lock")
         return parse_lock(text) if text else None
 
     @property
     def gc_elsewhere(self) -> bool:
-        """Whether its server leaves removing to 'zvaultctl blockstore gc'."""
+        """True if its server leaves removing to 'zvaultctl blockstore gc'."""
         return self.setting("gc") == "elsewhere"
 
     @property
     def lease_bucket(self) -> str:
-        """Where the objects are that say who writes."""
+        """The bucket of the objects that say who writes."""
         return self.setting("lease-bucket") or self.bucket
 
     def bandwidth(self, way: Literal["upload", "download"]) -> int | None:
@@ -139,7 +140,6 @@ class BlockstoreServer:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """See NbdkitServer.identity."""
         return ("zvault", (self.endpoint or "").lower(), self.bucket, self.key)
 
     @property
@@ -156,7 +156,7 @@ class BlockstoreServer:
 
 
 def parse_blockstore(rest: str) -> BlockstoreServer:
-    """What stands after ``zvault:``. Raises ValueError: what is wrong and what is right."""
+    """Parse what stands after ``zvault:``. Raises ValueError: what is wrong and what is right."""
     try:
         words = shlex.split(rest)
     except ValueError as error:

@@ -114,7 +114,7 @@ def check_together(seen: dict[str, str]) -> None:
 
 
 def nested(one: str, other: str) -> bool:
-    """Whether two folders, as posixpath.normpath gives them, are the same or one lies in the other."""
+    """True if two folders, as posixpath.normpath gives them, are the same or one lies in the other."""
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 

@@ -57,7 +57,7 @@ class NbdkitServer:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What is served, whatever the filters: two equal ones are the same bytes."""
+        """The identity of what is served, whatever the filters: two equal ones are the same bytes."""
         file = self.backing_file
         return ("file", posixpath.normpath(file)) if file else ("nbdkit", self.plugin, *sorted(self.params))
 
@@ -74,7 +74,6 @@ class UnixServer:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """See NbdkitServer.identity."""
         return ("unix", posixpath.normpath(self.path), self.export)
 
 
@@ -92,7 +91,6 @@ class TcpServer:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """See NbdkitServer.identity."""
         return ("tcp", self.host.lower(), str(self.port), self.export)
 
 

@@ -43,13 +43,12 @@ class S3backerServer:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """See NbdkitServer.identity."""
         where = sorted(word for word in self.settings if word.startswith(("baseURL=", "region=")))
         return ("s3backer", self.bucket, self.prefix.strip("/"), *where)
 
 
 def parse_s3backer(rest: str) -> S3backerServer:
-    """What stands after ``s3backer:``. Raises ValueError: what is wrong and what is right."""
+    """Parse what stands after ``s3backer:``. Raises ValueError: what is wrong and what is right."""
     try:
         words = shlex.split(rest)
     except ValueError as error:

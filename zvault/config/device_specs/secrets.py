@@ -22,12 +22,12 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_secret(name: str) -> bool:
-    """Whether a parameter of this name holds a secret, however it is written: some take "_" for "-"."""
+    """True if a parameter of this name holds a secret, however it is written: some take "_" for "-"."""
     return name.lower().replace("_", "-") in _NAMES
 
 
 def names_secret(variable: str) -> bool:
-    """Whether a variable of the environment of this name holds a secret, as PGPASSWORD and API_TOKEN do."""
+    """True if a variable of the environment of this name holds a secret, as PGPASSWORD and API_TOKEN do."""
     return _VARIABLE.fullmatch(variable) is not None and variable not in {"PWD", "OLDPWD"}
 
 

@@ -183,25 +183,27 @@ class Backup(NamedTable):
 
     @property
     def scheduled(self) -> bool:
-        """Whether it runs by itself."""
+        """True if it runs by itself."""
         return self.schedule is not None or self.every is not None
 
     @property
     def prunes_vault(self) -> bool:
-        """Whether this host prunes its vault, and may destroy anything there."""
+        """True if this host prunes its vault, and may destroy anything there."""
         return self.vault is not None and self.prune.vault == "here"
 
     @property
     def prunes_only(self) -> bool:
-        """Whether it makes no snapshots and sends none: it prunes what another host sends into its source."""
+        """True if it makes no snapshots and sends none: it prunes what another host sends into its source."""
         return self.vault is None and not self.snapshot.make
 
     def interval(self, level: Level) -> float | None:
-        """How often a level is to be verified, in seconds; None by hand only, or where there is nothing to verify."""
+        """Return how often a level is to be verified, in seconds; None by hand only, or where there is nothing to
+        verify.
+        """
         return self.verify.interval(level) if self.vault is not None else None
 
     def takes(self, dataset: str) -> bool:
-        """Whether its patterns select a dataset of its source."""
+        """True if its patterns select a dataset of its source."""
         return self.choice(dataset).taken
 
     def choice(self, dataset: str) -> Choice:

@@ -1,4 +1,4 @@
-"""A backup's bandwidth limit as the configuration writes it; core/limit.py decides by it."""
+"""A backup's bandwidth limit as the configuration writes it; core/replication/bandwidth.py decides by it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MIN_TIMEOUT = 1.0
 
 
 def _in_store(nbd: NbdSpec | None) -> bool:
-    """Whether its blocks are in an object store, where a lease can lie beside them."""
+    """True if its blocks are in an object store, where a lease can lie beside them."""
     return isinstance(nbd, BlockstoreServer) or (isinstance(nbd, NbdkitServer) and nbd.plugin == "S3")
 
 
@@ -211,7 +211,7 @@ class Device(Table):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What it is made of: two equal ones are the same bytes."""
+        """The identity of the device: two equal ones are the same bytes."""
         if self.rbd is not None:
             ceph = self.ceph.conf if self.ceph is not None and self.ceph.conf is not None else ""
             return (*self.rbd.identity, ceph)
@@ -219,7 +219,7 @@ class Device(Table):
 
     @property
     def spec(self) -> str:
-        """What it is, for people, and to tell that it is another now."""
+        """The device in words, for people, and to tell that it is another now."""
         source = f"rbd:{self.rbd}" if self.rbd is not None else str(self.nbd)
         return source + (f" behind {self.cache.bcache}" if self.cache is not None else "")
 
@@ -257,7 +257,9 @@ class Device(Table):
 
     @property
     def tries(self) -> int:
-        """How many connections a request is tried on, one after the other, each for ``timeout``; krbd has one."""
+        """The number of connections that a request is tried on, one after the other, each for ``timeout``; krbd has
+        one.
+        """
         return self.connections if self.nbd is not None else 1
 
     @field_validator("stripe_count")

@@ -42,7 +42,7 @@ def _kept(text: str) -> Secret | None:
 
 
 def parse_secret(text: str) -> Secret:
-    """Where a secret is kept. Raises ValueError, without the text: it may be the secret itself."""
+    """Parse where a secret is kept. Raises ValueError, without the text: it may be the secret itself."""
     found = _kept(text)
     if found is None:
         raise ValueError(
@@ -345,7 +345,7 @@ class Notify(NamedTable):
             raise ValueError('a password is not sent unencrypted: leave encryption = "off" out')
 
     def _tells_apart(self) -> bool:
-        """Whether each URL has the backup's name in it, or is kept elsewhere, and is looked at when it is used."""
+        """True if each URL has the backup's name in it, or is kept elsewhere, and is looked at when it is used."""
         urls = self.urls()
         return bool(urls) and all(one.kept != "here" or "{backup}" in one.text for one in urls)
 
@@ -356,7 +356,7 @@ class Notify(NamedTable):
 
     @property
     def switch(self) -> bool:
-        """Whether it is a dead-man's switch."""
+        """True if it is a dead-man's switch."""
         return self.way in SWITCHES
 
     def urls(self) -> list[Secret]:

@@ -121,7 +121,7 @@ class Page(Table):
 
     @property
     def guarded(self) -> bool:
-        """Whether it is for certain users only."""
+        """True if it is for certain users only."""
         return self.user is not None or self.header is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Retention as the configuration writes it; core/retention.py decides by it."""
+"""Retention as the configuration writes it; core/policy/retention.py decides by it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Prune(Table):
 
 
 class Keep(Table):
-    """What is kept on either side. The newest snapshot and every base stay whatever the rules say."""
+    """The rules of what is kept on either side. The newest snapshot and every base stay whatever the rules say."""
 
     source: Annotated[KeepRules, FromKeepTable] = Field(
         default_factory=KeepRules, description="What the source keeps.", examples=[{"last": 3, "hourly": 24}]

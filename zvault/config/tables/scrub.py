@@ -1,4 +1,4 @@
-"""When a vault is scrubbed, as the configuration writes it; core/scrub.py decides by it."""
+"""When a vault is scrubbed, as the configuration writes it; core/policy/scrub.py decides by it."""
 
 from __future__ import annotations
 

@@ -75,12 +75,11 @@ class SnapshotConfig(Table):
 
     @property
     def timetable(self) -> Cron | Interval | None:
-        """When it makes snapshots apart from its runs; None where it does not."""
+        """The times at which it makes snapshots apart from its runs; None where it does not."""
         return self.every or self.schedule
 
     @property
     def names(self) -> SnapshotNames:
-        """How its snapshots are named."""
         return SnapshotNames(self.prefix, self.form, self.timezone, tuple(self.former))
 
     @field_validator("timezone", "former")

@@ -218,6 +218,9 @@ class Vault(NamedTable):
         return stall
 
     def scrubs(self) -> Policy:
-        """When it is scrubbed. A pool on another host has its own administrator, unless that is configured here."""
+        """Return the policy of when it is scrubbed.
+
+        A pool on another host has its own administrator, unless that is configured here.
+        """
         ours = self.host is None or "scrub" in self.model_fields_set
         return self.scrub.policy() if ours else Policy()

@@ -59,7 +59,7 @@ COUNTED = tuple(one.name for one in fields(Asked) if one.name != "byte_seconds")
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What is known of a store: its newest reading, the figures of each day, and since when there are any."""
+    """The record of a store's requests: its newest reading, the figures of each day, and since when there are any."""
 
     reading: Reading
     since: float
@@ -96,12 +96,12 @@ class Ledger:
         return sum((it for day, it in self.days.items() if _month(day) == _month(today)), Asked())
 
     def cost(self, now: float, zone: tzinfo, prices: Prices) -> float:
-        """What this month costs so far."""
+        """Return the cost of this month so far."""
         today = day_of(now, zone)
         return sum(_cost(day, it, prices) for day, it in self.days.items() if _month(day) == _month(today))
 
     def forecast(self, now: float, zone: tzinfo, prices: Prices) -> float | None:
-        """What this month will have cost, at the pace of the last days; None where too little is known for that."""
+        """Return the cost of the whole month, at the pace of the last days; None where too little is known for that."""
         today = day_of(now, zone)
         first = today - timedelta(days=RECENT_DAYS - 1)
         known = now - max(self.since, _begin(first, zone))
@@ -114,7 +114,7 @@ class Ledger:
 
 
 def begun(reading: Reading) -> Ledger:
-    """Of a store that is seen for the first time: what it was asked for before is nobody's month."""
+    """Return the ledger of a store that is seen for the first time: what it was asked for before is nobody's month."""
     return Ledger(reading, reading.at)
 
 
@@ -124,7 +124,7 @@ def day_of(at: float, zone: tzinfo) -> date:
 
 
 def month_begin(at: float, zone: tzinfo) -> float:
-    """When the month began that a time is in."""
+    """Return the beginning of the month that a time lies in, in seconds since the epoch."""
     return _begin(day_of(at, zone).replace(day=1), zone)
 
 

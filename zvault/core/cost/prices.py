@@ -10,8 +10,8 @@ GB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a store asks for a thousand requests that write or list, for a thousand that read, for a GB kept a month,
-    and for a GB that is read from it. Removing is free everywhere. ``currency`` is only shown.
+    """The prices that a store asks for a thousand requests that write or list, for a thousand that read, for a GB kept
+    a month, and for a GB that is read from it. Removing is free everywhere. ``currency`` is only shown.
     """
 
     put: float
@@ -21,7 +21,7 @@ class Prices:
     currency: str = ""
 
     def of_requests(self, put: float, get: float) -> float:
-        """What so many requests cost; those that list are as dear as those that put, and count as such."""
+        """Return the cost of so many requests; those that list are as dear as those that put, and count as such."""
         return (put * self.put + get * self.get) / 1000
 
 

@@ -81,7 +81,7 @@ def _nothing(seen: Observations) -> Bottleneck:
 
 
 def _too_small(flow: StreamFlow) -> bool:
-    """Whether mbuffer and the receiver's pipe alternate between full and empty."""
+    """True if mbuffer and the receiver's pipe alternate between full and empty."""
     fed = flow.stages[-1].full
     if flow.marks is None or fed is None or not BY_TURNS[0] < fed < BY_TURNS[1]:
         return False

@@ -126,7 +126,9 @@ def _receiver(seen: Observations, flow: StreamFlow | None) -> Bottleneck | None:
 def out_of_processors(
     seen: Observations, flow: StreamFlow | None, rate: str, *, besides: bool = False
 ) -> Bottleneck | None:
-    """Whether all processors are busy, and OpenZFS is the cause; with ``besides`` whatever the cause is."""
+    """Return a bottleneck if all processors are busy and OpenZFS is the cause; with ``besides`` whatever the cause
+    is.
+    """
     packing = seen.threads.get(PACKERS, 0.0)
     if seen.idle is None or seen.idle >= IDLE or (packing < PACKING and not besides):
         return None

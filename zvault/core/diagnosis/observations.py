@@ -88,12 +88,10 @@ class Disk:
 
     @property
     def in_flight(self) -> float:
-        """Writes in flight, on average."""
         return self.write_time / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def reads_in_flight(self) -> float:
-        """Reads in flight, on average."""
         return self.read_time / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -142,7 +140,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """How a vault's last run went."""
+    """The last run of a vault and its figures."""
 
     backup: str
     moved: int
@@ -189,7 +187,7 @@ class Observations:
     down: bool = False
 
 
-# From samples (system/sampler.py) to averages
+# From samples (system/process/sampler.py) to averages
 
 Looks = Sequence[Mapping[str, Any]]
 
@@ -208,7 +206,7 @@ def cpu(looks: Looks, hz: int, pid: str) -> float | None:
 
 
 def fullness(looks: Looks, pid: str) -> float | None:
-    """How full a process's input pipe is, on average."""
+    """Return how full a process's input pipe was on average, None where no sample tells."""
     seen = [look["full"][pid] for look in looks if pid in look["full"]]
     return sum(seen) / len(seen) if seen else None
 

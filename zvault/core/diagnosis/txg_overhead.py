@@ -72,7 +72,7 @@ def group(layout: Layout) -> RequestTotals:
 
 
 def writes(depth: int) -> int:
-    """How many writes carry a group's metadata if ``depth`` writes may be in flight."""
+    """Return how many writes carry a group's metadata if ``depth`` writes may be in flight."""
     return min(BLOCKS, MERGED + ALONE * depth)
 
 

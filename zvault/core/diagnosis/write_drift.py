@@ -56,8 +56,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedWrites:
-    """What a vault's profile expects: the largest merged request in bytes (None: no expectation), and zfs_txg_timeout
-    in seconds.
+    """The writes that a vault's profile expects: the largest merged request in bytes (None: no expectation), and
+    zfs_txg_timeout in seconds.
     """
 
     merged: int | None
@@ -66,7 +66,7 @@ class ExpectedWrites:
 
 @dataclass
 class DriftWatch:
-    """What is kept of the samples of one run in order to judge the next one."""
+    """Judges each sample of a run by what its profile expects and by the samples before it."""
 
     vault: str
     expected: ExpectedWrites
@@ -114,14 +114,14 @@ class DriftWatch:
 
 
 def _as_good(one: Sample, other: Sample) -> bool:
-    """Whether as much was written of one as of the other, with a latency as low."""
+    """True if as much was written of one as of the other, with a latency as low."""
     if one.disk_wait is None or other.disk_wait is None:
         return False
     return one.written >= other.written and one.disk_wait <= other.disk_wait
 
 
 def _is_slower(now: Sample, before: Sample) -> bool:
-    """Whether a request of about the same size takes much longer than before."""
+    """True if a request of about the same size takes much longer than before."""
     if before.disk_wait is None or before.request is None:
         return False
     if now.disk_wait is None or now.request is None or now.request > 2 * before.request:

@@ -56,7 +56,7 @@ Result = Literal["ok", "partial", "failed", "interrupted", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class ProofFacts:
-    """What is known of one level of verification; ages in seconds, None where it never passed.
+    """The facts about one level of verification; ages in seconds, None where it never passed.
 
     ``since``: seconds since the level could first have been proven. ``max_age``: its interval, None if by hand only.
     ``ahead``: whether its age is not known because a date is later than now: that on which it passed, or could first
@@ -73,7 +73,7 @@ class ProofFacts:
 
 @dataclass(frozen=True, slots=True)
 class BackupFacts:
-    """What is known of a backup. None: not known.
+    """The facts about a backup from which it is judged. None: not known.
 
     ``result``, ``error``: of the last run that ended; None also where none ever did. ``made_by``: the host that says
     that it has made one since, in this one's place: then that run counts no more. ``success_age``: seconds since the
@@ -119,7 +119,7 @@ class BackupFacts:
 
     @property
     def never_ran(self) -> bool:
-        """Whether no run of it is known, and nothing of it on the vault, or on the source where that is all."""
+        """True if no run of it is known, and nothing of it on the vault, or on the source where that is all."""
         ran = self.result is not None or self.made_by is not None
         seen = self.lag is not None or self.snapshot_age is not None or self.bare or self.ahead
         return not ran and not seen
@@ -145,7 +145,7 @@ def judge_backup(facts: BackupFacts, unknown_for: float = 0.0) -> Verdict:
 
 
 def late(verdict: Verdict) -> bool:
-    """Whether the vault lies further behind than the user tolerates, or may do so."""
+    """True if the vault lies further behind than the user tolerates, or may do so."""
     return any(one.word == LATE.word for one in verdict.findings)
 
 

@@ -47,7 +47,7 @@ SUBJECTS: Mapping[str, Condition] = {
 
 @dataclass(frozen=True, slots=True)
 class DaemonFacts:
-    """What is known of the daemon and its host. None: nobody has looked yet.
+    """The facts about the daemon and its host from which it is judged. None: nobody has looked yet.
 
     ``warnings``: what it complains of, by subject. ``config_differs``: how the configuration on disk differs from that
     in force, empty if it does not. ``unwritable``: why the state cannot be kept, empty if it can. ``space``: bytes free
@@ -66,7 +66,7 @@ class DaemonFacts:
 
 
 def judge_daemon(facts: DaemonFacts) -> Verdict:
-    """The verdict."""
+    """Judge the daemon and its host by these facts."""
     return Verdict.of(_found(facts), DAEMON_CONDITIONS)
 
 

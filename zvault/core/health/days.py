@@ -59,7 +59,6 @@ class Day:
 
     @property
     def level(self) -> Level:
-        """How bad it was."""
         return STATE_LEVELS[self.state]
 
 

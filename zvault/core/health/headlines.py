@@ -18,7 +18,7 @@ class Subject(NamedTuple):
 
 
 class DaemonFinding(NamedTuple):
-    """What is wrong with zvaultd itself, in a sentence without its subject."""
+    """A fault of zvaultd itself, in a sentence without its subject."""
 
     level: Level
     what: str

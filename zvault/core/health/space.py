@@ -24,7 +24,7 @@ SCARCE = 0.3
 
 
 class Sample(NamedTuple):
-    """What was free in a pool: when, in seconds by a clock that nobody sets; bytes."""
+    """The bytes that were free in a pool at a time, which is in seconds of a clock that nobody sets."""
 
     time: float
     free: int
@@ -51,5 +51,5 @@ def full_in(samples: Sequence[Sample], now: float) -> float | None:
 
 
 def told(samples: Sequence[Sample]) -> bool:
-    """Whether samples span enough time to tell of a pace."""
+    """True if samples span enough time to tell of a pace."""
     return bool(samples) and samples[-1].time - samples[0].time >= LEAST

@@ -50,7 +50,7 @@ GRACE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class VaultFacts:
-    """What is known of a vault. None: not known.
+    """The facts about a vault from which it is judged. None: not known.
 
     ``pool_state``: as ``zpool list`` has it, None while the pool is not imported. ``readonly``: it was imported so.
     ``lost``: devices that are gone, in

@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found, in the order of the table of conditions: worst first."""
+    """The findings about one subject, in the order of the table of conditions: worst first."""
 
     findings: tuple[Finding, ...] = ()
 
@@ -77,7 +77,7 @@ class Verdict:
 
     @property
     def open(self) -> bool:
-        """Whether anything is unknown."""
+        """True if anything is unknown."""
         return any(one.condition.level == "unknown" for one in self.findings)
 
 

@@ -63,12 +63,12 @@ class BlockPointer:
 
     @property
     def is_cryptographic(self) -> bool:
-        """Whether nobody can make other bytes that fit its checksum: the sums of fletcher tell accidents only."""
+        """True if nobody can make other bytes that fit its checksum: the sums of fletcher tell accidents only."""
         algorithm = _CHECKSUMS.get(self.checksum)
         return algorithm is not None and algorithm.secure
 
     def fits(self, data: bytes) -> bool:
-        """Whether these are the block's bytes, as they lie on a disk."""
+        """True if these are the block's bytes, as they lie on a disk."""
         if len(data) != self.physical or self.obstacle is not None:
             return False
         algorithm = _CHECKSUMS[self.checksum]
@@ -81,8 +81,8 @@ class BlockPointer:
         return found[:2] == self.words[:2]
 
     def padded(self, data: bytes) -> bytes:
-        """What a stream has of a block, as it lies on this pool's disks: compressed blocks are filled up with zeros to
-        whole sectors, whose size may be another at the source.
+        """Return a block's bytes from a stream as they lie on this pool's disks: compressed blocks are filled up with
+        zeros to whole sectors, whose size may be another at the source.
         """
         return data.ljust(self.physical, b"\0")
 

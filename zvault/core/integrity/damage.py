@@ -60,7 +60,7 @@ class LoggedBlock:
 
     @property
     def data(self) -> bool:
-        """Whether a stream has it: object 0 holds the dataset's dnodes."""
+        """True if a stream has it: object 0 holds the dataset's dnodes."""
         return self.level == 0 and self.number != 0
 
 
@@ -75,7 +75,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class HealTarget:
-    """What is to be healed: a damaged block where the error log is known (``logged``), else all of a file's.
+    """A piece that is to be healed: a damaged block where the error log is known (``logged``), else all of a file's.
 
     ``snapnames`` are those of the snapshots that have it, oldest first. ``exact``: that was read block by block; else
     they are the snapshots in which its file is damaged, be it by this block or by another.
@@ -89,7 +89,7 @@ class HealTarget:
 
     @property
     def what(self) -> str:
-        """What kind of block it is, in words."""
+        """The kind of block, in words."""
         if self.logged is None or self.logged.data:
             return "data"
         return "a block of dnodes" if self.logged.level <= 0 else "an indirect block"
@@ -122,7 +122,7 @@ def _in_a_mount(text: str, mounts: Mapping[str, str]) -> Damage:
 
 
 def files(damages: Iterable[Damage | HealTarget]) -> int:
-    """How many files they are: the same path in several snapshots of a dataset is one."""
+    """Return how many files are damaged: the same path in several snapshots of a dataset is one."""
     return len({(damage.dataset, damage.path) for damage in damages})
 
 
@@ -155,7 +155,7 @@ def oldest(dataset: Dataset, wound: HealTarget) -> Snapshot | None:
 
 
 def wounds(damages: Sequence[Damage]) -> list[HealTarget]:
-    """What is to be healed as far as names tell: a wound for each file."""
+    """Return a target for each damaged file: all that can be healed while only names are known."""
     found: dict[tuple[str | None, str], list[str]] = {}
     for damage in damages:
         snapnames = found.setdefault((damage.dataset, damage.path), [])
@@ -171,7 +171,7 @@ def located(
     named: Sequence[Damage],
     newest: Mapping[LoggedBlock, Snapshot] | None = None,
 ) -> list[HealTarget]:
-    """What is to be healed as the error log tells it; ``named`` adds what is in no dataset.
+    """Return the targets that the error log names; ``named`` adds what is in no dataset.
 
     ``paths`` are those of objects, by dataset and number. ``newest`` are the last snapshots that have a block; where
     that is not known, those count in which its file is named.

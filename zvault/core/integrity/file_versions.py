@@ -25,7 +25,7 @@ class Version:
     count: int = 1
 
     def same(self, entry: Entry | None) -> bool:
-        """Whether the file as it is in another snapshot is this version. Contents that change change the mtime."""
+        """True if the file as it is in another snapshot is this version. Contents that change change the mtime."""
         mine, its = (
             (one.number, one.kind, one.size, one.mtime, one.link) if one is not None else None
             for one in (self.entry, entry)
@@ -44,7 +44,7 @@ class Timeline:
     _found: dict[bytes, list[Version]] = field(default_factory=dict)
 
     def add(self, snap: Snapshot, entries: Mapping[bytes, Entry]) -> None:
-        """What was found in the next snapshot."""
+        """Take in the entries that were found in the next snapshot."""
         self.snapshots.append(snap)
         for path in self._found.keys() | entries.keys():
             of = self._found.setdefault(path, [])
@@ -76,7 +76,7 @@ def versions(seen: Sequence[tuple[Snapshot, Mapping[bytes, Entry]]]) -> list[Ver
 
 
 def matches(pattern: str, path: bytes) -> bool:
-    """Whether a path below a dataset's root is meant by a pattern.
+    """True if a path below a dataset's root is meant by a pattern.
 
     A pattern without ``/`` is a name anywhere in the tree, with one it is a path from the root; ``*`` and ``?`` stay
     within a name, ``**`` crosses them. What is below a folder that matches is not meant itself.

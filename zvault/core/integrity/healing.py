@@ -17,7 +17,7 @@ from zvault.core.names import DatasetName
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What one place has of a dataset of the vault: names of snapshots and of bookmarks by GUID.
+    """The copy of a vault's dataset at one place: names of snapshots and of bookmarks by GUID.
 
     ``place`` is what it is called; ``key`` tells places apart.
     """
@@ -28,7 +28,7 @@ class Copy:
     bookmarks: Mapping[int, str] = field(default_factory=dict)
 
     def base(self, guid: int) -> str | None:
-        """What it can send from, of that GUID."""
+        """Return the name of a snapshot or bookmark of that GUID to send from, None without one."""
         return self.snapshots.get(guid) or self.bookmarks.get(guid)
 
 

@@ -36,7 +36,7 @@ class Point:
 
     @property
     def places(self) -> Iterator[tuple[SideName, Snapshot]]:
-        """Where it is, the source first: that is nearest."""
+        """The sides that have the point, each with its snapshot there; the source first, which is nearest."""
         yield from ((side, snap) for side in SIDES if (snap := self.on(side)) is not None)
 
 

@@ -29,7 +29,10 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class FileTraits:
-    """What must be the same of a file besides its content. ``mode`` is st_mode, with the type; ``mtime`` is in ns."""
+    """The traits that must be the same of a file, besides its content.
+
+    ``mode`` is st_mode, with the type; ``mtime`` is in ns.
+    """
 
     mode: int
     uid: int
@@ -42,7 +45,7 @@ class FileTraits:
 
     @property
     def type(self) -> str:
-        """What kind of file it is, in words."""
+        """The type of the file, in words."""
         return _TYPES.get(stat.S_IFMT(self.mode), "unknown type")
 
 
@@ -72,7 +75,7 @@ def told_difference(where: str, what: str, wanted: str, found: str) -> str:
 
 
 def differing_traits(wanted: FileTraits, found: FileTraits) -> Iterator[tuple[str, str, str]]:
-    """What differs, as (what, wanted, found). Of another type of file nothing else is told."""
+    """Yield each trait that differs, as (what, wanted, found). Of another type of file nothing else is told."""
     if wanted.type != found.type:
         yield "type", wanted.type, found.type
         return
@@ -106,9 +109,9 @@ def _told(value: bytes | None) -> str:
 
 @dataclass
 class RestoreComparison:
-    """What a comparison found so far. ``unread`` are datasets whose content could not be compared, with the reason;
-    ``failed`` are those of them where that was not for want of a key: nothing is shown of these, and it should be.
-    ``commands`` put the rest back.
+    """The findings of a comparison so far. ``unread`` are datasets whose content could not be compared, with the
+    reason; ``failed`` are those of them where that was not for want of a key: nothing is shown of these, and it should
+    be. ``commands`` put the rest back.
     """
 
     datasets: int = 0

@@ -42,7 +42,7 @@ _STRIDE = 28657
 
 @dataclass(frozen=True, slots=True)
 class KeySpread:
-    """How a dataset's objects are spread over the key space, by a seed that comes from its snapshot."""
+    """Spreads a dataset's objects over the key space, by a seed that comes from its snapshot."""
 
     factor: int
     shift: int
@@ -65,12 +65,12 @@ class KeyRange:
     length: int = KEY_SPACE
 
     def has(self, key: int) -> bool:
-        """Whether a key is in it."""
+        """True if a key is in it."""
         return (key - self.start) % KEY_SPACE < self.length
 
     @property
     def end(self) -> int:
-        """Where the next one begins."""
+        """The key at which the next range begins."""
         return (self.start + self.length) % KEY_SPACE
 
     def parts(self, count: int) -> Iterator[KeyRange]:
@@ -102,7 +102,7 @@ class Entry:
     link: bytes = b""
 
     def traits(self) -> tuple[str, ...]:
-        """What must be the same on both sides besides contents, in words."""
+        """The traits that must be the same on both sides besides contents, in words."""
         size = f"{self.size} bytes" if self.kind == "f" else ""
         link = f"to {shown(self.link)}" if self.kind == "l" else ""
         return tuple(
@@ -138,7 +138,9 @@ class ContentRange:
 
 
 def pieces(entries: Sequence[Entry], mix: KeySpread, keys: KeyRange) -> list[ContentRange]:
-    """What is to be hashed of the files listed: small ones whole, of large ones the pieces in the range of keys."""
+    """Return the ranges to hash of the files listed: small ones whole, of large ones the pieces in the range of
+    keys.
+    """
     found: list[ContentRange] = []
     for entry in entries:
         if entry.kind != "f":
@@ -189,7 +191,7 @@ def differing(
 
 
 def unlike(dataset: str, source: Sequence[Entry], vault: Sequence[Entry]) -> list[Difference]:
-    """What is listed on one side only, or with other traits."""
+    """Return the entries that are listed on one side only, or with other traits."""
     here, there = ({one.path: one for one in side} for side in (source, vault))
     found = []
     for path in sorted(here.keys() | there.keys()):
@@ -215,7 +217,7 @@ def _shown(char: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is known of a level: when it last passed and was last tried, in seconds since the epoch, and how that went.
+    """The standing of a level: when it last passed and was last tried, in seconds since the epoch, and how that went.
 
     ``at`` is where the next sample begins, ``since`` when the first was written. It is kept on the vault as text,
     ``proven=1 tried=2 result=ok at=3``.
@@ -270,7 +272,9 @@ def due(proof: Proof, every: float | None, since: float, now: float) -> float | 
 
 @dataclass
 class Findings:
-    """What a verification found so far. ``unproven`` are datasets of which nothing could be said, with the reason."""
+    """The findings of a verification so far. ``unproven`` are datasets of which nothing could be said, with the
+    reason.
+    """
 
     datasets: int = 0
     files: int = 0

@@ -43,7 +43,7 @@ MAIL_PRIORITY: Mapping[Level, str] = {"critical": "1 (Highest)", "warning": "2 (
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What is asked of a service."""
+    """A request to a service."""
 
     url: str = field(repr=False)
     method: Literal["GET", "POST"] = "POST"

@@ -50,7 +50,7 @@ class Incident:
 
     @property
     def key(self) -> tuple[Kind, str, str]:
-        """What tells it from others."""
+        """The identity of an incident: kind and name of its subject, and the topic."""
         return self.kind, self.name, self.topic
 
 
@@ -69,7 +69,7 @@ class Notice:
 
     @property
     def level(self) -> Level:
-        """How bad it is; ok where it is over."""
+        """The severity, ok where the incident is over."""
         return "ok" if self.event == "over" else self.telling.level
 
 
@@ -83,7 +83,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """What a target was told. ``sent``: when messages were made within the last hour."""
+    """The book of what a target was told. ``sent``: when messages were made within the last hour."""
 
     incidents: tuple[Incident, ...] = ()
     sent: tuple[float, ...] = ()
@@ -92,7 +92,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is to be judged: each subject as it was looked at, and those that were not looked at (yet)."""
+    """The subjects to judge: those that were looked at, each with what was seen, and those that were not (yet)."""
 
     looks: Mapping[Subject, Look] = field(default_factory=dict)
     unlooked: Collection[Subject] = ()

@@ -49,7 +49,7 @@ class Target:
 
     @property
     def failing(self) -> bool:
-        """Whether it could not be reached for a while."""
+        """True if it could not be reached for a while."""
         return bool(self.waiting) and self.waiting[0].tries >= FAILING
 
 
@@ -82,7 +82,10 @@ def _replaced(old: Item, new: Item) -> bool:
 
 
 def next_due(target: Target, now: float) -> float | None:
-    """When the first item is to be tried; None where none waits. The others wait for it, to come in their order."""
+    """Return the time at which the first item is to be tried; None where none waits.
+
+    The others wait for it, to come in their order.
+    """
     if not target.waiting:
         return None
     # A clock that was set back must not keep it for years.

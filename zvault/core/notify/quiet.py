@@ -16,7 +16,7 @@ class QuietHours:
     end: int
 
     def covers(self, local: datetime) -> bool:
-        """Whether a moment, in the time zone that counts, lies in them."""
+        """True if a moment, in the time zone that counts, lies in them."""
         return RateWindow(None, self.start, self.end).covers(local)
 
     def __str__(self) -> str:

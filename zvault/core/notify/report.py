@@ -57,7 +57,7 @@ def _midnight(day: date, zone: tzinfo) -> float:
 
 
 def is_due(period: Period, reported: float | None) -> bool:
-    """Whether a target that was told of all periods until ``reported`` is to be told of this one.
+    """True if a target that was told of all periods until ``reported`` is to be told of this one.
 
     One that is new is told of the first period that ends from then on.
     """
@@ -84,7 +84,7 @@ class Figures:
 
 
 def figures(days: Iterable[Day], period: Period) -> Figures:
-    """What the days of a period come to."""
+    """Add up the days of a period."""
     runs = faults = sent = late = 0
     lag: float | None = None
     for day in days:

@@ -28,7 +28,7 @@ class Secret:
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a text has a URL with what only its owner knows: a password, or a key as services make them.
+    """True if a text has a URL with what only its owner knows: a password, or a key as services make them.
 
     A key is long, and has letters and digits: ``https://example.org/zvault`` has none.
     """

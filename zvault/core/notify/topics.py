@@ -69,7 +69,7 @@ UNIMPORTED = frozenset({"storage", "redundancy", "space"})
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What there is to tell of one topic of a subject: of its worst condition, and of the others why they hold."""
+    """The news of one topic of a subject: of its worst condition, and of the others why they hold."""
 
     level: Level
     conditions: tuple[str, ...]

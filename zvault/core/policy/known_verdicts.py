@@ -28,7 +28,7 @@ CLOSE = 0.001
 
 
 class Verdicts:
-    """What becomes of snapshots by their places: see KeepDecision. Good ``since`` and ``until`` a time."""
+    """The verdicts on snapshots by their places: see KeepDecision. Good ``since`` and ``until`` a time."""
 
     __slots__ = ("__weakref__", "all_kept", "kept", "long", "ranks", "reasons", "since", "until", "witnesses")
 
@@ -47,7 +47,7 @@ class Verdicts:
         }
 
     def hold(self, now: float) -> bool:
-        """Whether they are good at a time."""
+        """True if they are good at a time."""
         return self.since <= now <= self.until
 
 
@@ -62,7 +62,6 @@ class DatasetVerdicts(Sequence[KeepDecision]):
         self.verdicts = verdicts
 
     def __len__(self) -> int:
-        """How many snapshots there are."""
         return len(self.snapshots)
 
     @overload
@@ -70,11 +69,9 @@ class DatasetVerdicts(Sequence[KeepDecision]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[KeepDecision]: ...
     def __getitem__(self, at: int | slice) -> KeepDecision | Sequence[KeepDecision]:
-        """One of them, or some."""
         return tuple(self)[at]
 
     def __iter__(self) -> Iterator[KeepDecision]:
-        """All of them."""
         one = self.verdicts
         names = [snap.name for snap in self.snapshots] if one.witnesses else []
         witnesses = [
@@ -93,7 +90,7 @@ class DatasetVerdicts(Sequence[KeepDecision]):
 
 
 def all_kept(verdicts: Sequence[KeepDecision]) -> bool:
-    """Whether they select nothing."""
+    """True if they select nothing."""
     if isinstance(verdicts, DatasetVerdicts):
         return verdicts.verdicts.all_kept
     return all(one.keep for one in verdicts)

@@ -10,7 +10,7 @@ from zvault.core.policy.schedule import Cron, Interval, next_time
 def missed_times(
     schedule: Cron | Interval, since: datetime, now: datetime, zone: tzinfo, *, most: int = 3
 ) -> int:
-    """How many times of a schedule have come after ``since`` and until ``now``, counted up to ``most``.
+    """Count the times of a schedule that have come after ``since`` and until ``now``, counted up to ``most``.
 
     A snapshot is named for the second in which it was made, so a time within the second of ``since`` is not after it.
     """
@@ -23,7 +23,7 @@ def missed_times(
 
 
 def overdue(missed: int, *, at_work: bool, began: bool) -> bool:
-    """Whether a backup is unwell that has missed so many of its times since what it last put on its vault.
+    """True if a backup is unwell that has missed so many of its times since what it last put on its vault.
 
     A run under way may still make up for the last of them; the first run of all may take as long as it does. ``began``:
     whether any run ever put anything there.

@@ -22,7 +22,7 @@ MONTH = 30 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """How objects are locked: what is needed stays for ``seconds``, whatever its writer does from now on."""
+    """A lock on objects: what is needed stays for ``seconds``, whatever its writer does from now on."""
 
     mode: LockMode
     seconds: float
@@ -34,13 +34,13 @@ class Lock:
 
 
 def renewals(lock: Lock) -> float:
-    """How often a month each object that is needed is locked again."""
+    """Return how often a month each object that is needed is locked again."""
     return MONTH / (lock.seconds * (SPAN - DUE))
 
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """How far a store's objects are locked. Times are in seconds since the epoch, 0 for none.
+    """The progress of locking a store's objects. Times are in seconds since the epoch, 0 for none.
 
     All that is needed is locked until ``until`` at least, by ``mode``. A renewal ``begun`` and not over has come to the
     key ``after``. ``seen``: when all versions were listed last.
@@ -53,7 +53,7 @@ class LockState:
     seen: float = 0.0
 
     def due(self, lock: Lock, now: float) -> bool:
-        """Whether what is needed has to be locked again."""
+        """True if what is needed has to be locked again."""
         return self.mode != lock.mode or self.until - now < DUE * lock.seconds
 
     def begin(self, lock: Lock, now: float) -> LockState:

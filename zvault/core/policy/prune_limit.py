@@ -36,7 +36,7 @@ class Excess:
 
     @property
     def held_back(self) -> int:
-        """How many of the selected snapshots stay for now."""
+        """The number of selected snapshots that stay for now."""
         return self.selected - self.allowed
 
     def __str__(self) -> str:
@@ -49,7 +49,8 @@ def excess(
     ours: Callable[[Snapshot], bool],
     arrived: Container[int] = (),
 ) -> Excess | None:
-    """Whether the verdicts on one dataset select more than a ``share`` (0 to 1) of zvault's snapshots of it.
+    """Return the excess if the verdicts on one dataset select more than a ``share`` (0 to 1) of zvault's snapshots of
+    it.
 
     What is not ours does not count, nor does what ``arrived`` in this run (GUIDs). A few may always go; a share of 1
     allows whatever the rules select.

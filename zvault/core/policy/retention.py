@@ -35,7 +35,7 @@ from zvault.core.units import format_duration
 
 @dataclass(frozen=True, slots=True)
 class KeepRules:
-    """What to keep: the ``last`` few, all ``within`` so many seconds, and the newest of so many periods.
+    """The rules of what to keep: the ``last`` few, all ``within`` so many seconds, and the newest of so many periods.
 
     What is ``matching`` one of these patterns (fnmatch, case counts) by its snapname is kept for ever.
     """
@@ -59,7 +59,7 @@ class KeepRules:
 
     @property
     def empty(self) -> bool:
-        """Whether no rule says what may go, which keeps everything. ``matching`` alone only ever keeps."""
+        """True if no rule says what may go, which keeps everything. ``matching`` alone only ever keeps."""
         periods = (self.hourly, self.daily, self.weekly, self.monthly, self.yearly)
         return not any((self.last, self.within, *periods))
 
@@ -70,7 +70,7 @@ class KeepRules:
 
 @dataclass(frozen=True, slots=True)
 class KeepDecision:
-    """What becomes of one snapshot, and why, in words.
+    """The decision on one snapshot, and its reason in words.
 
     ``rank`` tells how far its date can be believed, ``witness`` names the snapshot that shows it (dates.py). ``long``:
     one of the LONG rules keeps it, whichever rule gave the reason.

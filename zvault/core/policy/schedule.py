@@ -43,7 +43,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class CalendarFields:
-    """What a calendar schedule matches, as sets of numbers; Monday is weekday 0."""
+    """The sets of numbers that a calendar schedule matches; Monday is weekday 0."""
 
     minutes: frozenset[int]
     hours: frozenset[int]

@@ -39,7 +39,7 @@ class Scan:
 
     @property
     def open(self) -> bool:
-        """Whether it has started and not ended."""
+        """True if it has started and not ended."""
         return self.state in {"scanning", "paused"}
 
     @property
@@ -63,7 +63,8 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When a vault is scrubbed: ``every`` so many seconds after the last one, by calendar, or only on request.
+    """The times at which a vault is scrubbed: ``every`` so many seconds after the last one, by calendar, or only on
+    request.
 
     ``windows``: times of day at which a scrub may run; without any, at all times.
     """
@@ -73,15 +74,17 @@ class Policy:
     windows: tuple[RateWindow, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether the policy ever starts a scrub."""
+        """True if the policy ever starts a scrub."""
         return self.every is not None or self.schedule is not None
 
     def open_at(self, local: datetime) -> bool:
-        """Whether ``local``, in the configured time zone, lies in a window."""
+        """True if ``local``, in the configured time zone, lies in a window."""
         return not self.windows or any(window.covers(local) for window in self.windows)
 
     def due(self, last: float | None, zone: tzinfo) -> float:
-        """When the next scrub is due after one that ended at ``last``; 0 (overdue) if the pool was never scrubbed."""
+        """Return when the next scrub is due after one that ended at ``last``; 0 (overdue) if the pool was never
+        scrubbed.
+        """
         if last is None:
             return 0.0
         found = [last + self.every] if self.every is not None else []

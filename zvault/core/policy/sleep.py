@@ -22,7 +22,7 @@ SLOWER = 4.0
 
 
 def time_to_export(left: float, synced_in: float) -> bool:
-    """Whether an export is certain to end within ``left`` seconds if a sync took ``synced_in`` seconds.
+    """True if an export is certain to end within ``left`` seconds if a sync took ``synced_in`` seconds.
 
     If the host falls asleep during an export, the export hangs: for 661 s on a host that was half asleep.
     """
@@ -39,7 +39,7 @@ def group_by_mode(modes: Mapping[Event, Mode]) -> dict[Mode, str]:
 
 
 def describe_waiting(events: Sequence[str]) -> str:
-    """What waits while these events are refused: ``sleep and shutdown wait``."""
+    """Say what waits while these events are refused: ``sleep and shutdown wait``."""
     if not events:
         return "nothing waits"
     return f"{' and '.join(events)} {'waits' if len(events) == 1 else 'wait'}"

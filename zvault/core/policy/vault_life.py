@@ -155,12 +155,12 @@ class VaultFacts:
 
     @property
     def to_be_up(self) -> bool:
-        """Whether it should be up even while nothing uses it."""
+        """True if it should be up even while nothing uses it."""
         return self.pinned or self.always
 
     @property
     def free(self) -> bool:
-        """Whether it may be taken down or repaired: nothing uses it, and no sleep is near."""
+        """True if it may be taken down or repaired: nothing uses it, and no sleep is near."""
         return not (self.users or self.asleep)
 
 
@@ -173,12 +173,12 @@ def after(life: Life, event: Event, facts: VaultFacts) -> Life:
 
 
 def withheld(life: Life, facts: VaultFacts) -> bool:
-    """Whether it should be up, but somebody exported its pool or took it down."""
+    """True if it should be up, but somebody exported its pool or took it down."""
     return facts.to_be_up and life in WITHHELD
 
 
 class IdleNeed(Enum):
-    """What to do about a vault that nothing uses now."""
+    """The need of a vault that nothing uses now."""
 
     NOTHING = "nothing"
     BRING_UP = "bring up"
@@ -188,7 +188,7 @@ class IdleNeed(Enum):
 
 
 def care(life: Life, facts: VaultFacts, *, well: bool, exported: bool, left_over: bool) -> IdleNeed:
-    """What to do about a vault after a check.
+    """Decide what to do about a vault after a check.
 
     ``well``: its devices and pool are up and answer. ``exported``: the pool is not imported although all devices are
     well. ``left_over``: something failed, and some of its layers may be up.
@@ -214,7 +214,7 @@ class LeftBehind:
 
 
 class Adoption(Enum):
-    """What a new zvaultd does with a vault that an earlier one may have left up."""
+    """The decision of a new zvaultd on a vault that an earlier one may have left up."""
 
     NOTHING = "nothing"
     FORGET = "forget"
@@ -225,7 +225,7 @@ class Adoption(Enum):
 
 
 def adoption(left: LeftBehind | None, *, always: bool, needed: bool) -> Adoption:
-    """What to do with a vault after a start. ``needed``: an interrupted run will continue with it."""
+    """Decide what to do with a vault after a start. ``needed``: an interrupted run will continue with it."""
     if always:
         return Adoption.BRING_UP
     if left is None or left.stale:

@@ -22,7 +22,7 @@ class RateWindow:
     days: frozenset[int] = frozenset(range(7))
 
     def covers(self, local: datetime) -> bool:
-        """Whether a moment, in the time zone that counts, lies in it."""
+        """True if a moment, in the time zone that counts, lies in it."""
         minute, today = local.hour * 60 + local.minute, local.weekday()
         if self.start < self.end:
             return today in self.days and self.start <= minute < self.end
@@ -42,7 +42,7 @@ class Limit:
         return next((window.rate for window in self.windows if window.covers(local)), None)
 
     def __bool__(self) -> bool:
-        """Whether there is a limit at any time."""
+        """True if there is a limit at any time."""
         return any(window.rate is not None for window in self.windows)
 
 
@@ -52,7 +52,7 @@ BURST = 0.5
 
 @dataclass(slots=True)
 class Allowance:
-    """How much leave to give to the streams under a limit, in quanta of ``quantum`` bytes.
+    """The leave that streams get under a limit, in quanta of ``quantum`` bytes.
 
     ``most`` is how many can be kept ready: so many are when there is no limit.
     """

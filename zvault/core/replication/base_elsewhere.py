@@ -36,7 +36,7 @@ class BasesElsewhere:
 
 
 def lacks_base(pair: DatasetPair, made: str = "") -> bool:
-    """Whether a dataset has a history of which its place on the vault has nothing that a stream could start from.
+    """True if a dataset has a history of which its place on the vault has nothing that a stream could start from.
 
     A snapshot of the name ``made`` is of this very moment: no pool has it yet. A receive into its place that was begun
     and waits to be resumed is not looked behind.
@@ -139,12 +139,12 @@ class PoolSearch:
         return f"{there.name} has the base of {source.name}, but {why}" if why is not None else None
 
     def _marked(self, source: Dataset, there: Dataset) -> bool:
-        """Whether a bookmark says that what a dataset has was sent to this pool."""
+        """True if a bookmark says that what a dataset has was sent to this pool."""
         guids = set(guids_of(there.snapshots))
         return any(mark.guid in guids for mark in marks_by_vault(source).get(self.guid, ()))
 
     def _may_begin_anew(self, pair: DatasetPair, there: Dataset) -> bool:
-        """Whether ``on_conflict = "new-dataset"`` would send in full: not where the backup stands on the base."""
+        """True if ``on_conflict = "new-dataset"`` would send in full: not where the backup stands on the base."""
         ends = there.snapshots[-1].guid in _txgs(pair.source)
         return not (ends and self._marked(pair.source, there))
 
@@ -163,7 +163,7 @@ def _advice(pair: DatasetPair, there: Dataset, astray: Mapping[DatasetName, Data
 
 
 def _is_bound(pair: DatasetPair, there: Dataset) -> bool:
-    """Whether a dataset cannot be renamed to its place: what inherits its key stays below where that comes from
+    """True if a dataset cannot be renamed to its place: what inherits its key stays below where that comes from
     ("cannot move encrypted child outside of its encryption root", OpenZFS's dsl_crypt.c).
     """
     root = there.key_root

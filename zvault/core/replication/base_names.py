@@ -70,7 +70,7 @@ def sent_marks(dataset: Dataset, vault_guid: int) -> list[Bookmark]:
 
 
 def had_once(dataset: Dataset, vault_guid: int) -> bool:
-    """Whether a bookmark tells that a vault has, or had, anything of a dataset."""
+    """True if a bookmark tells that a vault has, or had, anything of a dataset."""
     marks = marks_by_vault(dataset).get(vault_guid, [])
     return any(not mark.markname.startswith(UNSENT_MARK) for mark in marks)
 

@@ -14,7 +14,7 @@ from zvault.core.replication.plan_model import Step, TransferPlan, sent_by
 
 
 def is_imagined(snapshot: Snapshot) -> bool:
-    """Whether a snapshot is one that the run would make."""
+    """True if a snapshot is one that the run would make."""
     return snapshot.guid < 0
 
 
@@ -56,7 +56,7 @@ def with_sent(vault: Tree, source: Tree, plans: Sequence[tuple[TransferPlan, Dat
 
 
 def foreseen(plan: TransferPlan) -> bool:
-    """Whether it is known what the vault's dataset has after a plan: not where it is changed in more ways."""
+    """True if it is known what the vault's dataset has after a plan: not where it is changed in more ways."""
     return not plan.changes and all(step.origin is None for step in plan.steps)
 
 

@@ -16,8 +16,8 @@ from zvault.core.model import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class DatasetLag:
-    """What one dataset's lag is counted from, whenever that is asked (``age``), and how many snapshots the vault lacks
-    (``pending``, None where that is not known).
+    """The facts that one dataset's lag is counted from, whenever that is asked (``age``), and how many snapshots the
+    vault lacks (``pending``, None where that is not known).
 
     ``newest_on_vault`` is None where the vault has nothing of it, or nobody knows. ``base`` is when the base was made,
     in seconds since the epoch; it may be a bookmark whose snapshot is gone. ``unchanged`` is until when the dataset was
@@ -55,7 +55,7 @@ class DatasetLag:
 
 
 def basis(lag: DatasetLag, zone: tzinfo, now: float) -> str:
-    """What a dataset's lag rests on, in words; times are told in a ``zone``."""
+    """Say in words what a dataset's lag rests on; times are told in a ``zone``."""
     if lag.newest_on_vault is None:
         known = "the vault has no snapshot of it that zvault made for this backup"
         return known if lag.pending is not None else "nobody has seen yet what the vault has of it"

@@ -31,7 +31,7 @@ def set_aside_command(name: str) -> str:
 
 
 def is_aside(name: str) -> bool:
-    """Whether a dataset of a vault was set aside: it belongs to a person then, and follows nothing."""
+    """True if a dataset of a vault was set aside: it belongs to a person then, and follows nothing."""
     return ASIDE in name and _SET_ASIDE.search(name) is not None
 
 
@@ -93,12 +93,12 @@ class DatasetPair:
 
     @property
     def at_base(self) -> bool:
-        """Whether the base is the newest that the vault has."""
+        """True if the base is the newest that the vault has."""
         return (self._sought or self._seek())[0][1]
 
     @property
     def goes_on(self) -> bool:
-        """Whether the newest that the vault has is a snapshot or bookmark of the source's dataset itself."""
+        """True if the newest that the vault has is a snapshot or bookmark of the source's dataset itself."""
         return (self._sought or self._seek())[0][2]
 
     def _seek(self) -> list[tuple[tuple[Base, Snapshot] | None, bool, bool]]:
@@ -113,7 +113,7 @@ class DatasetPair:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """What follows what. ``gone`` are the vault's datasets whose source no longer exists.
+    """The pairs of datasets that follow each other. ``gone`` are the vault's datasets whose source no longer exists.
 
     ``unselected`` are the pairs of excluded datasets: nothing is sent of them, but they may be in the way.
     """

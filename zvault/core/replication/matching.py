@@ -47,7 +47,7 @@ Wanted = Sequence[tuple[Dataset, DatasetName]]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look was at, and what came of it. ``places`` are those of the pairs among all that were paired, by their
+    """The input and the result of a matching. ``places`` are those of the pairs among all that were paired, by their
     dataset on the vault; ``origins`` the datasets of the source that others branched off from; ``top`` the uppermost
     target.
     """
@@ -142,7 +142,7 @@ def _names(one: tuple[Dataset, DatasetName]) -> tuple[str, str]:
 
 
 def _in_place(pair: DatasetPair, top: str) -> bool:
-    """Whether a backup surely is its source's, and lies where it belongs."""
+    """True if a backup surely is its source's, and lies where it belongs."""
     there, target = pair.vault, pair.target
     return (
         there is not None
@@ -154,7 +154,7 @@ def _in_place(pair: DatasetPair, top: str) -> bool:
 
 
 def _apart(dataset: Dataset, sought: frozenset[int]) -> bool:
-    """Whether a dataset has none of these points."""
+    """True if a dataset has none of these points."""
     return not sought or (
         sought.isdisjoint(guids_of(dataset.snapshots))
         and sought.isdisjoint(mark.guid for mark in dataset.bookmarks)

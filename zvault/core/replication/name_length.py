@@ -24,7 +24,7 @@ class NameConflict:
 
 
 def name_conflict(dataset: DatasetName, target: DatasetName, snapname: int) -> NameConflict | None:
-    """What is wrong with the length of a dataset's name, or of its name on the vault; None where both fit.
+    """Return what is wrong with the length of a dataset's name, here or on the vault; None where both fit.
 
     The full name of a snapshot or bookmark has no more characters than a dataset's may (zfs_namecheck.c). ``snapname``
     is how many those of the backup's snapshots have behind the ``@``.

@@ -42,7 +42,7 @@ class Order:
         return ways
 
     def ready(self) -> bool:
-        """Whether any can begin."""
+        """True if any can begin."""
         return bool(self._able)
 
     def take(self) -> str | None:

@@ -29,7 +29,7 @@ MOST_IN_A_STREAM = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a backup wants. ``newest_only`` skips the backlog; ``stamp`` (20261121T090000Z) names what is set aside.
+    """The wishes of a backup. ``newest_only`` skips the backlog; ``stamp`` (20261121T090000Z) names what is set aside.
 
     ``destroys`` is False where this host may destroy nothing on the vault, an interrupted receive included. ``ours``
     tells the snapshots that zvault made from those that only ``also`` names: where the vault has another of its name,
@@ -44,7 +44,7 @@ class Policy:
 
 
 class Action(StrEnum):
-    """What a run does with one dataset."""
+    """An action of a run on one dataset."""
 
     FULL = "full"
     INCREMENTAL = "incremental"
@@ -55,7 +55,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """What is known of an interrupted receive's token: its target's GUID, and whether it can be resumed.
+    """An interrupted receive, by its token: its target's GUID, and whether it can be resumed.
 
     ``problem`` is empty when the source can still serve the token, else it says why not. ``done`` and ``left`` are
     the stream's bytes that the vault has and lacks, ``flags`` those it is known to go with; None where not told.
@@ -73,13 +73,13 @@ class Interrupted:
 
     @property
     def progress(self) -> str:
-        """How far it got, in words; empty where that is not known."""
+        """The progress so far, in words; empty where that is not known."""
         if self.done is None or self.left is None:
             return ""
         return f"at {format_size(self.done)} of {format_size(self.done + self.left)}"
 
     def strays(self, pool: str, bases: Collection[int]) -> str:
-        """What it would have sent otherwise than this receive needs it, in words, or nothing.
+        """Say in words what the stream has otherwise than this receive needs it; empty where nothing.
 
         Who keeps the token may have written it: it must name the ``pool`` and start from one of the ``bases``, by GUID.
         """
@@ -118,7 +118,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class TransferPlan:
-    """What one dataset needs. ``pending`` counts the snapshots it brings.
+    """The plan for one dataset. ``pending`` counts the snapshots it brings.
 
     ``changes`` come first, in their order, also where nothing is to be sent; a conflict has only renames.
     ``after`` names the source datasets whose plans must have been carried out before this one. ``left_out`` are
@@ -139,7 +139,7 @@ class TransferPlan:
 
     @property
     def begins(self) -> bool:
-        """Whether it makes the vault's dataset, which needs those above it."""
+        """True if it makes the vault's dataset, which needs those above it."""
         return bool(self.steps) and (self.steps[0].kind is Action.FULL or self.steps[0].origin is not None)
 
     @property

@@ -35,7 +35,7 @@ def origins_first(pairs: Sequence[DatasetPair]) -> Iterator[DatasetPair]:
 
 
 def parents_first(names: Sequence[DatasetName]) -> bool:
-    """Whether they come so already."""
+    """True if they come so already."""
     there = set(names)
     seen: set[DatasetName] = set()
     above: set[DatasetName] = set()

@@ -40,7 +40,7 @@ Obstacle = NameConflict | StrayBackup | Untold
 
 @dataclass(frozen=True, slots=True)
 class PoolAnswers:
-    """What was asked of the pools besides their listings, by the vault dataset's name.
+    """The pools' answers besides their listings, by the vault dataset's name.
 
     ``interrupted`` are the resume tokens; ``unchanged`` are datasets with snapshots after the base, but nothing
     written since; ``held`` the names of snapshots that would have to go in a rollback and are held, ``kept`` of those
@@ -90,7 +90,7 @@ def plan_tree(
 
 
 def _in_order(pairs: Sequence[DatasetPair], known: KnownPlans) -> bool:
-    """Whether parents come before children, and nothing else counts."""
+    """True if parents come before children, and nothing else counts."""
     if any(map(attrgetter("ancestry"), pairs)):
         return False
     names = list(map(attrgetter("source.name"), pairs))
@@ -102,7 +102,7 @@ def _in_order(pairs: Sequence[DatasetPair], known: KnownPlans) -> bool:
 
 
 def _goes_on(pair: DatasetPair, policy: Policy) -> bool:
-    """Whether a pair simply goes on: neither side is a clone, nothing waits to be resumed, and the base is the newest
+    """True if a pair simply goes on: neither side is a clone, nothing waits to be resumed, and the base is the newest
     that the vault has.
     """
     there = pair.vault
@@ -152,7 +152,7 @@ class _Planner:
 
     @LazyProperty
     def heirs(self) -> dict[DatasetName, DatasetPair]:
-        """Who claims each dataset of the vault."""
+        """The pair that claims each dataset of the vault."""
         everyone = (*self.pairing.pairs, *self.pairing.unselected)
         return {pair.vault.name: pair for pair in everyone if pair.vault is not None}
 
@@ -180,7 +180,7 @@ class _Planner:
         return {snap.guid: snap for dataset in self.vault for snap in dataset.snapshots}
 
     def _plain(self, pair: DatasetPair) -> bool:
-        """Whether a pair simply goes on, and may."""
+        """True if a pair simply goes on, and may."""
         there = pair.vault
         return (
             there is not None
@@ -316,7 +316,7 @@ class _Planner:
         return self.by_dataset.get(pair.source.name)
 
     def _may_branch(self, pair: DatasetPair, holder: Dataset, base: Snapshot) -> bool:
-        """Whether a dataset may take over another's history up to ``base``: its heir must be left with its own base.
+        """True if a dataset may take over another's history up to ``base``: its heir must be left with its own base.
 
         It may where the source has it so (one was promoted), or where the other follows nothing any more.
         """

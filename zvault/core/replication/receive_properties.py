@@ -232,17 +232,19 @@ def _applies(name: str, kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveProperties:
-    """What a backup says of the properties of its datasets on the vault: checked names, values as ZFS prints them."""
+    """The properties that a backup sets on its datasets on the vault, and leaves out: checked names, values as ZFS
+    prints them.
+    """
 
     values: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
     def to_set(self, kind: str) -> dict[str, str]:
-        """What is set on a dataset of this kind."""
+        """Return the properties to set on a dataset of this kind."""
         return {name: value for name, value in self.values.items() if _applies(name, kind)}
 
     def to_leave_out(self, kind: str) -> tuple[str, ...]:
-        """What a dataset of this kind does not take from its source, besides ``kept_out``."""
+        """Return the properties that a dataset of this kind does not take from its source, besides ``kept_out``."""
         return tuple(name for name in self.left_out if _applies(name, kind))
 
     @property
@@ -283,7 +285,7 @@ def named(words: Collection[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class PropertyChanges:
-    """What is done to one dataset of a vault so that it is as its backup says now.
+    """The changes to one dataset of a vault that make it as its backup says now.
 
     ``put`` is set first, with the record of all that is touched; then each of ``inherit`` is inherited, each of
     ``revert`` goes back to what the stream brought (``zfs inherit -S``), and ``final`` is the record that remains.

@@ -39,13 +39,13 @@ class Restoration:
         return self.streams[-1].snapshot
 
     def left(self, there: Collection[int]) -> Restoration:
-        """What is left to do where a target has snapshots of these GUIDs."""
+        """Return what is left to restore where a target has snapshots of these GUIDs."""
         done = [index for index, one in enumerate(self.streams) if one.snapshot.guid in there]
         return replace(self, streams=self.streams[done[-1] + 1 :]) if done else self
 
 
 def newest(dataset: Dataset) -> Snapshot | None:
-    """Picks the newest."""
+    """Pick the newest snapshot of a dataset, None where it has none."""
     return dataset.newest()
 
 

@@ -44,7 +44,7 @@ class FlagConflict:
 def misfit(
     source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags | None
 ) -> FlagConflict | None:
-    """What forbids an incremental stream with the flags ``wanted`` after one with those ``before``, if anything.
+    """Return what forbids an incremental stream with the flags ``wanted`` after one with those ``before``, if anything.
 
     ``-c`` and ``-e`` may change at will: they only say how blocks travel, and each is stored whole either way.
     """

@@ -14,7 +14,9 @@ Fate = Literal["there", "to be sent", "blocked", "not sent"]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFate:
-    """What a plan means for one snapshot, and why, in words; ``next`` is what a person can do, empty where nothing."""
+    """The fate of one snapshot under a plan, and the reason in words; ``next`` is what a person can do, empty where
+    nothing.
+    """
 
     fate: Fate
     reason: str
@@ -53,7 +55,7 @@ def snapshot_fate(  # noqa: PLR0911 - a list of reasons
     newest_only: bool = False,
     blocked_by: TransferPlan | None = None,
 ) -> SnapshotFate:
-    """What the plan of a source's ``dataset`` means for one of its snapshots.
+    """Decide what the plan of a source's ``dataset`` means for one of its snapshots.
 
     ``there`` are the GUIDs that the vault has of the dataset; ``wanted`` and ``newest_only`` are what the plan was made
     with; ``blocked_by`` see ``blocker``.

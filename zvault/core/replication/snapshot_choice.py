@@ -19,7 +19,7 @@ def snapshot_choice(
     obstacles: Mapping[str, SnapshotRefused],
     unchanged: Unchanged,
 ) -> Choice:
-    """Whether a run makes a snapshot of a dataset that its backup takes.
+    """Decide whether a run makes a snapshot of a dataset that its backup takes.
 
     ``make``: whether the backup makes any. ``conflicts`` are datasets whose names are too long, ``obstacles`` those of
     which ZFS makes none as they are now; ``unchanged`` is what is known to need none, empty where the backup does not

@@ -25,7 +25,7 @@ ALREADY = frozenset({errno.EEXIST, errno.ENOENT})
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAnswer:
-    """What ZFS answered where it made no snapshot: an errno, 0 where none is known, and words."""
+    """The answer of ZFS where it made no snapshot: an errno, 0 where none is known, and words."""
 
     code: int
     said: str
@@ -33,7 +33,7 @@ class SnapshotAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What decides whether ZFS can make a snapshot of a dataset. Sizes are in bytes.
+    """The facts that decide whether ZFS can make a snapshot of a dataset. Sizes are in bytes.
 
     ``inconsistent``: a full stream into it has not arrived as a whole. ``resumable``: it waits for the rest.
     ``referenced_alone`` is what only the dataset itself has (``usedbydataset``), ``available`` what it may still take,
@@ -51,7 +51,7 @@ class SnapshotFacts:
 
     @property
     def room_needed(self) -> int:
-        """What a snapshot takes out of the pool's room, as dsl_dataset_snapshot_reserve_space() counts it.
+        """The bytes that a snapshot takes out of the pool's room, as dsl_dataset_snapshot_reserve_space() counts it.
 
         A refreservation promises that all of the dataset can be overwritten. A snapshot keeps what is there now, so
         that much has to be free once more.
@@ -60,7 +60,7 @@ class SnapshotFacts:
 
     @property
     def room(self) -> int:
-        """What is free for that: what the dataset's own reservation has already does not count."""
+        """The bytes that are free for that: what the dataset's own reservation has already does not count."""
         return max(0, self.available - self.reserved_rest)
 
 
@@ -87,7 +87,7 @@ def find_half_received(dataset: Dataset) -> SnapshotRefused | None:
 def explain_refusal(
     name: DatasetName, answer: SnapshotAnswer, facts: SnapshotFacts | None = None
 ) -> SnapshotRefused:
-    """What ZFS's answer means of a dataset. ``facts`` are those of now, where known.
+    """Explain ZFS's refusal to snapshot a dataset. ``facts`` are those of now, where known.
 
     What is not known here is told as ZFS said it, without advice: to run it again may never help.
     """

@@ -96,7 +96,7 @@ def parse_record(text: str) -> SourceProperties | None:
 
 
 def is_raw_copy(dataset: Dataset) -> bool:
-    """Whether a vault's dataset came raw, so that it goes back raw, with its source's key.
+    """True if a vault's dataset came raw, so that it goes back raw, with its source's key.
 
     What has no record of its source goes by its own key: no run of zvault has sent it yet.
     """
@@ -116,7 +116,7 @@ def limits_to_set(record: SourceProperties, volsize: int | None) -> dict[str, st
 
 
 def limit_is_set(wanted: str, found: str, volsize: int | None) -> bool:
-    """Whether a limit has its value. ``auto`` is met by anything that covers the volume."""
+    """True if a limit has its value. ``auto`` is met by anything that covers the volume."""
     if wanted == "auto":
         return volsize is not None and found.isdecimal() and int(found) >= volsize
     return found == wanted
@@ -141,7 +141,7 @@ KEY_PROPERTIES = ("encryptionroot", "keyformat", "keylocation", "pbkdf2salt", "p
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """How a dataset's key is had: its encryption root, and what the key is derived from."""
+    """The origin of a dataset's key: its encryption root, and what the key is derived from."""
 
     root: str
     format: str
@@ -152,7 +152,10 @@ class Key:
 
     @property
     def derived(self) -> tuple[str, ...] | None:
-        """What tells a passphrase's key from another: each change of it draws a new salt. None for other keys."""
+        """The properties that tell a passphrase's key from another: each change of it draws a new salt.
+
+        None for other keys.
+        """
         known = self.format == "passphrase" and self.salt not in {"", "-", "0"}
         return (self.format, self.salt, self.iterations) if known else None
 
@@ -194,7 +197,7 @@ def _of_root(key: Key, keys: Mapping[str, Key]) -> tuple[str, ...] | None:
 
 
 def same_key(name: str, root: str, keys: Mapping[str, Key]) -> bool:
-    """Whether a dataset's key is its root's for certain, so that it may inherit without either being loaded."""
+    """True if a dataset's key is its root's for certain, so that it may inherit without either being loaded."""
     own, its = keys.get(name), keys.get(root)
     return own is not None and its is not None and own.derived is not None and own.derived == its.derived
 

@@ -9,7 +9,7 @@ _LETTERS = {"large_blocks": "L", "compressed": "c", "embedded": "e", "raw": "w"}
 
 @dataclass(frozen=True, slots=True)
 class SentFlags:
-    """What the flags of zfs-send(8) amount to for one dataset: -L, -c, -e, -w."""
+    """The flags of zfs-send(8) as they work on one dataset: -L, -c, -e, -w."""
 
     large_blocks: bool = False
     compressed: bool = False
@@ -18,7 +18,7 @@ class SentFlags:
 
     @property
     def letters(self) -> str:
-        """``Lce``: the flags without their dashes."""
+        """The flags without their dashes, as "Lce"."""
         return "".join(letter for name, letter in _LETTERS.items() if getattr(self, name))
 
     @classmethod
@@ -30,7 +30,7 @@ class SentFlags:
         return " ".join(f"-{letter}" for letter in self.letters) or "no flags"
 
     def amounting_to(self, *, encrypted: bool) -> SentFlags:
-        """What they really do. ``-w`` of a dataset that is not encrypted is ``-Lec`` (zfs-send(8)).
+        """Return the flags that really work. ``-w`` of a dataset that is not encrypted is ``-Lec`` (zfs-send(8)).
 
         An encrypted one goes raw whatever is asked for, its blocks as large and as compressed as they are.
         """

@@ -51,7 +51,7 @@ def why_programs(step: Step, size: int | None, *, here: bool, limited: bool, ali
 
 
 def alike(sent: Mapping[str, str], there: Mapping[str, Setting], kept_out: Collection[str]) -> bool:
-    """Whether a stream with its properties would change no property on the vault.
+    """True if a stream with its properties would change no property on the vault.
 
     ``sent`` are those set on the source's dataset, by ``zfs set`` or a stream, exact; ``there`` all those of the
     vault's; ``kept_out`` those that must not come into force there. Limits are kept on record in another way.

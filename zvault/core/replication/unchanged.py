@@ -31,7 +31,7 @@ class Unchanged:
     changed: Mapping[str, str] = field(default_factory=dict)
 
     def holds(self, source: Tree) -> bool:
-        """Whether they still were so when this was listed. One that is gone by now does not count."""
+        """True if they still were so when this was listed. One that is gone by now does not count."""
         for name, snap in self.stands.items():
             dataset = source.get(name)
             newest = dataset.newest() if dataset is not None else None
@@ -83,7 +83,7 @@ what is left can only be set when a dataset is made, or changes its contents.
 
 
 def same_properties(here: Mapping[str, str], there: Mapping[str, str]) -> bool:
-    """Whether what is set on a source's dataset is what the vault received of it. What it received and does not use, as
+    """True if what is set on a source's dataset is what the vault received of it. What it received and does not use, as
     the mountpoint, counts: a restore does use it.
     """
     names = {name for name in here.keys() | there.keys() if name not in APART and not name.startswith(OWN)}

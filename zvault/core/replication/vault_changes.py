@@ -62,7 +62,6 @@ class Rollback:
 
     @property
     def loss(self) -> str:
-        """What goes, in words."""
         loss = [f"@{snapname}" for snapname in self.lost]
         loss += [f"{format_size(self.written)} written since"] if self.written else []
         return " and ".join(loss)

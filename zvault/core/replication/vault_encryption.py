@@ -35,7 +35,7 @@ IN_THE_CLEAR = "in the clear"
 
 
 class Lying(StrEnum):
-    """How a dataset lies on its vault."""
+    """The way in which a dataset lies on its vault."""
 
     RAW = "raw"
     INHERITED = "inherited"
@@ -46,7 +46,7 @@ class Lying(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReceivingPlace:
-    """What a stream meets on the vault. ``""`` stands for no key.
+    """The place on the vault that a stream meets. ``""`` stands for no key.
 
     ``key_root``: by whose key that is encrypted which the stream continues, or from which the new dataset gets its
     encryption: the nearest dataset above it, or the origin of a clone. ``copies``: whether that is the key of a raw
@@ -65,7 +65,9 @@ class ReceivingPlace:
 
 @dataclass(frozen=True, slots=True)
 class EncryptionOnVault:
-    """How a dataset lies on its vault, or will; by whose key; and why nothing may be sent, if so, with what to do."""
+    """The way in which a dataset lies on its vault, or will; by whose key; and why nothing may be sent, if so, with
+    what to do.
+    """
 
     lying: Lying
     key: str = ""
@@ -74,11 +76,10 @@ class EncryptionOnVault:
 
     @property
     def inherits(self) -> bool:
-        """Whether what is received is encrypted by a key of the vault's."""
+        """True if what is received is encrypted by a key of the vault's."""
         return self.lying is Lying.INHERITED
 
     def __str__(self) -> str:
-        """It in words."""
         if self.lying is Lying.RAW and self.key:
             return (
                 f"raw, encrypted by its source's own key: it inherits that of {self.key} now, and no longer once "
@@ -96,7 +97,7 @@ class EncryptionOnVault:
 def decide_encryption(
     target: str, place: ReceivingPlace, is_loaded: KeyLoaded, *, source_encrypted: bool
 ) -> EncryptionOnVault:
-    """How a dataset of a source lies at a place, and whether it may be sent there now.
+    """Decide how a dataset of a source lies at a place, and whether it may be sent there now.
 
     What is there in the clear already is gone on with: to stop its backup would help nobody. It is told as critical.
     """
@@ -174,7 +175,7 @@ class VaultKeys:
 
     @property
     def any(self) -> bool:
-        """Whether anything there is encrypted: nearly always nothing is, or all."""
+        """True if anything there is encrypted: nearly always nothing is, or all."""
         return any(self.above.roots.values()) or any(one.key_root for one in self.tree)
 
     def key_of(self, name: str) -> str | None:
@@ -199,7 +200,9 @@ class PlannedKeys:
             self._note_copy(pair)
 
     def place_of(self, plan: TransferPlan, there: Dataset | None) -> ReceivingPlace:
-        """What the streams of a plan meet. ``there`` is the vault's dataset that they follow, if any."""
+        """Return the place that the streams of a plan meet. ``there`` is the vault's dataset that they follow, if
+        any.
+        """
         cover = self.cover_of(plan.target, plan.dataset)
         branch = next((one for one in plan.changes if isinstance(one, Branch)), None)
         origin = branch.origin if branch is not None else plan.steps[0].origin if plan.steps else None
@@ -252,7 +255,7 @@ class PlannedKeys:
             self._copies |= dict.fromkeys((there.name, *places), pair.source.name)
 
     def _came_raw(self, name: str) -> bool:
-        """Whether the vault has on record of a dataset that it is the raw copy of one, which may be gone."""
+        """True if the vault has on record of a dataset that it is the raw copy of one, which may be gone."""
         there = self._keys.tree.get(name)
         record = parse_record(there.source_record) if there is not None and there.source_record else None
         return record is not None and record.key_root is not None
@@ -269,18 +272,20 @@ class PlannedKeys:
         return (self._key_of(nearest) or "") if missing and nearest is not None else ""
 
     def _lies_below_copy(self, target: DatasetName, source: DatasetName) -> bool:
-        """Whether something above a place is a raw copy of a dataset above ``source``."""
+        """True if something above a place is a raw copy of a dataset above ``source``."""
         return any(source.is_below(self._copies[name]) for name in target.ancestors if name in self._copies)
 
     def _is_copy(self, name: str, key: str) -> bool:
-        """Whether a dataset's key is that of a raw copy: of its own, or of one above it."""
+        """True if a dataset's key is that of a raw copy: of its own, or of one above it."""
         return name in self._copies or key in self._copies or key in self._keys.above.copies
 
 
 def decide_encryptions(
     keys: VaultKeys, pairing: Pairing, plans: Iterable[TransferPlan], is_loaded: KeyLoaded
 ) -> dict[str, EncryptionOnVault]:
-    """How each planned dataset lies on the vault, or will, by the source dataset's name; plans in their order."""
+    """Decide how each planned dataset lies on the vault, or will, by the source dataset's name; plans in their
+    order.
+    """
     pairs = {pair.source.name: pair for pair in pairing.pairs}
     if not keys.any and not any(pair.source.encrypted for pair in pairing.pairs):
         return {one.dataset: _CLEAR for one in plans if one.dataset in pairs}

@@ -43,7 +43,7 @@ def silence(lease: float) -> float:
 
 
 class Action(Enum):
-    """What to do now."""
+    """An action of this host on a due run."""
 
     LOOK_AT_NOTE = "look at the note"
     LOOK_AT_LEASE = "look at the lease"
@@ -56,7 +56,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What this host remembers of a due moment: the run's ``number`` with which it was settled, skipped or made here.
+    """The memory of a due moment: the run's ``number`` with which it was settled, skipped or made here.
 
     ``at``: when, by this host's own clock. ``failures``: how many runs had failed in a row then. ``gave_way``: it was
     skipped because of them; the next one is not, or hosts that always fail would keep one that would not from its runs.
@@ -115,7 +115,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What the lease says: its holder by name and boot, for how many seconds a renewal counts, whether it is held.
+    """The holder by the lease: its holder by name and boot, for how many seconds a renewal counts, whether it is held.
 
     ``ours``: the holder is this host, in this boot or an earlier one. Its name alone does not tell.
     """
@@ -140,7 +140,7 @@ SeenLease = Watch[Holder]
 
 
 def decide(due: Due, me: Member, note: SeenNote | None, lease: SeenLease | None, now: float) -> Decision:
-    """What to do now. ``note`` and ``lease``: what this host saw of them; None where it has not looked yet."""
+    """Decide what to do now. ``note`` and ``lease``: what this host saw of them; None where it has not looked yet."""
     if (held_back := _held_back(due, me, now)) is not None:
         return held_back
     if note is None or (me.turn is not Turn.HOLDING and not note.fresh(now, FRESH)):

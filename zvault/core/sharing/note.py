@@ -45,7 +45,7 @@ class NoteNewer(NoteDamaged):
 
 
 class Outcome(StrEnum):
-    """How a run ended."""
+    """The state of a run: under way, or how it ended."""
 
     RUNNING = "running"
     DONE = "done"
@@ -79,7 +79,7 @@ class LastRun:
 class Note:
     """The whole document, as ``host`` wrote it with the block store's ``epoch``; ``sequence`` grows by one a writing.
 
-    ``holding``: its writer has the lease, and writes the note again at least every ``beat`` seconds.
+    ``holding``: its writer has the lease, and writes the note again at least every ``decide.beat`` seconds.
     """
 
     host: str
@@ -166,7 +166,7 @@ class Note:
         return self._with(backup, ended)
 
     def same_as(self, other: Note) -> bool:
-        """Whether both say the same, but for what grows with time: one may have been put anew after a lost answer."""
+        """True if both say the same, but for what grows with time: one may have been put anew after a lost answer."""
         return self._without_ages() == other._without_ages()
 
     def _without_ages(self) -> Note:

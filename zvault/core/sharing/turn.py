@@ -26,7 +26,7 @@ class Turn(State):
 
 
 class Event(Enum):
-    """What moves a host from one state to another. The value is its name in the table of the page."""
+    """An event that moves a host from one state to another. The value is its name in the table of the page."""
 
     ASK = "ask"
     GOT = "got"

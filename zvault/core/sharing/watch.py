@@ -32,11 +32,11 @@ class Watch(Generic[Said]):
 
     @classmethod
     def begin(cls, said: Said | None, etag: str, now: float, told: float | None = None) -> Watch[Said]:
-        """The first look."""
+        """Begin with what the first look saw, at ``now``."""
         return cls(said, etag, now, now, None, _sane(told))
 
     def look(self, said: Said | None, etag: str, now: float, told: float | None = None) -> Watch[Said]:
-        """The next look, at ``now``."""
+        """Return the watch after another look, at ``now``."""
         if etag == self.etag:
             return Watch(self.said, etag, self.first, max(self.last, now), self.before, self.told)
         return Watch(said, etag, now, now, self.last, _sane(told))
@@ -46,20 +46,22 @@ class Watch(Generic[Said]):
         return max(0.0, min(now, self.last) - self.first)
 
     def age(self, now: float) -> float:
-        """How many seconds ago it was written, at least; more only as far as the store is believed."""
+        """Return how many seconds ago it was written, at least; more only as far as the store is believed."""
         since = max(0.0, now - self.first)
         if self.told is None:
             return since
         return since + min(self.told, self._longest_at_first())
 
     def at_most(self, now: float) -> float:
-        """How many seconds ago it was written, at most; infinite where neither the store nor a look before tells."""
+        """Return how many seconds ago it was written, at most; infinite where neither the store nor a look before
+        tells.
+        """
         since = max(0.0, now - self.first)
         told = math.inf if self.told is None else self.told
         return since + min(told, self._longest_at_first())
 
     def fresh(self, now: float, within: float) -> bool:
-        """Whether this host looked no longer ago than ``within`` seconds."""
+        """True if this host looked no longer ago than ``within`` seconds."""
         return now - self.last <= within
 
     def _longest_at_first(self) -> float:

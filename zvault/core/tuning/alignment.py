@@ -32,7 +32,7 @@ MUCH = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StorageGeometry:
-    """How the storage below a device handles writes; sizes in bytes.
+    """The units in which the storage below a device handles writes; sizes in bytes.
 
     ``unit``: the storage rewrites a whole unit when part of it changes: an object, or the stripe of an erasure-coded
     pool. None if it can write single sectors. ``kind`` is the word for a unit. ``largest``: maximum request size
@@ -87,7 +87,7 @@ class SentDataset:
 
 @dataclass(frozen=True, slots=True)
 class DatasetFit:
-    """How a dataset's blocks fit the storage; sizes in bytes.
+    """The fit of a dataset's blocks to the storage; sizes in bytes.
 
     ``block``: a full record on the vault's disk. ``request``: a request to the store after merging. ``touched``: units
     that one request touches; ``partly``: those of them that it writes only in part. ``moved``: bytes that the store
@@ -108,7 +108,9 @@ class DatasetFit:
 
 
 def fit(sent: SentDataset, layout: Layout) -> DatasetFit:
-    """What to expect of a dataset's full records if they are written one after the other, as zfs receive does."""
+    """Compute what to expect of a dataset's full records if they are written one after the other, as zfs receive
+    does.
+    """
     block = on_disk(sent, layout.sector)
     record = record_of(sent)
     special = layout.special if layout.special is not None and record <= layout.small else None
@@ -138,7 +140,7 @@ def on_disk(sent: SentDataset, sector: int) -> int:
 
 
 def units(request: int, unit: int | None, sector: int) -> tuple[float, float]:
-    """How many units a request touches on average, and how many of those it covers only in part.
+    """Return how many units a request touches on average, and how many of those it covers only in part.
 
     A request begins at any multiple of ``sector`` with equal probability. Without units it is one write.
     """

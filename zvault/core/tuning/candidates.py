@@ -189,7 +189,7 @@ def _requested(module: Mapping[str, str]) -> tuple[str | None, ...]:
 
 
 def _near(knee: Knee, module: Mapping[str, str], largest: int) -> bool:
-    """Whether a profile suits a device like this one."""
+    """True if a profile suits a device like this one."""
     try:
         size, depth = int(module[LIMIT]), int(module[MOST])
     except (KeyError, ValueError):

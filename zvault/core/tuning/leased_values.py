@@ -24,7 +24,9 @@ class LeasedValue:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What to ``write``, in this order; the note to store ``during`` it; values that somebody else set (``others``)."""
+    """The moves to a target: what to ``write``, in this order; the note to store ``during`` it; values that somebody
+    else set (``others``).
+    """
 
     write: Mapping[str, str]
     during: Mapping[str, LeasedValue]
@@ -32,7 +34,8 @@ class Moves:
 
 
 def moves(target: Mapping[str, str], held: Mapping[str, LeasedValue], now: Mapping[str, str]) -> Moves:
-    """How to get from the values ``now`` to ``target``. Settings in ``held`` but not in ``target`` get their old value.
+    """Plan the moves from the values ``now`` to ``target``. Settings in ``held`` but not in ``target`` get their old
+    value.
 
     Names that are missing in ``now`` no longer exist and are dropped.
     """

@@ -91,7 +91,7 @@ def next_place(points: Points, largest: int = LARGEST) -> tuple[int, int] | None
 
 
 def doubtful(points: Points, place: tuple[int, int]) -> bool:
-    """Whether to measure a point again and keep the better result, because it was slower than a smaller one.
+    """True if to measure a point again and keep the better result, because it was slower than a smaller one.
 
     The device is rarely the cause. Other users of the device or the processor could end the search too early.
     """
@@ -127,7 +127,7 @@ def _deeper_gains(points: Points, size: int, depth: int) -> bool:
 
 
 def _larger_gains(points: Points, size: int, larger: int, depth: int) -> bool:
-    """Whether each doubling of the size multiplies the bandwidth by LARGER."""
+    """True if each doubling of the size multiplies the bandwidth by LARGER."""
     needed = LARGER ** math.log2(larger // size)
     return (larger, depth) in points and points[larger, depth].bandwidth >= needed * points[
         size, depth

@@ -81,7 +81,7 @@ class ParameterDecision:
 
     @property
     def trouble(self) -> bool:
-        """Whether a vault does not get its value, and a person can change that."""
+        """True if a vault does not get its value, and a person can change that."""
         return self.fate in {"load-time", "conflict"}
 
 

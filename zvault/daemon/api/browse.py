@@ -30,7 +30,10 @@ class BrowseApi:
         self.sessions = LookSessions()
 
     def handlers(self) -> list[Handler]:
-        """What it answers. All of it may bring a vault up and shows files, so all of it is for root."""
+        """Return the handlers of what it answers.
+
+        All of it may bring a vault up and shows files, so all of it is for root.
+        """
         return [
             handle(routes.BROWSE, self.post_browse),
             handle(routes.BROWSE_SESSION, self.post_session),
@@ -49,7 +52,7 @@ class BrowseApi:
         return await followed(request, whole, log.debug)
 
     async def post_diff(self, request: web.Request) -> web.StreamResponse:
-        """What differs between two snapshots."""
+        """Tell what differs between two snapshots."""
         body = await json_object(request)
         backup, old, new = (needed_text(body, key) for key in ("backup", "old", "new"))
         path, session = path_of(body), text_of(body, "session")

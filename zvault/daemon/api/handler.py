@@ -18,7 +18,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What is registered for a route."""
+    """A handler that is registered for a route."""
 
     route: Route[Any]
     serve: Serve

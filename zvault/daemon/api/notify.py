@@ -21,7 +21,7 @@ class NotifyApi:
         self.notifier = notifier
 
     def handlers(self) -> list[Handler]:
-        """All of them."""
+        """Return the handlers of the routes about notifications."""
         return [
             handle(routes.NOTIFY, self.get_notify),
             handle(routes.REPORT, self.get_report),
@@ -29,11 +29,11 @@ class NotifyApi:
         ]
 
     async def get_notify(self, _: web.Request) -> NotifyAnswer:
-        """All targets."""
+        """Tell of all targets of notifications."""
         return {"targets": self.notifier.documents()}
 
     async def get_report(self, request: web.Request) -> ReportAnswer:
-        """What would be reported now."""
+        """Tell what would be reported now."""
         asked = request.match_info["every"]
         every = next((one for one in EVERY if one == asked), None)
         if every is None:

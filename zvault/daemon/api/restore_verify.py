@@ -32,7 +32,7 @@ class RestoreVerifyApi:
         self.verify_scheduler = verify_scheduler
 
     def handlers(self) -> list[Handler]:
-        """What it answers. All of it may bring a vault up, so all of it is for root."""
+        """Return the handlers of what it answers. All of it may bring a vault up, so all of it is for root."""
         return [
             handle(routes.VERIFY, self.post_verify),
             handle(routes.FIND, self.post_find),
@@ -69,7 +69,7 @@ class RestoreVerifyApi:
         return {"run": self.verify_scheduler.runs.restore(wanted)}
 
     async def post_restore_plan(self, request: web.Request) -> RestorePlanDocument | FilesPlanDocument:
-        """What such a restore would do."""
+        """Tell what such a restore would do."""
         from zvault.ops.restore.datasets import plan_document
         from zvault.ops.restore.files import files_document
 
@@ -150,5 +150,5 @@ def files_request(body: Mapping[str, object]) -> FilesRequest:
 
 
 def is_folder(wanted: RestoreRequest) -> bool:
-    """Whether files are to be copied into a folder, and no dataset made."""
+    """True if files are to be copied into a folder, and no dataset made."""
     return wanted.to.startswith("/")

@@ -20,7 +20,7 @@ class ScrubHealApi:
         self.scrub_scheduler = scrub_scheduler
 
     def handlers(self) -> list[Handler]:
-        """All of them."""
+        """Return the handlers of the routes that scrub and heal."""
         return [handle(routes.SCRUB, self.post_scrub), handle(routes.HEAL, self.post_heal)]
 
     async def post_scrub(self, request: web.Request) -> StartedAnswer | ScrubAnswer:

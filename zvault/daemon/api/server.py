@@ -82,7 +82,7 @@ class Api:
         self._server: asyncio.Server | None = None
 
     def application(self) -> web.Application:
-        """All routes."""
+        """Make the application with all routes."""
         app = web.Application(middlewares=[self.connections.middleware, guard], client_max_size=REQUEST_BYTES)
         for handler in self.handlers():
             app.router.add_route(handler.route.method, handler.route.path, handler.serve)
@@ -129,7 +129,7 @@ class Api:
         self._runner = runner
 
     async def close(self) -> None:
-        """Stop serving."""
+        """Stop serving and remove what listens."""
         if self._server is not None:
             self._server.close()
         if self._runner is not None:
@@ -152,13 +152,13 @@ class Api:
         )
 
     async def get_plan(self, request: web.Request) -> PlanDocument:
-        """What a run would do now."""
+        """Tell what a run would do now."""
         context = self.status.context
         backup = context.env.backup(request.match_info["backup"])
         return await plan_document(context, self.vaults, backup, bring_up=may_act(request))
 
     async def get_forecast(self, request: web.Request) -> ForecastDocument:
-        """What a run that began now would do; with ``snapshot=0`` one that makes none."""
+        """Tell what a run that began now would do; with ``snapshot=0`` one that makes none."""
         from zvault.ops.forecast import forecast_document
 
         context = self.status.context
@@ -168,7 +168,7 @@ class Api:
         return await forecast_document(context, backup, snapshot=snapshot, refused=refused)
 
     async def get_prune(self, request: web.Request) -> PruneDocument:
-        """What pruning would do now; with ``over_limit=1`` also what prune_limit holds back."""
+        """Tell what pruning would do now; with ``over_limit=1`` also what prune_limit holds back."""
         from zvault.ops.retention.prune_report import prune_document
 
         context, over_limit = self.status.context, request.query.get("over_limit") == "1"
@@ -216,7 +216,7 @@ class Api:
         return await explain_document(self.status.context, knowledge, request.match_info["name"])
 
     async def get_fit(self, request: web.Request) -> FitDocument:
-        """How a backup fits its vault's storage."""
+        """Tell how a backup fits its vault's storage."""
         from zvault.ops.diagnosis.fit import fit_document
 
         context = self.status.context
@@ -231,7 +231,7 @@ class Api:
         return {"run": run}
 
     async def post_prune(self, request: web.Request) -> StartedAnswer:
-        """Start to prune."""
+        """Start to prune a backup; the answer is the run's id."""
         body = await json_object(request)
         over_limit = body.get("over_limit") is True
         return {"run": self.runs.prune(request.match_info["backup"], over_limit=over_limit)}

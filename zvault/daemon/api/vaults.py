@@ -45,7 +45,7 @@ class VaultsApi:
         self.vaults = vaults
 
     def handlers(self) -> list[Handler]:
-        """All of them."""
+        """Return the handlers of the routes about vaults."""
         return [
             handle(routes.VAULTS, self.get_vaults),
             handle(routes.DOCTOR, self.get_doctor),
@@ -64,11 +64,11 @@ class VaultsApi:
         ]
 
     async def get_vaults(self, _: web.Request) -> VaultsAnswer:
-        """All vaults."""
+        """Tell of all vaults."""
         return {"vaults": self.status.judged(await self.status.vault_monitor.documents())}
 
     async def get_doctor(self, request: web.Request) -> DoctorDocument:
-        """What bounds a vault now; it is watched for ``seconds``."""
+        """Tell what bounds a vault now; it is watched for ``seconds``."""
         from zvault.ops.diagnosis.doctor import doctor_document, watched_for
 
         name, seconds = request.match_info["vault"], watched_for(request.query.get("seconds"))
@@ -119,7 +119,7 @@ class VaultsApi:
         return await _told(request, whole, vault.name)
 
     async def post_close_past(self, request: web.Request) -> ClosedAnswer | web.StreamResponse:
-        """Close it again."""
+        """Close what is open of a vault as it was."""
         vault, at = self.vaults[request.match_info["vault"]], moment_of(await json_object(request))
 
         async def whole(say: Say) -> ClosedAnswer:
@@ -159,7 +159,7 @@ class VaultsApi:
         return {"history": await vault.begin_anew(body.get("pools"), journald.about(vault.name))}
 
     async def get_takeover(self, request: web.Request) -> TakeoverAnswer:
-        """Who has a vault, and what taking it over would do."""
+        """Tell who has a vault, and what taking it over would do."""
         from zvault.ops.vaults.takeover import takeover
 
         vault = self.vaults[request.match_info["vault"]]
@@ -175,7 +175,7 @@ class VaultsApi:
         return {"vault": await self._judged(vault)}
 
     async def get_creation(self, request: web.Request) -> CreationAnswer:
-        """What making a vault's pool would run."""
+        """Tell what making a vault's pool would run."""
         from zvault.ops.vaults.new_pool import creation_document
 
         vault = self.vaults[request.match_info["vault"]]

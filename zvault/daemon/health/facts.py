@@ -26,7 +26,7 @@ def worst_lag(lags: Mapping[str, DatasetLag], now: float) -> float | None:
 
 
 def worst_age(made: Mapping[str, int | None], now: float) -> float | None:
-    """How old the newest snapshot is of the dataset where it is the oldest, in seconds; None while any has none.
+    """Return the age of the newest snapshot of the dataset where it is the oldest, in seconds; None while any has none.
 
     One that is dated later than now tells nothing of its age.
     """
@@ -112,7 +112,7 @@ def _ahead(lags: Mapping[str, DatasetLag], made: Mapping[str, int | None], now: 
 
 
 def _missed(context: Context, runs: Runs, backup: Backup, age: float | None, started: float) -> bool:
-    """Whether two of its times went by, by its lag, or the age of its snapshots where it makes nothing else; where that
+    """True if two of its times went by, by its lag, or the age of its snapshots where it makes nothing else; where that
     is not known, since its last run without fault, or by the datasets of which it is known. None: nothing of it is.
 
     Where lag has a limit that says more, but for what never ran.

@@ -25,7 +25,9 @@ LOUDNESS: dict[Level, int] = {
 
 @dataclass
 class VerdictJournal:
-    """What the journal was told last of each subject: its level, and the conditions that held."""
+    """Writes verdicts into the journal, and remembers the last of each subject: its level, and the conditions that
+    held.
+    """
 
     clock: Clock = field(default_factory=Clock)
     _told: dict[tuple[Kind, str], tuple[Level, tuple[str, ...]]] = field(default_factory=dict)
@@ -33,7 +35,7 @@ class VerdictJournal:
 
     @property
     def settled(self) -> bool:
-        """Whether what is unknown of any subject is told by now."""
+        """True if what is unknown of any subject is told by now."""
         now = self.clock.monotonic()
         return all(now - first >= SETTLING for first in self._first.values())
 

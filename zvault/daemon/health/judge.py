@@ -60,7 +60,7 @@ class Judge:
         return self._unknown, self._seen, self._full, self._space
 
     def knows_pace(self, vault: str) -> bool:
-        """Whether a vault was seen for long enough to tell when it will be full."""
+        """True if a vault was seen for long enough to tell when it will be full."""
         return told(self._space.get(vault, ()))
 
     def full_in(self, vault: str) -> float | None:
@@ -99,7 +99,7 @@ class Judge:
 
 
 def journal_full(vault: VaultDocument) -> bool:
-    """Whether the journal of a block store that is served is full: it waits for the bucket."""
+    """True if the journal of a block store that is served is full: it waits for the bucket."""
     return vault["state"] != "down" and any(
         (store := device["store"]) is not None
         and store.get("journal_used", 0) > JOURNAL_FULL * store.get("journal_capacity", float("inf"))

@@ -18,7 +18,7 @@ Labels = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
-    """What is known of one dataset, or of all of a backup; what is not known is None."""
+    """The lag of one dataset, or of all of a backup; what is not known is None."""
 
     labels: Labels
     lag: float | None

@@ -28,7 +28,7 @@ class Figures:
         self.reload_ok = True
 
     def exporter(self) -> Metrics:
-        """What makes metrics of them."""
+        """Return the exporter with these figures, made when it is first needed."""
         from zvault.daemon.metrics.exporter import Metrics
 
         found = self._exporter = self._exporter or Metrics(self._status, self._notifier, self._loop_lag)

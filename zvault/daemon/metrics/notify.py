@@ -12,7 +12,7 @@ RESULTS = ("sent", "failed")
 
 
 def notify_metrics(notifier: Notifier) -> Iterator[Metric]:
-    """What waits, and how tries went, by target."""
+    """Yield the metrics of what waits and how tries went, by target."""
     waiting = GaugeMetricFamily(
         "zvault_notify_waiting",
         "Notifications that wait to be sent, or to be sent again.",

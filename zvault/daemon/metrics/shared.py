@@ -10,7 +10,9 @@ from zvault.daemon.turns import Turns
 
 
 def shared_metrics(turns: Turns) -> Iterator[Metric]:
-    """Who has each shared vault as far as this host knows, and what it asked the store to know it."""
+    """Yield the metrics of who has each shared vault as far as this host knows, and what it asked the store to know
+    it.
+    """
     holder = GaugeMetricFamily(
         "zvault_vault_holder",
         "1 for each host that shares the vault and has it, as far as this host knows; 0 for the others.",

@@ -19,7 +19,9 @@ def verify_metrics(
     differing: Mapping[tuple[str, str], int],
     now: float,
 ) -> Iterator[Metric]:
-    """When each level of each backup last passed, and how often it is to; missing where unknown or by hand only."""
+    """Yield the metrics of when each level of each backup last passed, and how often it is to; missing where
+    unknown or by hand only.
+    """
     proven = GaugeMetricFamily(
         "zvault_verified_timestamp_seconds",
         "When a level of a backup's verification last passed. Missing where it never did, or nobody knows, as where "

@@ -30,7 +30,7 @@ class ConfigMonitor:
         self._found: Config | str = ""
 
     async def look(self) -> None:
-        """Look once."""
+        """Look at the configuration's files, and read them where one has changed."""
         stamp = await asyncio.to_thread(stamp_of, self.env.paths)
         if stamp != self._stamp:
             self._found = await asyncio.to_thread(read, self.env.paths)
@@ -50,7 +50,10 @@ def read(paths: Paths) -> Config | str:
 
 
 def stamp_of(paths: Paths) -> Stamp:
-    """What changes whenever a file of the configuration does. A file that cannot be looked at counts as not there."""
+    """Return a stamp that changes whenever a file of the configuration does.
+
+    A file that cannot be looked at counts as not there.
+    """
     found = []
     folder = paths.config_file.parent / "conf.d"
     try:

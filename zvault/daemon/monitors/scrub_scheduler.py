@@ -36,7 +36,7 @@ RESTS = 30.0
 
 @dataclass
 class VaultScrub:
-    """What is under way for one vault: a look at it, and when a scrub may be tried next (monotonic seconds).
+    """The scrub of one vault: a look at it, and when a scrub may be tried next (monotonic seconds).
 
     ``tried`` is the damage that a healing is at or has left, ``errors`` how many errors that were: the same is not
     tried again without being asked, anything else is.
@@ -98,7 +98,7 @@ class ScrubScheduler:
             log.exception("taking care of vault %s failed", name)
 
     def _rests(self, name: str, care: VaultScrub) -> bool:
-        """Whether nothing was due of a vault that is down, not long ago, by what is known and configured still."""
+        """True if nothing was due of a vault that is down, not long ago, by what is known and configured still."""
         known = self.context.records.conditions.get(name), self.context.env.config.vault.get(name)
         return self.context.env.clock.monotonic() < care.rests_until and all(
             one is other for one, other in zip(known, care.rests_by, strict=True)
@@ -157,13 +157,13 @@ class ScrubScheduler:
             self.scrub(name, by_hand=False)
 
     def _somebodys(self, found: Condition, care: VaultScrub) -> bool:
-        """Whether a scrub that goes was begun by somebody else under this daemon's eyes: then he waits for its end."""
+        """True if a scrub that goes was begun by somebody else under this daemon's eyes: then he waits for its end."""
         scan = found.scan
         seen = scan.state == "scanning" and scan.started is not None and scan.started >= self._since
         return seen and scan.started != care.begun
 
     def _to_heal(self, vault: Vault, found: Condition, care: VaultScrub) -> bool:
-        """Whether there is damage that is to be healed without being asked, and was not tried yet.
+        """True if there is damage that is to be healed without being asked, and was not tried yet.
 
         Says once why it is not, where it might be.
         """

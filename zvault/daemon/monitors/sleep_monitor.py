@@ -63,7 +63,7 @@ class SleepMonitor:
         self._rising: set[asyncio.Task[None]] = set()
 
     def warnings(self) -> dict[str, str]:
-        """What keeps the host awake for longer than anybody would expect, by vault."""
+        """Return what keeps the host awake for longer than anybody would expect, by vault."""
         now = self.context.env.clock.time()
         return {
             f"inhibitor {vault.name}": f"vault {vault.name} has kept the host awake for"
@@ -73,7 +73,7 @@ class SleepMonitor:
         }
 
     async def watch(self) -> None:
-        """Listen for ever."""
+        """Listen for ever to logind's announcements of sleep and shutdown."""
         while True:
             try:
                 async with hear_announcements() as heard:

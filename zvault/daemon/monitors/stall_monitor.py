@@ -61,7 +61,7 @@ class StallMonitor:
         self._on_their_way = Groups()
 
     async def watch(self) -> None:
-        """Listen for ever."""
+        """Listen for ever to the kernel and to OpenZFS, and tell what stalls."""
         async with asyncio.TaskGroup() as group:
             for work in (self._kernel(), self._openzfs(), self._groups(), self._tell()):
                 group.create_task(work)
@@ -219,7 +219,8 @@ class StallMonitor:
 
 @dataclass
 class SourcePositions:
-    """How far the sources were heard: the log's newest record, and the newest event's number and time.
+    """The positions up to which the sources were heard: the log's newest record, and the newest event's number and
+    time.
 
     ``newest`` is in nanoseconds since the epoch. None: nothing of that was heard in this boot.
     """
@@ -238,7 +239,7 @@ def heard(store: LeaseStore) -> SourcePositions:
 
 
 def heard_crashes(store: LeaseStore) -> list[str]:
-    """What a daemon of this boot has told of crashes of the kernel: only the next boot ends them."""
+    """Return what a daemon of this boot has told of crashes of the kernel: only the next boot ends them."""
     kept = store.get("crashes")
     return [] if kept is None or kept["stale"] else [str(text) for text in kept.get("texts", ())]
 

@@ -72,7 +72,7 @@ def probe(folder: Path) -> str | None:
 
 
 def told(folder: Path, why: str) -> str:
-    """What it means and what to do."""
+    """Say what it means and what to do."""
     return (
         f"nothing can be written in {folder}: {why}. Runs go on, but zvaultd will have forgotten how they went once it "
         "is restarted, and the lag of a vault that is down will be unknown then. Make room there, or mount it "

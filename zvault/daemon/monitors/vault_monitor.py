@@ -59,7 +59,7 @@ class VaultReading:
     waited_at: float = 0.0
 
     def begin(self, now: float) -> None:
-        """A look begins."""
+        """Note that a look begins."""
         self.begun = self.waited_at = now
         self.late_for = 0.0
 
@@ -77,7 +77,9 @@ class VaultReading:
 
 @dataclass
 class Repair:
-    """When to try next (monotonic seconds), how long to pause after that, and what was in the way."""
+    """A repair that is to be tried again: when (monotonic seconds), how long to pause after that, and what was in
+    the way.
+    """
 
     due: float = 0.0
     pauses: Iterator[float] = field(default_factory=lambda: delays(FIRST_PAUSE, LONGEST_PAUSE))
@@ -204,7 +206,7 @@ class VaultMonitor:
 
 
 def _rests(vault: ManagedVault, sight: VaultReading, now: float) -> bool:
-    """Whether a vault was down when it was seen not long ago, and nothing was done with it here since."""
+    """True if a vault was down when it was seen not long ago, and nothing was done with it here since."""
     error = vault.error.as_dict() if vault.error is not None else None
     return (
         sight.seen

@@ -36,7 +36,8 @@ TRIGGER = "verify"
 
 @dataclass
 class Rest:
-    """When one that left no proof is tried again, and how long it rests after that; and why it could not be started.
+    """The rest of a verification that left no proof: when it is tried again, and how long it rests after that; and why
+    it could not be started.
 
     In boot time, which counts the host's sleep: one that is awake two hours a day would else try it
     every twelfth day.

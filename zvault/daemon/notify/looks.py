@@ -47,14 +47,14 @@ def _hidden(status: Status, subject: Subject, vault: VaultDocument | None) -> It
 
 
 def _written_since(status: Status, vault: str) -> bool:
-    """Whether a run into a vault has ended since this daemon started: only that tells of its writes."""
+    """True if a run into a vault has ended since this daemon started: only that tells of its writes."""
     backups = [name for name, backup in status.context.env.config.backup.items() if backup.vault == vault]
     ended = [run["ended"] for name in backups if (run := status.history.last(name)) is not None]
     return any(when is not None and when >= status.started for when in ended)
 
 
 def for_target(found: Seen, table: Notify, config: Config, *, failing: bool) -> Seen:
-    """What a target is told of. One that cannot be reached is not told of just that."""
+    """Select what a target is told of. One that cannot be reached is not told of just that."""
     looks = {subject: one for subject, one in found.looks.items() if _asked(subject, table, config)}
     daemon: Subject = ("daemon", DAEMON)
     if failing and daemon in looks:

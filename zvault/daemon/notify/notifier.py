@@ -89,7 +89,7 @@ class Notifier:
         return max(0.0, min([LOOK_EVERY, *(due - now for due in dues)]))
 
     def target(self, name: str) -> Target:
-        """What is known of a target."""
+        """Return what is known of a target."""
         if name not in self._targets:
             self._targets[name] = self._store.read(name)
         return self._targets[name]
@@ -169,7 +169,7 @@ class Notifier:
         return replace(outbox.put(target, message), reported=period.end)
 
     def report(self, every: Every, backups: Sequence[str] = ()) -> Report:
-        """What there is to report of the last period; ``backups``: of these and their vaults only."""
+        """Return what there is to report of the last period; ``backups``: of these and their vaults only."""
         period = last_period(every, self.env.clock.time(), self.env.zone)
         return report_of(self.status, self._vaults(), period, backups)
 

@@ -32,7 +32,7 @@ class TargetStore:
         self._trouble = ""
 
     def read(self, name: str) -> Target:
-        """What is kept of a target; nothing where there is nothing to be read."""
+        """Read what is kept of a target; nothing where there is nothing to be read."""
         try:
             kept = self._store.get(name)
             return _adapter().validate_python(kept, strict=False) if kept is not None else Target()

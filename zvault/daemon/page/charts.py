@@ -74,7 +74,7 @@ def lag_chart(days: Sequence[DayDocument], limit: float | None) -> dict[str, Any
 
 
 def sent_chart(days: Sequence[DayDocument]) -> dict[str, Any] | None:
-    """What was sent on each day, as bars."""
+    """Draw what was sent on each day, as bars."""
     top = max((one["bytes"] for one in days), default=0)
     if top <= 0:
         return None

@@ -12,7 +12,7 @@ from zvault.daemon.page.words import moment
 
 
 def dataset(found: DatasetPage, zone: tzinfo) -> dict[str, Any]:
-    """How many snapshots there are of it where, when that was listed, and what the next run prunes."""
+    """Show how many snapshots of it there are where, when that was listed, and what the next run prunes."""
     now, vault = found["now"], found["vault"]
     counts = {mark: found["counts"][str(mark.name)] for mark in Mark}
     return {

@@ -104,7 +104,7 @@ class PageSource:
             self._kept = _Kept()
 
     async def overview(self, _: str = "") -> bytes:
-        """The first page."""
+        """Make the document of the first page, as JSON."""
         await self._refresh_aside()
         return _json(self.overview_document())
 
@@ -134,7 +134,7 @@ class PageSource:
         return _json(await self._files.page(subject))
 
     def run(self, id: str) -> bytes:
-        """A run's page."""
+        """Make the document of a run's page, as JSON."""
         return _json(self._run_page(id))
 
     def overview_document(self) -> Overview:

@@ -50,7 +50,7 @@ class FileSource:
 
     @property
     def wanted(self) -> bool:
-        """Whether files are listed: only on a page that is for certain users."""
+        """True if files are listed: only on a page that is for certain users."""
         page = self._context.env.config.page
         return page.files and page.guarded
 

@@ -56,7 +56,7 @@ def files(found: FilesPage, zone: tzinfo) -> dict[str, Any]:
 
 
 def command(found: FilesPage, path: bytes) -> str:
-    """What restores a file or folder of the snapshot, or all of it, beside what there is."""
+    """Return the command that restores a file or folder of the snapshot, or all of it, beside what there is."""
     words = ["zvaultctl", "restore", found["backup"], found["mount"]["snapshot"], PLACE]
     told = [shell_word(word.encode(errors="surrogateescape")) for word in words]
     chosen = [f"--file={shell_word(path)}"] if path else []

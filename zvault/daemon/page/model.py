@@ -50,7 +50,7 @@ class DayDocument(TypedDict):
 
 
 class DueDocument(TypedDict):
-    """What is due on a day: ``times`` where they are few, else none, and ``words`` say when."""
+    """The runs that are due on a day: ``times`` where they are few, else none, and ``words`` say when."""
 
     date: str
     what: Literal["run", "scrub"]
@@ -108,7 +108,7 @@ class PointDocument(TypedDict):
 
 
 class Mark(IntFlag):
-    """What a drawing tells of a snapshot."""
+    """The mark of a snapshot in a drawing."""
 
     SOURCE = 1
     VAULT = 2
@@ -157,7 +157,7 @@ class MountDocument(TypedDict):
 
 
 class EntryDocument(TypedDict):
-    """What lies in a folder; ``name`` and the target of a ``link`` in base64, for they hold any bytes."""
+    """An entry of a folder; ``name`` and the target of a ``link`` in base64, for they hold any bytes."""
 
     name: str
     kind: str

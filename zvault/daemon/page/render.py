@@ -79,7 +79,7 @@ class Renderer:
         return {**made, "title": f"{values['state']['level']}: zvault on {found['host']}"}
 
     def overview(self, found: Overview, parts: dict[str, str]) -> str:
-        """The first page."""
+        """Render the first page."""
         return self._render(
             "overview.html",
             every=EVERY,
@@ -92,7 +92,7 @@ class Renderer:
         )
 
     def backup(self, found: BackupPage) -> str:
-        """A backup's page."""
+        """Render a backup's page."""
         limit, now = found["backup"]["max_lag_seconds"], found["now"]
         rows = found["datasets"]
         return self._render(
@@ -117,7 +117,7 @@ class Renderer:
         )
 
     def dataset(self, found: DatasetPage) -> str:
-        """A dataset's page."""
+        """Render a dataset's page."""
         now = found["now"]
         return self._render(
             "dataset.html",
@@ -136,7 +136,7 @@ class Renderer:
         return self._render("files.html", host=found["host"], one=files_view.files(found, self._zone))
 
     def run(self, found: RunPage, id: str) -> str:
-        """A run's page."""
+        """Render a run's page."""
         now = found["now"]
         return self._render(
             "run.html",
@@ -152,7 +152,7 @@ class Renderer:
         )
 
     def runbook(self, name: str) -> str:
-        """A runbook's page."""
+        """Render a runbook's page."""
         return self._render("runbook.html", name=name, blocks=self._runbooks.blocks(name))
 
 

@@ -48,7 +48,7 @@ Ask = Callable[[Topic, str], Awaitable[bytes]]
 
 
 class HoldsConnections(Protocol):
-    """What bounds connections."""
+    """A bound on connections."""
 
     def allow(self, request: web.Request, seconds: float) -> None:
         """Let an answer take longer than others."""
@@ -62,7 +62,7 @@ class _Kept:
 
 
 class Asked:
-    """What zvaultd told of late. A question that is under way already is not asked again."""
+    """The answers that zvaultd gave of late. A question that is under way already is not asked again."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

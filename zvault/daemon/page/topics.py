@@ -4,7 +4,10 @@ from enum import IntEnum
 
 
 class Topic(IntEnum):
-    """What can be asked for. But for ``METRICS`` and ``OVERVIEW`` each has a subject, as the page's source takes it."""
+    """A topic that can be asked for.
+
+    But for ``METRICS`` and ``OVERVIEW`` each has a subject, as the page's source takes it.
+    """
 
     METRICS = 0
     OVERVIEW = 1

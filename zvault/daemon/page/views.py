@@ -26,7 +26,7 @@ BAD_DAYS = 10
 
 
 def state(found: Overview) -> dict[str, Any]:
-    """How everything is."""
+    """Show how everything is."""
     status = found["status"]
     lines = status_headlines(status)
     verdicts = [
@@ -40,7 +40,7 @@ def state(found: Overview) -> dict[str, Any]:
 
 
 def needs(found: Overview, runbooks: Mapping[tuple[str, str], str]) -> dict[str, Any]:
-    """What needs a person, worst first: what is wrong, why, and what to do."""
+    """Show what needs a person, worst first: what is wrong, why, and what to do."""
     status = found["status"]
     cards = [
         *_cards("vault", [(one["name"], one["verdict"], one["error"]) for one in status["vaults"]], runbooks),
@@ -75,7 +75,7 @@ def _cards(
 
 
 def of_one(kind: str, one: BackupDocument, runbooks: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
-    """What is wrong with a backup."""
+    """Show what is wrong with a backup."""
     return list(_cards(kind, [(one["name"], one["verdict"], _trouble(one))], runbooks))
 
 
@@ -84,7 +84,7 @@ def _trouble(backup: BackupDocument) -> ErrorDocument | None:
 
 
 def running(found: Overview, zone: tzinfo) -> dict[str, Any]:
-    """What runs now, and what comes next if nothing does."""
+    """Show what runs now, and what comes next if nothing does."""
     now = found["now"]
     due = [
         (one["next_run"], one["name"]) for one in found["status"]["backups"] if one["next_run"] is not None

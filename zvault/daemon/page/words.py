@@ -72,7 +72,7 @@ def rate(count: float | None) -> str:
 
 
 def percent(done: float, total: float | None) -> float | None:
-    """How much of a total, from 0 to 100; None where there is none."""
+    """Return how much of a total is done, from 0 to 100; None where there is none."""
     if not total or total <= 0:
         return None
     return max(0.0, min(100.0, 100.0 * done / total))

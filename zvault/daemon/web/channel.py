@@ -42,7 +42,7 @@ def hand_over(channel: socket.socket, sockets: Sequence[socket.socket], settings
 
 
 def taken_over(channel: socket.socket) -> tuple[list[socket.socket], dict[str, Any]]:
-    """What was handed over. Raises OSError where zvaultd is gone already."""
+    """Receive what was handed over. Raises OSError where zvaultd is gone already."""
     _, descriptors, _, _ = socket.recv_fds(channel, 1, SOCKETS)
     sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
     (length,) = _LENGTH.unpack(_exactly(channel, _LENGTH.size))
@@ -60,7 +60,10 @@ def _exactly(channel: socket.socket, count: int) -> bytes:
 
 
 class Questions:
-    """What zvaultd is asked, and is yet to answer. An answer goes to its own question, however late it is."""
+    """The questions that zvaultd is asked, and is yet to answer.
+
+    An answer goes to its own question, however late it is.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -68,7 +71,10 @@ class Questions:
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
 
     async def ask(self, topic: Topic, subject: str = "") -> bytes:
-        """What zvaultd tells; empty where it cannot tell it. Raises ConnectionError, ValueError for a long subject."""
+        """Ask zvaultd and return its answer; empty where it cannot tell it.
+
+        Raises ConnectionError, ValueError for a long subject.
+        """
         about = subject.encode()
         if len(about) > LONGEST_SUBJECT:
             raise ValueError("the subject is too long")

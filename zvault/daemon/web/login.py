@@ -26,7 +26,7 @@ LONGEST = 1024
 
 
 def sealed(user: str, password: str) -> dict[str, str]:
-    """What the process that serves the page needs to know a name and password again."""
+    """Return what the process that serves the page needs to know a name and password again."""
     key = secrets.token_bytes(32)
     return {"key": key.hex(), "digest": _digest(key, user, password).hex()}
 
@@ -37,7 +37,7 @@ def _digest(key: bytes, user: str, password: str) -> bytes:
 
 
 def knows(login: Mapping[str, str], authorization: str) -> bool:
-    """Whether an Authorization header (RFC 7617) has the name and password."""
+    """True if an Authorization header (RFC 7617) has the name and password."""
     scheme, _, text = authorization.partition(" ")
     if scheme.lower() != "basic" or len(text) > LONGEST:
         return False
@@ -57,7 +57,7 @@ class Mistakes:
     _made: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
 
     def too_many(self, address: str) -> bool:
-        """Whether an address is not listened to at this time."""
+        """True if an address is not listened to at this time."""
         made = self._made.get(address)
         if made is None:
             return False
@@ -66,7 +66,7 @@ class Mistakes:
         return len(made) >= MISTAKES
 
     def count(self, address: str) -> None:
-        """One more."""
+        """Count one more mistake of an address."""
         self._made.setdefault(address, deque(maxlen=MISTAKES)).append(self.clock())
         self._made.move_to_end(address)
         while len(self._made) > ADDRESSES:

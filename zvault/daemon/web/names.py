@@ -8,7 +8,7 @@ from zvault.core.loopback import LOCAL, is_loopback
 
 
 def answers_to(name: str, configured: str, hosts: Collection[str] = ()) -> bool:
-    """Whether a request's Host header may mean a server that listens on the host ``configured``.
+    """True if a request's Host header may mean a server that listens on the host ``configured``.
 
     Where only this host can connect, a foreign name is that of a web page whose name was made to lead here, to have a
     browser on this host read for it (DNS rebinding). Under which names other hosts reach this one is not known, unless

@@ -103,7 +103,6 @@ class Serving:
         self._warnings[key] = text
 
     def _settings(self, one: Wanted, login: Mapping[str, str]) -> dict[str, Any]:
-        """See Settings."""
         page, zone = self._context.env.config.page, self._context.env.zone
         return {
             "metrics": one.metrics,

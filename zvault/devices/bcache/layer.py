@@ -164,6 +164,8 @@ class Bcache:
         """Write the cache back, stop the device, and wait until the kernel has released what is below."""
         backing, cache = _backing(data), data.get("cache", "")
         if not (lost or self.hurried()):
+            # udev registered a device after zvault had looked: zvault waited a minute for a release that it had not
+            # asked for, and left device, server and lease.
             await files.udev_settled(self.runner, UDEV_DEADLINE)
         cset = data.get("cset") or files.set_of(backing) or await self._set_on(cache)
         if files.registered(backing):

@@ -27,7 +27,7 @@ POLL = 0.1
 
 
 def in_kernel() -> bool:
-    """Whether the kernel has bcache, and it is loaded."""
+    """True if the kernel has bcache, and it is loaded."""
     return SETS.exists()
 
 
@@ -37,7 +37,7 @@ def folder(backing: str) -> Path:
 
 
 def registered(backing: str) -> bool:
-    """Whether the kernel has a device as one of bcache's."""
+    """True if the kernel has a device as one of bcache's."""
     return folder(backing).exists()
 
 

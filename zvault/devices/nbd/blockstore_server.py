@@ -90,13 +90,15 @@ def throw_away_command(server: Server, spec: BlockstoreServer) -> list[str]:
 
 
 def program(socket: Path, spec: BlockstoreServer) -> list[str]:
-    """What nbdkit is given in any case."""
+    """Return the argv of nbdkit that is given in any case."""
     argv = [f"--threads={THREADS}", "-U", str(socket), "python", str(PLUGIN)]
     return [*argv, f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings]
 
 
 def status_file(server: Server) -> Path:
-    """Where the server says how it fares: in a folder of its own, the only one there that it may write to."""
+    """Return the file in which the server says how it fares: in a folder of its own, the only one there that it may
+    write to.
+    """
     return server.directory / f"{server.name}.store" / "status"
 
 
@@ -107,7 +109,7 @@ def memory_journal(server: Server, spec: BlockstoreServer) -> Path:
 
 
 def told(server: Server) -> Data | None:
-    """What the server said last; None where it said nothing."""
+    """Read what the server said last; None where it said nothing."""
     try:
         # Whatever the server put there: its folder is not root's.
         fd = os.open(status_file(server), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -119,12 +121,12 @@ def told(server: Server) -> Data | None:
 
 
 def _is_time(at: object) -> bool:
-    """Whether what a server, which is not root, gives as the time of its word can be one; NaN and infinity cannot."""
+    """True if what a server, which is not root, gives as the time of its word can be one; NaN and infinity cannot."""
     return isinstance(at, (int, float)) and 0 <= at <= LATEST
 
 
 def ready(server: Server) -> bool:
-    """Whether it serves: nbdkit listens before its plugin has attached."""
+    """True if it serves: nbdkit listens before its plugin has attached."""
     return bool((told(server) or {}).get("ready"))
 
 
@@ -138,7 +140,7 @@ def unfinished(found: Data | None) -> int:
 
 
 def document(found: Data, now: float) -> StoreDocument:
-    """What the API tells of it: the engine's figures, ``requests`` by kind, and ``trouble`` in words or None."""
+    """Return what the API tells of it: the engine's figures, ``requests`` by kind, and ``trouble`` in words or None."""
     figures: EngineFigures = found.get("engine") or {}
     return {
         **figures,
@@ -214,7 +216,7 @@ def forget(server: Server, found: Data | None) -> None:
 
 
 def _has_one_owner(journal: Path, status: Path) -> bool:
-    """Whether a server may have this journal: it says so itself, and each store's is another user."""
+    """True if a server may have this journal: it says so itself, and each store's is another user."""
     return journal.lstat().st_uid == status.lstat().st_uid
 
 

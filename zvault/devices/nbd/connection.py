@@ -54,7 +54,7 @@ class Status:
 
 
 def device_path(index: int) -> str:
-    """``/dev/nbdN``."""
+    """Return the path of the device, as "/dev/nbd0"."""
     return f"/dev/nbd{index}"
 
 
@@ -71,7 +71,7 @@ def command(target: Target, index: int, *, timeout: float, connections: int) -> 
 
 
 def status(index: int, sys_block: Path = SYS_BLOCK) -> Status:
-    """What the kernel says of a device. Never waits."""
+    """Read what the kernel says of a device. Never waits."""
     folder = sys_block / f"nbd{index}"
     return Status(_number(folder / "pid"), (_number(folder / "size") or 0) * SECTOR)
 
@@ -193,7 +193,7 @@ def owner(client_file: Path) -> int | None:
 
 
 def forget_owner(client_file: Path) -> None:
-    """Remove that file."""
+    """Remove the file with the number of the connecting process."""
     client_file.unlink(missing_ok=True)
 
 
@@ -213,7 +213,7 @@ async def stop_client(client_file: Path, word: str) -> None:
 
 
 async def held(path: str, runner: Runner) -> bool:
-    """Whether somebody uses a device exclusively: a pool, a mount, another layer. Raises DeadlineExceeded."""
+    """True if somebody uses a device exclusively: a pool, a mount, another layer. Raises DeadlineExceeded."""
     # Opening may wait for the device, so a child does it.
     argv = [sys.executable, "-I", "-S", "-c", _HELD, path]
     result = await runner.run(argv, deadline=HELD_DEADLINE, check=False)

@@ -47,7 +47,7 @@ Guarded = NbdkitServer | BlockstoreServer
 
 
 def report_file(slot: Slot) -> Path:
-    """Where a guard leaves its last words."""
+    """Return the file in which a guard leaves its last words."""
     return slot.directory / f"{slot.name}.why"
 
 

@@ -70,7 +70,7 @@ def truncate_command(path: str, size: int) -> list[str]:
 
 
 async def has_backing_file(path: str, runner: Runner) -> bool:
-    """Whether there is a file with any content, or a block device. In a process: a mount may hang."""
+    """True if there is a file with any content, or a block device. In a process: a mount may hang."""
     result = await runner.run(["sh", "-c", _THERE, "sh", path], deadline=FILE_DEADLINE, check=False)
     return result.returncode == 0
 

@@ -52,7 +52,7 @@ wait $files
 
 
 def mount_point(server: Server) -> Path:
-    """Where its file appears, for root alone."""
+    """Return the folder in which its file appears, for root alone."""
     return server.directory / f"{server.name}.s3backer"
 
 
@@ -64,7 +64,7 @@ def command(spec: S3backerServer) -> list[str]:
 
 
 def script(server: Server, spec: S3backerServer) -> str:
-    """What its unit runs."""
+    """Return the script that its unit runs."""
     mount = mount_point(server)
     below = NbdkitServer("file", params=(str(mount / FILE),))
     return _SUPERVISE.format(

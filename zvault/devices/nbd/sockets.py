@@ -18,7 +18,7 @@ _UNIX_CONNECTED, _TCP_ESTABLISHED = "03", "01"
 
 
 def unix_listening(path: str, proc_net: Path = PROC_NET) -> bool:
-    """Whether a server listens on a unix socket, as far as this network namespace can see."""
+    """True if a server listens on a unix socket, as far as this network namespace can see."""
     return any(int(flags, 16) & _LISTENS for flags, _, _ in _unix_sockets(path, proc_net))
 
 

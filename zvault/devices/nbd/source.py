@@ -31,7 +31,7 @@ requests to the store for that (zvault/blockstore/latest.py)."""
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What the lease keeps of a connection, written before each step that it tells of.
+    """The record of a connection in the lease, written before each step that it tells of.
 
     ``number`` is that of the NBD device tried last, ``pid`` the process that connected it. ``links`` are the
     connections that came with it: None before it was connected, and where the server's sockets cannot be seen.
@@ -83,7 +83,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class KernelDevice:
-    """What the kernel has under the recorded number, and whether that is ours and how many connections live."""
+    """The kernel's device under the recorded number, and whether that is ours and how many connections live."""
 
     status: nbd.Status
     ours: bool
@@ -123,7 +123,7 @@ class NbdSource:
         return replace(slot.server, kind=_kind(device)).unit
 
     def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
-        """See judge."""
+        """Judge the connection by the kernel and the unit, with the last words of a server that has gone."""
         told = blockstore_server.told(slot.server)
         if not data:
             return replace(_without_record(slot, unit), told=told)
@@ -299,7 +299,7 @@ def _server(slot: Slot, data: Data) -> Server:
 
 
 def judge(connection: Connection, unit: UnitState | None, kernel: KernelDevice | None) -> FoundLayer:
-    """What a recorded connection is, from its server's unit (None: it has none) and from what the kernel says."""
+    """Judge a recorded connection, from its server's unit (None: it has none) and from what the kernel says."""
     if kernel is not None and kernel.ours and connection.number is not None:
         path = nbd.device_path(connection.number)
         up = FoundLayer("up", "", path, kernel.status.size, present=True)

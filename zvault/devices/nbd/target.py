@@ -26,7 +26,9 @@ FAREWELL = struct.pack(">I8sII", 1, b"IHAVEOPT", 2, 0)
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What a server's certificate is checked with, its name, and this host's own (None: it has none to show)."""
+    """The files that a server's certificate is checked with, its name, and this host's own (None: it has none to
+    show).
+    """
 
     ca: str
     hostname: str
@@ -34,7 +36,7 @@ class TlsFiles:
     key: str | None = None
 
     def words(self) -> list[str]:
-        """How nbd-client is told of it."""
+        """Return the options by which nbd-client is told of it."""
         own = ["-certfile", self.certificate, "-keyfile", self.key] if self.certificate and self.key else []
         return ["-cacertfile", self.ca, "-tlshostname", self.hostname, *own]
 
@@ -48,7 +50,7 @@ class UnixTarget:
     tls: None = None
 
     def words(self) -> list[str]:
-        """How nbd-client is told of it."""
+        """Return the options by which nbd-client is told of it."""
         return ["-unix", self.path]
 
     def links(self) -> set[str]:
@@ -66,7 +68,7 @@ class TcpTarget:
     tls: TlsFiles | None = None
 
     def words(self) -> list[str]:
-        """How nbd-client is told of it."""
+        """Return the options by which nbd-client is told of it."""
         return [self.address, str(self.port)]
 
     def links(self) -> set[str]:

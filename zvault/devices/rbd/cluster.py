@@ -71,7 +71,7 @@ async def pool_facts(cluster: Cluster, pool: str, runner: ToolRunner) -> PoolFac
 
 
 def command(cluster: Cluster, *words: str) -> list[str]:
-    """Argv of ``ceph``."""
+    """Return the argv of ``ceph``."""
     return ["ceph", *cluster.words(), "--connect-timeout", str(MONITOR_TIMEOUT), *words]
 
 
@@ -81,7 +81,7 @@ def blocklist_command(cluster: Cluster, address: str) -> list[str]:
 
 
 async def may_blocklist(cluster: Cluster, runner: ToolRunner) -> bool:
-    """Whether the user may put a client on the blocklist: seen by an address for documentation, for a second.
+    """True if the user may put a client on the blocklist: seen by an address for documentation, for a second.
 
     Raises DeviceGone if the cluster does not answer.
     """
@@ -95,7 +95,7 @@ async def may_blocklist(cluster: Cluster, runner: ToolRunner) -> bool:
 
 
 async def is_shut_out(client: str, cluster: Cluster, runner: ToolRunner) -> bool:
-    """Whether a client is on the blocklist. Raises ToolFailed if the cluster does not answer."""
+    """True if a client is on the blocklist. Raises ToolFailed if the cluster does not answer."""
     return any(one.get("addr") == client for one in await _ask(cluster, runner, "osd", "blocklist", "ls"))
 
 

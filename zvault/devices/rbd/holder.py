@@ -46,7 +46,7 @@ class Owner:
 
 
 async def owners(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> list[Owner]:
-    """The clients on any host that have an image open or locked. Raises as ``find``."""
+    """The clients on any host that have an image open or locked. Raises NotFound, DeviceGone, ToolFailed."""
     texts = []
     for words in (("status",), ("lock", "ls")):
         argv = command(cluster, *words, "--format", "json", str(image))

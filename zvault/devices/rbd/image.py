@@ -47,7 +47,7 @@ class ImageLayout:
     features: tuple[str, ...] | None = None
 
     def differences(self, found: ImageLayout) -> list[str]:
-        """How an image differs from this layout, in words. Additional features are harmless."""
+        """List in words how an image differs from this layout. Additional features are harmless."""
         told = [
             f"{name} is {'none' if has is None else has}, not {want}"
             for name, want, has in (
@@ -75,7 +75,7 @@ class Image:
 
 
 def command(cluster: Cluster, *words: str) -> list[str]:
-    """Argv of ``rbd``."""
+    """Return the argv of ``rbd``."""
     return ["rbd", *words, *cluster.words(), f"--client-mount-timeout={MONITOR_TIMEOUT}"]
 
 

@@ -51,7 +51,7 @@ class ImageLeases(Store):
         return cls(image, RadosObjects(image))
 
     def refuse_without_conditions(self, lease: Lease) -> None:
-        """Nothing to see."""
+        """Do nothing: RADOS keeps to each condition."""
 
 
 def next_epoch(place: ImagePlace, objects: RadosObjects) -> int:
@@ -104,7 +104,6 @@ class LeaseKeeper(HeldLease):
 
 
 def main() -> int:
-    """See above."""
     parser = arguments("zvault.devices.rbd.keeper", "show", "take", "keep", "note", "lease", "put")
     parser.add_argument("--bound", type=float, default=0.0)
     parser.add_argument("--etag", default="")

@@ -41,7 +41,6 @@ class Mapping:
 
     @property
     def path(self) -> str:
-        """The block device."""
         return f"/dev/rbd{self.number}"
 
 

@@ -163,7 +163,7 @@ def _wrapped(body: bytes) -> bytes:
 
 
 def lock_ends(answer: bytes) -> dict[str, float]:
-    """When each holder's lock ends, by its cookie: from the answer to ``get_info``. Raises Damaged."""
+    """Return when each holder's lock ends, by its cookie: from the answer to ``get_info``. Raises Damaged."""
     try:
         return _lock_ends(answer)
     except (struct.error, UnicodeDecodeError, ValueError) as error:

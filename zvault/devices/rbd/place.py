@@ -12,7 +12,7 @@ from zvault.devices.rbd.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class ImagePlace:
-    """Where the objects of one image are, and as whom they are read and put."""
+    """The place of one image's objects, and the user that they are read and put as."""
 
     image: RbdImage
     cluster: Cluster

@@ -68,7 +68,6 @@ class ImageRecord:
 
     @property
     def spec(self) -> RbdImage:
-        """The image."""
         return parse_rbd(self.image)
 
     def mapping(self) -> rbd_map.Mapping | None:
@@ -332,7 +331,7 @@ class RbdSource:
         connection.forget_owner(slot.client_file)
 
     async def _kept(self, slot: Slot, record: ImageRecord) -> bool:
-        """Whether an image is this host's: then its lease is not given back while something has it open."""
+        """True if an image is this host's: then its lease is not given back while something has it open."""
         return not record.leased or (await self.units.state(image_lease.unit(slot))).running
 
     def leftover(self, data: Data) -> str | None:

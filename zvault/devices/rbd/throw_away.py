@@ -86,7 +86,7 @@ def unit(slot: Slot, data: Data, nbd: NbdSource) -> str | None:
 
 
 def look(slot: Slot, data: Data, state: UnitState | None, nbd: NbdSource) -> FoundLayer:
-    """What there is of it; reads /sys and /proc only."""
+    """Return what there is of it; reads /sys and /proc only."""
     if not data.get("nbd"):
         return FoundLayer("partial", "it was being brought up when zvault stopped", present=True)
     found, link = nbd.look(slot, data["nbd"], state), Path(data["path"])

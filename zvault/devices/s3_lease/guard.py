@@ -141,7 +141,6 @@ class LeaseGuard(HeldLease):
 
 
 def main() -> int:
-    """See above."""
     parser = arguments("zvault.devices.s3_lease.guard", "show", "take", "guard")
     parser.add_argument("--bound", type=float, required=True)
     parser.add_argument("--patience", type=float, default=STOP_SECONDS)

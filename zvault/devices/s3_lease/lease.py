@@ -34,7 +34,7 @@ CONNECT_SECONDS, READ_SECONDS = 5, 10
 
 
 class Place(Protocol):
-    """Where a lease is; ``str`` of it is for people."""
+    """The place of a lease; ``str`` of it is for people."""
 
     @property
     def lease(self) -> str:
@@ -45,7 +45,7 @@ class Place(Protocol):
 
 
 class Objects(Protocol):
-    """What a lease asks of a store, as S3Store has it."""
+    """The calls that a lease makes on a store, as S3Store has them."""
 
     def read_aged(self, key: str) -> tuple[bytes, str, float]:
         """An object, its ETag and its age in seconds."""
@@ -54,12 +54,12 @@ class Objects(Protocol):
         """Put an object, on condition that it is still the one with that ETag; its new ETag."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects."""
+        """Remove objects; one that is not there counts as removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace:
-    """Where an object store keeps a device's blocks: as nbdkit's S3 plugin, or zvault's own, is told of it.
+    """The place of a device's blocks in an object store: as nbdkit's S3 plugin, or zvault's own, is told of it.
 
     ``bucket``: that of the lease. Secrets are not in it.
     """
@@ -102,7 +102,7 @@ _LAST = 253402300799
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What the object says.
+    """The lease as its object has it.
 
     ``machine`` and ``boot`` are machine-id(5) and random(4)'s boot_id of the host; ``since`` and ``bound`` in seconds
     since the epoch and in seconds. ``held`` is false once it was given back. ``shut_out`` is the boot of the host that
@@ -141,7 +141,7 @@ class Lease:
         return cls(**said)
 
     def owner(self) -> str:
-        """Who has it, in words."""
+        """Say in words who has it."""
         at = f" ({self.address})" if self.address else ""
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since))
         return f"{self.host}{at} has held it since {since}"
@@ -154,7 +154,7 @@ def ours(place: Place, bound: float, now: float) -> Lease:
 
 
 def is_this_hosts(lease: Lease) -> bool:
-    """Whether it is this host's, of this boot or an earlier one: another may have its name, or its machine-id."""
+    """True if it is this host's, of this boot or an earlier one: another may have its name, or its machine-id."""
     try:
         machine = MACHINE_ID.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -171,7 +171,7 @@ class LeaseObject:
     age: float
 
     def expired(self) -> bool:
-        """Whether its holder, by its own rules, has stopped its server."""
+        """True if its holder, by its own rules, has stopped its server."""
         return self.age > self.lease.bound
 
 
@@ -214,7 +214,7 @@ class Store:
             raise Refused(f"{self.place} is no lease", why, "see whose it is, and remove it") from error
 
     def put(self, lease: Lease, etag: str | None) -> str:
-        """Put it in the place of the one with this ETag (None: of none); the new ETag. Raises Lost, DeviceGone."""
+        """Put it in the place of the one with this ETag (None: of none); the new ETag. Raises LeaseLost, DeviceGone."""
         return self._put(self.place.lease, lease, NEW if etag is None else etag)
 
     def refuse_without_conditions(self, lease: Lease) -> None:

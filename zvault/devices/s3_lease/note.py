@@ -35,7 +35,7 @@ class NoteStore:
     """The note of one device's store. Every call waits for the store, a few seconds at most, and is tried once."""
 
     def __init__(self, leases: Store, objects: Objects, key: str) -> None:
-        """``key``: the note's."""
+        """``key`` is that of the note."""
         self.asked: Counter[str] = Counter()
         self.key = key
         self._objects = objects
@@ -55,7 +55,7 @@ class NoteStore:
         return {"data": base64.b64encode(data[: LARGEST_NOTE + 1]).decode(), "etag": etag, "age": age}
 
     def lease(self) -> dict[str, object]:
-        """Who has the lease: ``lease`` is None where there is none."""
+        """Return who has the lease: ``lease`` is None where there is none."""
         seen = self._counted("get", self._leases.read)
         if seen is None:
             return {"lease": None, "etag": "", "age": None}
@@ -77,7 +77,6 @@ class NoteStore:
 
 
 def main() -> int:
-    """See above."""
     parser = argparse.ArgumentParser(prog="zvault.devices.s3_lease.note")
     parser.add_argument("verb", choices=["note", "lease", "put"])
     parser.add_argument("--etag", default="")

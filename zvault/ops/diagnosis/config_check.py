@@ -20,7 +20,10 @@ TOLD = 3
 
 
 async def config_warnings(context: Context) -> list[str]:
-    """What is not there, or cannot be asked, as ``KEY: what``. Changes nothing, and brings nothing up."""
+    """Return a warning for what is not there or cannot be asked, as ``KEY: what``.
+
+    Changes nothing, and brings nothing up.
+    """
     config = context.env.config
     found = await asyncio.gather(
         *(_source(context, backup) for backup in config.backup.values()),

@@ -74,7 +74,7 @@ class VaultStorage:
 
 
 async def fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitDocument:
-    """How each dataset of a backup fits the vault's storage, with advice.
+    """Report how each dataset of a backup fits the vault's storage, with advice.
 
     Raises NotFound, HostUnreachable. While the vault is down, the figures rest on its configuration and profile.
     """

@@ -168,7 +168,7 @@ async def _place(zpool: Zpool, vaults: Vaults, vault: Vault) -> _Place:
 
 
 async def _is_down(vaults: Vaults, vault: Vault) -> bool:
-    """Whether it is known that nothing of a vault on this host is up."""
+    """True if it is known that nothing of a vault on this host is up."""
     if vault.host is not None:
         return False
     return await _soon(vaults[vault.name].assembly().anything_up()) is False

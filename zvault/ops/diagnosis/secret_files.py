@@ -19,7 +19,10 @@ from zvault.system.credentials import credential_file, kept_for_units
 
 
 def secret_warnings(config: Config) -> list[str]:
-    """What of them cannot be used, as ``KEY: what``. A user other than root is told where it cannot be known."""
+    """Return a warning for each secret that cannot be used, as ``KEY: what``.
+
+    A user other than root is told where it cannot be known.
+    """
     checked = [(key, _line(secret, table)) for key, secret, table in _lines(config)]
     checked += [
         (f"vault.{vault.name}.device[{index}].nbd", _file(secret))
@@ -93,5 +96,5 @@ def _unasked(secret: Secret) -> str:
 
 
 def _only_for_units(secret: Secret) -> bool:
-    """Whether it is a credential that is not missing, though nobody but systemd can read it."""
+    """True if it is a credential that is not missing, though nobody but systemd can read it."""
     return secret.kept == "credential" and kept_for_units(secret.text)

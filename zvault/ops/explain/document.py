@@ -52,7 +52,7 @@ async def explain_document(context: Context, knowledge: Knowledge, name: str) ->
 
 
 async def _exists(context: Context, name: str) -> bool:
-    """Whether this host has it; in doubt it has."""
+    """True if this host has it; in doubt it has."""
     try:
         return await context.clients.source_at(None).exists(name)
     except ZvaultError:
@@ -97,7 +97,7 @@ async def _account(
 
 
 def _takes(place: Place) -> bool:
-    """Whether the backup takes it: nothing that is not on the source."""
+    """True if the backup takes it: nothing that is not on the source."""
     return place.taken and place.source is not None
 
 

@@ -29,7 +29,7 @@ class Knowledge(Protocol):
 
     @property
     def known(self) -> bool:
-        """Whether there is a daemon at all."""
+        """True if there is a daemon at all."""
         ...
 
     def lags(self, backup: Backup) -> Mapping[str, DatasetLag] | None:
@@ -37,7 +37,7 @@ class Knowledge(Protocol):
         ...
 
     def vault_seen(self, backup: Backup) -> float | None:
-        """When somebody last looked at its vault, None where nobody has."""
+        """Return when somebody last looked at the backup's vault, None where nobody has."""
         ...
 
     def verdicts(self, backup: Backup) -> Sequence[tuple[Literal["backup", "vault"], HealthDocument]]:
@@ -53,11 +53,11 @@ class Knowledge(Protocol):
         ...
 
     def running(self, backup: Backup) -> bool:
-        """Whether a run of it is under way."""
+        """True if a run of it is under way."""
         ...
 
     def next_run(self, backup: Backup) -> float | None:
-        """When the next one is due, None where none is."""
+        """Return when the backup's next run is due, None where none is."""
         ...
 
     def pruned(self, snapshot: str) -> list[Pruned]:
@@ -81,7 +81,6 @@ class NoDaemon:
         """See Knowledge."""
 
     def verdicts(self, _: Backup) -> Sequence[tuple[Literal["backup", "vault"], HealthDocument]]:
-        """See Knowledge."""
         return ()
 
     def last_run(self, _: Backup) -> None:
@@ -91,16 +90,13 @@ class NoDaemon:
         """See Knowledge."""
 
     def running(self, _: Backup) -> bool:
-        """See Knowledge."""
         return False
 
     def next_run(self, _: Backup) -> None:
         """See Knowledge."""
 
     def pruned(self, _: str) -> list[Pruned]:
-        """See Knowledge."""
         return []
 
     def unhealed(self, _: str, __: Damage) -> str:
-        """See Knowledge."""
         return ""

@@ -62,7 +62,7 @@ class Case:
 
     @property
     def sends(self) -> bool:
-        """Whether the backup has a vault, and does not make snapshots only."""
+        """True if the backup has a vault, and does not make snapshots only."""
         return self.backup.vault is not None
 
     @property
@@ -76,7 +76,7 @@ class Case:
 
     @property
     def look(self) -> str:
-        """How to see more of a vault that is down."""
+        """A sentence on how to see more of a vault that is down."""
         return f"'zvaultctl plan {self.backup.name}' brings it up to look"
 
     async def lag(self) -> DatasetLag | None:
@@ -88,7 +88,7 @@ class Case:
         return found.get(self.place.source.name)
 
     async def plan(self) -> Planned:
-        """What a run would do with the dataset as things are."""
+        """Plan what a run would do with the dataset as things are."""
         if not self.sides.vault_seen or self.place.source is None or not self.place.taken:
             return Planned()
         plans = {str(plan.dataset): plan for plan in await plan_all(self.context, self.backup, self.sides)}
@@ -96,7 +96,7 @@ class Case:
         return Planned(mine, blocker(mine, plans) if mine is not None else None)
 
     async def verdicts(self) -> dict[Side, list[KeepDecision]]:
-        """What the next pruning makes of each snapshot of the dataset, by side."""
+        """Return the next pruning's verdict on each snapshot of the dataset, by side."""
         if self.sends and not self.sides.vault_seen:
             return {}
         clients, found = self.context.clients, dict[Side, list[KeepDecision]]()
@@ -127,7 +127,7 @@ PRUNED_ELSEWHERE = Reason(
 
 
 def nothing_sent(backup: Backup) -> Reason:
-    """Of a backup without a vault."""
+    """Explain that a backup without a vault sends nothing."""
     what = "only prunes" if backup.prunes_only else "makes snapshots only"
     return Reason("sent", "no", f"the backup {what} (snapshots_only): it sends nothing anywhere")
 
@@ -149,7 +149,7 @@ async def about_dataset(case: Case) -> list[Reason]:
 
 
 def selection(case: Case) -> Reason:
-    """Whether the backup takes it; of what only the vault has what it is there."""
+    """Explain whether the backup takes the dataset; if only the vault has it, what it is there."""
     if case.place.stray:
         return Reason("selected", "no", case.place.stray)
     return chosen("selected", case.place.choice)
@@ -233,7 +233,7 @@ def _unjudged(case: Case, side: Side) -> Reason:
 
 
 def damages(case: Case, snapname: str | None) -> Iterator[Reason]:
-    """What is damaged of it on the vault; of a dataset in all of its snapshots."""
+    """Yield the damage of it on the vault; of a dataset, in all of its snapshots."""
     if case.backup.vault is None or (case.place.vault is None and case.place.target is None):
         return
     name = case.place.vault.name if case.place.vault is not None else case.place.target

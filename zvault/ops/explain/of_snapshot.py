@@ -26,7 +26,6 @@ class Points:
 
     @property
     def any(self) -> Snapshot | None:
-        """It, wherever it is."""
         return self.source or self.vault
 
 

@@ -32,7 +32,7 @@ class Place:
 
 
 def concerns(env: Environment, backup: Backup, name: DatasetName) -> bool:
-    """Whether a name lies where a backup reads, or where it writes."""
+    """True if a name lies where a backup reads, or where it writes."""
     root = env.wanted_target_of(backup, backup.source.dataset)
     beside = name.is_within(root.suffixed(ASIDE)) or name.startswith(root + ASIDE)
     return name.is_within(backup.source.dataset) or name.is_within(root) or beside

@@ -36,7 +36,7 @@ NAMED = 20
 
 
 async def name_damage(context: Context, vault: Vault) -> list[HealTarget]:
-    """What is damaged in a vault that is up, as exactly as that can be told; noted by name as its condition.
+    """List the damage of a vault that is up, as exactly as it is known, and note it by name as its condition.
 
     While anything is half received in full there the kernel is not asked for names, for that would crash it: zdb(8)
     alone tells then, where it can be asked, and nothing of what is half received counts as damage.

@@ -46,7 +46,7 @@ from zvault.zfs.repair.damage_names import heal_send_argv
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """How a healing ended: damaged files before, and what of them stays."""
+    """The end of a healing: the damaged files before it, and those that stay damaged."""
 
     found: int
     left: tuple[Unhealed, ...] = ()

@@ -22,7 +22,7 @@ from zvault.zfs.stream import Flags
 
 @dataclass(frozen=True, slots=True)
 class IntactCopy:
-    """Where a copy of a dataset is: the client to send from there, and the flags its streams need."""
+    """A copy of a dataset: the client to send from there, and the flags its streams need."""
 
     zfs: Zfs
     flags: Flags
@@ -42,7 +42,7 @@ class Holders:
     async def find(
         self, vault: OpenVault, tree: Tree, wounds: list[HealTarget], held: AsyncExitStack
     ) -> dict[str, list[Copy]]:
-        """Who has snapshots of the damaged datasets: their sources first, then other vaults."""
+        """Find who has snapshots of the damaged datasets: their sources first, then other vaults."""
         hurt = {
             name: tree.datasets[name]
             for name in {wound.dataset or "" for wound in wounds}

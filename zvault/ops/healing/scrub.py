@@ -63,7 +63,7 @@ class Scrubbing:
 
     @property
     def user(self) -> str:
-        """What the vault's list of users calls it."""
+        """The name of the scrub in the vault's list of users."""
         return f"scrub {self.name}"
 
     async def run(self) -> None:

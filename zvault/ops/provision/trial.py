@@ -58,7 +58,6 @@ class Trial:
 
     @property
     def pool(self) -> str:
-        """The vault's pool."""
         return self.vault.pool
 
     async def run(self, candidates: Sequence[Candidate]) -> list[CandidateTrial]:
@@ -143,5 +142,5 @@ class Trial:
 
 
 def told(one: CandidateTrial) -> str:
-    """How it went, in words."""
+    """Say in words how the trial went."""
     return f"less than {format_rate(one.rate)}, stopped" if one.stopped else format_rate(one.rate)

@@ -9,8 +9,8 @@ checkpoint) ends with that one, and nothing else may be left of it on the source
 
 While a vault is down its bookmarks are all that tells what it has (ops/replication/lag.py). So one named as by
 ``mark_name`` is made only once the vault is known to have the snapshot. What is only about to be sent is bookmarked as
-by ``unsent_mark_name``, and what the vault turns out not to have any more as by ``disproved_mark_name``: that it had it
-must not be forgotten, for then its loss would look as if it was never sent. All protect alike.
+by ``unsent_mark_name``, and what the vault turns out not to have any more as by ``base_names.disproved_mark_name``:
+that it had it must not be forgotten, for then its loss would look as if it was never sent. All protect alike.
 
 A listing shows bookmarks, but not holds: to ask thousands of snapshots for theirs takes as long as to list them. So
 nothing is ever held for a vault from before the oldest of its bookmarks, which is made first where there is none, and
@@ -168,7 +168,7 @@ class BaseGuard:
         return Bookmark(self.dataset, mark.markname, base.guid, base.createtxg, base.creation)
 
     def protects_only(self, base: Snapshot) -> bool:
-        """Whether ``base``, and nothing else but what is to stay, is protected."""
+        """True if ``base``, and nothing else but what is to stay, is protected."""
         protected = base.name in self.held and self._mark(base) in self.marks
         return protected and not self._held_before(base) and not self._marks_before(base)
 

@@ -39,13 +39,13 @@ class Bases:
     _start: asyncio.Event | None = None
 
     def __post_init__(self) -> None:
-        """What many ask for goes together into one call."""
+        """Join what many ask for into one call."""
         self._writable = ProtectsWhereWritable(self.source.lzc)
         self._together = BatchedChanges(self._writable)
 
     @property
     def unprotected(self) -> bool:
-        """Whether nothing could be protected, as the source was imported read-only."""
+        """True if nothing could be protected, as the source was imported read-only."""
         return self._writable.read_only
 
     async def learn(self, datasets: Collection[Dataset]) -> None:
@@ -107,6 +107,7 @@ class Bases:
             (BaseGuard.of(self._together, self.vault_guid, dataset, {}), guids)
             for dataset, guids in on_vault.values()
         ]
+        # Where one refused at once, the others went on while nobody waited, and a listing of before them was kept.
         ended = await asyncio.gather(
             *(guard.distrust(guids) for guard, guids in guards), return_exceptions=True
         )

@@ -102,19 +102,15 @@ class BatchedChanges:
         self._unmarks: BatchedCall[Sequence[str]] = BatchedCall(self._destroy_bookmarks)
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
-        """See Protects.hold."""
         await self._holds.ask((names, tag))
 
     async def release(self, names: Sequence[str], tag: str) -> None:
-        """See Protects.release."""
         await self._releases.ask((names, tag))
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
-        """See Protects.bookmark."""
         await self._marks.ask(marks)
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
-        """See Protects.destroy_bookmarks."""
         await self._unmarks.ask(names)
 
     async def _hold(self, requests: Sequence[tuple[Sequence[str], str]]) -> None:

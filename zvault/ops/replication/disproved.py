@@ -34,9 +34,12 @@ async def take_back(context: Context, backup: Backup, sides: Sides) -> Sequence[
     state = await context.clients.zpool_of(vault).state(vault.pool)
     if state is None or not sides.vault_seen:
         return ()
+    # An older copy of a disk came up while the disk was in a safe: its bookmarks were taken back, and after a restart
+    # nobody knew what the disk has.
     if find_original(context, vault, state.guid) is not None:
         return ()
     place = context.records.places.last(state.guid, str(backup.source.whole))
+    # A bookmark does not tell the place: after 'into' was changed, the new place seemed to have what the old one has.
     if place != context.env.target_of(backup, backup.source.dataset):
         return ()
     known = sides.known.disproved if sides.known is not None else Disproved()

@@ -17,7 +17,7 @@ NAMED_DATASETS = 3
 
 
 async def list_encryption_warnings(context: Context) -> list[str]:
-    """Of the vaults that are up, as ``KEY: what``. Changes nothing, and brings nothing up.
+    """Warn of encryption on the vaults that are up, as ``KEY: what``. Changes nothing, and brings nothing up.
 
     What cannot be asked is told of the source or the vault itself, or by the first run.
     """

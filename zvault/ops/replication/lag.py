@@ -114,7 +114,7 @@ class _Remembered:
 
 
 def pending(lags: Collection[DatasetLag]) -> int | None:
-    """How many snapshots a vault lacks in all; None where that is not known of a single dataset."""
+    """Count the snapshots that a vault lacks in all; None where that is not known of a single dataset."""
     counts = [lag.pending for lag in lags]
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
@@ -152,7 +152,7 @@ def _marks(context: Context, backup: Backup, dataset: Dataset, pool: int | None)
 
 
 def is_taken_twice(context: Context, backup: Backup, dataset: Dataset) -> bool:
-    """Whether another backup puts the same dataset into the same vault: bookmarks do not tell whose they are."""
+    """True if another backup puts the same dataset into the same vault: bookmarks do not tell whose they are."""
     return any(
         other.vault == backup.vault
         and other.source.host == backup.source.host

@@ -124,6 +124,7 @@ async def _ask_of(
         # A listing may be older than a hold: that moves nothing by which one could tell.
         # What zvault holds there itself is told by what retention keeps.
         asked.held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
+        # A source that destroyed all but its oldest snapshot had every later one rolled away on the vault.
         asked.kept |= await sides.compute(_not_to_be_lost, context.env, backup, there)
 
 
@@ -202,5 +203,5 @@ def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[st
 
 
 def moves(plan: TransferPlan) -> bool:
-    """Whether a plan moves any byte."""
+    """True if a plan moves any byte."""
     return plan.action in {Action.FULL, Action.INCREMENTAL, Action.RESUME}

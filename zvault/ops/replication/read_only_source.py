@@ -14,7 +14,7 @@ from zvault.zfs.changes import LzcFailure
 
 
 def is_read_only(error: Exception) -> bool:
-    """Whether a change was refused for no other reason than that the pool was imported read-only."""
+    """True if a change was refused for no other reason than that the pool was imported read-only."""
     return isinstance(error, LzcFailure) and {code for _, _, code in error.errors} == {errno.EROFS}
 
 
@@ -26,19 +26,15 @@ class ProtectsWhereWritable:
         self.read_only = False
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
-        """See Protects.hold."""
         await self._unless_read_only(self._lzc.hold(names, tag))
 
     async def release(self, names: Sequence[str], tag: str) -> None:
-        """See Protects.release."""
         await self._unless_read_only(self._lzc.release(names, tag))
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
-        """See Protects.bookmark."""
         await self._unless_read_only(self._lzc.bookmark(marks))
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
-        """See Protects.destroy_bookmarks."""
         await self._unless_read_only(self._lzc.destroy_bookmarks(names))
 
     async def _unless_read_only(self, change: Awaitable[None]) -> None:

@@ -45,11 +45,10 @@ class OpenBackup:
 
     @property
     def source(self) -> Zfs:
-        """The client for its source."""
         return self.context.clients.source_of(self.backup)
 
     def flags(self, dataset: Dataset) -> Flags:
-        """How a dataset of its source is sent."""
+        """Return the flags that a dataset of its source is sent with."""
         return Flags.of(self.backup.send, dataset)
 
 
@@ -110,21 +109,21 @@ class RunPlan:
         return [plan for plan in self.plans if moves(plan)]
 
     def inherits(self, dataset: Dataset) -> bool:
-        """Whether a dataset of the source is encrypted by a key of the vault's."""
+        """True if a dataset of the source is encrypted by a key of the vault's."""
         return dataset.name in self.encryptions and self.encryptions[dataset.name].inherits
 
     def flags(self, backup: Backup, dataset: Dataset) -> Flags:
-        """How a dataset of the source is sent."""
+        """Return the flags that a dataset of the source is sent with."""
         return Flags.of(backup.send.to_encrypted() if self.inherits(dataset) else backup.send, dataset)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be sent, changed, or told of any dataset."""
+        """True if nothing is to be sent, changed, or told of any dataset."""
         return all(plan.action is Action.NOTHING and not plan.changes for plan in self.plans)
 
     @property
     def changed(self) -> bool:
-        """Whether anything is another on either side once they were carried out."""
+        """True if anything is another on either side once they were carried out."""
         return self.bases.touched or any(moves(plan) or plan.changes for plan in self.plans)
 
 

@@ -12,7 +12,7 @@ from zvault.core.replication.stream_flags import SentFlags
 
 
 def wanted(backup: Backup, source: Dataset) -> SentFlags:
-    """What the backup's ``send`` table amounts to for one dataset."""
+    """Return the flags that the backup's ``send`` table comes to for one dataset."""
     send = backup.send
     asked = SentFlags(send.large_blocks, send.compressed, send.embedded, send.raw)
     return asked.amounting_to(encrypted=source.encrypted)

@@ -46,7 +46,7 @@ Sizes = Literal["both", "vault", "none"]
 
 @dataclass(frozen=True)
 class Sides:
-    """What one look at source and vault saw.
+    """Both sides of a backup as one listing found them: its source and its vault.
 
     ``pairs`` gives each selected source dataset with the name its counterpart on the vault should have, parents
     first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets. ``known`` is what was worked out
@@ -80,7 +80,7 @@ class Sides:
         return sum(len(tree) + sum(len(one.snapshots) for one in tree) for tree in (self.source, self.vault))
 
     async def compute(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What ``work`` makes of both sides: beside the event loop, where they are large (system/computing.py)."""
+        """Compute ``work`` on both sides: beside the event loop, where they are large (system/computing.py)."""
         return await compute(self.size, self.known, work, *args, **kwargs)
 
     @LazyProperty
@@ -98,7 +98,7 @@ class Sides:
 
 
 def count_having(snapname: str, sides: Sides) -> int:
-    """Of how many datasets of the source there is a snapshot of that name."""
+    """Count the datasets of the source that have a snapshot of that name."""
     return sum(snapname in Snapnames([one.snapshots]) for one, _ in sides.pairs)
 
 
@@ -140,7 +140,7 @@ def selected(backup: Backup, source: Tree) -> list[Dataset]:
 
 
 def choice_of(backup: Backup, source: Tree, dataset: Dataset) -> Choice:
-    """Whether a backup takes a dataset of its source, and why."""
+    """Decide whether a backup takes a dataset of its source, and say why."""
     by_name = backup.choice(dataset.name)
     if not by_name.taken or source.choices is None:
         return by_name
@@ -318,7 +318,7 @@ def snapshot_choices(
     make: bool = True,
     own_time: bool = False,
 ) -> dict[DatasetName, Choice]:
-    """Of which of the datasets that a backup takes a run makes a snapshot, and why. Without ``make`` of none.
+    """Decide which of a backup's datasets a run snapshots, and say why. Without ``make`` none.
 
     ``own_time``: it is no run, but the time for a snapshot.
     """

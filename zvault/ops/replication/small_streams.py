@@ -26,7 +26,7 @@ _OF_ANY = frozenset({"volsize"})
 
 @dataclass
 class SmallStreams:
-    """What the transfers of one try know of their small streams."""
+    """The knowledge of small streams that the transfers of one try share."""
 
     opened: OpenBackup
     plan: RunPlan
@@ -35,7 +35,7 @@ class SmallStreams:
 
     @property
     def here(self) -> bool:
-        """Whether both ends are on this host, where libzfs_core can be used."""
+        """True if both ends are on this host, where libzfs_core can be used."""
         ends = self.opened.source.host.address, self.opened.vault.zfs.host.address
         return self.usable and ends == (None, None)
 

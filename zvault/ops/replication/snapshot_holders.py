@@ -24,7 +24,7 @@ def held_by(name: str, tags: set[str]) -> str:
 
 
 def needed_by(clones: Sequence[DatasetName]) -> str:
-    """Clones in words."""
+    """Say in words which clones need a snapshot."""
     receives = [clone.parent for clone in clones if clone.name == RECEIVING]
     others = [clone for clone in clones if clone.name != RECEIVING]
     texts = [f"a receive into {dataset} is under way, or waits to be resumed" for dataset in receives]

@@ -109,6 +109,8 @@ async def update_vault(vault: Zfs, sides: Sides, records: Mapping[str, str], emi
         return
     try:
         await settings.put_on_each(vault, PROPERTY, lacking)
+        # A replica that was adopted has no record before its first run: until zvaultd started again, what another
+        # backup has below it stayed 'exposed', or was refused.
         vault.forget_keys_above()
     except ZvaultError as error:
         emit("message", text=f"the limits of the source's datasets could not be put on record: {error}")

@@ -98,6 +98,7 @@ class SourceSnapshot:
             try:
                 await self.lzc.snapshot(wanted, {})
             except NamesGone as error:
+                # One dataset that had vanished since the listing failed the run, with nothing sent.
                 if relisted < RELISTINGS:
                     relisted += 1
                     names = [name for name in await self.listed() if name not in self.refused]
@@ -146,7 +147,7 @@ class SourceSnapshot:
 
     @property
     def warning(self) -> str:
-        """What was left out, in words; empty where nothing was."""
+        """The warning that names what was left out; empty where nothing was."""
         if not self.left_out:
             return ""
         named = ", ".join(self.left_out[:NAMED])

@@ -45,8 +45,8 @@ MANY_STREAMS = 64
 
 @dataclass
 class Transfers:
-    """What the transfers of one try share. ``meter`` is told of their bytes; ``throttle`` is the stage that limits
-    their streams, if any; ``small`` knows which streams need no programs.
+    """The parts that the transfers of one try share. ``meter`` is told of their bytes; ``throttle`` is the stage that
+    limits their streams, if any; ``small`` knows which streams need no programs.
     """
 
     opened: OpenBackup
@@ -63,7 +63,7 @@ class Transfers:
         return context.clients.route(self.opened.source, vault.zfs, vault.profile.stream, stall)
 
     async def lacking(self) -> list[str]:
-        """What is not as it should be on the way of the streams."""
+        """List what is not as it should be on the way of the streams."""
         sources = self.plan.sides.source.datasets
         backup = self.opened.backup
         flags = dict.fromkeys(self.plan.flags(backup, sources[plan.dataset]) for plan in self.plan.moving)
@@ -96,6 +96,8 @@ class Transfers:
             )
             await self.plan.bases.cover(first)
         finally:
+            # Also of those whose turn never comes: they were held and not known to be, so the next run did not release
+            # them.
             for one in sending:
                 self.opened.source.forget(one.dataset)
 
@@ -335,7 +337,7 @@ class Transfers:
         return clients.damage_names.receive_full(vault.zfs.host.address, plan.target.pool)
 
     def _is_in_the_way(self) -> bool:
-        """Whether other backups wait for a place that this one has, and its own limit is not why it is slow."""
+        """True if other backups wait for a place that this one has, and its own limit is not why it is slow."""
         opened = self.opened
         allowed = opened.backup.limit.rate(opened.context.env.clock.now().astimezone(opened.context.env.zone))
         slow = allowed is not None and allowed < MANY_STREAMS * LEAST_RATE

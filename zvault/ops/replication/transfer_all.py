@@ -21,7 +21,7 @@ Note = Callable[[str, ZvaultError | None], None]
 
 
 class StreamLimits:
-    """What bounds the streams of a backup, looked up anew each time: a new configuration is in force at once."""
+    """The limits of a backup's streams, looked up anew each time: a new configuration is in force at once."""
 
     def __init__(self, env: Environment, backup: Backup) -> None:
         self._env = env
@@ -29,7 +29,7 @@ class StreamLimits:
         self._limit = backup.limit
 
     def slots(self) -> dict[str, int]:
-        """What each of its streams takes a slot of, and how many slots each has. Raises NotFound."""
+        """Return the owners that each stream takes a slot of, with how many slots each has. Raises NotFound."""
         backup = self._env.backup(self.name)
         host = backup.source.host
         slots = {f"vault {backup.vault}": self._env.vault(backup.its_vault).transfers}
@@ -38,7 +38,7 @@ class StreamLimits:
         return slots
 
     def rate(self) -> int | None:
-        """How many bytes a second all its streams may have together at this moment."""
+        """Return the bytes a second that all its streams may have together at this moment."""
         with contextlib.suppress(NotFound):  # while it runs it may vanish from the configuration
             self._limit = self._env.backup(self.name).limit
         return self._limit.rate(self._env.clock.now().astimezone(self._env.zone))
@@ -79,7 +79,7 @@ async def transfer_all(transfers: Transfers, slots: Slots, limits: StreamLimits,
 
 
 def orphaned(dataset: str, cause: str, error: ZvaultError) -> ZvaultError:
-    """What is told of a dataset that has to come after one that failed."""
+    """Make the error of a dataset that has to come after one that failed."""
     orphan = Refused(
         f"{dataset} was not sent",
         f"it comes after {cause}, which failed",
@@ -90,7 +90,7 @@ def orphaned(dataset: str, cause: str, error: ZvaultError) -> ZvaultError:
 
 
 def in_a_cycle(dataset: str) -> ZvaultError:
-    """What is told of datasets of which each has to come after another."""
+    """Make the error of datasets each of which has to come after another."""
     return Refused(
         f"{dataset} was not sent", "it and others each have to come after another", "please report it"
     )

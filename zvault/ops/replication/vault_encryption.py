@@ -20,7 +20,9 @@ from zvault.zfs.client import Zfs
 
 
 def expect_encryptions(sides: Sides, plans: Sequence[TransferPlan]) -> dict[str, EncryptionOnVault]:
-    """How each planned dataset lies on the vault, or will, by the source's name; its keys are taken to be loaded."""
+    """Foresee how each planned dataset lies on the vault, or will, by the source's name; its keys are taken to be
+    loaded.
+    """
     return decide_encryptions(_keys_of(sides), sides.pairing, plans, lambda _: True)
 
 

@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LookRequest:
-    """What is looked into: ``path`` below the root of ``dataset`` or, without one, absolute as on the source.
+    """A request to look into a path: ``path`` below the root of ``dataset`` or, without one, absolute as on the source.
 
     ``dataset`` is the source's name or the vault's; ``side`` looks on one side only.
     """
@@ -79,7 +79,7 @@ class BothSides:
         self.unread[side] = told(error)
 
     async def read(self, point: Point, work: Callable[[OpenSnapshot], Awaitable[T]]) -> T:
-        """What ``work`` makes of a snapshot, open where it is nearest. Raises why it cannot be read anywhere."""
+        """Run ``work`` on the point's snapshot, open where it is nearest. Raises why it cannot be read anywhere."""
         failure: ZvaultError | None = None
         for name, snap in point.places:
             side = self.sides[name]

@@ -77,6 +77,7 @@ class Check:
             self.compared.unread[name] = error.why
         except ZvaultError as error:
             self.compared.unread[name] = error.why or str(error)
+            # A mount that failed, or an I/O error, counted like a key that is not loaded, and the restore ended ok.
             self.compared.failed.add(name)
         else:
             self.compared.datasets += 1

@@ -60,7 +60,9 @@ DEVICE_TRIES = 50
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was restored: how many datasets, by how many bytes of streams. ``error`` says what is not as it was."""
+    """The result of a restore: how many datasets, by how many bytes of streams. ``error`` says what is not as it
+    was.
+    """
 
     datasets: int
     bytes: int
@@ -123,7 +125,7 @@ async def _compare(
 async def plan_document(
     context: Context, vaults: VaultsByName, request: RestoreRequest
 ) -> RestorePlanDocument:
-    """What a restore would do, and what would make room for it."""
+    """Plan what a restore would do, and what would make room for it."""
     backup = context.env.backup(request.backup)
     await check_target(context, request)
     use = vaults[backup.its_vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)

@@ -64,7 +64,7 @@ class FilesPlan:
 
 @dataclass(frozen=True, slots=True)
 class FilesRestored:
-    """What was copied. ``error`` says what is not as it was in the snapshot."""
+    """The result of a copy. ``error`` says what is not as it was in the snapshot."""
 
     plan: FilesPlan
     error: ZvaultError | None
@@ -157,7 +157,7 @@ async def _copy(worker: TreeWorker, plan: FilesPlan, wanted: FilesRequest, emit:
 
 
 async def files_document(context: Context, vaults: VaultsByName, wanted: FilesRequest) -> FilesPlanDocument:
-    """What it would copy, and what is there already."""
+    """Plan what would be copied, and find what is there already."""
     request = wanted.request
     await check_target_folder(request.to)
     backup = context.env.backup(request.backup)

@@ -21,7 +21,8 @@ Seen = Mapping[bytes, Entry]
 
 @dataclass(frozen=True, slots=True)
 class FileQuery:
-    """What to find: files that match ``pattern`` (core/find.py), in ``dataset`` or all of the backup's.
+    """A query: files that match ``pattern`` (core/integrity/file_versions.py), in ``dataset`` or all of the
+    backup's.
 
     ``at`` looks only into the newest snapshot made up to then, in seconds since the epoch.
     """

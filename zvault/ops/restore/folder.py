@@ -20,7 +20,9 @@ NAMES = 5000
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is at a path: ``own`` is None where nothing is. ``entries`` are by name; ``more`` says that some lack."""
+    """The listing of a path: ``own`` is None where nothing is. ``entries`` are by name; ``more`` says that some
+    lack.
+    """
 
     own: Entry | None
     entries: dict[bytes, Entry]
@@ -47,7 +49,7 @@ def parse_path(text: str) -> bytes:
 
 
 async def list_path(opened: OpenSnapshot, path: bytes, *, names: bool = True) -> Listing:
-    """What is at a path, with ``names`` those in it too. Raises NotFound for a link on the way, ToolFailed."""
+    """List what is at a path; with ``names``, what is in it too. Raises NotFound for a link on the way, ToolFailed."""
     argv = hash_files.path_argv(opened.root, path, NAMES + 1 if names else None)
     found = [*hash_files.parse_list(await _run(opened, argv, path))]
     own = next((one for one in found if not one.path), None)

@@ -58,7 +58,7 @@ class LookSessions:
     async def look(
         self, context: Context, vaults: Vaults, wanted: LookRequest, session: str | None, say: Say
     ) -> AsyncIterator[tuple[BothSides, str]]:
-        """What is open, and the path below the dataset's root: in a session, or for this one look."""
+        """Give both sides, open, and the path below the dataset's root: in a session, or for this one look."""
         if session is None:
             async with both_sides(context, vaults, wanted, say) as sides:
                 yield sides, _text(sides.path)

@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class MountRequest:
-    """What to mount where: a dataset by either of its names, None for the backup's own; ``at`` picks the snapshot.
+    """A request to mount: a dataset by either of its names, None for the backup's own; ``at`` picks the snapshot.
 
     ``seconds``: how long it stays; None until somebody ends it. ``vault_at``: see RestoreRequest.
     """

@@ -36,7 +36,7 @@ BEFORE = "_zvault-before-"
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """What to restore: a dataset by its source name or its name on the vault, ``snapname`` None for the newest.
+    """A request to restore: a dataset by its source name or its name on the vault, ``snapname`` None for the newest.
 
     ``to`` is a dataset on this host, or on another as in ``ssh://root@filer1/tank/back``. ``at`` picks the newest made
     up to then, in seconds since the epoch. ``recursive`` takes all below it too; ``replace`` lets it take the place of
@@ -55,7 +55,7 @@ class RestoreRequest:
     vault_at: float | None = None
 
     def pick(self) -> Pick:
-        """How a dataset's snapshot is chosen."""
+        """Return what picks a dataset's snapshot."""
         if self.snapname is not None:
             return restore_order.named(self.snapname)
         return restore_order.newest if self.at is None else restore_order.at(self.at)
@@ -63,7 +63,7 @@ class RestoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class DatasetWork:
-    """What is left to do for one dataset: ``streams`` in turn, the first from a ``token`` if it was cut off."""
+    """The work left for one dataset: ``streams`` in turn, the first from a ``token`` if it was cut off."""
 
     restoration: Restoration
     streams: tuple[Stream, ...]
@@ -73,7 +73,7 @@ class DatasetWork:
 
     @property
     def bytes(self) -> int:
-        """What is still to be sent, about."""
+        """The bytes still to be sent, about."""
         return sum(self.sizes)
 
 
@@ -91,7 +91,7 @@ class RestorePlan:
 
     @property
     def bytes(self) -> int:
-        """What is still to be sent, about."""
+        """The bytes still to be sent, about."""
         return sum(work.bytes for work in self.works)
 
     def document(self) -> RestorePlanDocument:
@@ -172,7 +172,7 @@ async def check_target(context: Context, request: RestoreRequest) -> None:
 
 
 def parse_target(to: str) -> Source:
-    """Where that is. Raises Refused for what is no name that ZFS accepts."""
+    """Parse the target of a restore. Raises Refused for what is no name that ZFS accepts."""
     try:
         return parse_source(to)
     except ValueError as error:

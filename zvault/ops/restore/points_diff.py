@@ -42,7 +42,7 @@ SAY_EVERY = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What differs; ``why`` says why that was not found by 'zfs diff'."""
+    """The differences; ``why`` says why 'zfs diff' did not find them."""
 
     by: str
     changes: Sequence[diff.Change | TreeChange]
@@ -70,7 +70,9 @@ def dataset_of(context: Context, backup: str, old: str, new: str) -> DatasetName
 
 
 async def diff_document(sides: BothSides, names: tuple[str, str], path: bytes, say: Say) -> DiffDocument:
-    """What differs from the first snapshot to the second. Raises NotFound, Refused and why they cannot be read."""
+    """Report what differs from the first snapshot to the second. Raises NotFound, Refused and why they cannot be
+    read.
+    """
     old, new = (_point(sides, name) for name in names)
     content = await _content(sides, (old, new), path, say) if path else None
     found = Found("content", ()) if content is not None else await _tree(sides, old, new, path, say)

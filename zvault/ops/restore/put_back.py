@@ -38,7 +38,10 @@ from zvault.zfs.client import Zfs
 
 @dataclass(frozen=True, slots=True)
 class WantedProperties:
-    """What a restored dataset should have: by its copy on the vault. ``record`` is None where the vault has none."""
+    """The properties that a restored dataset should have, by its copy on the vault.
+
+    ``record`` is None where the vault has none.
+    """
 
     dataset: Dataset
     properties: Mapping[str, str]
@@ -46,7 +49,7 @@ class WantedProperties:
 
 
 async def wanted_of(vault: Zfs, datasets: Sequence[Dataset]) -> list[WantedProperties]:
-    """What each of these datasets of a vault should have once it is restored. Raises ToolFailed."""
+    """Read the properties that each of these datasets of a vault should have once it is restored. Raises ToolFailed."""
     records = await properties.own(vault.host, [one.name for one in datasets], PROPERTY)
     return [
         WantedProperties(
@@ -65,7 +68,7 @@ def _hidden(dataset: Dataset) -> list[str]:
 
 @dataclass
 class PutBack:
-    """What was restored, ``targets`` in the order of ``wanted``, on one host."""
+    """Puts back the properties of restored datasets, ``targets`` in the order of ``wanted``, on one host."""
 
     zfs: Zfs
     wanted: Sequence[WantedProperties]
@@ -123,7 +126,9 @@ class PutBack:
         return {name: key for name, key in keys.items() if key is not None}
 
     async def check(self, compared: RestoreComparison) -> list[Mismatch]:
-        """What is not as it should be. Commands that put it back are added to ``compared``. Raises ToolFailed."""
+        """Return what is not as it should be. Commands that put it back are added to ``compared``. Raises
+        ToolFailed.
+        """
         there = await properties.exact(self.zfs.host, self.targets, ["all"])
         found: list[Mismatch] = []
         for one, target in zip(self.wanted, self.targets, strict=True):

@@ -191,7 +191,7 @@ async def _unmount_ours(host: Host, path: str) -> None:
 
 
 def is_mounted(snapshot: SnapshotName, folder: str) -> bool:
-    """Whether a snapshot is mounted on a folder of this host. Asks the kernel's list only, never what is mounted."""
+    """True if a snapshot is mounted on a folder of this host. Asks the kernel's list only, never what is mounted."""
     return any(one.source == snapshot and one.point == folder for one in pool_mounts(snapshot.pool))
 
 
@@ -263,7 +263,9 @@ async def _release_left(context: Context, address: Address | None, path: str) ->
 
 
 async def run(side: OpenSnapshot, argv: Sequence[str], deadline: float = 60.0) -> str:
-    """What a script of system/files.py prints. Raises ToolFailed for all that it could not read."""
+    """Run a script of system/hash_files.py and return what it prints. Raises ToolFailed for all that it could not
+    read.
+    """
     result = await side.host.run(argv, deadline=deadline, check=False)
     said = hash_files.complaints(result.stderr)
     if result.returncode != 0 or said:

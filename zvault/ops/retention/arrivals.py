@@ -28,7 +28,7 @@ NOTHING_ARRIVED = Arrivals()
 
 
 def arrivals(before: Sides, after: Sides) -> Arrivals:
-    """What came between two looks at both sides."""
+    """Return what came between two listings of both sides."""
     return Arrivals(frozenset(_since_base(before, after)), frozenset(_new_guids(before.vault, after.vault)))
 
 

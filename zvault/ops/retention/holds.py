@@ -50,7 +50,6 @@ class BaseProtection:
 
     @property
     def tag(self) -> str:
-        """The tag of the hold."""
         return KEEP_HOLD if self.on_vault else hold_tag(self.vault_guid)
 
     def document(self) -> HoldDocument:
@@ -71,7 +70,7 @@ class BaseProtection:
 
 @dataclass(frozen=True, slots=True)
 class KnownVaults:
-    """What is known of the configured vaults: ``names`` by pool GUID, and those that could not be asked.
+    """The configured vaults as far as they are known: ``names`` by pool GUID, and those that could not be asked.
 
     ``sharing`` are all vaults whose pool has a GUID: two tables may be for one pool, or the one's is a copy of the
     other's.
@@ -87,13 +86,13 @@ class KnownVaults:
     sharing: Mapping[int, Collection[str]] = field(default_factory=dict)
 
     def only_pool(self, guid: int) -> bool:
-        """Whether a pool is the only one that its vault may have: no other takes turns with it."""
+        """True if a pool is the only one that its vault may have: no other takes turns with it."""
         vault = self.seen.get(guid)
         had = {one for one, whose in self.seen.items() if whose == vault} - set(self.given_up)
         return vault is not None and had == {guid}
 
     def surely_gone(self, guid: int) -> bool:
-        """Whether a pool is known to be none of a configured vault's, those that cannot be asked included."""
+        """True if a pool is known to be none of a configured vault's, those that cannot be asked included."""
         found = set(self.seen.values())
         return guid in self.seen and self.seen[guid] is None and found.issuperset(self.unasked)
 
@@ -187,6 +186,7 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtectio
         holds = await zfs.holds(await zfs.held_below(pool))
         for one in base_protections(source, holds):
             dataset = source.datasets[one.dataset]
+            # All of them count. With the last one alone, 'holds --reap' released each base of a pool whose copy was up.
             vaults_with_it = known.sharing.get(one.vault_guid, ())
             followers = [
                 there
@@ -289,7 +289,7 @@ def _seen(context: Context) -> dict[int, str | None]:
 
 
 async def _is_itself(context: Context, vaults: Vaults, vault: Vault) -> bool:
-    """Whether the pool of a vault's name lies on the vault's devices, and all are up: else its GUID is a stranger's."""
+    """True if the pool of a vault's name lies on the vault's devices, and all are up: else its GUID is a stranger's."""
     if not vault.device:
         return True
     paths = [d.path for d in await vaults[vault.name].devices() if d.path is not None and d.state == "up"]
@@ -314,7 +314,7 @@ def _followers(
 
 
 def reapable(found: Sequence[BaseProtection], vault_guid: int | None) -> list[BaseProtection]:
-    """What may be released: orphans; of a vault named by its GUID also those of which it is not known."""
+    """Select what may be released: orphans; of a vault named by its GUID also those of which it is not known."""
     if vault_guid is None:
         return [one for one in found if one.state == "orphaned"]
     return [one for one in found if one.vault_guid == vault_guid and one.state != "in use"]

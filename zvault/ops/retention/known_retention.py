@@ -4,7 +4,7 @@ The verdicts on a pair depend on both sides' snapshots and bookmarks (the pair i
 others are clones of or go on from, on what other backups have still to send (their pools, and the bookmarks in the
 pair), on the backup's table, on the ``min_age`` of the vault and of that which the source lies in, on the time zone,
 and on now as core/policy/known_verdicts.py says. Holds and clones elsewhere are no part of them: those are asked of the
-pools each time (``without_stuck``).
+pools each time (``prune.without_stuck``).
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ class _OtherBackup:
     pools: frozenset[int]
 
     def unsent(self, dataset: Dataset) -> list[Snapshot]:
-        """What it has still to send of a dataset. Where it is not known what its vault has, that is all it wants."""
+        """List what it has still to send of a dataset. Where it is not known what its vault has, that is all it
+        wants.
+        """
         backup = self.backup
         inside = dataset.name.is_within(backup.source.dataset)
         if not inside or not backup.takes(dataset.name):
@@ -42,7 +44,7 @@ class OtherBackups:
 
     @property
     def key(self) -> tuple[tuple[str, frozenset[int]], ...]:
-        """What ``need`` depends on, besides the configuration and the dataset."""
+        """The facts that ``need`` depends on, besides the configuration and the dataset."""
         return tuple((other.backup.name, other.pools) for other in self._others)
 
     @classmethod

@@ -134,7 +134,7 @@ def _but_stuck(
 
 
 async def ask_each(ask: Ask[Answer], names: Sequence[SnapshotName]) -> tuple[dict[str, Answer], set[str]]:
-    """What is told of each snapshot of which there is anything to tell, and those of which it cannot be told.
+    """Ask about each snapshot. Returns the answers by name, and the names that gave none.
 
     One that does not answer, as it may be damaged, must not keep all others from being pruned. Raises ToolFailed where
     it can be told of no dataset.

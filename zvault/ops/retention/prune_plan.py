@@ -38,7 +38,6 @@ class Judged(Sequence[KeepDecision]):
         self.groups = groups
 
     def __len__(self) -> int:
-        """How many there are."""
         return sum(map(len, self.groups))
 
     @overload
@@ -46,17 +45,16 @@ class Judged(Sequence[KeepDecision]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[KeepDecision]: ...
     def __getitem__(self, at: int | slice) -> KeepDecision | Sequence[KeepDecision]:
-        """One of them, or some."""
         return tuple(self)[at]
 
     def __iter__(self) -> Iterator[KeepDecision]:
-        """All of them."""
         return chain.from_iterable(self.groups)
 
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What to prune on one side of ``backup``: ``judged`` by the rules, dataset by dataset, then within prune_limit.
+    """The plan of what to prune on one side of ``backup``: ``judged`` by the rules, dataset by dataset, then within
+    prune_limit.
 
     Of each dataset a ``share`` of the snapshots that are ``ours`` may go in one run, the oldest first. What ``arrived``
     in this run (GUIDs) does not count. ``replica`` tells that others send what is there: zvault holds the newest of it,
@@ -74,11 +72,10 @@ class PrunePlan:
 
     @LazyProperty
     def size(self) -> int:
-        """How many verdicts there are."""
         return len(self.judged)
 
     async def compute(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What ``work`` makes of the verdicts: beside the event loop, where they are many (system/computing.py)."""
+        """Compute ``work`` on the verdicts: beside the event loop, where they are many (system/computing.py)."""
         return await compute(self.size, self.known, work, *args, **kwargs)
 
     @LazyProperty
@@ -135,7 +132,7 @@ def plan_prune(
     sent yet.
 
     Where the vault was not seen, the source's bookmarks tell what it has. What is held is not known here: see
-    ``without_stuck``. ``over_limit`` selects also what prune_limit holds back;
+    ``prune.without_stuck``. ``over_limit`` selects also what prune_limit holds back;
     for it does not count what ``arrived`` in the run that prunes.
     """
     env, others = context.env, OtherBackups.of(context, backup)

@@ -26,7 +26,7 @@ APIECE = 100
 async def prune_document(
     context: Context, vaults: Vaults, backup: Backup, *, bring_up: bool, over_limit: bool = False
 ) -> PruneDocument:
-    """What pruning a backup would destroy now, and why. ``bring_up`` lets its vault be brought up to look."""
+    """Report what pruning a backup would destroy now, and why. ``bring_up`` lets its vault be brought up to look."""
     if backup.vault is None:
         return await prune_part(context, backup, await look(context, backup, None), over_limit=over_limit)
     if bring_up:
@@ -85,7 +85,7 @@ def _verdict_documents(plan: PrunePlan, sizes: Mapping[str, int]) -> list[Verdic
 
 
 def verdict_document(side: Side, verdict: KeepDecision, size: int | None) -> VerdictDocument:
-    """Whether a snapshot would be pruned, and why; ``size`` is what that would free."""
+    """Describe whether a snapshot would be pruned, and why; ``size`` is what that would free."""
     return {
         "side": side,
         "snapshot": verdict.snapshot.name,

@@ -33,14 +33,14 @@ from zvault.zfs.client import Zfs
 
 @dataclass(frozen=True, slots=True)
 class HoldMove:
-    """What is to be held on a vault, and what is to be asked whether it is held: by name."""
+    """The names of what is to be held on a vault, and of what to ask whether it is held."""
 
     wanted: tuple[SnapshotName, ...]
     asked: tuple[SnapshotName, ...]
 
 
 def plan_holds(context: Context, backup: Backup, plan: PrunePlan, lapses: int | None = None) -> HoldMove:
-    """What the verdicts on a backup's vault make of its holds.
+    """Plan the holds on a backup's vault by the verdicts on it.
 
     Left out are datasets whose holds were as they should be, which are the same as then: an event would tell of one
     that was held or released since. Where events were lost since (``lapses``), or none tell, all are asked.

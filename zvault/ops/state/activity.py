@@ -15,7 +15,7 @@ from zvault.ops.stream.stream import ActiveStream
 
 @dataclass
 class VaultWrites:
-    """How writes into vaults fare, by vault; ops/diagnosis/write_watch.py changes it, while streams go into one.
+    """The state of writes into vaults, by vault; ops/diagnosis/write_watch.py changes it, while streams go into one.
 
     ``watched`` are the vaults whose writes are sampled, ``samples`` the newest sample of each of these; ``drifts`` is
     what was told of the last run into each, and stays until the next one.
@@ -38,7 +38,7 @@ class ActiveMount:
 
 @dataclass
 class Activity:
-    """What is under way, over all runs and vaults.
+    """The activity over all runs and vaults.
 
     ``slots``: how many streams go at once into each vault and from each host; each transfer takes and gives back.
     ``streams``: the streams into vaults, by backup and dataset (ops/replication/transfer.py).
@@ -70,5 +70,5 @@ class Activity:
 
     @property
     def asleep(self) -> bool:
-        """Whether the host is about to sleep, or does."""
+        """True if the host is about to sleep, or does."""
         return not self.awake.is_set()

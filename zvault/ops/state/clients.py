@@ -60,7 +60,7 @@ class Clients:
         return self._vaults[name, None, key_root]
 
     async def forget_past(self, name: str) -> None:
-        """Close those clients."""
+        """Close the clients of a vault as it was."""
         for key in [key for key in self._vaults if key[0] == name]:
             await self._vaults.pop(key).close()
 
@@ -82,7 +82,7 @@ class Clients:
         return self.zpool if host is None else Zpool(host)
 
     async def pool_is_up(self, vault: Vault) -> bool:
-        """Whether a vault's pool can be looked at now.
+        """True if a vault's pool can be looked at now.
 
         It cannot while its host is out of reach, or the pool is on its way out or answers nothing.
         """

@@ -83,7 +83,7 @@ class CostBook:
         return self._known[name]
 
     def document(self, env: Environment, vault: str) -> CostDocument | None:
-        """What a vault costs this month; None where it has no block store of which anything is known."""
+        """Return what a vault costs this month; None where it has no block store of which anything is known."""
         config = env.config.vault.get(vault)
         if config is None:
             return None

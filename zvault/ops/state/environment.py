@@ -84,13 +84,13 @@ class _Way(NamedTuple):
     text: str
 
     def holds(self, backup: Backup, vault: Vault, host: str) -> bool:
-        """Whether it is that of these very tables."""
+        """True if it is that of these very tables."""
         return self.backup is backup and self.vault is vault and self.host == host
 
 
 @dataclass
 class Environment:
-    """What is given to one daemon, or to one command without a daemon.
+    """The surroundings of one daemon, or of one command without a daemon.
 
     ``host`` is this host's name, as ``{host}`` in ``into`` means it. Only a reload changes anything here: it replaces
     ``config`` and ``host`` (``reconfigure``). So whoever lives longer than one decision keeps the name of its backup or
@@ -144,7 +144,7 @@ class Environment:
         return self.config.host.get(address.host) or Host()
 
     def target_of(self, backup: Backup, dataset: str) -> DatasetName:
-        """Where on the vault a source dataset goes: nowhere else, where its backup makes snapshots only.
+        """Return the place on the vault of a source dataset: nowhere else, where its backup makes snapshots only.
 
         Raises ValueError where that is no name of a dataset.
         """
@@ -168,7 +168,7 @@ class Environment:
         return backup.into, self.vault(backup.its_vault).pool, host
 
     def way(self, backup: Backup) -> str:
-        """What a backup takes, and where it puts it, in one line.
+        """Say in one line what a backup takes and where it puts it.
 
         What was learned of a backup (its lag, its last success) was true of what it was configured to be then. Once
         this differs, it is true no more.

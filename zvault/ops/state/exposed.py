@@ -34,7 +34,7 @@ class ExposedBook:
                 self._store.drop(backup)
 
     def last(self, backup: str, way: str | None) -> dict[str, str]:
-        """What was seen last of a backup, if it goes that ``way``."""
+        """Return what was seen last of a backup, if it goes that ``way``."""
         then, found = self._read(backup)
         return found if then == way else {}
 

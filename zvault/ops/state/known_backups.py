@@ -36,7 +36,7 @@ NO_CLONES: Clones = {}
 
 @dataclass(frozen=True, slots=True)
 class Besides:
-    """What verdicts depend on besides their pair, by dataset: from which snapshots others of the source go on
+    """The facts that verdicts depend on besides their pair, by dataset: from which snapshots others of the source go on
     (``lent``), and which have clones on either side.
     """
 
@@ -102,7 +102,7 @@ class KnownRetention:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a dataset of the source belongs on the vault, and whether the backup's patterns take it."""
+    """The place of a source's dataset on the vault, and whether the backup's patterns take it."""
 
     taken: bool
     pair: tuple[Dataset, DatasetName]
@@ -110,7 +110,7 @@ class Place:
 
 @dataclass
 class KnownAsked:
-    """Of which pairs something has to be asked of the pools for a plan, as seen with these datasets of the vault."""
+    """The pairs for which a plan has to ask the pools, as seen with these datasets of the vault."""
 
     pairs: KnownResults[DatasetPair, bool] = field(default_factory=KnownResults)
     vault: Mapping[str, Dataset] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class KnownAsked:
 
 @dataclass
 class Disproved:
-    """Of which pairs a bookmark on the source tells what a pool does not have."""
+    """The pairs of which a bookmark on the source tells what a pool does not have."""
 
     pool: int = 0
     pairs: KnownResults[DatasetPair, bool] = field(default_factory=KnownResults)
@@ -132,7 +132,7 @@ read.
 
 @dataclass
 class KnownBackup:
-    """Of one backup, as it is configured in ``backup`` and ``config``, with this host's name.
+    """The knowledge of one backup, as it is configured in ``backup`` and ``config``, with this host's name.
 
     ``places``: of the source's datasets, where they belong. Of the pairs: ``conflicts`` of their names, what has to be
     asked of the pools for a plan (``asked``), ``plans``, and ``lags``.
@@ -159,7 +159,9 @@ class KnownBackups:
         self._known: dict[str, KnownBackup] = {}
 
     def of(self, env: Environment, backup: Backup) -> KnownBackup:
-        """What is known of a backup, by this table of it and the configuration in force; nothing, if one is new."""
+        """Return what is known of a backup, by this table of it and the configuration in force; nothing, if one is
+        new.
+        """
         known = self._known.get(backup.name)
         if (
             known is None

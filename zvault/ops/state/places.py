@@ -30,7 +30,7 @@ class PlaceBook:
             self._store.put(f"{pool:x}", {"places": {**known, source: target}})
 
     def last(self, pool: int, source: str) -> str | None:
-        """Where a pool has what was last sent of a source; None where nobody knows."""
+        """Return the place at which a pool has what was last sent of a source; None where it is not known."""
         return self._of(pool).get(source)
 
     def _of(self, pool: int) -> dict[str, str]:

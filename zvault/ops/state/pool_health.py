@@ -127,7 +127,7 @@ class Condition:
 
     @property
     def since(self) -> float | None:
-        """What a scrub's age counts from: the last one's end, or the making of a pool that had none yet."""
+        """The time that a scrub's age counts from: the last one's end, or the making of a pool that had none yet."""
         return self.last if self.last is not None else self.born
 
     def document(self) -> ScrubDocument:
@@ -161,7 +161,7 @@ def damage_document(damage: Damage) -> DamageDocument:
 
 
 def _has_begun_since(scan: Scan, at: float) -> bool:
-    """Whether a scrub has ended that began after this time."""
+    """True if a scrub has ended that began after this time."""
     return scan.state == "finished" and not scan.resilver and scan.started is not None and scan.started > at
 
 
@@ -174,7 +174,7 @@ class Conditions:
         self._given_up: dict[str, int] = {}
 
     def get(self, vault: str) -> Condition | None:
-        """What was last seen of a vault, None where it was never up."""
+        """Return what was last seen of a vault, None where it was never up."""
         if vault not in self._known:
             with contextlib.suppress(OSError, ZvaultError, TypeError, KeyError, ValueError):
                 if (data := self._store.get(vault)) is not None:
@@ -200,7 +200,7 @@ class Conditions:
             self.put(vault, replace(left, checksums=0, half_received=(), excused=0))
 
     def times_given_up(self, vault: str) -> int:
-        """How often its pool was: a look that began before says nothing of what the vault has."""
+        """Return how often its pool was given up: a look that began before says nothing of what the vault has."""
         return self._given_up.get(vault, 0)
 
     def forget(self, vault: str) -> None:

@@ -36,7 +36,7 @@ class Seen:
 
     @classmethod
     def of(cls, vault: Vault) -> Seen:
-        """What the pool is seen as that a vault has, as it is configured now."""
+        """Return the sighting of a vault's pool, as the vault is configured now."""
         return cls(vault.name, vault.pool, storage(vault))
 
     def owner(self, pools: Mapping[str, str]) -> str | None:
@@ -47,7 +47,7 @@ class Seen:
 
 
 def storage(vault: Vault) -> str:
-    """What a vault's pool lies on, so that it can be told that it is configured to lie on something else."""
+    """Return what a vault's pool lies on, so that it can be told that it is configured to lie on something else."""
     devices = sorted(" ".join(device.identity) for device in vault.device)
     return ", ".join(devices) if vault.host is None else str(vault.host)
 

@@ -14,8 +14,8 @@ Obstacles = dict[str, SnapshotRefused]
 
 
 async def find_snapshot_obstacles(clients: Clients, backup: Backup, datasets: Iterable[str]) -> Obstacles:
-    """What stands in the way of a snapshot of these datasets of a backup's source, by name; nothing where the backup
-    makes none. A run does not ask this: it is told by the call that makes the snapshots. Raises ZvaultError.
+    """Find what stands in the way of a snapshot of these datasets of a backup's source, by name; nothing where the
+    backup makes none. A run does not ask this: it is told by the call that makes the snapshots. Raises ZvaultError.
     """
     if not (backup.snapshot.make or backup.snapshot.timetable):
         return {}

@@ -1,7 +1,7 @@
 """Keeps all streams of a run together within the backup's bandwidth limit, whatever it is at the moment.
 
-It gives leave through a pipe that the streams' throttles (system/throttle.py) share, so much at a time as the limit
-allows. A stream takes what it can use: nothing is shared out beforehand, and nothing of the limit is left unused
+It gives leave through a pipe that the streams' throttles (system/process/throttle.py) share, so much at a time as the
+limit allows. A stream takes what it can use: nothing is shared out beforehand, and nothing of the limit is left unused
 because one of the streams is slow.
 """
 

@@ -61,7 +61,7 @@ class Route:
         return MbufferSettings(own.buffer, own.block, self.stall, own.start, self.there)
 
     async def lacking(self, flags: Flags) -> list[str]:
-        """What is not as it should be on the way, each for a person to read. Raises HostUnreachable."""
+        """List what is not as it should be on the way, each for a person to read. Raises HostUnreachable."""
         source, vault = await self.source.end(), await self.vault.end()
         _, uncompressed = choose_codec(self.compression, flags, source, vault)
         direct = _here(source, vault) and self.stream.direct

@@ -30,7 +30,7 @@ class _Waiter:
 
 
 class Slots:
-    """How many streams go at once into each vault and from each host, counted over all runs.
+    """The slots that bound how many streams go at once into each vault and from each host, counted over all runs.
 
     Of those who wait, the backup that holds the fewest slots of what it waits for comes first, and among equals who
     has waited longest. Nobody waits behind one who waits for something else. A run waits for one slot at a time, so
@@ -76,7 +76,7 @@ class Slots:
         return None
 
     def is_wanted_by_others(self, owner: str) -> bool:
-        """Whether somebody else waits for what an owner has a slot of."""
+        """True if somebody else waits for what an owner has a slot of."""
         return any(
             waiter.owner != owner and self._taken[key][owner] > 0
             for waiter in self._waiting

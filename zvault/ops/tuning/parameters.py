@@ -143,7 +143,7 @@ def _rotational(devices: Collection[str]) -> set[bool]:
 
 
 def tuning_requests(leases: LeaseStore) -> list[TuningRequest]:
-    """What the vaults that are up want."""
+    """Read what the vaults that are up want."""
     found = {name: leases.get(name) for name in leases.names(VAULTS)}
     return [
         TuningRequest(

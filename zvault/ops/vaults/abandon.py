@@ -30,12 +30,12 @@ SYNC_SECONDS = EXPORT_SECONDS = 300.0
 
 
 def on_copies(devices: Sequence[DeviceState]) -> bool:
-    """Whether a device of a vault is a copy that is thrown away, or what is left of one."""
+    """True if a device of a vault is a copy that is thrown away, or what is left of one."""
     return any(device.throw_away for device in devices)
 
 
 def not_given_up(vault: str) -> DeviceGone:
-    """What is wrong with a vault while it is on such copies."""
+    """Make the error that a vault has while it is on such copies."""
     return DeviceGone(
         f"vault '{vault}' is another host's, and this host has not given its pool up yet",
         "the pool lies on a copy that is thrown away: what is written to it here is lost",

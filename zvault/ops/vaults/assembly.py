@@ -71,7 +71,6 @@ class Assembly:
 
     @property
     def pool(self) -> str:
-        """The pool's name."""
         return self.config.pool
 
     @property
@@ -84,7 +83,7 @@ class Assembly:
         return load_profile(self.context.env.paths, self.config.profile)
 
     def stack(self, making: Making | None = None) -> Stack:
-        """The vault's devices."""
+        """Make the stack of the vault's devices."""
         making = making or Making(self.new)
         context = self.context
         try:
@@ -114,6 +113,8 @@ class Assembly:
 
         On a failure, what this call brought up is taken down again unless a pool lies on it.
         """
+        # A hold or 'zfs list' that hung in a dataset had 'zpool list' refused here: the pool was never brought back,
+        # though its storage was.
         with look_to_help():
             return await self._up(say)
 
@@ -255,7 +256,7 @@ class Assembly:
     # A pool that is imported already
 
     async def _is_stranger(self, stack: Stack) -> bool:
-        """Whether the imported pool of our name lies elsewhere than on this vault's devices."""
+        """True if the imported pool of our name lies elsewhere than on this vault's devices."""
         if not self.config.device:
             return False
         ours = {device.path for device in await stack.probe()} | set(self.known)
@@ -344,13 +345,13 @@ class Assembly:
         return None if state is None or await self._is_stranger(self._seen) else state
 
     async def anything_up(self) -> bool:
-        """Whether a device of the vault is there, or the pool is imported from where they were."""
+        """True if a device of the vault is there, or the pool is imported from where they were."""
         if any(device.state != "down" for device in await self._seen.probe()):
             return True
         return await self.imported() is not None
 
     async def exported(self) -> bool:
-        """Whether the pool is not imported though every device is well. Raises what keeps it from being told."""
+        """True if the pool is not imported though every device is well. Raises what keeps it from being told."""
         devices = await self._seen.probe()
         if on_copies(devices) or any(device.state != "up" for device in devices):
             return False

@@ -10,7 +10,7 @@ from zvault.core.sharing.note import LastRun, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the note says of a backup that another host made last; nobody here has seen it in the pool.
+    """A claim of the note about a backup that another host made last; nobody here has seen it in the pool.
 
     ``lag`` in seconds at ``at``, by this host's clock of boot_time.
     """

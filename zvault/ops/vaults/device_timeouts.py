@@ -1,4 +1,4 @@
-"""Timeouts in order: each device gives a request up before OpenZFS's deadman does (core/timeouts.py)."""
+"""Timeouts in order: each device gives a request up before OpenZFS's deadman does (core/policy/timeouts.py)."""
 
 from __future__ import annotations
 

@@ -48,12 +48,12 @@ class PoolHistory:
 
     @property
     def new(self) -> bool:
-        """Whether it is shown that it never had one."""
+        """True if it is shown that it never had one."""
         return not self.pools and self.doubt is None
 
 
 async def pool_history(context: Context, vault: Vault) -> PoolHistory:
-    """What is known of the pools that a vault had; its sources are asked only where nothing is noted here."""
+    """Return what is known of the pools that a vault had; its sources are asked only where nothing is noted here."""
     if noted := noted_pools(context, vault):
         return PoolHistory(noted)
     try:

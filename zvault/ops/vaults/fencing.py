@@ -40,7 +40,7 @@ async def look(assembly: Assembly) -> list[DeviceHolder]:
 
 
 def takeover_document(name: str, config: Vault, held: list[DeviceHolder]) -> TakeoverDocument:
-    """What a takeover would do.
+    """Describe what a takeover would do.
 
     ``holders`` is to be sent back with the order, so that nobody is shut out whom nobody was shown.
     """

@@ -26,6 +26,7 @@ async def look_at(context: Context, name: str) -> Condition:
     if born is None:
         born = float(await context.clients.vault_zfs(config).number(config.pool, "creation"))
     found = Condition.of(health, now, born, conditions.get(name), half)
+    # A look that began before the pool was given up told reads that its lost device did not answer as damage.
     if conditions.times_given_up(name) == given_up:
         conditions.put(name, found)
     return found

@@ -8,7 +8,7 @@ from zvault.core.sharing.turn import Turn
 
 
 def turn_of(life: Life, error: ZvaultError | None) -> Turn:
-    """What a vault's state on this host, and what keeps it there, make of the host among the others."""
+    """Return the state of this host among the others, by its vault's state and what keeps it there."""
     match life:
         case Life.COMING_UP | Life.COMING_BACK:
             return Turn.ASKING
@@ -16,6 +16,7 @@ def turn_of(life: Life, error: ZvaultError | None) -> Turn:
             return Turn.HOLDING
         case Life.GOING_DOWN | Life.EXPORTED:
             return Turn.RELEASING
+        # A shell in the pool made its host cut off: its runs stood by for no reason, and all others waited for it.
         case Life.HALF_DOWN if type(error) is Busy:
             return Turn.HOLDING  # somebody uses it; its server runs, and renews the lease
         case Life.LOST | Life.HALF_DOWN:

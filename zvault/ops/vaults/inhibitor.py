@@ -43,7 +43,7 @@ class VaultInhibitor:
 
     @property
     def held(self) -> bool:
-        """Whether the host is kept awake."""
+        """True if the host is kept awake."""
         return self.since is not None
 
     @asynccontextmanager

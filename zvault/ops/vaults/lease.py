@@ -23,18 +23,21 @@ class VaultLease:
 
     @property
     def exists(self) -> bool:
-        """Whether something of the vault may be up; a lease from before a reboot counts. Raises ZvaultError."""
+        """True if something of the vault may be up; a lease from before a reboot counts. Raises ZvaultError."""
         return self.store.get(self.key) is not None
 
     def left(self) -> LeftBehind | None:
-        """What it says of an earlier zvaultd, None where there is none. Raises ZvaultError."""
+        """Return what it says of an earlier zvaultd, None where there is none. Raises ZvaultError."""
         data = self.store.get(self.key)
         if data is None:
             return None
         return LeftBehind(bool(data.get("pinned")), bool(data.get("exported")), bool(data["stale"]))
 
     def paths(self) -> list[str]:
-        """Where the pool lay when zvault last brought it up, if that was in this boot. Raises ZvaultError."""
+        """Return the paths that the pool lay on when zvault last brought it up, if that was in this boot.
+
+        Raises ZvaultError.
+        """
         data = self.store.get(self.key)
         return list(data.get("paths", [])) if data is not None and not data["stale"] else []
 

@@ -48,14 +48,14 @@ class Lifecycle:
 
     @property
     def facts(self) -> VaultFacts:
-        """What holds of it beside its state."""
+        """The facts about the vault beside its state."""
         return VaultFacts(
             bool(self.users), self.pinned, self.config.up == "always", self.context.activity.asleep
         )
 
     @property
     def withheld(self) -> bool:
-        """Whether it would be up, but for somebody who exported its pool or took it down."""
+        """True if it would be up, but for somebody who exported its pool or took it down."""
         return withheld(self.life, self.facts)
 
     def assembly(self, *, new: bool = False, fenced: bool = False) -> Assembly:
@@ -153,7 +153,7 @@ class Lifecycle:
         await self.assembly().zpool.export(self.config.pool, within)
 
     async def _exported_by_hand(self) -> bool:
-        """Whether somebody exported its pool, where its state leaves room for that. Raises what hides it."""
+        """True if somebody exported its pool, where its state leaves room for that. Raises what hides it."""
         return may(self.life, Event.FIND_EXPORTED) and await self.assembly().exported()
 
     def _leave_exported(self, say: Say) -> None:

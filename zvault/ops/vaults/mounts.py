@@ -15,7 +15,7 @@ NAMED = 3
 
 
 def others_use(pool: str, own: str) -> str:
-    """How others use a pool on this host, in words; empty where nobody does. Below ``own`` zvault itself mounts."""
+    """Say in words how others use a pool on this host; empty where nobody does. Below ``own`` zvault itself mounts."""
     mounts = [one for one in pool_mounts(pool) if Path(own) not in Path(one.point).parents]
     uses = [f"{one.source} is mounted at {one.point}" for one in mounts]
     uses += [f"{device} is open" for device in open_volumes(pool)]

@@ -20,7 +20,7 @@ from zvault.zfs.pool.pool import NewPool, Vdev
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """Whether a vault's pool and devices may be made, and what to tell of what is not there where they may not."""
+    """The leave to make a vault's pool and devices, or what to tell of those that are not there."""
 
     allowed: bool
     absence: Absence = field(default_factory=Absence)
@@ -42,7 +42,7 @@ def new_pool(vault: Vault, profile: Profile, paths: Sequence[str]) -> NewPool:
 
 
 def creation_document(name: str, vault: Vault, profile: Profile, stack: Stack) -> CreationDocument:
-    """What creating a vault would run, in order.
+    """List the commands that creating a vault would run, in order.
 
     Devices get their paths only when they are connected; until then their names stand for them. Nothing is asked
     of any device. Raises Refused for a vault whose pool zvault does not make.
@@ -86,7 +86,7 @@ async def refuse_unless_blank(stack: Stack, devices: Sequence[BlockDevice], pool
 
 
 def absence(vault: Vault, history: PoolHistory, *, reading: bool) -> Absence:
-    """What to tell where a vault's pool is not there, or a device to make it on, and none is made.
+    """Say what to tell where a vault's pool is not there, or a device to make it on, and none is made.
 
     ``reading``: nobody wants one made at this moment.
     """
@@ -123,6 +123,8 @@ def missing_pool(name: str, pool: str, missing: Absence) -> NotFound:
 
 def refuse_unless_new(vault: Vault, history: PoolHistory) -> None:
     """Raises Refused for a vault that had a pool: a second one is made on purpose only."""
+    # An image that was moved, or whose disk was not mounted, became a new pool in the root file system; everything was
+    # sent again, and all was well.
     if history.pools:
         why = absence(vault, history, reading=False)
         raise Refused(f"no new pool is made for vault '{vault.name}'", why.why, why.next)

@@ -60,7 +60,9 @@ class PastVaults:
         self._stopping: str | None = None
 
     def _lock(self, past: str) -> asyncio.Lock:
-        """Who has it opens or closes that one, which may take an hour."""
+        """Who has it opens or closes that one, which may take an hour: under one lock for all, a restore out of another
+        one could not leave meanwhile, nor could zvaultd end.
+        """
         return self._locks.setdefault(past, asyncio.Lock())
 
     def stop(self, why: str) -> None:
@@ -95,7 +97,7 @@ class PastVaults:
     async def seen(
         self, name: str, at: float | None, user: str, say: Say
     ) -> AsyncIterator[tuple[Context, VaultsByName]]:
-        """What to work with on a vault as it was ``at``; None: as it is."""
+        """Give the context and vaults to work with on a vault as it was ``at``; None: as it is."""
         if at is None:
             yield self._context, self._vaults
             return
@@ -138,7 +140,7 @@ class PastVaults:
             return self._note(replace(past, pinned=True)) if pin and not past.pinned else past
 
     def _drop_user(self, past: str, user: str) -> bool:
-        """Whether nobody uses it any more."""
+        """True if nobody uses it any more."""
         self._users[past].remove(user)
         if self._users[past]:
             return False
@@ -174,7 +176,7 @@ class PastVaults:
             return self._note(past)
 
     async def _is_whole(self, past: Past, *, used: bool) -> bool:
-        """Whether it can be joined. Raises DeviceGone for one that cannot be read any more while others use it."""
+        """True if it can be joined. Raises DeviceGone for one that cannot be read any more while others use it."""
         if not past.opened or await self._context.clients.zpool.kernel_state(past.pool) is None:
             return False
         trouble = await lost(past, await self._stack(past, []))
@@ -336,6 +338,7 @@ class PastVaults:
         if await zpool.kernel_state(past.pool) is None:
             return
         state = await zpool.state(past.pool)
+        # Before it has a GUID of its own, none of that name is the one that zvault imported.
         if past.guid == 0 or (state is not None and state.guid != past.guid):
             say(f"the pool '{past.pool}' that is imported is not what zvault imported: leaving it alone")
             return

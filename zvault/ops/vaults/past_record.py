@@ -43,7 +43,7 @@ class Past:
 
     @property
     def name(self) -> str:
-        """What its device is called in the place of a vault's name: no vault has a colon in its own."""
+        """The name of its device, in the place of a vault's name: no vault has a colon in its own."""
         return f"{self.vault}:{self.at}"
 
     @property
@@ -57,7 +57,7 @@ class Past:
         return f"{datetime.fromtimestamp(self.taken, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
     def as_lease(self) -> dict[str, object]:
-        """What its lease has besides its name."""
+        """Return what its lease has besides its name."""
         return {
             "taken": self.taken,
             "pool": self.pool,
@@ -81,12 +81,12 @@ class Past:
 
 
 def pool_name(pool: str, taken: float) -> str:
-    """What the pool of a vault as it was is called."""
+    """Return the name of the pool of a vault as it was."""
     return f"{pool}_zvault-at-{datetime.fromtimestamp(taken, UTC):%Y%m%dT%H%M%SZ}"
 
 
 def pasts(leases: LeaseStore, vault: str | None = None) -> list[Past]:
-    """What there is, or may be, of all vaults or of one; the oldest moment first."""
+    """List what is, or may be, open of all vaults or of one; the oldest moment first."""
     prefix = PREFIX if vault is None else f"{PREFIX}{vault}/"
     read = [one for name in leases.names(prefix) if isinstance(one := _read(leases, name), Past)]
     return sorted(read, key=lambda one: (one.vault, one.taken, one.number))
@@ -116,6 +116,7 @@ def _past(name: str, data: Mapping[str, Any]) -> Past:
     """What a lease tells of. Raises KeyError, TypeError, ValueError, OverflowError, ZvaultError where that is odd."""
     if (match := _LEASE.fullmatch(name)) is None:
         raise ValueError("its name is that of no moment")
+    # A lease that lacked a key, or had a value of another type, had each look at vaults raise: zvaultd did not start.
     if isinstance(data["taken"], bool) or not 0 <= data["taken"] <= _LATEST:
         raise ValueError(f"{data['taken']!r} is no time")
     if type(data["guid"]) is not int or not 0 <= data["guid"] < 1 << 64:

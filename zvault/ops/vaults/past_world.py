@@ -24,7 +24,7 @@ class OpenPast(OpenVault):
     past: Past
 
     async def trouble(self) -> ZvaultError | None:
-        """Whether its server or its device is lost."""
+        """Return the error if its server or its device is lost, else None."""
         return await lost(self.past, self.stack)
 
 
@@ -42,7 +42,7 @@ async def lost(past: Past, stack: Stack) -> ZvaultError | None:
 
 @dataclass(frozen=True)
 class PastWorld:
-    """What a use case is given to work on a vault as it was, in the place of its context and the vaults."""
+    """The context and vaults that a use case gets to work on a vault as it was."""
 
     context: Context
     vault: OpenPast

@@ -28,7 +28,7 @@ def find_original(context: Context, vault: Vault, guid: int) -> str | None:
 
 
 def describe_copy(vault: Vault, original: str) -> str:
-    """What to tell whoever brings a copy up."""
+    """Say what whoever brings a copy up has to know."""
     return (
         f"the pool of vault {vault.name} has the same GUID as that of vault {original}: one is a copy of the other, "
         f"and nothing is backed up into it. 'zpool reguid {vault.pool}' gives it a GUID of its own"

@@ -39,7 +39,10 @@ NOTICED = 20.0
 
 @dataclass
 class Revival:
-    """What is needed of one vault. ``trouble`` tells whether its storage is lost, without waiting for it."""
+    """The parts of one vault that a revival needs.
+
+    ``trouble`` tells whether its storage is lost, without waiting for it.
+    """
 
     vault: str
     pool: str
@@ -143,5 +146,5 @@ async def close_lost(pool: str, zpool: Zpool, stack: Stack, say: Say) -> None:
 
 
 def is_lost(device: DeviceState) -> bool:
-    """Whether requests to a device cannot be answered. One that is partly connected still answers."""
+    """True if requests to a device cannot be answered. One that is partly connected still answers."""
     return device.state in {"gone", "down"} or device.path is None

@@ -50,7 +50,7 @@ Again = Callable[[Exception | None], bool]
 
 
 def never(_: Exception | None) -> bool:
-    """It is not."""
+    """Return False, whatever the error."""
     return False
 
 
@@ -60,13 +60,13 @@ def boot_time() -> float:
 
 
 class NotePlace(Protocol):
-    """Where note and lease are: see SharedNote."""
+    """The place of note and lease: see SharedNote."""
 
     async def read(self) -> Seen:
-        """The note."""
+        """Read the note."""
 
     async def read_lease(self) -> SeenLease:
-        """Whose the lease is."""
+        """Read whose the lease is."""
 
     async def put(self, data: bytes, etag: str) -> str | None:
         """Put the note."""
@@ -93,7 +93,9 @@ class SharedVault:
     done: dict[str, Claim] = field(default_factory=dict)
     """By backup, the last run that another host was seen to have done: what runs that fail or go on do not change."""
     _noting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while the note is read or put, so that what this host's runs write does not come in between."""
+    """Held while the note is read or put: of eight runs that began at once five failed, as each other's puts came in
+    between, and stayed in the note as running.
+    """
 
     def __post_init__(self) -> None:
         """The vault's status tells who has it."""
@@ -101,7 +103,6 @@ class SharedVault:
 
     @property
     def name(self) -> str:
-        """The vault's name."""
         return self.vault.name
 
     @property
@@ -118,7 +119,7 @@ class SharedVault:
 
     @property
     def turn(self) -> Turn:
-        """What this host is among the others."""
+        """The state of this host among the others."""
         return turn_of(self.vault.life, self.vault.error)
 
     @property
@@ -181,11 +182,13 @@ class SharedVault:
         )
 
     async def decide(self, due: Due) -> Decision:
-        """What to do about a backup that is due; asks the store what has to be known. Raises DeviceGone, Refused.
+        """Decide what to do about a backup that is due; asks the store what has to be known. Raises DeviceGone,
+        Refused.
 
         Each is looked at once: a look may take longer than the one before it counts as one of now.
         """
         began = self.clock()
+        # Where each look took longer than the other counted as one of now, a host asked for both for ever.
         decision = decide(due, self.me, self.note, self.lease, began)
         if decision.action is Action.LOOK_AT_NOTE:
             await self.look_at_note()
@@ -214,7 +217,7 @@ class SharedVault:
         return said.last(backup) if isinstance(said, Note) else None
 
     def claim(self, backup: str) -> Claim | None:
-        """What the note claims of a backup that another host ran last."""
+        """Return what the note claims of a backup that another host ran last."""
         run, note = self.last(backup), self.note
         if run is None or note is None or run.host == self.host:
             return None
@@ -358,7 +361,7 @@ class SharedVault:
         )
 
     async def _is_ours(self, epoch: int) -> bool:
-        """Whether this host has the vault although the note has a later epoch, which its store never had then.
+        """True if this host has the vault although the note has a later epoch, which its store never had then.
 
         Who takes the vault takes the lease first, so while that is this boot's nobody came later.
         """

@@ -16,7 +16,7 @@ from zvault.zfs.pool.scrub import Scrubber
 
 @dataclass
 class PausedScrub:
-    """What a vault did before the host slept: a scrub of its pool was paused."""
+    """A scrub of a vault's pool that was paused before the host slept."""
 
     scrub: bool = False
 

@@ -16,7 +16,7 @@ from zvault.ops.vaults.vault import ManagedVault
 
 
 async def takeover(vault: ManagedVault) -> TakeoverDocument:
-    """Who has a vault, and what taking it over would do. Raises Refused while it is up here."""
+    """Report who has a vault, and what taking it over would do. Raises Refused while it is up here."""
     assembly = vault.assembly()
     await refuse_if_up(assembly, vault.users)
     return takeover_document(vault.name, vault.config, await look(assembly))

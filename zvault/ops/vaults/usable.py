@@ -10,7 +10,7 @@ from zvault.ops.vaults.vault import OpenVault
 
 
 class UsableVault(Protocol):
-    """What has a vault up for as long as somebody uses it."""
+    """A vault that is up for as long as somebody uses it."""
 
     def use(
         self, user: str, say: Say, *, warn: Say | None = None, writes: bool = True, create: bool = False

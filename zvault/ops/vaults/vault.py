@@ -55,7 +55,7 @@ class OpenVault:
             raise read_only(self.pool, so, self.name if self.managed.config.device else "")
 
     async def trouble(self) -> ZvaultError | None:
-        """Whether the vault fell away below us; quick, also when its pool hangs."""
+        """Return the error if the vault fell away below us, else None; quick, also when its pool hangs."""
         return await self.managed.trouble()
 
 
@@ -76,7 +76,7 @@ class ManagedVault(Lifecycle):
 
     @property
     def moving(self) -> bool:
-        """Whether it is being brought up or taken down, or is kept as it is: what is seen of it now may not last."""
+        """True if it is being brought up or taken down, or is kept as it is: what is seen of it now may not last."""
         return self._lock.locked()
 
     async def settled(self) -> None:
@@ -382,7 +382,7 @@ class ManagedVault(Lifecycle):
                 await self.down(say, by_hand=False)
 
     async def _still_exported(self, left: LeftBehind, say: Say) -> bool:
-        """Whether a pool that an earlier daemon found exported by hand still is; then it is left so."""
+        """True if a pool that an earlier daemon found exported by hand still is; then it is left so."""
         async with self._lock:
             self.pinned = left.pinned
             self._fire(Event.LEASE_EXPORTED)
@@ -406,5 +406,5 @@ class Vaults:
         return self._managed[name]
 
     def all(self) -> list[ManagedVault]:
-        """Each vault."""
+        """Return all vaults that are configured."""
         return [self[name] for name in self.context.env.config.vault]

@@ -31,7 +31,7 @@ def holder(sides: Sides) -> Dataset | None:
 
 
 async def read_proofs(vault: Zfs, sides: Sides) -> dict[Level, Proof]:
-    """What is on the vault, for each level."""
+    """Read the proofs on the vault, by level."""
     there = holder(sides)
     if there is None:
         return {}
@@ -47,7 +47,7 @@ async def write_proof(vault: Zfs, sides: Sides, level: Level, proof: Proof) -> N
 
 
 def not_sent_yet(pair: DatasetPair, pool: int) -> bool:
-    """Whether a dataset is simply not backed up yet: made since the last run, or its first stream has not ended.
+    """True if a dataset is simply not backed up yet: made since the last run, or its first stream has not ended.
 
     Its bookmarks tell whether the vault's pool, of that GUID, ever had anything of it. What it lost and is being sent
     again is not there yet either.
@@ -60,7 +60,7 @@ def not_sent_yet(pair: DatasetPair, pool: int) -> bool:
 
 
 def is_in_conflict(pair: DatasetPair, pool: int) -> bool:
-    """Whether the vault has another dataset in its place, and the pool, of that GUID, never had anything of it.
+    """True if the vault has another dataset in its place, and the pool, of that GUID, never had anything of it.
 
     So it is where a dataset was destroyed and made again under its name: the plan calls that a conflict, and nothing
     was damaged. Where a bookmark says that the pool had a base, its absence is a difference.

@@ -92,6 +92,7 @@ class RestoreDrill:
                 continue
             known = await properties.local(self.vault.zfs.host, pair.vault.name, DRILLED)
             when = known.get(DRILLED, "")
+            # Whoever had the vault's pool may have set it: a mark of thousands of digits raised ValueError.
             drilled[pair.source.name] = int(when) if is_number(when) else 0
         if not drilled:
             raise NotFound(

@@ -121,7 +121,7 @@ def answer(order: Order) -> dict[str, object]:
 
 
 def main() -> int:
-    """Send one message."""
+    """Send the one message on standard input, and print how that went."""
     said = answer(json.loads(sys.stdin.buffer.read()))
     sys.stdout.write(json.dumps(said) + "\n")
     return 0

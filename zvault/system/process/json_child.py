@@ -34,7 +34,6 @@ class JsonChild:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     @property
@@ -44,7 +43,7 @@ class JsonChild:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended, as far as is known."""
+        """True if it has not ended, as far as is known."""
         return self._process.returncode is None
 
     async def tell(self, request: Mapping[str, Any]) -> None:
@@ -109,7 +108,7 @@ class JsonChild:
         )
 
     async def close(self) -> None:
-        """End the child."""
+        """Close the child's input and put it down."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         await put_down(self._process)

@@ -62,9 +62,7 @@ class Ending(Protocol):
     """A process, as asyncio has it."""
 
     @property
-    def pid(self) -> int:
-        """Its id."""
-        ...
+    def pid(self) -> int: ...
 
     @property
     def returncode(self) -> int | None:
@@ -97,7 +95,7 @@ def _command(argv: Sequence[str]) -> list[str]:
 
 
 def _is_of_pool(argv: Sequence[str]) -> bool:
-    """Whether a command asks for a pool itself (``zpool``), and not for what is in it."""
+    """True if a command asks for a pool itself (``zpool``), and not for what is in it."""
     return Path((_command(argv) or [""])[0]).name == "zpool"
 
 
@@ -156,7 +154,7 @@ class Waiting:
         self.sampled = now
 
     def gone(self, proc: Path) -> bool:
-        """Whether it has ended, maybe without having been reaped yet."""
+        """True if it has ended, maybe without having been reaped yet."""
         if self.process is None:
             return False
         return self.process.returncode is not None or read_steps(self.process.pid, proc)[0] in {"", "Z", "X"}
@@ -185,7 +183,7 @@ class KernelWaits:
         self._waiters: list[asyncio.Future[None]] = []
 
     def count_left(self) -> int:
-        """How many programs were given up and are still in the kernel."""
+        """Count the programs that were given up and are still in the kernel."""
         self._forget_gone()
         return len(self._left)
 
@@ -280,7 +278,7 @@ def _young(one: Waiting) -> bool:
 
 
 def _is_before(one: Waiting, pool: str, argv: Sequence[str]) -> bool:
-    """Whether a look, ``argv``, at a pool has to wait for this one."""
+    """True if a look, ``argv``, at a pool has to wait for this one."""
     if one.pool is None or not _concerns(one.pool, pool):
         return False
     if not _is_of_pool(argv) or _is_of_pool(one.argv):

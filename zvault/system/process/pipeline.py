@@ -42,7 +42,7 @@ def _pipe() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class StageEnd:
-    """How one stage of a pipeline ended, and when (seconds, monotonic)."""
+    """The end of one stage of a pipeline, and when (seconds, monotonic)."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -51,7 +51,7 @@ class StageEnd:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended with exit status 0."""
+        """True if it ended with exit status 0."""
         return self.returncode == 0
 
 

@@ -22,7 +22,7 @@ from zvault.system.process.spawn import describe_exit, put_down, spawn
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a finished process left. ``seconds`` is its wall time."""
+    """The result of a finished process. ``seconds`` is its wall time."""
 
     argv: tuple[str, ...]
     returncode: int

@@ -88,7 +88,7 @@ async def spawn(  # noqa: PLR0913 - what a process is given
 
 
 def find_started(pid: int) -> tuple[str, ...] | None:
-    """What a process was started as from here, not long ago; None for another's."""
+    """Return the argv that a process was started with from here, not long ago; None for another's."""
     return _started.get(pid)
 
 

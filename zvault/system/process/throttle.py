@@ -48,7 +48,7 @@ def bytes_let_pass(line: str) -> int | None:
 
 
 def unread(descriptor: int) -> int:
-    """How many bytes a pipe holds that nobody has read."""
+    """Return how many bytes a pipe holds that nobody has read."""
     count = array.array("i", [0])
     fcntl.ioctl(descriptor, termios.FIONREAD, count)
     return count[0]

@@ -59,7 +59,7 @@ class Tunnel:
         )
 
     def said(self) -> str:
-        """What it complained of so far."""
+        """Return what it complained of so far."""
         self._said.seek(0)
         return self._said.read()
 

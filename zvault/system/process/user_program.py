@@ -75,7 +75,7 @@ async def _begun(
 
 
 def has_ended(process: asyncio.subprocess.Process) -> bool:
-    """Whether a program has ended, also where asyncio has not been told of it yet."""
+    """True if a program has ended, also where asyncio has not been told of it yet."""
     if process.returncode is not None:
         return True
     try:

@@ -51,7 +51,7 @@ class Snapshot(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What was ordered: the snapshots of one dataset, oldest first, the first of them after ``base`` (0 is none).
+    """The order of a stream: the snapshots of one dataset, oldest first, the first of them after ``base`` (0 is none).
 
     ``dataset`` is its name on the sender. ``package``: it comes as one; with the dataset's ``properties``, and the raw
     ones ``raw``. ``must`` and ``may`` are feature bits; with ``clone`` it may begin a clone of the base.

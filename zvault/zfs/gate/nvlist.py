@@ -21,7 +21,7 @@ class BadNvlist(Exception):
 
 
 class Other(int):
-    """A value of a type that nobody here has a use for: the type's number in ``nvpair.h``."""
+    """A value of a type that nobody here has a use for: the type's number in OpenZFS's nvpair.h."""
 
 
 Value = bool | int | str | Other | dict[str, "Value"]

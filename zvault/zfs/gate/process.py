@@ -40,12 +40,12 @@ INCOMPLETE = "incomplete stream"
 
 
 def gate_argv(order: Order) -> list[str]:
-    """The stage."""
+    """Return the argv of the gate's stage in a pipeline."""
     return [sys.executable, "-I", "-S", __file__, *order.words()]
 
 
 def is_gate(argv: Sequence[str]) -> bool:
-    """Whether a stage is one."""
+    """True if a stage is one."""
     return __file__ in argv[:4]
 
 

@@ -61,7 +61,7 @@ class Begin(NamedTuple):
 
 
 class Layout:
-    """How numbers are read in a stream of one byte order."""
+    """The layout of numbers in a stream of one byte order."""
 
     def __init__(self, order: str) -> None:
         self._head = struct.Struct(f"{order}II")
@@ -71,11 +71,11 @@ class Layout:
         self._write = struct.Struct(f"{order}QI4xQQ")
 
     def kind(self, record: bytes, at: int = 0) -> int:
-        """A record's type."""
+        """Return a record's type."""
         return int(self._u32.unpack_from(record, at)[0])
 
     def begin(self, record: bytes) -> Begin:
-        """What a BEGIN says. Raises BadStream."""
+        """Read what a BEGIN says. Raises BadStream."""
         _, version, _, kind, flags, to_guid, from_guid = self._begin.unpack_from(record, self._head.size)
         name, nul, _ = record[self._head.size + self._begin.size :].partition(b"\0")
         try:
@@ -93,7 +93,7 @@ class Layout:
         return number, offset, logical
 
     def payload(self, record: bytes, at: int = 0) -> int:
-        """How many bytes come after the record that begins there. Raises BadStream."""
+        """Return how many bytes come after the record that begins there. Raises BadStream."""
         kind, length = self._head.unpack_from(record, at)
         if kind in WITHOUT_PAYLOAD:
             return 0

@@ -35,7 +35,8 @@ class BadToken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ResumeToken:
-    """What a token says: which snapshot the stream brings (``to_guid``, ``to_name``), after which (0 is none), how.
+    """The content of a resume token: which snapshot the stream brings (``to_guid``, ``to_name``), after which (0 is
+    none), how.
 
     ``done`` are the bytes of it that the receiver has.
     """

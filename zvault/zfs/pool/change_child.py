@@ -74,11 +74,9 @@ class LibzfsRing:
         self._device = os.open("/dev/zfs", os.O_RDWR | os.O_CLOEXEC)
 
     def seek(self, number: int) -> bool:
-        """See EventRing."""
         return bool(self._lib.zpool_events_seek(self._handle, number, self._device) == 0)
 
     def next(self) -> tuple[KernelEvent, int] | None:
-        """See EventRing."""
         event, dropped = self._next(NONBLOCK)
         if not event:
             return None
@@ -115,7 +113,6 @@ class LibzfsRing:
         return (value.value or b"").decode(errors="replace")
 
     def failures(self) -> int:
-        """See EventRing."""
         lines = [line.split() for line in _read(FAILURES).splitlines()]
         found = [int(words[2]) for words in lines if len(words) == 3 and words[0] in COUNTED]
         if len(found) != len(COUNTED):
@@ -123,7 +120,6 @@ class LibzfsRing:
         return sum(found)
 
     def complete(self) -> bool:
-        """See EventRing."""
         try:
             return _read(SNAPSHOTS_TOO).strip() != "0"
         except FileNotFoundError:
@@ -140,7 +136,7 @@ def _library() -> ctypes.CDLL:
 
 
 class Room:
-    """How many events the kernel keeps: more while zvaultd is there, if many datasets are followed.
+    """The room that the kernel has for events: more while zvaultd is there, if many datasets are followed.
 
     What it was before, and what is written in its place, is in ``note`` first, so that also who comes after one that
     was killed puts it back. After a boot the note counts for nothing: the same number may be the administrator's then.

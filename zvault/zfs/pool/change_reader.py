@@ -119,16 +119,16 @@ class EventRing(Protocol):
         ...
 
     def failures(self) -> int:
-        """How many events the kernel could not post since it was started. Raises OSError."""
+        """Return how many events the kernel could not post since it was started. Raises OSError."""
         ...
 
     def complete(self) -> bool:
-        """Whether the kernel posts an event of all that changes."""
+        """True if the kernel posts an event of all that changes."""
         ...
 
 
 class Changed(SimpleNamespace):
-    """What changed since it was asked for last. ``lost``: that is not known, anything may have.
+    """The changes since they were asked for last. ``lost``: that is not known, anything may have.
 
     ``datasets``: of each that changed what of it may be another: snapshots ("@snapname") and BOOKMARKS, or None for
     all. Its line of a listing, and its holds, may be in any case.
@@ -204,7 +204,7 @@ _NOTHING: set[str] = set()
 
 
 def united(one: set[str] | None, other: set[str] | None) -> set[str] | None:
-    """What may have changed of a dataset, where both may: of too many snapshots all."""
+    """Return what may have changed of a dataset where both may: of too many snapshots all."""
     both = None if one is None or other is None else one | other
     return None if both is None or len(both) > MOST_OF_ONE else both
 
@@ -225,7 +225,8 @@ def _what(event: KernelEvent) -> tuple[str, set[str] | None]:
 
 
 def room_for(datasets: int, memory: int) -> int:
-    """How many events the kernel should keep on a host of so many bytes of memory, where so many datasets are followed.
+    """Return how many events the kernel should keep on a host of so many bytes of memory, where so many datasets are
+    followed.
 
     ``zfs snapshot -r`` posts one for each dataset below at the same moment, and so do the holds, releases and bookmarks
     of a run: four for each dataset may come before anybody reads.

@@ -45,7 +45,7 @@ class Event:
     fields: Mapping[str, str]
 
     def after(self, number: int | None, time: int) -> bool:
-        """Whether it is newer than the last event seen. Numbers restart with the module, and clocks may be set back."""
+        """True if it is newer than the last event seen. Numbers restart with the module, and clocks may be set back."""
         return self.time > time or (number is not None and self.number > number)
 
 

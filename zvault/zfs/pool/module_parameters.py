@@ -89,7 +89,7 @@ def _chosen(value: str) -> str:
 
 
 def _writable(path: Path) -> bool:
-    """Whether root may write it: module_param() gives load-time parameters a mode without w."""
+    """True if root may write it: module_param() gives load-time parameters a mode without w."""
     try:
         return bool(path.stat().st_mode & stat.S_IWUSR)
     except OSError:

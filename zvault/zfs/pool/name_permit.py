@@ -29,5 +29,5 @@ class NamePermit:
         return self._pool
 
     def close(self) -> None:
-        """Take it back."""
+        """Take the permit back."""
         self._open = False

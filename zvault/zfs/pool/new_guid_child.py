@@ -81,7 +81,7 @@ class Libzpool:
             raise Failed(f"{what}: {os.strerror(code) if code > 0 else f'error {code}'}")
 
     def new(self) -> c_void_p:
-        """An empty nvlist."""
+        """Make an empty nvlist."""
         made = c_void_p()
         self.call("out of memory", "nvlist_alloc", byref(made), _UNIQUE_NAME, 0)
         return made
@@ -93,7 +93,7 @@ class Libzpool:
         return found.value
 
     def label(self, device: str) -> c_void_p:
-        """What a device's labels say of its pool. Raises Failed, OSError."""
+        """Read what a device's labels say of its pool. Raises Failed, OSError."""
         found, count = c_void_p(), c_int()
         fd = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -157,7 +157,7 @@ def change(device: str, name: str) -> int:
 
 
 def main(words: list[str]) -> int:
-    """The program."""
+    """Give the pool on a device a new GUID and print it, or the error. Returns the exit status."""
     try:
         told, code = str(change(*words)), 0
     except (Failed, OSError) as error:

@@ -61,7 +61,7 @@ class PoolState:
 
     @property
     def stuck(self) -> bool:
-        """Whether it accepts no writes until its devices are back and ``zpool clear`` has run."""
+        """True if it accepts no writes until its devices are back and ``zpool clear`` has run."""
         return self.health in {"SUSPENDED", "UNAVAIL", "FAULTED"}
 
 

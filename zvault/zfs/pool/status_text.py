@@ -37,7 +37,9 @@ _REPAIRED = re.compile(r"(\S+) (?:repaired|resilvered),")
 
 @dataclass(frozen=True, slots=True)
 class PoolText:
-    """What the text tells of one pool: its newest scrub, the length of its error list, the CKSUM column's sum."""
+    """The state of one pool as the text tells it: its newest scrub, the length of its error list, the CKSUM
+    column's sum.
+    """
 
     scan: Scan
     errors: int

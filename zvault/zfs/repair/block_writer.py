@@ -60,7 +60,7 @@ _TASKS = TypeAdapter(Task)
 
 
 class Folder:
-    """Where pieces are gathered, for root alone, and for one healing."""
+    """The folder in which pieces are gathered, for root alone, and for one healing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,11 +88,11 @@ class Folder:
             self.keep(piece, data)
 
     def lacks_confirmation(self, piece: PoolBlock) -> bool:
-        """Whether bytes were sent for it that no second host confirmed."""
+        """True if bytes were sent for it that no second host confirmed."""
         return not self.has(piece) and bool(self._claims(piece))
 
     def has(self, piece: PoolBlock) -> bool:
-        """Whether it was found."""
+        """True if it was found."""
         return self._file(piece).exists()
 
     def bytes_of(self, piece: PoolBlock) -> bytes:
@@ -221,7 +221,6 @@ def _read(fd: int, at: int, size: int) -> bytes:
 
 
 def main(argv: Sequence[str]) -> int:
-    """See above."""
     verb, folder = argv[0], Folder(Path(argv[1]))
     try:
         if verb == "pick":

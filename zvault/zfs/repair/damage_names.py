@@ -13,7 +13,7 @@ from zvault.zfs.stream import Flags
 
 
 async def named(host: Host, pool: str, names: Sequence[str]) -> list[Damage]:
-    """What ``zpool status -v`` lists, as damage, without what is named twice."""
+    """Parse what ``zpool status -v`` lists into damage, without what is named twice."""
     if not names:
         return []
     known = await _lines(host, "zfs", "list", "-H", "-r", "-t", "all", "-o", "name", pool)
@@ -40,7 +40,7 @@ async def _lines(host: Host, *argv: str) -> list[str]:
 
 
 def _of(pool: str, words: Sequence[str]) -> bool:
-    """Whether a line of proc_pid_mounts(5) is of the pool."""
+    """True if a line of proc_pid_mounts(5) is of the pool."""
     return words[2:3] == ["zfs"] and parse_name(_unescaped(words[0])).pool == pool
 
 

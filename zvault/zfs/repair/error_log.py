@@ -1,7 +1,7 @@
 """The error log of an imported pool, as zdb(8) shows it: block by block, with when each was written. argv of ``zdb``.
 
-``zpool status -v`` leaves out the oldest snapshot that has a damaged block (core/damage.py). With the pool feature
-``head_errlog`` (OpenZFS 2.2) the log is a ZAP of ZAPs: for each dataset, by its object, one whose keys are
+``zpool status -v`` leaves out the oldest snapshot that has a damaged block (core/integrity/damage.py). With the pool
+feature ``head_errlog`` (OpenZFS 2.2) the log is a ZAP of ZAPs: for each dataset, by its object, one whose keys are
 ``object:level:block:birth`` (module/zfs/spa_errlog.c, all hexadecimal).
 """
 

@@ -37,7 +37,7 @@ def parse_half_received(text: str) -> list[DatasetName]:
 
 
 def starts_from_nothing(token: str) -> bool:
-    """Whether a resume token is of a full stream. One that cannot be read may be."""
+    """True if a resume token is of a full stream. One that cannot be read may be."""
     try:
         return decode(token).from_guid == 0
     except BadToken:

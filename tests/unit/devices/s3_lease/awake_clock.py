@@ -7,7 +7,7 @@ import time
 from zvault.devices.s3_lease.takeover import Clock
 
 MOST = 1.5
-"""Seconds that count between two looks: a guard looks at the clock each second (``_rest``)."""
+"""Seconds that count between two looks: a guard looks at the clock each second (``guard._rest``)."""
 
 
 class Awake:
