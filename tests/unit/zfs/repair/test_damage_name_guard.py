@@ -89,7 +89,10 @@ def test_nothing_else_in_the_tree_builds_such_a_command() -> None:
     """By every list, tuple and call of the source: words that make the question, in whatever order they stand."""
     found = set()
     for path in CODE.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        source = path.read_text(encoding="utf-8")
+        if not re.search(r"zpool|diff|\b(_act|_text)\b", source):
+            continue  # no words of it stand here
+        tree = ast.parse(source)
         for function in (
             one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
         ):
