@@ -10,6 +10,8 @@ import os
 import random
 import re
 import resource
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,13 @@ def put_folders_in_memory() -> None:
 
 
 put_folders_in_memory()
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A folder on a disk: in memory no journal is accepted that has what is nowhere else yet."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
 
 
 GROWN = 150 << 20
