@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from zvault.config.paths import Paths
 from zvault.config.problems import Finding, Problem, findings
 from zvault.config.profile import Profile
 from zvault.config.schema import Backup, Config, Vault
-from zvault.config.toml_file import Document, read_document
+from zvault.config.toml_file import Document, parse_document, read_bytes, read_document
 from zvault.config.toml_lines import KeyPath, locate, show
 from zvault.config.writers import written_by_others
 from zvault.core.errors import ConfigError
@@ -226,7 +227,14 @@ def _read_profile(paths: Paths, name: str) -> Profile | list[Problem]:
     file = _profile_file(paths, name) if _is_word(name) else None
     if file is None:
         return [Problem(paths.profiles / f"{name}.toml", None, (), _no_profile(paths, name))]
-    document = read_document(file)
+    raw = read_bytes(file)
+    return [raw] if isinstance(raw, Problem) else _parse_profile(file, raw)
+
+
+@lru_cache(maxsize=64)
+def _parse_profile(file: Path, raw: bytes) -> Profile | list[Problem]:
+    """Parses a profile. A run reads its vault's profile six times, and it is the same bytes for months."""
+    document = parse_document(file, raw)
     if isinstance(document, Problem):
         return [document]
     try:

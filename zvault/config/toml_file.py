@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,28 @@ _MAX_BYTES = 4 << 20
 _AT = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Document:
-    """One TOML file: its values, and the lines its keys stand on."""
+    """One TOML file: its text and its values."""
 
     file: Path
-    data: Mapping[str, Any] = field(default_factory=dict)
-    positions: Positions = field(default_factory=lambda: Positions(""))
+    text: str
+    data: Mapping[str, Any]
+
+    @cached_property
+    def positions(self) -> Positions:
+        """The lines its keys stand on. Only problems need them, and finding them takes as long as parsing."""
+        return Positions(self.text)
 
 
 def read_document(file: Path) -> Document | Problem:
-    """A TOML file, or why it cannot be used."""
+    """Reads and parses a TOML file; returns why it cannot be used where that fails."""
+    raw = read_bytes(file)
+    return raw if isinstance(raw, Problem) else parse_document(file, raw)
+
+
+def read_bytes(file: Path) -> bytes | Problem:
+    """Reads the bytes of a configuration's file; returns why they cannot be had where that fails."""
     try:
         with file.open("rb") as stream:
             raw = stream.read(_MAX_BYTES + 1)
@@ -34,6 +46,11 @@ def read_document(file: Path) -> Document | Problem:
         return Problem(file, None, (), _why_unreadable(error))
     if len(raw) > _MAX_BYTES:
         return Problem(file, None, (), f"is larger than {_MAX_BYTES >> 20} MiB, which no configuration is")
+    return raw
+
+
+def parse_document(file: Path, raw: bytes) -> Document | Problem:
+    """Parses the bytes of a TOML file; returns why they cannot be used where that fails."""
     try:
         # With or without a byte order mark: editors on other systems leave one.
         text = raw.decode("utf-8-sig")
@@ -44,11 +61,10 @@ def read_document(file: Path) -> Document | Problem:
 
 
 def _parse(file: Path, text: str) -> Document | Problem:
-    positions = Positions(text)
     try:
-        return Document(file, tomllib.loads(text), positions)
+        return Document(file, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        return _syntax_problem(file, text, str(error), positions)
+        return _syntax_problem(file, text, str(error))
     except RecursionError:
         return Problem(file, None, (), "is not valid TOML: nested too deeply")
     except ValueError as error:
@@ -64,14 +80,14 @@ def _why_unreadable(error: OSError) -> str:
     return f"cannot be read: {(error.strerror or str(error)).lower()}"
 
 
-def _syntax_problem(file: Path, text: str, error: str, positions: Positions) -> Problem:
+def _syntax_problem(file: Path, text: str, error: str) -> Problem:
     match = _AT.search(error)
     if match:
         line, message = int(match[1]), f"{error[: match.start()]} (column {match[2]})"
     else:
         # tomllib says "at end of document": the last line that holds anything is where to look.
         line, message = text.rstrip().count("\n") + 1, error
-    first = positions.first_of(line)
+    first = Positions(text).first_of(line)
     message = f"is not valid TOML: {_lower(message)}" + (
         f"; it stands on line {first} already" if first else ""
     )

@@ -56,30 +56,30 @@ print(json.dumps({"back": back.decode(), "outside": there, "made": made}))
 
 @pytest.mark.skipif(landlock.version() < 1, reason="this kernel has no Landlock")
 @pytest.mark.parametrize("mode", ["strict", "writeback"])
-def test_it_serves_and_reaches_nothing_else(tmp_path: Path, mode: str) -> None:
-    outside = tmp_path / "elsewhere" / "secret"
+def test_it_serves_and_reaches_nothing_else(disk: Path, mode: str) -> None:
+    outside = disk / "elsewhere" / "secret"
     outside.parent.mkdir()
     outside.write_text("of the host")
-    keys = tmp_path / "keys" / "s3"
+    keys = disk / "keys" / "s3"
     keys.parent.mkdir()
     keys.write_text("[default]\naws_access_key_id = KEY\naws_secret_access_key = SK\n")
     with serving() as s3:
         words = {
             "bucket": BUCKET, "key": "cold", "size": "64M", "create": "yes", "endpoint": s3.endpoint, "style": "path",
-            "region": "us-east-1", "keys": keys, "mode": mode, "journal": tmp_path / "own" / "journal",
-            "journal-size": "64M", "cache": tmp_path / "own" / "cache", "cache-size": "64M",
-            "status": tmp_path / "own" / "store" / "status", "seen": tmp_path / "own" / "seen",
+            "region": "us-east-1", "keys": keys, "mode": mode, "journal": disk / "own" / "journal",
+            "journal-size": "64M", "cache": disk / "own" / "cache", "cache-size": "64M",
+            "status": disk / "own" / "store" / "status", "seen": disk / "own" / "seen",
         }  # fmt: skip
         argv = [sys.executable, "-c", SCRIPT, str(PLUGIN), str(outside)]
         argv += [f"{name}={value}" for name, value in words.items()]
-        env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+        env = {"HOME": str(disk), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
         done = subprocess.run(argv, cwd="/", env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stderr}"
     assert json.loads(done.stdout) == {"back": "zvault" * 1024, "outside": None, "made": False}
     assert "kept to its own folders" in done.stderr.splitlines()
-    status = json.loads((tmp_path / "own" / "store" / "status").read_text())
+    status = json.loads((disk / "own" / "store" / "status").read_text())
     assert (status["closed"], status["error"]) == (True, None)
-    assert [*(tmp_path / "own" / "seen").iterdir()] != []
+    assert [*(disk / "own" / "seen").iterdir()] != []
 
 
 def test_a_kernel_without_it_serves_too_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

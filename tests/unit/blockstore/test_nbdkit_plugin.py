@@ -73,8 +73,8 @@ def test_what_was_flushed_is_in_the_store(device: Device, ask: str):
     assert b"a" * 4096 in stored
 
 
-def test_all_is_in_the_store_when_it_ends(device: Device, tmp_path: Path):
-    journal = tmp_path / "disk"
+def test_all_is_in_the_store_when_it_ends(device: Device, disk: Path):
+    journal = disk / "journal"
     words = ("mode=writeback", f"journal={journal}", "create=yes")
     options = options_of(parse_blockstore(f"zv/cold size=1T mode=writeback journal={journal}"))
     assert (options.mode, options.journal) == ("writeback", journal)
@@ -232,9 +232,9 @@ def test_a_second_server_takes_it_and_the_first_fails_loudly(
 
 
 def test_an_outage_is_told_and_what_could_not_be_put_away_is_an_error(
-    device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    device: Device, monkeypatch: pytest.MonkeyPatch, disk: Path
 ):
-    handle = device.serve("mode=writeback", f"journal={tmp_path / 'disk'}", "create=yes")
+    handle = device.serve("mode=writeback", f"journal={disk / 'journal'}", "create=yes")
     device.store.away = True
     device.plugin.pwrite(handle, b"g" * 8192, 0, NBDKIT["FLAG_FUA"])
     monkeypatch.setattr(server, "CLOSE_SECONDS", 3.0)
@@ -248,7 +248,7 @@ def test_an_outage_is_told_and_what_could_not_be_put_away_is_an_error(
 
     device.store.away = False
     handle._closed = True
-    again = device.serve("mode=writeback", f"journal={tmp_path / 'disk'}")
+    again = device.serve("mode=writeback", f"journal={disk / 'journal'}")
     assert device.read(again, 0, 8192) == b"g" * 8192
 
 

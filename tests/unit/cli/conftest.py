@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,8 @@ class FakeDaemon:
     lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     hang_events: bool = False
+    takes_its_time: bool = False
+    """Whether it watches for as many ``seconds`` as a question says before it answers, as zvaultd does."""
     unchecked: bool = False
     wrong: list[str] = field(default_factory=list)
 
@@ -50,6 +53,9 @@ class FakeDaemon:
         asked = f"{request.method} {request.path}"
         self.asked.append((asked, dict(request.query), body))
         self._check_request(request, body)
+        answered = time.monotonic() + float(request.query.get("seconds", "0"))
+        while self.takes_its_time and time.monotonic() < answered:
+            await asyncio.sleep(0.02)
         if request.path == "/v1/events":
             return await self._stream(request)
         if asked in self.lines:
@@ -137,7 +143,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaem
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     yield fake
-    fake.hang_events = False
+    fake.hang_events = fake.takes_its_time = False
     asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(PATIENCE)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(PATIENCE)

@@ -197,6 +197,8 @@ def live(daemon):
     daemon.documents["GET /v1/doctor/cold"] = doctor()
     daemon.events[""] = transfer("tank/home", 0)[:2]
     daemon.hang_events = True
+    # top asks again as soon as it is answered: at once, both ends would do nothing else.
+    daemon.takes_its_time = True
     return daemon
 
 

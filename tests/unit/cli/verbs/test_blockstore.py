@@ -239,9 +239,9 @@ def test_a_folder_that_was_given_up_passes_for_no_other_hosts_journal(full: Memo
 
 
 def test_a_journal_that_is_missing_is_given_up_only_with_yes(
-    full: MemoryStore, ctl, tmp_path, monkeypatch: pytest.MonkeyPatch
+    full: MemoryStore, ctl, disk, monkeypatch: pytest.MonkeyPatch
 ):
-    here = quiet(Options(tmp_path / "here", mode="writeback", uploads=0))
+    here = quiet(Options(disk / "here", mode="writeback", uploads=0))
     engine = attach(full, "cold", here, "filer1, process 7")
     engine.write(0, b"h" * BLOCK)
     engine.flush()
@@ -251,7 +251,7 @@ def test_a_journal_that_is_missing_is_given_up_only_with_yes(
     give_up = ["blockstore", "give-up-journal", place]
     there = ctl(*give_up, "--yes")
     assert (there.code, "none is missing" in there.err) == (2, True), there
-    here.journal.rename(tmp_path / "away")
+    here.journal.rename(disk / "away")
     before = dict(full.objects)
     for words in ([], ["-n", "--yes"]):
         said = ctl(*give_up, *words)

@@ -49,6 +49,9 @@ def document(**changes: Any) -> dict[str, Any]:
     return said | changes
 
 
+RUN = document()["runs"]["filer"]
+
+
 def entry(**changes: Any) -> dict[str, Any]:
     said = document()
     return said | {"runs": {"filer": said["runs"]["filer"] | changes}}
@@ -99,7 +102,7 @@ def test_any_value_in_the_place_of_any_other_is_refused_or_of_the_same_kind(key:
         document(host="x" * 251),
         document(runs=[]),
         document(runs={"../up": document()["runs"]["filer"]}),
-        document(runs={f"b{number}": document()["runs"]["filer"] for number in range(MAX_BACKUPS + 1)}),
+        document(runs={f"b{number}": RUN for number in range(MAX_BACKUPS + 1)}),
         entry(number=0),
         entry(age=-1),
         entry(age=1e300),

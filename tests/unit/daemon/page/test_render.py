@@ -31,7 +31,13 @@ from zvault.core.health.verdict import KINDS, Kind
 from zvault.daemon.page.render import PARTS, Renderer
 from zvault.daemon.page.runbooks import Runbooks
 
-RENDERER = Renderer("Europe/Vienna", Runbooks.read())
+
+@functools.cache
+def renderer() -> Renderer:
+    """Made by the first test that wants one: it compiles all templates, which takes a tenth of a second."""
+    return Renderer("Europe/Vienna", Runbooks.read())
+
+
 EVIL = "<script>alert(1)</script>\"'&{{ 7*7 }}{% if %}<svg onload=x>\u202e\x00]]>"
 
 
@@ -72,8 +78,8 @@ class Page(HTMLParser):
 
 
 def first(document: object) -> str:
-    parts = RENDERER.parts(document)  # type: ignore[arg-type]
-    return RENDERER.overview(document, parts)  # type: ignore[arg-type]
+    parts = renderer().parts(document)  # type: ignore[arg-type]
+    return renderer().overview(document, parts)  # type: ignore[arg-type]
 
 
 def pages(text: str) -> list[str]:
@@ -83,11 +89,11 @@ def pages(text: str) -> list[str]:
                 text=text, backups=[backup(text, verdict(found(every_condition("backup")[0], text)), text)]
             )
         ),
-        RENDERER.backup(backup_page(text)),
-        RENDERER.dataset(dataset_page(text)),
-        RENDERER.files(files_page(text)),
-        RENDERER.files(files_page(text, error=text, entries=[])),
-        RENDERER.run(run_page(text), "20261121T135202-a001"),
+        renderer().backup(backup_page(text)),
+        renderer().dataset(dataset_page(text)),
+        renderer().files(files_page(text)),
+        renderer().files(files_page(text, error=text, entries=[])),
+        renderer().run(run_page(text), "20261121T135202-a001"),
     ]
 
 
@@ -154,7 +160,7 @@ def test_every_runbook_is_shown_whole():
     books = Runbooks.read()
     assert len(books.texts) > 30
     for name, text in books.texts.items():
-        shown = re.sub(r"\W+", "", harmless(RENDERER.runbook(name)).text)
+        shown = re.sub(r"\W+", "", harmless(renderer().runbook(name)).text)
         for word in re.findall(r"zvaultctl [a-z]+", text):
             assert re.sub(r"\W+", "", word) in shown
 
@@ -174,7 +180,7 @@ def test_the_worst_is_first_and_what_is_not_known_is_not_called_well():
             backup("c", verdict(found(late))),
         ]
     )
-    html = RENDERER.parts(document)["backups"]
+    html = renderer().parts(document)["backups"]
     assert [html.index(f"name={name}") for name in "cba"] == sorted(
         html.index(f"name={name}") for name in "abc"
     )
@@ -191,8 +197,8 @@ def test_a_thousand_backups_and_datasets_make_no_page_of_megabytes():
     html = first(document)
     assert len(html) < 1_000_000
     assert "And 800 more" in html
-    assert len(json.dumps(RENDERER.parts(document))) < 1_000_000
-    html = RENDERER.backup(backup_page(rows=100, total=1000, page=3, pages=10))
+    assert len(json.dumps(renderer().parts(document))) < 1_000_000
+    html = renderer().backup(backup_page(rows=100, total=1000, page=3, pages=10))
     assert len(html) < 300_000
     assert "page=2" in html
     assert "page=4" in html
@@ -255,12 +261,12 @@ def test_what_makes_snapshots_only_is_no_backup_with_a_lag():
     assert "none newest snapshot 1h old" in page.text
     assert "1 source with snapshots only" in page.text
     document = backup_page()
-    page = harmless(RENDERER.backup({**document, "backup": backup("lab", **alone), "datasets": None}))
+    page = harmless(renderer().backup({**document, "backup": backup("lab", **alone), "datasets": None}))
     assert (
         "It makes snapshots only, and backs nothing up; the newest is 1h old. Nobody has listed them yet."
         in page.text
     )
-    page = harmless(RENDERER.backup({**document, "backup": backup("lab", **alone)}))
+    page = harmless(renderer().backup({**document, "backup": backup("lab", **alone)}))
     assert "3 in all dataset newest snapshot tank0 now" in page.text
     links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
     assert "/dataset?backup=lab&name=tank0" in links
@@ -275,6 +281,6 @@ def test_what_a_vault_costs_is_shown_beside_what_fills_it():
 
 
 def test_nothing_that_another_end_said_turns_or_hides_what_is_read() -> None:
-    template = RENDERER._environment.from_string("{{ said }}|{{ ours }}")
+    template = renderer()._environment.from_string("{{ said }}|{{ ours }}")
     shown = template.render(said="a\x1b[8m<b>\u202e\x9b\n", ours=Markup("<i>\u202fx</i>"))
     assert shown == "a\\x1b[8m&lt;b&gt;\\u202e\\x9b\n|<i>\u202fx</i>"

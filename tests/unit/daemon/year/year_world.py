@@ -83,6 +83,7 @@ EVERY: dict[str, float] = {
     "READINGS_EVERY": DAY,
     "NOTIFY_PAUSE": 3600.0,
     "LOOK_EVERY": 1200.0,
+    "EVENTS_EVERY": 1200.0,
     "STATE_EVERY": 7200.0,
     "CONFIG_EVERY": DAY,
     "PROVE_EVERY": 1200.0,
