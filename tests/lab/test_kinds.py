@@ -303,6 +303,7 @@ def test_each_is_restored_beside_the_live_one_and_its_key_opens_it(
     """An encrypted root with all below it, an encrypted child and volume by themselves, and what was sent as raw and
     is not encrypted.
     """
+    unlock()
     run()
     back = f"tank/{name.replace('/', '-')}-opened"
     ok("restore", "tank", f"tank/{name}", back, *(["-r"] if below else []))
@@ -321,6 +322,13 @@ def test_each_is_restored_beside_the_live_one_and_its_key_opens_it(
     destroy_held(back)
 
 
+def unlock() -> None:
+    """The source's key is loaded: one that was imported anew has it not."""
+    if get("tank/crypt", "keystatus") != "available":
+        sh("zfs", "load-key", "tank/crypt")
+        sh("zfs", "mount", "-a")
+
+
 KINDS_BELOW = {
     "crypt": ["tank/crypt", "tank/crypt/kid", "tank/crypt/vm"],
     **{name: [f"tank/{name}"] for name in ("crypt/kid", "crypt/vm", "plain")},
@@ -329,6 +337,7 @@ KINDS_BELOW = {
 
 def test_an_encrypted_child_takes_the_place_of_the_live_one_and_inherits_its_key(tank: Small) -> None:
     """Restore --replace; and the next run goes on from it."""
+    unlock()
     run()
     before = guid(f"{VAULT}/tank/crypt/kid")
     done = ok("restore", "tank", "tank/crypt/kid", "tank/crypt/kid", "--replace", "--yes")
@@ -400,6 +409,7 @@ def write_on_vault(name: str) -> None:
 @pytest.mark.parametrize("given_up", [False, True])
 def test_each_that_is_half_received_goes_on_or_begins_anew(tank: Small, given_up: bool) -> None:
     """Cut off in the first stream of each kind: the next run resumes it, or after ``zfs receive -A`` sends it anew."""
+    unlock()
     run()
     end = "anew" if given_up else "half"
     filesystems = [f"{end}", f"parent/{end}", f"{end}-root", f"crypt/{end}", f"{end}-clone"]
