@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import crafted_package
 import pytest
 from hostile import be_honest, lie
 from peer import clean, daemon, hashes, introduce, peer, peer_hashes, peer_pool, peer_snapshots
 from world import Done, ctl, get, ok, sh, snapshots
+
+from zvault.core.replication.receive_properties import COMES_IN
 
 LAB = {"mem": "4G", "timeout": 2500, "peer": True}
 
@@ -174,6 +178,114 @@ def test_the_source_s_properties_do_not_rule_the_vault(new: str) -> None:
     ok("restore", "filer", f"tank/{new}", "ssh://root@peer/tank/own/back")
     back = peer("zfs get -Hpo value checksum,copies,dedup,sync,primarycache,snapdir tank/own/back").split()
     assert back == ["off", "3", "on", "always", "none", "visible"]
+
+
+IN_FORCE: dict[str, int | str] = {
+    **{
+        "snapdev": 1,
+        "zoned": 1,
+        "snapdir": 1,
+        "sharenfs": "on",
+        "mountpoint": "/evil",
+        "canmount": 1,
+        "readonly": 0,
+    },
+    **{"context": "system_u:object_r:tmp_t:s0", "fscontext": "system_u:object_r:tmp_t:s0"},
+    **{"defcontext": "system_u:object_r:tmp_t:s0", "rootcontext": "system_u:object_r:tmp_t:s0"},
+    **{
+        "filesystem_limit": 1,
+        "snapshot_limit": 1,
+        "quota": 1 << 20,
+        "refquota": 1 << 20,
+        "refreservation": 1 << 20,
+    },
+    **{
+        "volmode": 1,
+        "sync": 2,
+        "copies": 3,
+        "checksum": 2,
+        "exec": 1,
+        "setuid": 1,
+        "devices": 1,
+        "overlay": 1,
+    },
+    **{"org.zvault:placeholder": "cold/peer/tank", "org.zvault:scratch": "cold", "com.example:own": "a b"},
+}
+"""As ZFS stores them: what mounts, shares, shows, fills, labels or stops a dataset that has it."""
+
+OF_VOLUMES = (
+    "snapdev",
+    "volmode",
+    "readonly",
+    "refreservation",
+    "snapshot_limit",
+    "sync",
+    "copies",
+    "checksum",
+)
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "volume"])
+def test_of_a_crafted_package_only_what_is_listed_comes_in(new: str, kind: str) -> None:
+    """The stream itself is what was ordered; its header brings properties that come into force where they come in."""
+    crafted_package.install()
+    properties = IN_FORCE
+    if kind == "volume":
+        peer(f"zfs destroy -r tank/{new}; zfs create -V 8M tank/{new}")
+        labels = [name for name in IN_FORCE if name.endswith("context") or ":" in name]
+        properties = {name: IN_FORCE[name] for name in (*OF_VOLUMES, *labels)}
+    snap = f"$(/usr/sbin/zfs list -Ho name -t snapshot -d1 tank/{new} | tail -1)"
+    lie(send={f"tank/{new}": crafted_package.crafted(f"/usr/sbin/zfs send -Lcep {snap}", properties)})
+    ok("run", "filer")
+    target = f"{VAULT}/{new}"
+    assert len(snapshots(target)) == 1
+    native = [name for name in properties if ":" not in name and get(target, name) != "-"]
+    set_here = {"readonly": "on", "canmount": "noauto", "volmode": "none"}
+    if kind == "filesystem":
+        del set_here["volmode"]
+    wanted = {name: get("cold", name) for name in native} | {"mountpoint": f"/{target}"} | set_here
+    found = {name: get(target, name) for name in native}
+    assert found == {name: wanted[name] for name in native}
+    assert {"snapdev", "snapshot_limit", "context"} <= set(native)
+    own = {
+        name: sh("zfs", "get", "-Ho", "value,source", name, target).strip()
+        for name in properties
+        if ":" in name
+    }
+    assert own.pop("com.example:own") == "a b\treceived"
+    assert all("received" not in one and "local" not in one for one in own.values()), own
+    received = set(sh("zfs", "get", "-Ho", "property", "-s", "received", "all", target).split())
+    assert received <= {*COMES_IN, "com.example:own"}
+    sh("zfs", "mount", "-a")
+    assert "/evil" not in sh("cat", "/proc/mounts")
+    assert not list(Path("/dev/zvol").glob(f"cold/**/{new}*"))
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"encryption": 8}, "encryption"),
+        ({"keyformat": 3}, "keyformat"),
+        ({"version": 4}, "version"),
+        ({"userquota@root": "1"}, "userquota@"),
+    ],
+)
+def test_a_crafted_package_with_what_cannot_be_left_out_is_refused(
+    new: str, properties: dict[str, int | str], why: str
+) -> None:
+    crafted_package.install()
+    snap = f"$(/usr/sbin/zfs list -Ho name -t snapshot -d1 tank/{new} | tail -1)"
+    lie(send={f"tank/{new}": crafted_package.crafted(f"/usr/sbin/zfs send -Lcep {snap}", properties)})
+    before = everything()
+    done = ctl("run", "filer")
+    refused(done)
+    assert f"brings the property '{why}'" in done.out + done.err or f"brings '{why}" in done.out + done.err
+    assert f"{VAULT}/{new}" not in sh("zfs", "list", "-Ho", "name", "-r", "cold").split()
+    assert before.items() <= everything().items()
+    lie()
+    ok("run", "filer")
+    newest = peer_snapshots(f"tank/{new}")[-1]
+    assert hashes(f"{VAULT}/{new}@{newest}") == peer_hashes(f"tank/{new}@{newest}")
 
 
 def test_zvault_s_own_properties_count_only_where_zvault_set_them(tank: None) -> None:

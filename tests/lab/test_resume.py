@@ -27,11 +27,15 @@ from world import (
     snapshots,
     status,
 )
+from wounds import LABELS, blocks, smash
 
 LAB = {"mem": "3G", "timeout": 2500}
 
 END_RECORD = 312
 """Bytes of a stream's last record (dmu_replay_record_t, zfs_ioctl.h)."""
+
+LAYOUT = 0
+"""The object of a dataset that has all the others: zdb calls it DMU dnode."""
 
 HOME, SECRET = "tank/home", "tank/secret"
 VAULTED = "cold/lab/tank/home"
@@ -392,6 +396,38 @@ def test_errors_in_what_is_half_received_are_no_damage_and_nobody_asks_the_kerne
     eventually("the errors are read again", lambda: not (errors()["unexplained"] or errors()["errors"]))
     assert "No known data errors" in sh("zpool", "status", "cold")
     assert "damaged" not in world.journal()
+    assert not re.search(r"Oops|BUG:|Kernel mode fault|PANIC", sh("dmesg"))
+
+
+def test_what_is_half_received_and_damaged_for_good_is_given_up_once(tank):
+    """Its layout is bad in every copy: to resume it breaks off at the same block each time."""
+    first = snapshot(1)
+    tank.start()
+    for parent in ("cold/lab", "cold/lab/tank"):
+        sh("zfs", "create", "-o", "readonly=on", "-o", "canmount=off", parent)
+        sh("zfs", "set", f"org.zvault:placeholder={parent}", parent)
+    cut(["-p", "-L", "-c", "-e", first], 6)
+    sh("zpool", "set", "cachefile=none", "cold")
+    sh("zpool", "sync", "cold")
+    bad = [copy for block in blocks(VAULTED, LAYOUT) for copy in block]
+    sh("systemctl", "stop", "zvaultd")
+    sh("zpool", "export", "cold")
+    smash(world.DISK / "cold.img", *[(LABELS + offset, size) for offset, size in bad])
+    sh("zpool", "import", "-N", "-d", str(world.DISK), "cold")
+    sh("systemctl", "start", "zvaultd")
+
+    told = run()
+    print(*told, sep="\n")
+    assert (given_up(told), kinds(told)[:2]) == (["damaged"], ["resume", "full"])
+    assert [one for one in told if one["event"] == "dataset-failed"] == []
+    arrived()
+    arrived("tank")
+    assert kinds(run())[0] == "incremental", "and that was all"
+    # What cannot be read cannot be freed either: that is told for what it is.
+    eventually("the errors are read again", lambda: not errors()["unexplained"])
+    done = ctl("scrub", "cold")
+    assert "in what was destroyed" in done.out + done.err
+    assert "zfs_free_leak_on_eio" in done.out + done.err
     assert not re.search(r"Oops|BUG:|Kernel mode fault|PANIC", sh("dmesg"))
 
 

@@ -114,6 +114,10 @@ class TransferFailed(ZvaultError):
     retryable = True
 
 
+class WrongBytes(TransferFailed):
+    """The receiver read wrong bytes: in the stream, which may have ended too soon, or on its own disks."""
+
+
 class StreamRefused(ZvaultError):
     """Another host sent what it was not asked for; nothing of it was received."""
 

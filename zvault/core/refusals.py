@@ -22,6 +22,7 @@ from zvault.core.errors import (
     PoolSuspended,
     TransferFailed,
     VaultFull,
+    WrongBytes,
     ZfsRefused,
     ZvaultError,
 )
@@ -461,15 +462,16 @@ REFUSALS: tuple[Refusal, ...] = (
         "incomplete stream",
         "receive",
         _T,
-        TransferFailed,
-        "the stream ended too soon",
-        "the next try resumes what was received",
+        # Of wrong bytes libzfs says "checksum mismatch or incomplete stream", whichever it was.
+        WrongBytes,
+        "the stream ended too soon, or bytes of it, or of what was received before, are wrong",
+        "the next try resumes what was received; if it comes again, see 'zpool status' of the vault's pool",
     ),
     Refusal(
         "checksum mismatch",
         "receive",
         _T,
-        TransferFailed,
+        WrongBytes,
         "bytes changed on their way",
         "the next try resumes what was received; if it comes again, test the memory of both hosts",
     ),
@@ -617,5 +619,5 @@ def make_refusal(what: str, said: str, otherwise: type[ZvaultError]) -> ZvaultEr
     if row is None:
         return otherwise(what, said)
     # What a stream has by the next try, any other command has by the next run.
-    kind = otherwise if row.error is TransferFailed else row.error
+    kind = otherwise if issubclass(row.error, TransferFailed) else row.error
     return kind(what, said, row.next)

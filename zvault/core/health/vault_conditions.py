@@ -228,8 +228,9 @@ HALF_RECEIVED_ERRORS = Condition(
     "outage in the middle of a first run.",
     "Most likely reads and writes had no answer then, and nothing is damaged. What has the errors cannot be asked: "
     "OpenZFS crashes the kernel over that question in this state.",
-    "the next run of the backup brings it whole, and zvault looks at the errors again; where no run does, 'zfs receive "
-    "-A' of it gives it up. While anything is half received run neither 'zpool status -v' nor 'zpool scrub -e' there",
+    "the next run of the backup brings it whole, or sends it anew where it is damaged, and zvault looks at the errors "
+    "again; where no run does, 'zfs receive -A' of it gives it up. While anything is half received run neither 'zpool "
+    "status -v' nor 'zpool scrub -e' there",
 )
 NEVER_SEEN = Condition(
     "never-seen",

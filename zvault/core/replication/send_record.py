@@ -80,7 +80,9 @@ def misfit(
     )
 
 
-Fault = Literal["snapshot-gone", "base-gone", "replaced", "corrupt", "flags", "changed", "refused", "other"]
+Fault = Literal[
+    "snapshot-gone", "base-gone", "replaced", "corrupt", "flags", "changed", "refused", "damaged", "other"
+]
 """Why a resume token was given up, as the metric says it."""
 
 _FAULTS: tuple[tuple[str, Fault], ...] = (
@@ -92,6 +94,7 @@ _FAULTS: tuple[tuple[str, Fault], ...] = (
     ("it was begun with", "flags"),
     ("was changed since", "changed"),
     ("did not take it", "refused"),
+    ("is damaged", "damaged"),
 )
 
 

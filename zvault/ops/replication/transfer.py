@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from zvault.core.errors import Busy, Conflict, ResumeRefused, ToolMissing
+from zvault.core.errors import (
+    Busy,
+    Conflict,
+    ResumeRefused,
+    ToolMissing,
+    TransferFailed,
+    WrongBytes,
+    ZvaultError,
+)
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import Action, Step, TransferPlan, sent_by
@@ -30,8 +38,10 @@ from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.vault_encryption import expect_encryptions
 from zvault.ops.stream.route import Route
 from zvault.ops.stream.stream import LEAST_RATE, ActiveStream, Progress, Streamed, stream, stream_in_helper
+from zvault.ops.vaults.health import look_at
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.orders import step_order
+from zvault.zfs.repair.half_received import starts_from_nothing
 from zvault.zfs.stream import Flags, OwnEncryption, receive_argv, send_argv
 
 BUSY_PATIENCE = 60.0
@@ -128,16 +138,43 @@ class Transfers:
         try:
             await self._send(plan, dataset, guard)
         except ResumeRefused as refused:
-            await self._do_without(plan, refused)
+            await self._do_without(plan, refused, f"ZFS did not take it: {refused.why}")
+        except WrongBytes as wrong:
+            if not await self._is_damaged_half(plan, dataset):
+                raise
+            await self._do_without(plan, wrong, f"it is damaged, and cannot be brought whole: {wrong.why}")
         except NamesGone as error:
             await self._without_gone(plan, dataset, error)
         finally:
             self.meter.drop(plan.dataset)
             opened.source.forget(plan.dataset)
 
-    async def _do_without(self, plan: TransferPlan, refused: ResumeRefused) -> None:
-        """A resume token that looked good was not: give it up, look again, and do what is best without it."""
-        useless = Abort(plan.target, f"ZFS did not take it: {refused.why}")
+    async def _is_damaged_half(self, plan: TransferPlan, dataset: Dataset) -> bool:
+        """Whether what was to be resumed is zvault's own, has come in full as far as it has come, and is damaged there.
+
+        Each run would break off at the same block otherwise (test_resume): ZFS heals nothing of what is half received,
+        and nobody else may. What came so far is on the source still. Of an increment nothing is given up for this: the
+        damage may be in what it starts from.
+        """
+        opened, token, there = (
+            self.opened,
+            plan.steps[0].token,
+            self.plan.sides.counterparts.get(plan.dataset),
+        )
+        if plan.action is not Action.RESUME or token is None or not starts_from_nothing(token):
+            return False
+        own = there is not None and (there.placeholder or there.sent.startswith(f"{dataset.guid:x}:"))
+        if not own or not opened.backup.prunes_vault:
+            return False
+        try:
+            seen = await look_at(opened.context, opened.vault.name)
+        except ZvaultError:
+            return False
+        return plan.target in seen.half_received and seen.excused > 0
+
+    async def _do_without(self, plan: TransferPlan, refused: TransferFailed, why: str) -> None:
+        """What was half received is of no use: give it up, look again, and do what is best without it."""
+        useless = Abort(plan.target, why)
         opened = self.opened
         giving_up = replace(plan, action=Action.NOTHING, changes=(useless,))
         await arrange(opened.vault.zfs, giving_up, "", opened.emit)

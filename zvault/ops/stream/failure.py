@@ -79,6 +79,10 @@ def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
     echo = any(phrase in receiver.stderr for phrase in _ECHOES)
     if receiver in failed and not echo and _complaint(receiver):
         return receiver
+    if echo and all(_lost_its_reader(end) for end in failed if end is not receiver):
+        # The others only lost whom they wrote to, so nobody but the receiver ended by itself: it says the same of
+        # wrong bytes on its own disks.
+        return receiver
     at_fault = [end for end in failed if not (end is receiver and echo) and not _lost_its_neighbour(end)]
     others = [end for end in failed if not is_gate(end.argv)]
     return min(at_fault or others or failed, key=lambda end: end.ended)
@@ -86,10 +90,21 @@ def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
 
 def _lost_its_neighbour(end: StageEnd) -> bool:
     """Whether a stage ended only because nobody took what it wrote, or gave it all that it was to pass on."""
-    if end.returncode == ssh.OWN_FAILURE and ssh.address_of(end.argv) is not None:
+    if _is_lost_link(end):
         return not _complaint(end)
     if is_gate(end.argv) and INCOMPLETE in end.stderr:
         return True
+    return _lost_its_reader(end)
+
+
+def _is_lost_link(end: StageEnd) -> bool:
+    return end.returncode == ssh.OWN_FAILURE and ssh.address_of(end.argv) is not None
+
+
+def _lost_its_reader(end: StageEnd) -> bool:
+    """Whether a stage ended only because nobody took what it wrote; ssh says "Broken pipe" of its own link, too."""
+    if _is_lost_link(end):
+        return False
     return end.returncode in {-signal.SIGPIPE, 128 + signal.SIGPIPE} or "Broken pipe" in end.stderr
 
 

@@ -158,6 +158,7 @@ def test_what_zfs_has_against_a_token_comes_first() -> None:
         ("resume token is corrupt (incorrect checksum)", "corrupt"),
         ("cold/a was changed since it began", "changed"),
         ("ZFS did not take it: cannot receive resume stream: kernel modules must be upgraded", "refused"),
+        ("it is damaged, and cannot be brought whole: checksum mismatch", "damaged"),
         ("something new", "other"),
     ],
 )

@@ -10,6 +10,7 @@ from zvault.core.errors import (
     ResumeRefused,
     TransferFailed,
     VaultFull,
+    WrongBytes,
     ZfsRefused,
     ZvaultError,
 )
@@ -66,6 +67,13 @@ def test_a_stream_that_went_well_blames_nobody() -> None:
             "mbuffer failed",
             "killed by signal 9",
             id="mbuffer was killed",
+        ),
+        pytest.param(
+            ((-13, SENT, 1.0), (1, BROKEN_PIPE, 1.1), (1, TRUNCATED, 1.2)),
+            WrongBytes,
+            "zfs receive failed",
+            "cannot receive new filesystem stream: checksum mismatch or incomplete stream.",
+            id="the receiver read wrong bytes, of its own disks perhaps, and nobody else ended",
         ),
         pytest.param(
             ((-13, SENT, 1.2), (1, BROKEN_PIPE, 1.1), (-9, "", 1.0)),
