@@ -23,6 +23,7 @@ from zvault.core.snapshot_list import guids_of
 from zvault.ops.replication import send_record
 from zvault.ops.replication.apply_changes import arrange
 from zvault.ops.replication.base_guard import BaseGuard
+from zvault.ops.replication.parallel import told_while_waiting
 from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
 from zvault.ops.replication.sides import Sides, look
@@ -331,8 +332,12 @@ class Transfers:
         """What a stream is received within: while a full one is, nobody asks the kernel for names there."""
         if step.kind is Action.INCREMENTAL and step.origin is None and not step.over:
             return nullcontext()
-        clients, vault = self.opened.context.clients, self.opened.vault
-        return clients.damage_names.receive_full(vault.zfs.host.address, plan.target.pool)
+        opened, guard = self.opened, self.opened.context.clients.damage_names
+        return told_while_waiting(
+            guard.receive_full(opened.vault.zfs.host.address, plan.target.pool, opened.backup.name),
+            lambda: guard.describe_wait(opened.backup.name),
+            lambda text: opened.emit("message", text=text),
+        )
 
     def _is_in_the_way(self) -> bool:
         """Whether other backups wait for a place that this one has, and its own limit is not why it is slow."""
