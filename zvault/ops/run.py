@@ -34,7 +34,15 @@ from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.read_only_source import is_read_only
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides import Sides, Sizes, count_having, look, selected, wanted_of
+from zvault.ops.replication.sides import (
+    Sides,
+    Sizes,
+    count_having,
+    look,
+    selected,
+    unlisted_errors,
+    wanted_of,
+)
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource
@@ -201,7 +209,7 @@ class Run:
         # A source that is not there is told before anything is brought up.
         tree = await self._source.tree(self.backup)
         selected(self.backup, tree)
-        self._missing = missing_included(self.backup, tree.datasets)
+        self._missing = missing_included(self.backup, tree.datasets, tree.unlisted.keys())
         if self.backup.vault is None:
             await self._only_snapshot()
             return
@@ -277,6 +285,7 @@ class Run:
         made, _ = await self.snapshots.make(None)
         looked = await self._look(None, made)
         sides = looked.sides
+        self._note_unlisted(sides)
         self._listed(sides, looked.began)
         self.outcome.made = await sides.compute(newest_made, self.backup, sides)
         plans = await sides.compute(plan_prune, self.context, self.backup, sides)
@@ -394,7 +403,7 @@ class Run:
             self.context, self.backup, zfs, source=seen, sizes=sizes, elsewhere=True, made=made
         )
         self._first = self._first or sides
-        self.outcome.datasets = len(sides.pairs)
+        self.outcome.datasets = len(sides.pairs) + len(sides.unlisted)
         await self._tell_snapshot(made, sides)
         return Survey(sides, began)
 
@@ -408,6 +417,7 @@ class Run:
         What was tried is in ``results`` afterwards. Raises what befell the vault, of which all else is the echo.
         """
         self.results.begin_try()
+        self._note_unlisted(plan.sides)
         small = SmallStreams(opened, plan)
         transfers = Transfers(opened, plan, self.meter, small=small)
         for text in await transfers.lacking():
@@ -441,6 +451,12 @@ class Run:
         if error is not None:
             again = error.retryable and not self.last_try
             self.emit("dataset-failed", dataset=dataset, error=error.as_dict(), again=again)
+
+    def _note_unlisted(self, sides: Sides) -> None:
+        """Note the datasets that cannot be listed: nothing is done with them, and all others are."""
+        for name, error in unlisted_errors(sides).items():
+            if name not in self.results.failed:
+                self._note(name, error)
 
     async def _look_again(self, vault: OpenVault, looked: Survey, plan: RunPlan) -> Sides:
         """List both sides once more, if anything was changed.

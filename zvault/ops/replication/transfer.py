@@ -78,13 +78,17 @@ class Transfers:
         would stay unknown.
         """
         sources, there = self.plan.sides.source.datasets, self.plan.sides.counterparts
+        # What cannot be listed may have the base of a dataset that waits for it: nothing of that is disproved.
+        known = [
+            one for one in self.plan.plans if not (self.plan.sides.partial and one.action is Action.CONFLICT)
+        ]
         await self.plan.bases.distrust(
             await self.plan.sides.compute(
                 lambda: {
                     one.dataset: frozenset(guids_of(there[one.dataset].snapshots))
                     if one.dataset in there
                     else frozenset[int]()
-                    for one in self.plan.plans
+                    for one in known
                 }
             )
         )
