@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from zvault.api.backups import Side
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import (
@@ -119,6 +120,8 @@ class Run:
         # What both sides had before anything was pruned, and since when (seconds since the epoch).
         self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
+        self.looked: dict[Side, float] = {}
+        """Until when (monotonic seconds) what was listed of each side holds, as the lags were read from it."""
         self.tell_looked: Callable[[Sides], Awaitable[None]] = _tell_nobody
         """Told both sides before anything is sent: whoever doubts the lag need not wait for the end."""
         self._source = RecentSource(self.context.clients, self.context.env.clock)
@@ -402,6 +405,7 @@ class Run:
         sides = await look(
             self.context, self.backup, zfs, source=seen, sizes=sizes, elsewhere=True, made=made
         )
+        self.looked = dict.fromkeys(("source", "vault"), self.context.env.clock.monotonic())
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs) + len(sides.unlisted)
         await self._tell_snapshot(made, sides)
@@ -467,6 +471,8 @@ class Run:
             return looked.sides
         source = looked.sides.source if self.context.env.clock.monotonic() - looked.began < RECENT else None
         after = await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
+        now = self.context.env.clock.monotonic()
+        self.looked |= {"vault": now} if source is not None else {"source": now, "vault": now}
         return replace(after, stray=looked.sides.stray)
 
     def _listed(self, sides: Sides, began: float) -> None:
