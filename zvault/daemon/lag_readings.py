@@ -172,17 +172,17 @@ class LagReadings:
             found = await sides.compute(lags, self.context, backup, sides, before=before, had=had)
             if not at_work() and self._may_keep(name, changes, final=final):
                 self.keep(name, found, way, seen=up or before is not None, looked=up)
-                self.note_exposed(name, sides, way)
+                await self.note_exposed(name, sides, way)
                 self.listings.keep(name, sides, way, began)
                 if up:
                     await self._take_back(backup, sides)
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
 
-    def note_exposed(self, backup: str, sides: Sides, way: str | None) -> None:
+    async def note_exposed(self, backup: str, sides: Sides, way: str | None) -> None:
         """Note what a look found on the vault in the clear, of a backup that went this ``way``."""
         if sides.vault_seen:
-            self.context.records.exposed.note(backup, way, list_exposed(sides))
+            self.context.records.exposed.note(backup, way, await sides.compute(list_exposed, sides))
 
     async def _take_back(self, backup: Backup, sides: Sides) -> None:
         """Have no bookmark tell, after a restart, what this look has disproved. Whoever may not change the source is

@@ -316,7 +316,7 @@ class Runs:
         if outcome.proofs:
             self.proofs.put(backup, outcome.proofs, way)
         if it.listed is not None:
-            self.readings.note_exposed(backup, it.listed[0], way)
+            await self.readings.note_exposed(backup, it.listed[0], way)
             self.readings.listings.keep(backup, it.listed[0], way, it.listed[1])
 
     async def _note_looked(self, backup: str, way: str | None, sides: Sides) -> None:

@@ -58,7 +58,7 @@ async def planned_documents(
     context: Context, backup: Backup, plans: Sequence[TransferPlan], sides: Sides
 ) -> list[PlannedDocument]:
     """What is planned for each dataset, with the sizes of its streams."""
-    lying = expect_encryptions(sides, plans)
+    lying = await sides.compute(expect_encryptions, sides, plans)
     rows = [await _plan_row(context, backup, plan, sides, lying.get(plan.dataset)) for plan in plans]
     return [*rows, *_unlisted_rows(context, backup, sides)]
 

@@ -150,11 +150,11 @@ class Transfers:
         again = next(one for one in plans if one.dataset == plan.dataset)
         if again.action is Action.RESUME:
             raise refused
-        await self._looked_again(sides, plans).carry_out(again)
+        await (await self._looked_again(sides, plans)).carry_out(again)
 
-    def _looked_again(self, sides: Sides, plans: Sequence[TransferPlan]) -> Transfers:
+    async def _looked_again(self, sides: Sides, plans: Sequence[TransferPlan]) -> Transfers:
         """The same after another look, of which these plans were made."""
-        lying = {**self.plan.encryptions, **expect_encryptions(sides, plans)}
+        lying = {**self.plan.encryptions, **await sides.compute(expect_encryptions, sides, plans)}
         return replace(self, plan=replace(self.plan, sides=sides, encryptions=lying))
 
     async def _without_gone(self, plan: TransferPlan, dataset: Dataset, error: NamesGone) -> None:
@@ -175,7 +175,7 @@ class Transfers:
         sides = await look(opened.context, opened.backup, opened.vault.zfs, source=source, elsewhere=True)
         plans = await plan_all(opened.context, opened.backup, sides)
         again = next(one for one in plans if one.dataset == plan.dataset)
-        await self._looked_again(sides, plans).carry_out(again)
+        await (await self._looked_again(sides, plans)).carry_out(again)
 
     async def _is_gone(self, dataset: Dataset, error: NamesGone) -> None:
         """A dataset vanished: that is no failure, unless it was only renamed. Raises the error, to be tried again."""
