@@ -22,8 +22,8 @@ worst first: the conditions below that hold, each with why, and what to do next.
 | critical | 3 | 1 | a backup is not to be had, or is about to be lost |
 
 The exit status goes by the worst level of all that is shown: of the named backups and vaults, if any are named. It is 2
-if the daemon cannot be asked, or was asked wrongly, and so not for *critical*: `-H`, `-j` and the metric tell that from a
-warning. *Ok* is said only of what was shown. What is unknown becomes a warning after `max_lag`, or after a day where
+if the daemon cannot be asked, or was asked wrongly, and so not for *critical*: `-H`, `-j` and the metric tell that from
+a warning. *Ok* is said only of what was shown. What is unknown becomes a warning after `max_lag`, or after a day where
 there is none.
 
 A condition that holds has a sample of the metric `zvault_condition`, with its subject, its severity (`unknown`,
