@@ -179,12 +179,19 @@ def list_names(root: str) -> dict[str, Any]:
     with Path("/dev/zfs").open("r+b", buffering=0) as device:
         while waiting:
             parent = waiting.pop()
-            for child, trouble in _children(device.fileno(), parent):
-                if trouble:
-                    unlisted[child] = trouble
-                else:
-                    names.append(child)
-                    waiting.append(child)
+            try:
+                children = list(_children(device.fileno(), parent))
+            except OSError as error:
+                if parent == root or error.errno == errno.EPROTO:
+                    raise
+                # It could be opened a moment ago; what lies below it is as unknown as of any other.
+                names.remove(parent)
+                unlisted[parent] = error.errno or errno.EIO
+                continue
+            unlisted |= {child: trouble for child, trouble in children if trouble}
+            well = [child for child, trouble in children if not trouble]
+            names += well
+            waiting += well
     return {"names": names, "unlisted": unlisted}
 
 

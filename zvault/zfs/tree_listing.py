@@ -108,41 +108,54 @@ class TreeListing:
                 raise ToolFailed(f"the listing of '{root}' cannot be understood", str(error)) from None
 
     async def tree_around_damage(self, root: str, why: ListedInPart) -> Tree:
-        """See Zfs.tree_around_damage. Nothing of it is remembered: what is damaged may be found whole at any time."""
+        """See Zfs.tree_around_damage. Nothing of it is remembered: what is damaged may be found whole at any time.
+
+        What comes or goes while it is listed has it listed again, as in ``tree``.
+        """
         async with self._turns[DatasetName(root).pool]:
             try:
-                lines, unlisted = await self._lines_around_damage(root, why)
-                lines, unknown = await compute(len(lines), None, parse.split_unknown, lines)
-                if not lines or not (unlisted or unknown):
-                    raise why
-                gone, own, points = set[str](), dict[str, dict[str, str]](), dict[str, DatasetPoints]()
-                names = [line.partition("\t")[0] for line in lines]
-                for some in batched(names, AT_ONCE):
-                    points |= await self._lister.points(some, "-d1", gone)
-                    own |= await self._lister.own(some, "-d0", gone)
-                lines = [line for line in lines if line.partition("\t")[0] not in gone]
-                found = await compute(len(lines), None, parse.listed, lines, points, own, self.key_root)
+                for _ in range(LISTINGS):
+                    gone, lapses = set[str](), self._lapses_of(root)
+                    tree = await self._around_damage(root, why, gone)
+                    if not gone and await self._names_stand(root, lapses):
+                        break
             except (ValueError, KeyError) as error:
                 raise ToolFailed(f"the listing of '{root}' cannot be understood", str(error)) from None
-        tree = parse.tree_of(found).tree
-        return replace(
-            tree, unlisted={DatasetName(name): said for name, said in (unlisted | unknown).items()}
-        )
+        if root not in tree.datasets:
+            raise why
+        return tree
 
-    async def _lines_around_damage(self, root: str, why: ListedInPart) -> tuple[list[str], dict[str, str]]:
+    async def _around_damage(self, root: str, why: ListedInPart, gone: set[str]) -> Tree:
+        """All that can be listed below a root, with what cannot; what went meanwhile is added to ``gone``."""
+        lines, unlisted = await self._lines_around_damage(root, why, gone)
+        lines, unknown = await compute(len(lines), None, parse.split_unknown, lines)
+        own, points = dict[str, dict[str, str]](), dict[str, DatasetPoints]()
+        names = [line.partition("\t")[0] for line in lines]
+        for some in batched(names, AT_ONCE):
+            points |= await self._lister.points(some, "-d1", gone)
+            own |= await self._lister.own(some, "-d0", gone)
+        lines = [line for line in lines if line.partition("\t")[0] not in gone]
+        found = await compute(len(lines), None, parse.listed, lines, points, own, self.key_root)
+        said = {**{DatasetName(name): words for name, words in unlisted.items()}, **unknown}
+        return replace(parse.tree_of(found).tree, unlisted=said)
+
+    async def _lines_around_damage(
+        self, root: str, why: ListedInPart, gone: set[str]
+    ) -> tuple[list[str], dict[str, str]]:
         """The lines of all datasets below a root that can be opened; and those that cannot, with the kernel's words.
 
         Raises ``why`` where nobody can ask this host's kernel for more names than 'zfs list' prints.
         """
+        columns = parse.DATASET_COLUMNS
         try:
-            return await self._lister.lines([root], "-r", "filesystem,volume", parse.DATASET_COLUMNS), {}
+            return await self._lister.lines([root], "-r", "filesystem,volume", columns), {}
         except ListedInPart:
             if self._list_names is None:
                 raise why from None
         names, unlisted = await self._list_names(root)
         lines = list[str]()
         for some in batched(names, AT_ONCE):
-            lines += await self._lister.lines(some, "-d0", "filesystem,volume", parse.DATASET_COLUMNS, set())
+            lines += await self._lister.lines(some, "-d0", "filesystem,volume", columns, gone)
         return lines, unlisted
 
     async def _collect(self) -> None:

@@ -328,10 +328,32 @@ async def test_where_nobody_tells_what_was_left_out_the_listing_fails_as_before(
     remote, _ = zfs(cut_short)
     remote._trees._list_names = None
     why = ListedInPart("'tank' cannot be listed whole")
-    for client in (remote, around_damage(cut_short)):
-        with pytest.raises(ListedInPart) as failure:
-            await client.tree_around_damage("tank", why)
-        assert failure.value is why
+    with pytest.raises(ListedInPart) as failure:
+        await remote.tree_around_damage("tank", why)
+    assert failure.value is why
+
+
+async def test_where_all_can_be_opened_after_all_the_tree_is_whole() -> None:
+    tree = await around_damage(cut_short).tree_around_damage("tank", ListedInPart("a moment ago"))
+    assert list(tree.datasets) == ["tank", "tank/a", "tank/z"]
+    assert tree.unlisted == {}
+
+
+async def test_what_goes_while_it_is_listed_by_name_has_it_listed_again() -> None:
+    listings = 0
+
+    def answer(argv: list[str]) -> Answer:
+        nonlocal listings
+        if "filesystem,volume" in argv and "-d0" in argv and argv[1] == "list":
+            listings += 1
+            if listings == 1:
+                whole = cut_short([word for word in argv if word != "tank/z"])
+                return 1, whole[1], "cannot open 'tank/z': dataset does not exist\n"
+        return cut_short(argv)
+
+    client = around_damage(answer, bad="Input/output error")
+    tree = await client.tree_around_damage("tank", ListedInPart("cut short"))
+    assert (listings, list(tree.datasets)) == (2, ["tank", "tank/a", "tank/z"])
 
 
 async def test_a_dataset_of_an_unknown_type_is_unknown_alone() -> None:
