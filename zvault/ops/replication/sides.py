@@ -38,11 +38,11 @@ from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackup, Place
+from zvault.ops.state.partial_tree import list_around_damage
 from zvault.ops.state.source_tree import source_tree
 from zvault.system.computing import compute
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
-from zvault.zfs.whole_listing import ListedInPart
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -331,12 +331,7 @@ def _with_sources(env: Environment, backup: Backup, above: KeysAbove) -> KeysAbo
 
 
 async def _vault_tree(vault: Zfs | None, root: str, *, sizes: bool) -> Tree:
-    if vault is None:
-        return Tree()
-    try:
-        return await vault.tree_or_none(root, sizes=sizes)
-    except ListedInPart as error:
-        return await vault.tree_around_damage(root, error)
+    return Tree() if vault is None else await list_around_damage(vault, root, sizes=sizes)
 
 
 async def _with_asides(vault: Zfs, root: DatasetName, tree: Tree) -> Tree:
