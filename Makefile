@@ -18,7 +18,7 @@ ZFS ?= $(ZVAULT_LAB_ZFS)
 export ZVAULT_LAB_ZFS := $(ZFS)
 # make lab-versions: the tests in which zvault meets what depends on OpenZFS's version: what libzfs and libzfs_core are called
 # with, module parameters, devices' properties, what zpool prints of a scrub, what a receive refuses. Four CPU minutes.
-VERSIONED := test_lab.py test_known_by_events.py test_scrub.py test_ledger.py \
+VERSIONED := test_lab.py test_known_by_events.py test_scrub.py test_ledger.py test_damaged_dataset.py \
     $(addprefix test_small_streams.py::test_,properties_are_as_programs_leave_them_and_changed_ones_are_sent \
     a_property_of_a_snapshot_comes_with_it several_snapshots_at_once_arrive_each_with_its_guid \
     a_record_on_twenty_datasets_is_set_without_programs_and_at_once) \

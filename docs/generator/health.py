@@ -21,9 +21,10 @@ findings, worst first: the conditions below that hold, each with the reason, and
 | warning | 2 | 1 | something is wrong, or was unknown for too long |
 | critical | 3 | 1 | a backup is not available, or is about to be lost |
 
-The exit status is that of the worst level shown: of the named backups and vaults, if any are named. It is 2 if
-zvaultd cannot be reached. *Ok* applies only to what was shown. What is unknown becomes a warning after `max_lag`, or
-after a day without one.
+The exit status is that of the worst level shown: of the named backups and vaults, if any are named. *Critical* exits
+with 1 like a warning, because 2 means that zvaultd cannot be reached or was asked wrongly; `-H`, `-j` and the metric
+tell the two apart. *Ok* applies only to what was shown. What is unknown becomes a warning after `max_lag`, or after a
+day without one.
 
 A condition that holds has a sample of the metric `zvault_condition`, with its subject, its severity (`unknown`,
 `warning` or `critical`), and the alert that fires for it. Conditions without an alert of their own fire

@@ -54,9 +54,10 @@ class BackupDocument(TypedDict):
     ``vault``, nor a lag; ``snapshot_age_seconds`` is then how old the newest snapshot is of the dataset where it is the
     oldest, None where one has none or nobody knows. With neither ``vault`` nor ``makes_snapshots`` it only prunes.
     ``turn``: None where no other host shares the vault; ``lag_seconds`` is then the lesser of what was read here and
-    what another host says it has done. ``waits_for`` is what its run waits for that other backups have, None where it
-    waits for nothing. ``next_run`` is None where nothing is ``scheduled``, and until it is known when the backup last
-    ran. ``next_snapshot`` is when it makes one apart from its runs, None where it makes none so.
+    what another host says it has done. ``waits_for`` is what its run waits for that others have (slots for streams, a
+    look at damage in the vault's pool), None where it waits for nothing. ``next_run`` is None where nothing is
+    ``scheduled``, and until it is known when the backup last ran. ``next_snapshot`` is when it makes one apart from its
+    runs, None where it makes none so.
     """
 
     name: str

@@ -81,8 +81,8 @@ def zvaultctl(
 ) -> None:
     """Back up ZFS into vaults: query and control the daemon zvaultd.
 
-    Exit status: 0 fine; 1 a warning, or something failed; 2 wrong usage, or the daemon cannot be reached; 3 of a
-    status: something is not known to be well.
+    Exit status: 0 fine; 1 a warning, or something failed or is critical; 2 wrong usage, or the daemon cannot be
+    reached; 3 of a status: something is not known to be well.
     Members of the group zvault may read; those of zvault-operator too may start runs and scrubs; only root may change
     anything else. Of another host (-H) the same goes for the user that ssh logs in as.
     """

@@ -105,11 +105,13 @@ class Dataset:
 class Tree:
     """One side's datasets by name, parents before children, as one listing saw them.
 
-    ``choices`` tells by name whether a property selects each, where a backup selects by one.
+    ``choices`` tells by name whether a property selects each, where a backup selects by one. ``unlisted`` are the
+    datasets of which ZFS tells nothing, each with its words: they exist, and so may others below them.
     """
 
     datasets: dict[str, Dataset] = field(default_factory=dict)
     choices: Mapping[str, Choice] | None = None
+    unlisted: Mapping[DatasetName, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Dataset]:
         return iter(self.datasets.values())

@@ -41,7 +41,9 @@ READING = 60.0
 """Seconds for which it is told that a lag is being read; after that it is unknown like any other."""
 
 TRIES = 3
-"""Looks in a row at what changes while it is looked at."""
+"""Looks in a row at what changes while it is looked at. Where it has changed during each look for READING seconds, the
+last of them is told all the same: a lag that stays unknown as long as datasets come and go, as containers do, says
+less than one that is a look old."""
 
 
 @dataclass(eq=False, slots=True)
@@ -76,6 +78,8 @@ class LagReadings:
         """How often something may have changed, also before anything was known: what changes while a backup is looked
         at is looked at, too.
         """
+        self._restless: dict[str, float] = {}
+        """When a look was kept last though something changed meanwhile (monotonic seconds)."""
         self.doubted, self.settled = asyncio.Event(), asyncio.Event()
         self.settled.set()
 
@@ -85,21 +89,26 @@ class LagReadings:
         While it is down the source is still listed, less often: what is new there is not on the vault. Nothing is kept
         while a run is ``at_work``: it tells by itself once it has ended.
         """
-        for _ in range(TRIES):
+        for left in reversed(range(TRIES)):
             changes = self._changes[backup.name]
             if at_work():
                 return
             if backup.vault is None:
                 await self._refresh_made(backup, at_work)
                 return
-            await self._refresh(backup, changes, at_work)
+            await self._refresh(backup, changes, at_work, final=not left)
             if self._changes[backup.name] == changes:
                 return
 
     def doubt(self, backup: str) -> None:
-        """Something may have changed: what was read before is not told until it was read again."""
+        """Something may have changed: what was read before is not told until it was read again; unless it changes all
+        the time.
+        """
         self._changes[backup] += 1
         before, now = self._doubts.get(backup), self.context.env.clock.monotonic()
+        if self._is_restless(backup):
+            self.doubted.set()
+            return
         lags = self.read_last(backup)
         if lags is None:
             return
@@ -107,6 +116,11 @@ class LagReadings:
         self.lags.put(backup, {name: DatasetLag(name, None, None) for name in lags}, self.lags.way(backup))
         self.doubted.set()
         self.settled.clear()
+
+    def _is_restless(self, backup: str) -> bool:
+        """Whether a backup changed during each of the last looks, and the last one was not long ago."""
+        since = self._restless.get(backup)
+        return since is not None and self.context.env.clock.monotonic() - since < READING
 
     def is_doubted(self, backup: str) -> bool:
         """True if a lag is unknown since something may have changed."""
@@ -122,8 +136,24 @@ class LagReadings:
         doubt = self._doubts.get(backup)
         return doubt.lags if doubt is not None and backup in self.lags else self.lags.get(backup)
 
-    async def _refresh(self, backup: Backup, changes: int, at_work: Callable[[], bool]) -> None:
-        """As ``refresh``, of a backup that has a vault; nothing is kept where there were more ``changes`` meanwhile."""
+    def _may_keep(self, backup: str, changes: int, *, final: bool) -> bool:
+        """Whether what a look found is to be told: nothing changed meanwhile, or it is the ``final`` one of several."""
+        if self._changes[backup] == changes:
+            self._restless.pop(backup, None)
+            return True
+        doubt = self._doubts.get(backup)
+        now = self.context.env.clock.monotonic()
+        if final and (self._is_restless(backup) or (doubt is not None and now - doubt.since >= READING)):
+            self._restless[backup] = now
+            return True
+        return False
+
+    async def _refresh(
+        self, backup: Backup, changes: int, at_work: Callable[[], bool], *, final: bool
+    ) -> None:
+        """As ``refresh``, of a backup that has a vault; nothing is kept where there were more ``changes`` meanwhile,
+        but of the ``final`` look at what does not come to rest.
+        """
         name, clients, vault = backup.name, self.context.clients, self.context.env.vault(backup.its_vault)
         up = await clients.pool_is_up(vault)
         last, way = self._read.get(name), self.lags.way(name)
@@ -136,23 +166,23 @@ class LagReadings:
         if up and not await clients.pool_is_up(vault):
             # Exported while it was listed: ZFS then says the same as of a pool that is empty. The next look knows more.
             return
-        if not at_work() and self._changes[name] == changes:
+        if not at_work() and self._may_keep(name, changes, final=final):
             before = self.read_last(name) if last is not None and last.seen else None
             had = self._on_vault.get(name) or frozenset()
             found = await sides.compute(lags, self.context, backup, sides, before=before, had=had)
-            if not at_work() and self._changes[name] == changes:
+            if not at_work() and self._may_keep(name, changes, final=final):
                 self.keep(name, found, way, seen=up or before is not None, looked=up)
-                self.note_exposed(name, sides, way)
+                await self.note_exposed(name, sides, way)
                 self.listings.keep(name, sides, way, began)
                 if up:
                     await self._take_back(backup, sides)
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
 
-    def note_exposed(self, backup: str, sides: Sides, way: str | None) -> None:
+    async def note_exposed(self, backup: str, sides: Sides, way: str | None) -> None:
         """Note what a look found on the vault in the clear, of a backup that went this ``way``."""
         if sides.vault_seen:
-            self.context.records.exposed.note(backup, way, list_exposed(sides))
+            self.context.records.exposed.note(backup, way, await sides.compute(list_exposed, sides))
 
     async def _take_back(self, backup: Backup, sides: Sides) -> None:
         """Have no bookmark tell, after a restart, what this look has disproved. Whoever may not change the source is

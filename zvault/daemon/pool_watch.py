@@ -39,15 +39,19 @@ class PoolWatch:
             return
         for backup in self._context.env.config.backup.values():
             read, written = self._roots(backup)
-            roots = [root for root in (read, written) if root is not None]
-            if roots and (
+            # What a backup leaves out moves no lag of it, and may come and go all day.
+            of_source = read is not None and (
                 changed.missed
-                or any(root.pool in changed.pools for root in roots)
-                or any(written is not None and name.is_within(written) for name in whole)
-                # What a backup leaves out moves no lag of it, and may come and go all day.
-                or any(read is not None and name.is_within(read) and backup.takes(name) for name in whole)
-            ):
-                self._runs.doubt_lag(backup.name)
+                or read.pool in changed.pools
+                or any(name.is_within(read) and backup.takes(name) for name in whole)
+            )
+            of_vault = written is not None and (
+                changed.missed or any(name.is_within(written) for name in whole)
+            )
+            moved = written is not None and written.pool in changed.pools
+            if of_source or of_vault or moved:
+                # A run imports and exports the vault's pool itself: that is nothing to read again after it.
+                self._runs.doubt_lag(backup.name, source=of_source, vault=of_vault)
 
     def _roots(self, backup: Backup) -> tuple[DatasetName | None, DatasetName | None]:
         """Where on this host a backup reads and writes; None where it does elsewhere."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from zvault.api.backups import Side
 from zvault.api.emit import Emit
 from zvault.api.events import Event
 from zvault.config.schema import Backup
@@ -71,6 +72,8 @@ class Runs:
         self.held: dict[str, asyncio.Event] = {}
         """Backups whose runs wait until what an earlier zvaultd left of them is done."""
         self._reaping = asyncio.Lock()
+        self._changed_beside: dict[tuple[str, Side], float] = {}
+        """When a side of a backup changed last while a run of it was at work (monotonic seconds)."""
         events.hooks.append(self._count)
         context.activity.came_up.append(self._doubt_vault)
 
@@ -305,14 +308,15 @@ class Runs:
             # What is doubted yet came while it waited for a try that did not get so far as to look.
             doubted = self.readings.is_doubted(backup)
             self.readings.keep(backup, outcome.lags, way)
-            if doubted:
+            looked = it.looked.items()
+            if doubted or any(self._changed_beside.get((backup, side), at) > at for side, at in looked):
                 self.readings.doubt(backup)
         if outcome.made:
             self.readings.keep_made(backup, outcome.made, way)
         if outcome.proofs:
             self.proofs.put(backup, outcome.proofs, way)
         if it.listed is not None:
-            self.readings.note_exposed(backup, it.listed[0], way)
+            await self.readings.note_exposed(backup, it.listed[0], way)
             self.readings.listings.keep(backup, it.listed[0], way, it.listed[1])
 
     async def _note_looked(self, backup: str, way: str | None, sides: Sides) -> None:
@@ -412,10 +416,17 @@ class Runs:
         """Read a backup's lag from the pools, unless a run of it is at work."""
         await self.readings.refresh(backup, lambda: self._at_work(backup.name))
 
-    def doubt_lag(self, backup: str) -> None:
-        """Take a backup's lag for unknown until it was read again. A run reads it by itself."""
+    def doubt_lag(self, backup: str, *, source: bool = False, vault: bool = False) -> None:
+        """Take a backup's lag for unknown until it was read again. A run reads it by itself, as it looks last: what
+        changes after that on either side is read again once it has ended.
+        """
         if not self._at_work(backup):
             self.readings.doubt(backup)
+            return
+        sides: dict[Side, bool] = {"source": source, "vault": vault}
+        now = self.context.env.clock.monotonic()
+        for side in (side for side, changed in sides.items() if changed):
+            self._changed_beside[backup, side] = now
 
     def _doubt_vault(self, vault: str) -> None:
         """It came up, and may be older than when it went down."""

@@ -26,6 +26,10 @@ GOES_DOWN = "the host is going down"
 DRAIN_SECONDS = 20.0
 """How long a daemon that stops alone lets runs end by themselves before it stops their streams, resumably."""
 
+STREAMS_END = 60.0
+"""Seconds for runs to end that were stopped for a shutdown, before vaults that nobody uses are taken down without
+waiting for them. One hangs in the kernel then, or takes its own vault down, which goes on."""
+
 
 async def end_runs(context: Context, runs: Runs) -> None:
     """Have all runs end: where the host goes down too at once, else after some patience."""
@@ -48,7 +52,7 @@ async def prepare_shutdown(context: Context, runs: Runs, vaults: Vaults) -> set[
     Nothing starts until ``call_off_shutdown``. Returns the backups whose runs it stopped.
     """
     context.activity.going_down = True
-    stopped = await runs.put_down(GOES_DOWN)
+    stopped = await runs.put_down(GOES_DOWN, STREAMS_END)
     idle = [vault for vault in vaults.all() if not vault.users]
     await asyncio.gather(*(_let_go(context, vault) for vault in idle))
     return stopped

@@ -32,6 +32,7 @@ from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
 from zvault.ops.health import health_document, judged
 from zvault.ops.replication.lag import pending
+from zvault.ops.replication.parallel import describe_wait
 from zvault.ops.tuning.parameters import complaints
 
 EVENTS_PATIENCE = 1.0
@@ -211,7 +212,7 @@ class Status:
             "next_run": self.scheduler.next_run(name),
             "next_snapshot": self._next_snapshot(name),
             "run": run.id if run else None,
-            "waits_for": self.context.activity.slots.describe_wait(name),
+            "waits_for": describe_wait(self.context, name),
             "retry_at": retry_at,
             "retry_since": failed["time"] if failed else None,
             "retry_error": failed["error"] if failed else None,

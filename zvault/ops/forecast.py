@@ -65,7 +65,7 @@ async def forecast_document(
     if not up:
         return document
     plans = await plan_all(context, backup, made.sides)
-    lying = expect_encryptions(made.sides, plans)
+    lying = await made.sides.compute(expect_encryptions, made.sides, plans)
     return {
         **document,
         **await _pruned(context, backup, made.sides, plans),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from zvault.api.backups import (
@@ -12,6 +12,7 @@ from zvault.api.backups import (
 )
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset
+from zvault.core.names import DatasetName
 from zvault.core.replication.plan_model import Action, TransferPlan
 from zvault.core.replication.vault_encryption import EncryptionOnVault
 from zvault.ops.context import Context
@@ -47,7 +48,7 @@ async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocume
         "not_snapshotted": obstacle_documents(await find_snapshot_obstacles(context.clients, backup, names)),
         "datasets": await planned_documents(context, backup, plans, sides)
         if backup.vault is not None
-        else not_sent_documents(sides),
+        else [*not_sent_documents(sides), *_unlisted_rows(context, backup, sides)],
         "excluded": [dataset.name for dataset, _ in sides.left_out],
         "gone": gone_rows(backup.name, sides),
     }
@@ -57,8 +58,26 @@ async def planned_documents(
     context: Context, backup: Backup, plans: Sequence[TransferPlan], sides: Sides
 ) -> list[PlannedDocument]:
     """Return the plan for each dataset, with the sizes of its streams."""
-    lying = expect_encryptions(sides, plans)
-    return [await _plan_row(context, backup, plan, sides, lying.get(plan.dataset)) for plan in plans]
+    lying = await sides.compute(expect_encryptions, sides, plans)
+    rows = [await _plan_row(context, backup, plan, sides, lying.get(plan.dataset)) for plan in plans]
+    return [*rows, *_unlisted_rows(context, backup, sides)]
+
+
+def _unlisted_rows(context: Context, backup: Backup, sides: Sides) -> Iterator[PlannedDocument]:
+    """Yield rows for the datasets that cannot be listed: nothing is done with them."""
+    for name, told in sides.unlisted.items():
+        target = context.env.wanted_target_of(backup, DatasetName(name)) if backup.vault is not None else ""
+        yield {
+            "dataset": name,
+            "vault_dataset": target,
+            "action": str(Action.CONFLICT),
+            "written": 0,
+            "steps": [],
+            "changes": [],
+            "reason": told.problem,
+            "next": told.advice,
+            "encryption": "",
+        }
 
 
 def not_sent_documents(sides: Sides) -> list[PlannedDocument]:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from zvault.api.backups import Side
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import (
@@ -34,7 +35,15 @@ from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.read_only_source import is_read_only
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides import Sides, Sizes, count_having, look, selected, wanted_of
+from zvault.ops.replication.sides import (
+    Sides,
+    Sizes,
+    count_having,
+    look,
+    selected,
+    unlisted_errors,
+    wanted_of,
+)
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource
@@ -111,6 +120,8 @@ class Run:
         # What both sides had before anything was pruned, and since when (seconds since the epoch).
         self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
+        self.looked: dict[Side, float] = {}
+        """Until when (monotonic seconds) what was listed of each side holds, as the lags were read from it."""
         self.tell_looked: Callable[[Sides], Awaitable[None]] = _tell_nobody
         """Told both sides before anything is sent: whoever doubts the lag need not wait for the end."""
         self._source = RecentSource(self.context.clients, self.context.env.clock)
@@ -201,7 +212,7 @@ class Run:
         # A source that is not there is told before anything is brought up.
         tree = await self._source.tree(self.backup)
         selected(self.backup, tree)
-        self._missing = missing_included(self.backup, tree.datasets)
+        self._missing = missing_included(self.backup, tree.datasets, tree.unlisted.keys())
         if self.backup.vault is None:
             await self._only_snapshot()
             return
@@ -279,6 +290,7 @@ class Run:
         made, _ = await self.snapshots.make(None)
         looked = await self._look(None, made)
         sides = looked.sides
+        self._note_unlisted(sides)
         self._listed(sides, looked.began)
         self.outcome.made = await sides.compute(newest_made, self.backup, sides)
         plans = await sides.compute(plan_prune, self.context, self.backup, sides)
@@ -396,8 +408,9 @@ class Run:
         sides = await look(
             self.context, self.backup, zfs, source=seen, sizes=sizes, elsewhere=True, made=made
         )
+        self.looked = dict.fromkeys(("source", "vault"), self.context.env.clock.monotonic())
         self._first = self._first or sides
-        self.outcome.datasets = len(sides.pairs)
+        self.outcome.datasets = len(sides.pairs) + len(sides.unlisted)
         await self._tell_snapshot(made, sides)
         return Survey(sides, began)
 
@@ -411,6 +424,7 @@ class Run:
         What was tried is in ``results`` afterwards. Raises what befell the vault, of which all else is the echo.
         """
         self.results.begin_try()
+        self._note_unlisted(plan.sides)
         small = SmallStreams(opened, plan)
         transfers = Transfers(opened, plan, self.meter, small=small)
         for text in await transfers.lacking():
@@ -445,6 +459,12 @@ class Run:
             again = error.retryable and not self.last_try
             self.emit("dataset-failed", dataset=dataset, error=error.as_dict(), again=again)
 
+    def _note_unlisted(self, sides: Sides) -> None:
+        """Note the datasets that cannot be listed: nothing is done with them, and all others are."""
+        for name, error in unlisted_errors(sides).items():
+            if name not in self.results.failed:
+                self._note(name, error)
+
     async def _look_again(self, vault: OpenVault, looked: Survey, plan: RunPlan) -> Sides:
         """List both sides once more, if anything was changed.
 
@@ -454,6 +474,8 @@ class Run:
             return looked.sides
         source = looked.sides.source if self.context.env.clock.monotonic() - looked.began < RECENT else None
         after = await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
+        now = self.context.env.clock.monotonic()
+        self.looked |= {"vault": now} if source is not None else {"source": now, "vault": now}
         return replace(after, stray=looked.sides.stray)
 
     def _listed(self, sides: Sides, began: float) -> None:

@@ -11,7 +11,7 @@ from zvault.core.errors import ZvaultError
 from zvault.ops.context import Context
 from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.outcome import Outcome, datasets_failed
-from zvault.ops.replication.sides import count_having, look, selected
+from zvault.ops.replication.sides import count_having, look, selected, unlisted_errors
 from zvault.ops.replication.source_snapshot import RecentSource
 from zvault.ops.retention.prune_source import prune_source
 from zvault.ops.run_snapshot import RunSnapshot
@@ -59,17 +59,18 @@ class SnapshotRun:
     async def _make(self) -> None:
         tree = await self._source.tree(self._backup)
         selected(self._backup, tree)
-        missing = missing_included(self._backup, tree.datasets)
+        missing = missing_included(self._backup, tree.datasets, tree.unlisted.keys())
         made, _ = await self.snapshots.make(None)
         sides = await look(self.context, self._backup, None, sizes="none")
-        self.outcome.datasets = len(sides.pairs)
+        unlisted = unlisted_errors(sides)
+        self.outcome.datasets = len(sides.pairs) + len(unlisted)
         if made:
             count = await sides.compute(count_having, made, sides)
             self.emit("snapshot", snapname=made, datasets=count)
         self.outcome.pruned += self.snapshots.pruned or 0
         if not self.snapshots.pruned and self.may_prune():
             self.outcome.pruned += await prune_source(self.context, self._backup, self.emit, sides)
-        if refused := self.snapshots.refused:
+        if refused := {**self.snapshots.refused, **unlisted}:
             self.outcome.blame(datasets_failed(refused, self.outcome.datasets))
             self.outcome.result = "partial" if made else "failed"
         elif self.outcome.result == "ok":

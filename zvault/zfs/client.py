@@ -29,6 +29,7 @@ from zvault.zfs.remote import Remote
 from zvault.zfs.stream import Flags
 from zvault.zfs.tree_listing import TreeListing
 from zvault.zfs.vault_keys import VaultKeyReader
+from zvault.zfs.whole_listing import ListedInPart
 
 
 class Zfs:
@@ -48,7 +49,8 @@ class Zfs:
         self.host: Host = LocalHost(runner) if host is None else host
         self.lzc: Changes = Lzc() if host is None else Remote(host)
         self._lister = ListCommand(self.host)
-        self._trees = TreeListing(self._lister, feed, key_root)
+        list_names = self.lzc.list_names if isinstance(self.lzc, Lzc) else None
+        self._trees = TreeListing(self._lister, feed, key_root, list_names)
         self._keys = VaultKeyReader(self.host)
         self._unlisted: tuple[str, ...] | None = None
 
@@ -62,6 +64,13 @@ class Zfs:
         Without ``sizes``, ``used`` and ``written`` may be of any earlier listing: no event tells of them.
         """
         return await self._trees.tree(root, sizes=sizes)
+
+    async def tree_around_damage(self, root: str, why: ListedInPart) -> Tree:
+        """As ``tree``, with what cannot be listed in ``unlisted``. Raises ``why`` where that cannot be found out:
+
+        the root itself tells nothing, or it is on another host, where nobody asks the kernel for names.
+        """
+        return await self._trees.tree_around_damage(root, why)
 
     async def names(self, root: str) -> list[DatasetName]:
         """The names of a dataset and of all below it, without their snapshots. Raises NotFound."""

@@ -16,7 +16,7 @@ from zvault.zfs.host import Host
 from zvault.zfs.listing_cache import NONE, DatasetPoints
 from zvault.zfs.partly_known import PartlyKnown, asked_of, snapshot_lines
 from zvault.zfs.pool.pool import suspended
-from zvault.zfs.whole_listing import CUT_SHORT, list_whole
+from zvault.zfs.whole_listing import CUT_SHORT, ListedInPart, list_whole
 
 LIST_DEADLINE = 300.0
 """Seconds: a listing of 65,000 snapshots takes minutes on a cold pool (zrepl issues 354 and 480)."""
@@ -228,7 +228,7 @@ def list_failure(name: str, result: Result) -> Exception:
     if "invalid dataset name" in complaint:
         return NotFound(f"'{name}' is no dataset name", complaint)
     if CUT_SHORT in result.stderr:
-        return ToolFailed(
+        return ListedInPart(
             f"'{name}' cannot be listed whole",
             next(line for line in result.stderr.splitlines() if CUT_SHORT in line),
             f"'zpool status {pool}' tells whether it is damaged; 'zfs list -d1' of the dataset that has what cannot be"

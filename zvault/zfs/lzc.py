@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -123,6 +124,16 @@ class Lzc:
                 what, "set_user_property", [pool], pool=pool, name=name, values=some_of_them
             )
         return refused
+
+    async def list_names(self, root: str) -> tuple[list[str], dict[str, str]]:
+        """The names of a dataset and of all below it; and those that cannot be opened, with the kernel's words.
+
+        What is below one of the latter is not known. Raises ToolFailed.
+        """
+        found = await self._call(
+            f"list the names below {root}", "list_names", [root], deadline=READ_DEADLINE, root=root
+        )
+        return found["names"], {name: os.strerror(code) for name, code in found["unlisted"].items()}
 
     async def inherit_key(self, dataset: str) -> None:
         await self._call(f"let {dataset} inherit its key", "inherit_key", [dataset], name=dataset)

@@ -63,6 +63,10 @@ POINT_COLUMNS = ("name", "guid", "createtxg")
 zfs_list_only_by_fast in cmd/zfs/zfs_iter.c): the kernel then need not open each snapshot."""
 
 
+class UnknownType(ValueError):
+    """A dataset is neither a filesystem nor a volume."""
+
+
 def unknown_property(complaint: str) -> str | None:
     """The property that this OpenZFS does not know, from what ``zfs list`` says of a column it lacks."""
     found = re.search(r"invalid property '([^']+)'", complaint)
@@ -280,12 +284,31 @@ def _origin(name: str, origin: str) -> SnapshotName:
     return SnapshotName(origin)
 
 
+def split_unknown(lines: Iterable[str]) -> tuple[list[str], dict[DatasetName, str]]:
+    """The lines of a listing of datasets that can be understood; and the datasets of a type that nobody knows, with it.
+
+    What lies below one of those is left out with it.
+    """
+    unknown: dict[DatasetName, str] = {}
+    known: list[str] = []
+    for line in lines:
+        name, kind, _ = line.split("\t", 2)
+        if kind in DATASET_TYPES:
+            known.append(line)
+        else:
+            unknown[DatasetName(name)] = f"it is of type {kind[:40]!r}, which zvault does not know"
+    if unknown:
+        below = tuple(f"{name}/" for name in unknown)
+        known = [line for line in known if not line.startswith(below)]
+    return known, unknown
+
+
 def dataset_type(name: str, kind: str) -> DatasetType:
-    """The type that a listing has of a dataset. Raises ValueError: what knows two types must not meet a third."""
+    """The type that a listing has of a dataset. Raises UnknownType: what knows two types must not meet a third."""
     for known in DATASET_TYPES:
         if kind == known:
             return known
-    raise ValueError(f"{name} is of type {kind[:40]!r}, and datasets are {' or '.join(DATASET_TYPES)}")
+    raise UnknownType(f"{name} is of type {kind[:40]!r}, and datasets are {' or '.join(DATASET_TYPES)}")
 
 
 def snapshot_facts(line: str) -> SnapshotFacts:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from operator import attrgetter
 from typing import cast
 
@@ -21,6 +22,7 @@ from zvault.zfs.listing_cache import FEW, Cache, DatasetPoints
 from zvault.zfs.parse import ListedDataset
 from zvault.zfs.partly_known import PartlyKnown
 from zvault.zfs.pool.change_reader import Changed
+from zvault.zfs.whole_listing import ListedInPart
 
 LISTINGS = 3
 """How often a tree is listed that is renamed or destroyed in part while that is done."""
@@ -35,11 +37,23 @@ AT_ONCE = 500
 """Datasets, of more than that, of which one tells them: what it prints, and what becomes of that, has to fit in memory.
 The longest names fit the kernel's limit of 2 MiB for what a program is given."""
 
+NamesLister = Callable[[str], Awaitable[tuple[list[str], dict[str, str]]]]
+
 
 class TreeListing:
-    """Trees of one host. With a ``feed`` of its events, what did not change since it was listed is not listed again."""
+    """Trees of one host. With a ``feed`` of its events, what did not change since it was listed is not listed again.
 
-    def __init__(self, lister: ListCommand, feed: ChangeFeed | None = None, key_root: str = "") -> None:
+    ``list_names`` is how the host's kernel is asked for names that 'zfs list' leaves out (Lzc.list_names).
+    """
+
+    def __init__(
+        self,
+        lister: ListCommand,
+        feed: ChangeFeed | None = None,
+        key_root: str = "",
+        list_names: NamesLister | None = None,
+    ) -> None:
+        self._list_names = list_names
         self.key_root = key_root
         self.cache = Cache()
         self._lister = lister
@@ -87,8 +101,61 @@ class TreeListing:
                 await self._list_together(self._waiting.pop(pool, set()))
                 known = None if sizes else await self._known_tree(root)
                 return await self._tree(root) if known is None else known
+            except parse.UnknownType as error:
+                raise ListedInPart(f"the listing of '{root}' cannot be understood", str(error)) from None
             except (ValueError, KeyError) as error:
                 raise ToolFailed(f"the listing of '{root}' cannot be understood", str(error)) from None
+
+    async def tree_around_damage(self, root: str, why: ListedInPart) -> Tree:
+        """See Zfs.tree_around_damage. Nothing of it is remembered: what is damaged may be found whole at any time.
+
+        What comes or goes while it is listed has it listed again, as in ``tree``.
+        """
+        async with self._turns[DatasetName(root).pool]:
+            try:
+                for _ in range(LISTINGS):
+                    gone, lapses = set[str](), self._lapses_of(root)
+                    tree = await self._around_damage(root, why, gone)
+                    if not gone and await self._names_stand(root, lapses):
+                        break
+            except (ValueError, KeyError) as error:
+                raise ToolFailed(f"the listing of '{root}' cannot be understood", str(error)) from None
+        if root not in tree.datasets:
+            raise why
+        return tree
+
+    async def _around_damage(self, root: str, why: ListedInPart, gone: set[str]) -> Tree:
+        """All that can be listed below a root, with what cannot; what went meanwhile is added to ``gone``."""
+        lines, unlisted = await self._lines_around_damage(root, why, gone)
+        lines, unknown = await compute(len(lines), None, parse.split_unknown, lines)
+        own, points = dict[str, dict[str, str]](), dict[str, DatasetPoints]()
+        names = [line.partition("\t")[0] for line in lines]
+        for some in batched(names, AT_ONCE):
+            points |= await self._lister.points(some, "-d1", gone)
+            own |= await self._lister.own(some, "-d0", gone)
+        lines = [line for line in lines if line.partition("\t")[0] not in gone]
+        found = await compute(len(lines), None, parse.listed, lines, points, own, self.key_root)
+        said = {**{DatasetName(name): words for name, words in unlisted.items()}, **unknown}
+        return replace(parse.tree_of(found).tree, unlisted=said)
+
+    async def _lines_around_damage(
+        self, root: str, why: ListedInPart, gone: set[str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """The lines of all datasets below a root that can be opened; and those that cannot, with the kernel's words.
+
+        Raises ``why`` where nobody can ask this host's kernel for more names than 'zfs list' prints.
+        """
+        columns = parse.DATASET_COLUMNS
+        try:
+            return await self._lister.lines([root], "-r", "filesystem,volume", columns), {}
+        except ListedInPart:
+            if self._list_names is None:
+                raise why from None
+        names, unlisted = await self._list_names(root)
+        lines = list[str]()
+        for some in batched(names, AT_ONCE):
+            lines += await self._lister.lines(some, "-d0", "filesystem,volume", columns, gone)
+        return lines, unlisted
 
     async def _collect(self) -> None:
         if self._feed is not None:

@@ -313,6 +313,7 @@ class Body:
 
     def __init__(self, world: World, name: str, outcome: Outcome) -> None:
         self.world, self.name, self.outcome = world, name, outcome
+        self.looked: dict[str, float] = {}
 
     async def execute(self) -> None:
         world, context = self.world, self.world.context
@@ -344,6 +345,7 @@ class Body:
         for error in (await bases.wait_advanced()).values():
             self.outcome.fall_short(error)
         self.outcome.lags = lags(context, backup, await look(context, backup, zfs))
+        self.looked = dict.fromkeys(("source", "vault"), context.env.clock.monotonic())
 
 
 def install(monkeypatch: Any) -> None:

@@ -14,15 +14,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.unit.daemon.year import year_oracle as oracle
 from tests.unit.daemon.year.simulated_time import SimulatedLoop
 from tests.unit.daemon.year.simulated_zfs import Own, Point, carry
-from tests.unit.daemon.year.year_world import CONFIG, VaultZfs, World
+from tests.unit.daemon.year.year_world import CONFIG, OWN_TIME, VaultZfs, World
 from zvault.api.events import Event
+from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, split_point
@@ -30,15 +31,20 @@ from zvault.core.refusals import REFUSALS, Duration, Speaker, describe_errnos, f
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
+from zvault.core.replication.unlisted import is_in_unlisted
 from zvault.ops import run
+from zvault.ops.plan_documents import gone_rows, planned_documents
 from zvault.ops.replication import transfer
+from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.receive_properties import update_properties
+from zvault.ops.replication.sides import look
 from zvault.ops.stream.failure import judge
 from zvault.ops.stream.stream import Streamed
 from zvault.system.process.pipeline import StageEnd
 from zvault.system.process.runner import Result
 from zvault.zfs.changes import ChangeFailure, refusal, some
 from zvault.zfs.lzc_stream_words import receive_said, send_said
+from zvault.zfs.whole_listing import ListedInPart
 
 KEEP = {"source": {"last": 2}, "vault": {"last": 3}}
 
@@ -91,6 +97,7 @@ class RefusingZfs(VaultZfs):
         super().__init__(world.pools, name)
         self.refused = refused
         self.settings: dict[str, dict[str, str]] = {}
+        self.around_damage = True
         self.host = SimpleNamespace(address=None, run=self._run)
 
     def _ask(self, step: str, names: Iterable[str]) -> None:
@@ -139,8 +146,19 @@ class RefusingZfs(VaultZfs):
         found = await super().tree(root)
         for name in found.datasets:
             if (said := self.refused.words("list", name)) is not None:
-                raise ToolFailed(f"'{root}' cannot be listed whole", said)
+                raise ListedInPart(f"'{root}' cannot be listed whole", said)
         return found
+
+    async def tree_around_damage(self, root: str, why: ListedInPart) -> Tree:
+        """What is refused below the root is named, and what lies below that is not seen."""
+        whole = await super().tree(root)
+        if not self.around_damage or self.refused.words("list", root) is not None:
+            raise why
+        said = {name: self.refused.words("list", name) for name in whole.datasets}
+        unlisted = {DatasetName(name): words for name, words in said.items() if words is not None}
+        seen = {name: one for name, one in whole.datasets.items() if not is_in_unlisted(one.name, unlisted)}
+        top = {name: words for name, words in unlisted.items() if not any(map(name.is_below, unlisted))}
+        return Tree(seen, unlisted=top)
 
     async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
         return await self.tree(root)
@@ -178,8 +196,8 @@ class RefusingZfs(VaultZfs):
 class Refusals:
     """A zvaultd over such a source, and what it told of each run of backup a."""
 
-    def __init__(self, world: World, refused: Refused, vault: RefusingZfs) -> None:
-        self.world, self.refused, self.vault = world, refused, vault
+    def __init__(self, world: World, refused: Refused, source: RefusingZfs, vault: RefusingZfs) -> None:
+        self.world, self.refused, self.source, self.vault = world, refused, source, vault
         self.told: list[Event] = []
 
     async def run(self) -> tuple[str, list[Event]]:
@@ -191,6 +209,10 @@ class Refusals:
         found = self.world.daemon.history.run(run)
         assert found is not None
         return str(found["result"]), list(self.told)
+
+    @property
+    def backup(self) -> Backup:
+        return self.world.daemon.context.env.backup("a")
 
     def sides(self, dataset: str) -> tuple[Own, Own]:
         source, there = self.world.sides(dataset)
@@ -226,9 +248,9 @@ async def serving(world: World) -> AsyncIterator[Refusals]:
     await world.start()
     refused = Refused()
     clients: Any = world.daemon.context.clients
-    clients._sources[None] = RefusingZfs(world, "tank", refused)
+    source = clients._sources[None] = RefusingZfs(world, "tank", refused)
     vault = clients._vaults["cold", None, ""] = RefusingZfs(world, "cold", refused)
-    here = Refusals(world, refused, vault)
+    here = Refusals(world, refused, source, vault)
     clients.refused = refused
     world.daemon.events.hooks.append(here.told.append)
     try:
@@ -508,13 +530,16 @@ def test_one_whose_properties_cannot_be_set(step: str, play: Any, monkeypatch: p
     play(refuse_some, receive={"set": {"sync": "always"}})
 
 
-@pytest.mark.parametrize("dataset", ["tank/a/c", "cold/host/tank/a/c"])
+@pytest.mark.parametrize("dataset", ["tank/a/c", "cold/host/tank/a/c", "tank/a"])
 def test_of_a_listing_that_is_not_whole_nothing_is_decided(dataset: str, play: Any) -> None:
     """ZFS leaves out what it cannot open and what comes after that, so no part of a listing is taken for all of it
-    (unit/zfs/test_client_listings.py). Whatever is protected and kept stays so, of all.
+    (unit/zfs/test_client_listings.py). Where nobody can tell what was left out, or it is the root itself, whatever is
+    protected and kept stays so, of all.
     """
 
     async def unlisted(here: Refusals) -> None:
+        for client in (here.vault, here.source):
+            client.around_damage = False
         for _ in range(4):
             assert (await here.run())[0] == "ok"
         on_vault = {name: dict(here.sides(name)[1].points) for name in DATASETS}
@@ -539,6 +564,105 @@ def test_of_a_listing_that_is_not_whole_nothing_is_decided(dataset: str, play: A
             here.check_kept(name)
 
     play(unlisted)
+
+
+@pytest.mark.parametrize("on_conflict", ["stop", "rollback", "new-dataset"])
+@pytest.mark.parametrize("dataset", ["tank/a/c", "cold/host/tank/a/c"])
+def test_a_dataset_that_cannot_be_listed_stops_no_other(dataset: str, on_conflict: str, play: Any) -> None:
+    """On either side. It is named in each run, and what is known of it stays as it is on both."""
+
+    async def damaged(here: Refusals) -> None:
+        for _ in range(4):
+            assert (await here.run())[0] == "ok"
+        source, there = here.sides("tank/a/c")
+        before = [dict(points) for points in (there.points, there.holds, source.marks, source.holds)]
+        here.refused.by_step = {(dataset, "list"): errno.EIO}
+        for _ in range(3):
+            result, told = await here.run()
+            assert result == "partial"
+            assert [one["dataset"] for one in told if one["event"] == "dataset-failed"] == ["tank/a/c"]
+            assert f"{dataset} " in names_of(told)
+            assert "cannot be listed" in names_of(told)
+            assert "zpool status" in names_of(told)
+            now = [dict(points) for points in (there.points, there.holds, source.marks, source.holds)]
+            assert now == before
+            for name in DATASETS:
+                if name != "tank/a/c":
+                    assert here.is_sent(name)
+                    here.check_protected(name)
+                    here.check_kept(name)
+        context: Any = here.world.daemon.context
+        sides = await look(context, here.backup, cast(Any, here.vault), elsewhere=True)
+        plans = await plan_all(context, here.backup, sides)
+        rows = await planned_documents(context, here.backup, plans, sides)
+        told_of = {row["dataset"]: row["action"] for row in rows}
+        assert told_of == dict.fromkeys(DATASETS, "nothing") | {"tank/a/c": "conflict"}
+        assert gone_rows("a", sides) == []
+        lags = here.world.daemon.runs.readings.lags.get("a")
+        assert lags is not None
+        assert lags["tank/a/c"].pending is None
+        here.refused.by_step = {}
+        assert (await here.run())[0] == "ok"
+        for name in DATASETS:
+            assert here.is_sent(name)
+            here.check_protected(name)
+            here.check_kept(name)
+
+    play(damaged, on_conflict=on_conflict)
+
+
+@pytest.mark.parametrize("on_conflict", ["stop", "new-dataset"])
+def test_beside_what_cannot_be_listed_nothing_is_renamed_or_sent_anew(on_conflict: str, play: Any) -> None:
+    """Of a dataset that was renamed nobody knows whether its backup is not that of the damaged one."""
+
+    async def renamed(here: Refusals) -> None:
+        for _ in range(4):
+            assert (await here.run())[0] == "ok"
+        here.refused.by_step = {("tank/a/c", "list"): errno.EIO}
+        tank, cold = (here.world.pools.pools[pool].datasets for pool in ("tank", "cold"))
+        tank["tank/a/moved"], tank["tank/a/below"] = tank.pop("tank/a/d"), tank.pop("tank/a/e")
+        before = {name: (own.guid, dict(own.points)) for name, own in cold.items()}
+        moved = {name: dict(tank[name].marks) for name in ("tank/a/moved", "tank/a/below")}
+        for _ in range(2):
+            result, told = await here.run()
+            assert result == "partial"
+            failed = {one["dataset"] for one in told if one["event"] == "dataset-failed"}
+            assert failed == {"tank/a/c", "tank/a/moved", "tank/a/below"}
+            now = {
+                name: (own.guid, dict(own.points)) for name, own in cold.items() if name != "cold/host/tank/a"
+            }
+            before.pop("cold/host/tank/a", None)
+            assert now == before, "nothing is renamed, sent anew or pruned"
+            assert {name: dict(tank[name].marks) for name in moved} == moved, "its base is not disproved"
+        here.refused.by_step = {}
+        result, told = await here.run()
+        # In the place of the other one lies what the source really gave up: that is for a person to decide.
+        waits = ["tank/a/below"] if on_conflict == "stop" else []
+        assert [one["dataset"] for one in told if one["event"] == "dataset-failed"] == waits
+        for name in {"tank/a", "tank/a/c", *moved}.difference(waits):
+            assert here.is_sent(name)
+        assert cold["cold/host/tank/a/moved"].guid == before["cold/host/tank/a/d"][0], (
+            "it was renamed, not sent anew"
+        )
+
+    play(renamed, on_conflict=on_conflict)
+
+
+def test_a_snapshot_at_its_own_time_names_what_cannot_be_listed(play: Any) -> None:
+    async def damaged(here: Refusals) -> None:
+        dataset = "tank/a/c"
+        assert (await here.run())[0] == "ok"
+        here.refused.by_step = {(dataset, "list"): errno.EIO}
+        before = {name: [*here.world.sides(name)[0].points] for name in DATASETS}
+        await asyncio.sleep(1300.0)
+        made = [name for name in DATASETS if [*here.world.sides(name)[0].points][-1] not in before[name]]
+        assert made == [name for name in DATASETS if name != dataset]
+        assert [*here.world.sides(dataset)[0].points] == before[dataset], "nor is it pruned"
+        rows = [run for run in here.world.daemon.history.runs("a", 99) if run["trigger"] == "snapshot"]
+        assert rows[0]["result"] == "partial"
+        assert dataset in str(rows[0]["error"])
+
+    play(damaged, snapshot={"every": OWN_TIME})
 
 
 def test_where_the_rest_of_the_pool_cannot_be_listed_only_what_is_sought_there_waits(play: Any) -> None:

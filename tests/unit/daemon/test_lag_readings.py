@@ -8,7 +8,7 @@ from typing import Any
 from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import START, context, dataset, snap, tree, with_source, with_vault
 from zvault.core.model import Tree
-from zvault.daemon.lag_readings import LagReadings
+from zvault.daemon.lag_readings import READING, LagReadings
 
 
 class Side(NoKeys):
@@ -178,3 +178,36 @@ async def test_whoever_waits_for_what_is_doubted_waits_for_the_last_of_it() -> N
     assert not world.readings.settled.is_set()
     await world.read()
     assert world.readings.settled.is_set()
+
+
+async def test_a_lag_does_not_stay_unknown_where_datasets_come_and_go_all_the_time() -> None:
+    """Each look takes longer than it takes until something changes again. After a minute the last look is told."""
+    world = World()
+    await world.read()
+    clock: Any = world.where.env.clock
+    now = clock.monotonic()
+    restless = True
+
+    async def list_it(root: str, *, sizes: bool = True) -> Tree:
+        if restless:
+            world.readings.doubt("b")
+        return await Side.tree(world.vault, root, sizes=sizes)
+
+    world.vault.tree_or_none = list_it  # type: ignore[method-assign]
+    world.vault.there = tree(dataset("cold/host/tank", snap(1, "cold/host/tank")))
+    world.readings.doubt("b")
+    await world.read()
+    assert world.told() == (None, None)
+    clock.monotonic = lambda: now + READING + 1
+    await world.read()
+    assert world.told() == (1, 1), "as it was a look ago"
+    world.vault.there = tree(dataset("cold/host/tank", snap(2, "cold/host/tank")))
+    world.readings.doubt("b")
+    assert world.told() == (1, 1), "it does not become unknown with each change"
+    assert world.readings.doubted.is_set()
+    await world.read()
+    assert world.told() == (2, 0)
+    restless = False
+    await world.read()
+    world.readings.doubt("b")
+    assert world.told() == (None, None), "it came to rest: from here on a change has to be read"

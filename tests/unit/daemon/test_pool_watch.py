@@ -28,7 +28,7 @@ def watched(changed: Changed) -> list[str]:
     }
     where.env.config = type(where.env.config).model_validate(config)
     doubted: list[str] = []
-    runs: Any = SimpleNamespace(doubt_lag=doubted.append)
+    runs: Any = SimpleNamespace(doubt_lag=lambda backup, **_: doubted.append(backup))
     feed: Any = SimpleNamespace(follow=lambda _: None)
     PoolWatch(where, runs, feed).note(changed)
     return doubted

@@ -37,6 +37,7 @@ class Script:
         self.work = asyncio.Event()
         self.wait = 60.0
         self.lags: dict[str, DatasetLag] = {}
+        self.looked: dict[str, float] = {}
 
 
 @pytest.fixture
@@ -45,6 +46,10 @@ async def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
     class Run:
         listed = None
+
+        @property
+        def looked(self) -> dict[str, float]:
+            return script.looked
 
         def __init__(self, *arguments: Any, id: str, pause: Any, snapshot: bool, turn: None) -> None:
             self.outcome: Outcome = arguments[-1]
@@ -112,6 +117,24 @@ async def test_what_changes_while_it_waits_is_not_known_from_an_earlier_try(
     assert runs.readings.is_doubted("b") == changes
     assert runs.lags["b"]["tank"].newest_on_vault == (None if changes else snap(1))
     assert runs.readings.read_last("b") == script.lags, "for whoever finds the vault down"
+
+
+@pytest.mark.parametrize("side", ["source", "vault"])
+@pytest.mark.parametrize(("after", "doubted"), [(-1.0, False), (1.0, True)])
+async def test_what_changes_after_a_runs_last_look_is_read_again(
+    runs: Runs, script: Script, side: str, after: float, doubted: bool
+) -> None:
+    """Pruning takes hours, in which a dataset may be renamed or rolled back."""
+    script.lags = {"tank": DatasetLag("tank", snap(1), 0)}
+    runs.start("b", "schedule")
+    await settle()
+    runs.doubt_lag("b", source=side == "source", vault=side == "vault")
+    runs.doubt_lag("b")  # its own import and export
+    script.looked = dict.fromkeys(("source", "vault"), runs.context.env.clock.monotonic() - after)
+    script.wait = 0.01
+    script.work.set()
+    await done(runs)
+    assert runs.readings.is_doubted("b") == doubted
 
 
 @pytest.mark.parametrize("trigger", ["schedule", "hand"])

@@ -13,6 +13,7 @@ from zvault.core.errors import DeadlineExceeded, DeviceGone
 from zvault.daemon import shutdown
 from zvault.daemon.shutdown import (
     DRAIN_SECONDS,
+    STREAMS_END,
     call_off_shutdown,
     end_runs,
     prepare_shutdown,
@@ -61,7 +62,8 @@ class Host:
             down=down,
         )
 
-    async def put_down(self, why: str) -> set[str]:
+    async def put_down(self, why: str, within: float) -> set[str]:
+        assert within == STREAMS_END, "one that hangs must not keep the vaults up"
         self.log.append(f"puts down: {why}")
         return {"home"}
 

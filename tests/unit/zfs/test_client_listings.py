@@ -12,6 +12,8 @@ from zvault.core.errors import NotFound, PoolSuspended, ToolFailed
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.system.process.runner import Result
+from zvault.zfs.client import Zfs
+from zvault.zfs.whole_listing import ListedInPart
 
 
 @pytest.mark.parametrize(("address", "listings"), [(None, 3), (Address("filer1"), 4)])
@@ -285,3 +287,88 @@ async def test_two_who_look_at_the_same_time_list_the_snapshots_once() -> None:
     assert first == second
     assert sum("snapshot,bookmark" in argv for argv in tools.asked) == 1
     assert len(tools.asked) == 3
+
+
+def around_damage(answer: Callable[[list[str]], Answer], **unlisted: str) -> Zfs:
+    """A client whose kernel tells more names than zfs list."""
+    client, _ = zfs(answer)
+
+    async def list_names(root: str) -> tuple[list[str], dict[str, str]]:
+        return [root, "tank/a", "tank/z"], {f"tank/{name}": said for name, said in unlisted.items()}
+
+    client._trees._list_names = list_names
+    return client
+
+
+def cut_short(argv: list[str]) -> Answer:
+    """What zfs says of a pool of which tank/bad cannot be opened, and tank/z comes behind it."""
+    roots = [word for word in argv if word.startswith("tank")]
+    if argv[1] == "get":
+        return 0, "".join(f"{name}\torg.zvault:sent\tthat\n" for name in roots), ""
+    asked = ["tank", "tank/a"] if "-r" in argv else roots
+    said = "cannot iterate filesystems: I/O error\n" if "-r" in argv else ""
+    if "filesystem,volume" in argv:
+        return 0, "".join(f"{name}\tfilesystem\t{len(name)}\t1\t1\t-\t-\t-\t-\n" for name in asked), said
+    return 0, "".join(f"{name}@s_1970-01-01T00:01:00Z\t{len(name)}7\t3\n" for name in asked), said
+
+
+async def test_what_zfs_leaves_out_is_listed_by_its_name_and_only_what_cannot_be_is_unlisted() -> None:
+    client = around_damage(cut_short, bad="Input/output error")
+    with pytest.raises(ListedInPart) as failure:
+        await client.tree("tank")
+    tree = await client.tree_around_damage("tank", failure.value)
+    assert list(tree.datasets) == ["tank", "tank/a", "tank/z"]
+    assert all(len(one.snapshots) == 1 and one.sent == "that" for one in tree)
+    assert tree.unlisted == {"tank/bad": "Input/output error"}
+    with pytest.raises(ListedInPart):
+        await client.tree("tank", sizes=False)  # nothing of it is remembered as the whole
+
+
+async def test_where_nobody_tells_what_was_left_out_the_listing_fails_as_before() -> None:
+    remote, _ = zfs(cut_short)
+    remote._trees._list_names = None
+    why = ListedInPart("'tank' cannot be listed whole")
+    with pytest.raises(ListedInPart) as failure:
+        await remote.tree_around_damage("tank", why)
+    assert failure.value is why
+
+
+async def test_where_all_can_be_opened_after_all_the_tree_is_whole() -> None:
+    tree = await around_damage(cut_short).tree_around_damage("tank", ListedInPart("a moment ago"))
+    assert list(tree.datasets) == ["tank", "tank/a", "tank/z"]
+    assert tree.unlisted == {}
+
+
+async def test_what_goes_while_it_is_listed_by_name_has_it_listed_again() -> None:
+    listings = 0
+
+    def answer(argv: list[str]) -> Answer:
+        nonlocal listings
+        if "filesystem,volume" in argv and "-d0" in argv and argv[1] == "list":
+            listings += 1
+            if listings == 1:
+                whole = cut_short([word for word in argv if word != "tank/z"])
+                return 1, whole[1], "cannot open 'tank/z': dataset does not exist\n"
+        return cut_short(argv)
+
+    client = around_damage(answer, bad="Input/output error")
+    tree = await client.tree_around_damage("tank", ListedInPart("cut short"))
+    assert (listings, list(tree.datasets)) == (2, ["tank", "tank/a", "tank/z"])
+
+
+async def test_a_dataset_of_an_unknown_type_is_unknown_alone() -> None:
+    def answer(argv: list[str]) -> Answer:
+        if argv[1] == "get":
+            return 0, "", ""
+        if "filesystem,volume" in argv:
+            kinds = {"tank": "filesystem", "tank/a": "bucket", "tank/a/b": "filesystem", "tank/c": "volume"}
+            lines = [f"{name}\t{kind}\t{len(name)}\t1\t1\t-\t-\t-\t-\n" for name, kind in kinds.items()]
+            return 0, "".join(lines), ""
+        return 0, "tank@s_1970-01-01T00:01:00Z\t7\t3\n", ""
+
+    client, _ = zfs(answer)
+    with pytest.raises(ListedInPart, match="of type 'bucket'") as failure:
+        await client.tree("tank")
+    tree = await client.tree_around_damage("tank", failure.value)
+    assert list(tree.datasets) == ["tank", "tank/c"]
+    assert tree.unlisted == {"tank/a": "it is of type 'bucket', which zvault does not know"}

@@ -62,8 +62,8 @@ def status(
     last_success, last_run, last_result, next_run, bytes_done, bytes_total, error. Vaults: name, health,
     state, pool, pool_health, size, alloc, free, users, error.
 
-    Exit status: 0 all is well; 1 something is late, failed or degraded; 2 the daemon cannot be asked; 3 nothing
-    is known to be wrong, and something is not known to be well.
+    Exit status: 0 all is well; 1 a warning, or something is critical; 2 the daemon cannot be asked; 3 nothing is
+    known to be wrong, and something is not known to be well. With -H and -j each line has its level.
     """
     found = _only(read(routes.STATUS), name or [])
     if json:

@@ -19,6 +19,7 @@ from zvault.daemon.journald import log
 from zvault.ops.state.environment import Clock
 from zvault.ops.vault_documents import own_document, unknown_document, vault_document
 from zvault.ops.vaults.vault import ManagedVault, Vaults
+from zvault.system.process.kernel_waits import KERNEL_WAITS
 from zvault.system.tasks import cancel
 from zvault.zfs.pool.module_parameters import imported_pools
 
@@ -68,9 +69,11 @@ class VaultReading:
 
         Not since the last look came back: of a vault that is down that was half a minute ago, and each late look at one
         would be an alarm. Time in which nobody looked counts as no more than a look's distance: the whole host may have
-        stood still. Of a vault never seen nothing else can be told, so there all of it counts.
+        stood still. Of a vault never seen nothing else can be told, so there all of it counts. None of it does while a
+        pool is imported here, for which every look at any other waits.
         """
-        self.late_for += min(now - self.waited_at, LOOK_EVERY) if self.seen else now - self.waited_at
+        waited = min(now - self.waited_at, LOOK_EVERY) if self.seen else now - self.waited_at
+        self.late_for += 0.0 if KERNEL_WAITS.importing else waited
         self.waited_at = now
         return self.late_for
 

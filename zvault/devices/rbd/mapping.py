@@ -65,6 +65,12 @@ def map_command(
     return command(cluster, "device", "map", str(image), "-o", ",".join(options))
 
 
+UNCACHED = "--rbd-cache=false"
+"""With librbd's cache, which is on by default, a write is answered before it is in the cluster (Ceph's rbd-config-ref,
+rbd_cache_policy). ZFS keeps it no longer then. If rbd-nbd is killed before the next flush it is gone, the flush of the
+rbd-nbd that is started in its place succeeds, and the pool goes on without it."""
+
+
 def serve_command(
     image: RbdImage, cluster: Cluster, *, exclusive: bool, timeout: float, number: int | None
 ) -> list[str]:
@@ -76,7 +82,7 @@ def serve_command(
     argv += ["--reattach-timeout", "1"]
     argv += ["--exclusive"] if exclusive else []
     argv += ["--device", f"/dev/nbd{number}"] if number is not None else []
-    return [*argv, *cluster.words(), f"--client-mount-timeout={MONITOR_TIMEOUT}"]
+    return [*argv, *cluster.words(), f"--client-mount-timeout={MONITOR_TIMEOUT}", UNCACHED]
 
 
 async def check_krbd(runner: ToolRunner) -> None:

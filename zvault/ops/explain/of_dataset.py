@@ -31,6 +31,7 @@ from zvault.ops.context import Context
 from zvault.ops.explain.knowledge import Knowledge
 from zvault.ops.explain.place import Place
 from zvault.ops.replication.lag import lags
+from zvault.ops.replication.parallel import describe_wait
 from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.sides import Sides, snapshot_choices
 from zvault.ops.replication.unchanged import unchanged_among
@@ -205,6 +206,8 @@ def _lag(case: Case, planned: Planned, lag: DatasetLag | None) -> Iterator[Reaso
         scheduled = case.knowledge.known and case.backup.scheduled
         running = case.knowledge.running(case.backup)
         cause = lag_cause(planned.plan, planned.blocked_by, running=running, error=error, scheduled=scheduled)
+        if running and (wait := describe_wait(case.context, case.backup.name)) is not None:
+            cause = f"{cause}; it waits for {wait}"
     elif case.backup.max_lag is not None and seconds > case.backup.max_lag:
         cause = f"no newer snapshot was made: {_last_run(case)}"
     told_by = basis(lag, case.context.env.zone, case.context.env.clock.time())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from zvault.api.emit import Emit
 from zvault.api.events import HealResult
 from zvault.config.schema import Vault
-from zvault.core.errors import Damaged, Refused, ZvaultError
+from zvault.core.errors import Damaged, Refused, ToolFailed, ZvaultError
 from zvault.core.integrity.damage import HealTarget, damages_of, files
 from zvault.core.integrity.healing import Copies, HealingStream, Unhealed, anew, next_cures, unhealed
 from zvault.core.model import Tree
@@ -233,6 +233,10 @@ class Healing:
         except NamesForbidden as forbidden:
             self._say(f"what is healed stays on ZFS's error list until the next scrub: {forbidden.why}")
             return forbidden.datasets or (vault.pool,)
+        except ToolFailed as error:
+            # OpenZFS 2.1, and pools without head_errlog, can never do that: what was healed is healed all the same.
+            self._say(f"what is healed stays on ZFS's error list until the next scrub: {error}")
+            return (vault.pool,)
         return ()
 
     def _progress(self, cure: HealingStream, progress: Progress, size: int | None) -> None:

@@ -26,13 +26,14 @@ from zvault.ops.vaults.pool_copies import find_original
 async def take_back(context: Context, backup: Backup, sides: Sides) -> Sequence[Dataset]:
     """Correct the bookmarks that tell of what the vault, as it was just seen, does not have; the datasets they are of.
 
-    Bookmarks are of a pool: they are left alone where they were made for another place on it, where another backup puts
+    Nothing is disproved while either side has what cannot be listed: that may be what a bookmark tells of. Bookmarks
+    are of a pool: they are left alone where they were made for another place on it, where another backup puts
     the same dataset there, and where this pool is a copy of the one that another vault has. Raises what keeps the vault
     from telling its GUID, or the source from being changed.
     """
     vault = context.env.vault(backup.its_vault)
     state = await context.clients.zpool_of(vault).state(vault.pool)
-    if state is None or not sides.vault_seen:
+    if state is None or not sides.vault_seen or sides.partial:
         return ()
     # An older copy of a disk came up while the disk was in a safe: its bookmarks were taken back, and after a restart
     # nobody knew what the disk has.

@@ -32,9 +32,10 @@ async def _warnings(context: Context, backup: Backup) -> Sequence[str]:
         if not await context.clients.pool_is_up(context.env.vault(backup.its_vault)):
             return []
         sides = await look(context, backup, vault, sizes="none")
-        lying = expect_encryptions(sides, await plan_all(context, backup, sides))
+        lying = await sides.compute(expect_encryptions, sides, await plan_all(context, backup, sides))
         needed = sorted({one.key for one in lying.values() if one.inherits})
         loaded = await vault.loaded_keys(needed) if needed else set()
+        exposed = await sides.compute(list_exposed, sides)
     except ZvaultError:
         return []
     locked = [
@@ -46,7 +47,7 @@ async def _warnings(context: Context, backup: Backup) -> Sequence[str]:
     clear = [
         f"backup.{backup.name}: {name} lies on the vault in the clear, below {key}, which is encrypted: "
         "docs/how-to/encrypt-a-vault.md says how to make it anew"
-        for name, key in list_exposed(sides).items()
+        for name, key in exposed.items()
     ]
     more = [f"backup.{backup.name}: so do {len(clear) - NAMED_DATASETS} more"]
     return [*locked, *clear[:NAMED_DATASETS], *more[: len(clear) > NAMED_DATASETS]]

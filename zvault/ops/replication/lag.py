@@ -52,7 +52,9 @@ def lags(
         )
     else:
         found = list(map(_Remembered(context, backup, sides, before, had, unchanged).lag, pairs))
-    return dict(zip(map(attrgetter("dataset"), found), found, strict=True))
+    # Of what cannot be listed stays known what was read before it could not be: its lag grows with the clock.
+    unlisted = {name: (before or {}).get(name, DatasetLag(name, None, None)) for name in sides.unlisted}
+    return {**dict(zip(map(attrgetter("dataset"), found), found, strict=True)), **unlisted}
 
 
 def _of_vault(ours: Ours, unchanged: Mapping[int, float]) -> Callable[[DatasetPair], DatasetLag]:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 
 from zvault.core.replication.ordering import Order
+from zvault.ops.context import Context
 from zvault.ops.stream.slots import Limits, Slots, Taken
 
 WAIT_TOLD_AFTER = 10.0
 """Seconds for which a run waits for a slot before it says so."""
+
+
+def describe_wait(context: Context, backup: str) -> str | None:
+    """What a backup's run waits for that others have, in words; None where it waits for nothing."""
+    slots, guard = context.activity.slots, context.clients.damage_names
+    return slots.describe_wait(backup) or guard.describe_wait(backup)
 
 
 async def side_by_side(
@@ -55,12 +63,31 @@ async def side_by_side(
 
 
 async def _take(slots: Slots, limits: Limits, owner: str, tell: Callable[[str], None]) -> Taken:
+    with _told_later(lambda: slots.describe_wait(owner), tell):
+        return await slots.take(limits, owner)
+
+
+@contextmanager
+def _told_later(why: Callable[[], str | None], tell: Callable[[str], None]) -> Iterator[None]:
+    """Tell what is waited for, if the block has not ended after WAIT_TOLD_AFTER and ``why`` still knows any."""
+
     def say() -> None:
-        if (why := slots.describe_wait(owner)) is not None:
-            tell(f"waiting for {why}")
+        if (known := why()) is not None:
+            tell(f"waiting for {known}")
 
     later = asyncio.get_running_loop().call_later(WAIT_TOLD_AFTER, say)
     try:
-        return await slots.take(limits, owner)
+        yield
     finally:
         later.cancel()
+
+
+@asynccontextmanager
+async def told_while_waiting(
+    turn: AbstractAsyncContextManager[None], why: Callable[[], str | None], tell: Callable[[str], None]
+) -> AsyncIterator[None]:
+    """The block within ``turn``; tells what is waited for, if that one takes long to be entered."""
+    async with AsyncExitStack() as stack:
+        with _told_later(why, tell):
+            await stack.enter_async_context(turn)
+        yield

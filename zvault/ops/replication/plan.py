@@ -19,6 +19,7 @@ from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Action, Interrupted, Policy, TransferPlan, Untold
 from zvault.core.replication.planner import Obstacle, PoolAnswers, plan_tree
 from zvault.core.replication.send_record import FlagConflict
+from zvault.core.replication.unlisted import find_doubtful
 from zvault.core.snapshot_list import after
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
@@ -40,7 +41,8 @@ def _conflicts(backup: Backup, sides: Sides) -> dict[str, Obstacle]:
     )
     found = known.again(pairs, lambda pair: name_conflict(pair.source.name, pair.target, length))
     named = compress(zip(pairs, found, strict=True), found)
-    return {**sides.stray, **{pair.source.name: one for pair, one in named if one is not None}}
+    doubtful = find_doubtful(pairs, sides.source.unlisted)
+    return {**sides.stray, **doubtful, **{pair.source.name: one for pair, one in named if one is not None}}
 
 
 async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[TransferPlan]:

@@ -138,7 +138,8 @@ async def plan_run(opened: OpenBackup, sides: Sides, settled: Collection[str]) -
     sizes = await estimates.by_dataset(plans, sides)
     known = sides.known.records if sides.known is not None else None
     records = await read_source(opened.source, opened.backup, datasets, opened.emit, known)
-    return RunPlan(sides, plans, bases, estimates, sizes, records, expect_encryptions(sides, plans))
+    encryptions = await sides.compute(expect_encryptions, sides, plans)
+    return RunPlan(sides, plans, bases, estimates, sizes, records, encryptions)
 
 
 def announce(opened: OpenBackup, plan: RunPlan) -> None:

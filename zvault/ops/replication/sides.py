@@ -22,16 +22,23 @@ from zvault.core.replication.base_elsewhere import PoolSearch, StrayBackup, find
 from zvault.core.replication.lineage import ASIDE, Pairing
 from zvault.core.replication.matching import match
 from zvault.core.replication.name_length import NameConflict, name_conflict
-from zvault.core.replication.plan_model import Ours
+from zvault.core.replication.plan_model import Ours, Untold
 from zvault.core.replication.snapshot_choice import snapshot_choice
 from zvault.core.replication.snapshot_refusal import find_half_received
 from zvault.core.replication.unchanged import Unchanged
+from zvault.core.replication.unlisted import (
+    describe_unlisted,
+    is_in_unlisted,
+    tell_unlisted_source,
+    tell_unlisted_target,
+)
 from zvault.core.replication.vault_encryption import NO_KEYS_ABOVE, KeysAbove
 from zvault.core.snapshot_form import SnapshotNames
 from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackup, Place
+from zvault.ops.state.partial_tree import list_around_damage
 from zvault.ops.state.source_tree import source_tree
 from zvault.system.computing import compute
 from zvault.zfs import rename_clone_rollback
@@ -52,7 +59,8 @@ class Sides:
     first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets. ``known`` is what was worked out
     of an earlier look; of one that is only imagined there is none. Unless ``sized``, what is ``written`` on the vault
     may be of an earlier look. ``stray`` are backups that lie elsewhere in the vault's pool, or may, and cannot simply
-    be followed, by the source's name; those that can are in ``vault``.
+    be followed, by the source's name; those that can are in ``vault``. ``unlisted`` are the datasets that are taken and
+    in no pair, as ZFS tells nothing of them or of their place on the vault, by the source's name.
     """
 
     source: Tree
@@ -65,14 +73,21 @@ class Sides:
     known: KnownBackup | None = field(default=None, compare=False, repr=False)
     keys_above: KeysAbove = NO_KEYS_ABOVE
     stray: Mapping[str, StrayBackup] = field(default_factory=dict)
+    unlisted: Mapping[str, Untold] = field(default_factory=dict)
 
     @LazyProperty
     def pairing(self) -> Pairing:
-        """What follows what, found by GUID."""
+        """What follows what, found by GUID. Nothing is gone from a source of which a part cannot be listed."""
         known = self.known.pairs if self.known is not None and self.vault_seen else None
-        return match(
+        found = match(
             self.source, self.pairs, self.vault, left_out=self.left_out, apart=self.apart, known=known
         )
+        return replace(found, gone=()) if self.source.unlisted else found
+
+    @property
+    def partial(self) -> bool:
+        """Whether either side has datasets that cannot be listed: then what is not seen may be there all the same."""
+        return bool(self.source.unlisted or self.vault.unlisted)
 
     @LazyProperty
     def size(self) -> int:
@@ -94,7 +109,13 @@ class Sides:
             tuple((source.datasets[dataset.name], target) for dataset, target in some)
             for some in (self.pairs, self.left_out)
         )
-        return replace(self, source=source, vault=vault, pairs=pairs, left_out=left_out, known=None)
+        there = replace(self, source=source, vault=vault, pairs=pairs, left_out=left_out, known=None)
+        return _without_unlisted_targets(there)
+
+
+def unlisted_errors(sides: Sides) -> dict[str, ToolFailed]:
+    """What is told of the datasets that are in no pair, as ZFS tells nothing of them, by the source's name."""
+    return {name: ToolFailed(one.problem, next=one.advice) for name, one in sides.unlisted.items()}
 
 
 def count_having(snapname: str, sides: Sides) -> int:
@@ -179,6 +200,8 @@ async def look(
     known = context.known.of(context.env, backup)
     apart, sized = _others(context.env, backup, root), sizes != "none"
     seen = Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
+    if source.unlisted or there.unlisted:
+        seen = _without_unlisted(context.env, backup, seen)
     if vault is not None:
         above = await vault.keys_above(root, there.get(root))
         seen = replace(seen, keys_above=_with_sources(context.env, backup, above))
@@ -186,6 +209,35 @@ async def look(
     if vault is None or not elsewhere:
         return seen
     return await _with_moved(context, backup, vault, seen, made)
+
+
+def _without_unlisted(env: Environment, backup: Backup, sides: Sides) -> Sides:
+    """The same look, with what cannot be listed on either side in no pair. Of such a look nothing is remembered."""
+    places = {name: env.wanted_target_of(backup, name) for name in sides.source.unlisted}
+    told: dict[str, Untold] = {
+        name: tell_unlisted_source(name, said)
+        for name, said in sides.source.unlisted.items()
+        if backup.takes(name)
+    }
+    apart = tuple(sorted({*sides.apart, *places.values()}))
+    return _without_unlisted_targets(replace(sides, apart=apart, unlisted=told, known=None))
+
+
+def _without_unlisted_targets(sides: Sides) -> Sides:
+    """The same without the pairs whose place on the vault cannot be listed."""
+    unlisted = sides.vault.unlisted
+    if not unlisted:
+        return sides
+    out: dict[str, Untold] = {
+        dataset.name: tell_unlisted_target(target, unlisted)
+        for dataset, target in sides.pairs
+        if is_in_unlisted(target, unlisted)
+    }
+    pairs, left_out = (
+        tuple(one for one in some if not is_in_unlisted(one[1], unlisted))
+        for some in (sides.pairs, sides.left_out)
+    )
+    return replace(sides, pairs=pairs, left_out=left_out, unlisted={**sides.unlisted, **out})
 
 
 async def _with_moved(context: Context, backup: Backup, vault: Zfs, sides: Sides, made: str) -> Sides:
@@ -204,9 +256,11 @@ async def _with_moved(context: Context, backup: Backup, vault: Zfs, sides: Sides
         if (other.source.host, other.source.dataset.pool) == (config.host, config.pool)
     ]
     # Most pools have nothing but what is theirs; then no snapshot has to be listed.
-    trouble: ToolFailed | None = None
+    trouble, pool = "", Tree()
     above = {ancestor for root in taken for ancestor in root.ancestors}
     try:
+        if unlisted := {**sides.source.unlisted, **sides.vault.unlisted}:
+            raise ToolFailed(describe_unlisted(unlisted))
         names = await vault.names(config.pool)
         if all(name in above or any(name.is_within(root) for root in (*taken, *sources)) for name in names):
             return sides
@@ -214,12 +268,12 @@ async def _with_moved(context: Context, backup: Backup, vault: Zfs, sides: Sides
     except NotFound:
         return sides  # exported meanwhile: whoever looks finds out
     except ToolFailed as error:
-        pool, trouble = Tree(), error
+        trouble = str(error)
     if (state := await context.clients.zpool_of(config).state(config.pool)) is None:
         return sides
-    if trouble is not None:
+    if trouble:
         # What others have there keeps nothing from being backed up but what the pool may have there, too.
-        unsure = partial(find_unsure, sides.pairing, state.guid, str(trouble))
+        unsure = partial(find_unsure, sides.pairing, state.guid, trouble)
         return replace(sides, stray=await sides.compute(unsure))
     search = PoolSearch(pool, state.guid, taken, sources, backup.on_conflict == "new-dataset")
     size = sides.size + sum(1 + len(one.snapshots) for one in pool)
@@ -277,7 +331,7 @@ def _with_sources(env: Environment, backup: Backup, above: KeysAbove) -> KeysAbo
 
 
 async def _vault_tree(vault: Zfs | None, root: str, *, sizes: bool) -> Tree:
-    return Tree() if vault is None else await vault.tree_or_none(root, sizes=sizes)
+    return Tree() if vault is None else await list_around_damage(vault, root, sizes=sizes)
 
 
 async def _with_asides(vault: Zfs, root: DatasetName, tree: Tree) -> Tree:
@@ -286,7 +340,8 @@ async def _with_asides(vault: Zfs, root: DatasetName, tree: Tree) -> Tree:
     a run that did not end may have left there what belongs below the root.
     """
     asides = [await vault.tree(name) for name in await rename_clone_rollback.beside(vault.host, root, ASIDE)]
-    return Tree({name: one for found in (tree, *asides) for name, one in found.datasets.items()})
+    datasets = {name: one for found in (tree, *asides) for name, one in found.datasets.items()}
+    return replace(tree, datasets=datasets)
 
 
 def _others(env: Environment, backup: Backup, root: DatasetName) -> tuple[DatasetName, ...]:

@@ -31,6 +31,7 @@ from zvault.core.snapshot_list import guids_of
 from zvault.ops.replication import send_record
 from zvault.ops.replication.apply_changes import arrange
 from zvault.ops.replication.base_guard import BaseGuard
+from zvault.ops.replication.parallel import told_while_waiting
 from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
 from zvault.ops.replication.sides import Sides, look
@@ -87,13 +88,17 @@ class Transfers:
         would stay unknown.
         """
         sources, there = self.plan.sides.source.datasets, self.plan.sides.counterparts
+        # What cannot be listed may have the base of a dataset that waits for it: nothing of that is disproved.
+        known = [
+            one for one in self.plan.plans if not (self.plan.sides.partial and one.action is Action.CONFLICT)
+        ]
         await self.plan.bases.distrust(
             await self.plan.sides.compute(
                 lambda: {
                     one.dataset: frozenset(guids_of(there[one.dataset].snapshots))
                     if one.dataset in there
                     else frozenset[int]()
-                    for one in self.plan.plans
+                    for one in known
                 }
             )
         )
@@ -184,11 +189,11 @@ class Transfers:
         again = next(one for one in plans if one.dataset == plan.dataset)
         if again.action is Action.RESUME:
             raise refused
-        await self._looked_again(sides, plans).carry_out(again)
+        await (await self._looked_again(sides, plans)).carry_out(again)
 
-    def _looked_again(self, sides: Sides, plans: Sequence[TransferPlan]) -> Transfers:
+    async def _looked_again(self, sides: Sides, plans: Sequence[TransferPlan]) -> Transfers:
         """The same after another look, of which these plans were made."""
-        lying = {**self.plan.encryptions, **expect_encryptions(sides, plans)}
+        lying = {**self.plan.encryptions, **await sides.compute(expect_encryptions, sides, plans)}
         return replace(self, plan=replace(self.plan, sides=sides, encryptions=lying))
 
     async def _without_gone(self, plan: TransferPlan, dataset: Dataset, error: NamesGone) -> None:
@@ -209,7 +214,7 @@ class Transfers:
         sides = await look(opened.context, opened.backup, opened.vault.zfs, source=source, elsewhere=True)
         plans = await plan_all(opened.context, opened.backup, sides)
         again = next(one for one in plans if one.dataset == plan.dataset)
-        await self._looked_again(sides, plans).carry_out(again)
+        await (await self._looked_again(sides, plans)).carry_out(again)
 
     async def _is_gone(self, dataset: Dataset, error: NamesGone) -> None:
         """A dataset vanished: that is no failure, unless it was only renamed. Raises the error, to be tried again."""
@@ -370,8 +375,12 @@ class Transfers:
         """What a stream is received within: while a full one is, nobody asks the kernel for names there."""
         if step.kind is Action.INCREMENTAL and step.origin is None and not step.over:
             return nullcontext()
-        clients, vault = self.opened.context.clients, self.opened.vault
-        return clients.damage_names.receive_full(vault.zfs.host.address, plan.target.pool)
+        opened, guard = self.opened, self.opened.context.clients.damage_names
+        return told_while_waiting(
+            guard.receive_full(opened.vault.zfs.host.address, plan.target.pool, opened.backup.name),
+            lambda: guard.describe_wait(opened.backup.name),
+            lambda text: opened.emit("message", text=text),
+        )
 
     def _is_in_the_way(self) -> bool:
         """True if other backups wait for a place that this one has, and its own limit is not why it is slow."""

@@ -5,7 +5,7 @@ What is decided of them is in core/replication/vault_encryption.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from zvault.core.replication.plan_model import Action, TransferPlan
@@ -41,19 +41,24 @@ async def refuse_unencrypted(
     """The plans, with a conflict for each that would store in the clear what belongs encrypted, or needs a key that
     is not loaded. The vault is asked for keys that something has to be encrypted with, and for no others.
     """
+    needed: dict[str, None] = {}
+    refused = await sides.compute(_refuse, sides, plans, lambda key: needed.setdefault(key) is None)
+    if needed:
+        loaded = await vault.loaded_keys(list(needed))
+        refused = await sides.compute(_refuse, sides, plans, loaded.__contains__)
+    return refused
+
+
+def _refuse(
+    sides: Sides, plans: Sequence[TransferPlan], is_loaded: Callable[[str], bool]
+) -> Sequence[TransferPlan]:
     moving = {plan.dataset for plan in plans if plan.steps}
     if not moving:
         return plans
-    needed: dict[str, None] = {}
-    first = decide_encryptions(
-        _keys_of(sides), sides.pairing, plans, lambda key: needed.setdefault(key) is None
-    )
-    if needed:
-        loaded = await vault.loaded_keys(list(needed))
-        first = decide_encryptions(_keys_of(sides), sides.pairing, plans, loaded.__contains__)
-    if not any(first[name].refusal for name in moving if name in first):
+    made = decide_encryptions(_keys_of(sides), sides.pairing, plans, is_loaded)
+    if not any(made[name].refusal for name in moving if name in made):
         return plans
-    return [_refused(plan, first.get(plan.dataset)) for plan in plans]
+    return [_refused(plan, made.get(plan.dataset)) for plan in plans]
 
 
 def _refused(plan: TransferPlan, made: EncryptionOnVault | None) -> TransferPlan:

@@ -12,6 +12,7 @@ from zvault.core.integrity.verification import Entry, KeyRange, KeySpread, shown
 from zvault.core.model import Dataset, Snapshot
 from zvault.ops.context import Context
 from zvault.ops.restore.snapshot_reader import reading, run
+from zvault.ops.state.partial_tree import list_around_damage
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.system import hash_files
 from zvault.zfs import properties
@@ -44,7 +45,11 @@ async def find_document(context: Context, vaults: Vaults, wanted: FileQuery) -> 
     ) as vault:
         top = context.env.target_of(backup, backup.source.dataset)
         only = top if wanted.dataset is None else context.env.counterpart_of(backup, wanted.dataset)
-        for dataset in await vault.zfs.tree_or_none(top):
+        tree = await list_around_damage(vault.zfs, top)
+        for name, said in tree.unlisted.items():
+            if only is not None and (name.is_within(only) or only.is_within(name)):
+                document["unread"][name.moved(top, backup.source.dataset)] = f"it cannot be listed: {said}"
+        for dataset in tree:
             if dataset.type == "volume" or only is None or not dataset.name.is_within(only):
                 continue
             name = dataset.name.moved(top, backup.source.dataset)

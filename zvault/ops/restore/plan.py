@@ -8,7 +8,7 @@ from typing import Literal
 
 from zvault.api.restore import RestoredDataset, RestorePlanDocument
 from zvault.core.address import Source, parse_source
-from zvault.core.errors import NotFound, Refused
+from zvault.core.errors import NotFound, Refused, ToolFailed
 from zvault.core.model import Dataset, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication import restore_order
@@ -17,6 +17,7 @@ from zvault.core.replication.restore_order import Pick, Restoration, Stream
 from zvault.core.replication.source_properties import is_raw_copy
 from zvault.core.units import format_size, is_number
 from zvault.ops.context import Context
+from zvault.ops.state.partial_tree import list_around_damage
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
@@ -197,9 +198,10 @@ async def find_root(context: Context, vault: OpenVault, request: RestoreRequest)
     """A backup's datasets on the vault, and the one that was asked for, by either of its names. Raises NotFound."""
     backup = context.env.backup(request.backup)
     top = context.env.target_of(backup, backup.source.dataset)
-    tree = await vault.zfs.tree_or_none(top)
+    tree = await list_around_damage(vault.zfs, top)
     target = context.env.counterpart_of(backup, request.dataset)
     dataset = tree.get(request.dataset) or (tree.get(target) if target is not None else None)
+    _refuse_unlisted(tree, target or DatasetName(request.dataset), below=request.recursive)
     if dataset is None:
         known = ", ".join(d.name for d in list(tree)[:8])
         raise NotFound(
@@ -208,6 +210,21 @@ async def find_root(context: Context, vault: OpenVault, request: RestoreRequest)
             f"'zvaultctl list' shows every dataset of backup '{request.backup}'",
         )
     return tree, dataset
+
+
+def _refuse_unlisted(tree: Tree, wanted: DatasetName, *, below: bool) -> None:
+    """Raise ToolFailed where the vault cannot list what is wanted, or, if so asked, anything below it.
+
+    The others are there, and none of those may be left out of a restore without a word.
+    """
+    for name, said in tree.unlisted.items():
+        if wanted.is_within(name) or (below and name.is_below(wanted)):
+            raise ToolFailed(
+                f"'{name}' on the vault cannot be listed",
+                said,
+                f"'zpool status {name.pool}' tells whether it is damaged, and 'zvaultctl heal' may repair it; other"
+                " datasets can be restored one by one, without --recursive",
+            )
 
 
 def _as_sent(tree: Tree, root: Dataset) -> tuple[Tree, Dataset]:

@@ -9,6 +9,7 @@ from zvault.config.schema import Backup
 from zvault.core.errors import SnapshotRefused
 from zvault.core.replication.snapshot_refusal import find_obstacle
 from zvault.ops.state.clients import Clients
+from zvault.zfs.whole_listing import ListedInPart
 
 Obstacles = dict[str, SnapshotRefused]
 
@@ -19,8 +20,12 @@ async def find_snapshot_obstacles(clients: Clients, backup: Backup, datasets: It
     """
     if not (backup.snapshot.make or backup.snapshot.timetable):
         return {}
-    facts = await clients.source_of(backup).snapshot_facts([backup.source.dataset], below=True)
-    found, wanted = {one.name: find_obstacle(one) for one in facts}, set(datasets)
+    source, wanted = clients.source_of(backup), list(datasets)
+    try:
+        facts = await source.snapshot_facts([backup.source.dataset], below=True)
+    except ListedInPart:
+        facts = await source.snapshot_facts(wanted)
+    found = {one.name: find_obstacle(one) for one in facts}
     return {name: one for name, one in found.items() if one is not None and name in wanted}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import replace
 
 from zvault.config.schema import Backup
@@ -11,17 +11,27 @@ from zvault.core.model import Tree
 from zvault.core.name_rules import Choice, missing_of
 from zvault.core.names import DatasetName
 from zvault.core.property_selection import choices
+from zvault.core.replication.unlisted import is_in_unlisted
 from zvault.ops.state.clients import Clients
 from zvault.zfs import properties
+from zvault.zfs.whole_listing import ListedInPart
 
 NAMED = 3
 """Datasets named in one sentence."""
 
 
 async def source_tree(clients: Clients, backup: Backup, *, sizes: bool = True) -> Tree:
-    """The datasets of a backup's source. Raises NotFound, HostUnreachable, ToolFailed. For ``sizes`` see Zfs.tree."""
-    tree = await clients.source_of(backup).tree(backup.source.dataset, sizes=sizes)
-    if missing := [part for part in backup.source.parts if part not in tree.datasets]:
+    """The datasets of a backup's source, with those that cannot be listed named beside them.
+
+    Raises NotFound, HostUnreachable, ToolFailed. For ``sizes`` see Zfs.tree.
+    """
+    zfs, root = clients.source_of(backup), backup.source.dataset
+    try:
+        tree = await zfs.tree(root, sizes=sizes)
+    except ListedInPart as error:
+        tree = await zfs.tree_around_damage(root, error)
+    missing = [part for part in backup.source.parts if part not in tree.datasets]
+    if missing := [part for part in missing if not is_in_unlisted(part, tree.unlisted)]:
         raise missing_source(backup, missing[0])
     choices = await choices_by_property(clients, backup, list(tree.datasets))
     return tree if choices is None else replace(tree, choices=choices)
@@ -53,14 +63,18 @@ def missing_source(backup: Backup, part: DatasetName) -> NotFound:
     )
 
 
-def missing_included(backup: Backup, there: Container[str]) -> NotFound | None:
-    """That datasets which ``include`` names are not ``there``, among those of the source; None where all are.
+def missing_included(
+    backup: Backup, there: Container[str], unlisted: Collection[DatasetName] = ()
+) -> NotFound | None:
+    """That datasets which ``include`` names are not ``there``, among those of the source; None where all are. Whether
+    one is there that is ``unlisted``, or lies below such a one, is not known: that is told in another place.
 
     Others that it names may still be taken. Without this a dataset that was renamed would be backed up no more, and
     everything be well.
     """
     named = missing_of(backup.include, there)
-    missing = [name for name in named if DatasetName(name).is_within(backup.source.dataset)]
+    sought = [name for name in map(DatasetName, named) if name.is_within(backup.source.dataset)]
+    missing = [name for name in sought if not is_in_unlisted(name, unlisted)]
     if not missing:
         return None
     shown, more = ", ".join(f"'{name}'" for name in missing[:NAMED]), len(missing) - NAMED

@@ -341,8 +341,10 @@ class Assembly:
 
     async def imported(self) -> PoolState | None:
         """The vault's pool, if it is imported; one of its name that lies elsewhere does not count."""
-        state = await self.zpool.state(self.pool)
-        return None if state is None or await self._is_stranger(self._seen) else state
+        # A listing that stands still shows nothing of the pool itself, which would be gone for it without any grace.
+        with look_to_help():
+            state = await self.zpool.state(self.pool)
+            return None if state is None or await self._is_stranger(self._seen) else state
 
     async def anything_up(self) -> bool:
         """True if a device of the vault is there, or the pool is imported from where they were."""

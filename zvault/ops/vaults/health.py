@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from zvault.core.errors import ToolFailed
 from zvault.ops.context import Context
 from zvault.ops.state.pool_health import Condition
+from zvault.system.tasks import cancel
 from zvault.zfs.pool.scrub import Health, Scrubber
 from zvault.zfs.repair.half_received import list_half_received, select_half_received
 
 RECHECK_DEADLINE = 600.0
 """Seconds to have ZFS read again what was on its error list: a few blocks, on storage that was just away."""
+
+LOOK_EVERY = 0.5
+"""Seconds between looks at whether the host goes down meanwhile."""
 
 
 async def look_at(context: Context, name: str) -> Condition:
@@ -50,6 +56,23 @@ async def _half_received(
         return None
 
 
+async def _unless_going_down(context: Context, work: Coroutine[Any, Any, None]) -> bool:
+    """Wait for some work to end; give it up and return False where a shutdown comes meanwhile.
+
+    What waits for it has the vault, and the shutdown would wait in turn: ten minutes where storage is slow.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            if context.activity.going_down:
+                return False
+            await asyncio.wait({task}, timeout=LOOK_EVERY)
+        await task
+    finally:
+        await cancel(task)
+    return True
+
+
 async def recheck_excused(context: Context, name: str) -> bool:
     """Have ZFS look again at errors of what was half received, once that is whole or gone; whether it did.
 
@@ -66,7 +89,8 @@ async def recheck_excused(context: Context, name: str) -> bool:
     conditions = context.records.conditions
     async with context.clients.damage_names.permit_names(host, config.pool) as permit:
         try:
-            await Scrubber(host).error_scrub(permit, RECHECK_DEADLINE)
+            if not await _unless_going_down(context, Scrubber(host).error_scrub(permit, RECHECK_DEADLINE)):
+                return False
         except ToolFailed:
             # OpenZFS 2.1, and pools without head_errlog, can never do that: damage must not be excused for ever.
             if known.half_received and conditions.get(name) is known:

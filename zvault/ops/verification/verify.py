@@ -59,7 +59,10 @@ class Verification:
         async with self.vaults[backup.its_vault].use(f"verify {self.name}", self.say, create=False) as vault:
             for text in await sweep(self.context):
                 self.emit("warning", text=text)
-            sides = await look(self.context, backup, vault.zfs)
+            sides = await look(self.context, backup, vault.zfs, elsewhere=True)
+            for name, told in sides.unlisted.items():
+                self.found.unproven[name] = told.problem
+                self.emit("warning", text=f"{name} is not proven: {told.problem}")
             self.proofs = await read_proofs(vault.zfs, sides)
             before = self.proofs.get(self.level, Proof())
             at = await self._climb(vault, sides, before.at)

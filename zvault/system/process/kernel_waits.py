@@ -6,6 +6,10 @@ until it is seen that the kernel answers, and while one stands still no other is
 changes something is always begun, also a second time: of two ``zpool clear`` the first may wait for a sync that never
 ends, and the next one works (ops/vaults/revive.py). So is the ``zpool list`` that has to come before it, behind what
 hangs in a dataset (``look_to_help``).
+
+An import holds the lock that every look at any pool takes, for as long as it reads from its devices (spa_import in
+spa.c, OpenZFS up to 2.3): a minute or more where they are slow. While this process imports one, a look at another that
+stands still shows nothing, and its time does not run.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import math
 import re
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,7 +128,8 @@ class Waiting:
     """A program: the pool that it looks at (None: none), when it began, and how far it was when last seen.
 
     ``proven``: when it was last seen to get on (monotonic seconds); ``still``: for how long it has not since.
-    ``hangs_from``: for one that was cancelled, when it counts as one that hangs (monotonic seconds).
+    ``hangs_from``: for one that was cancelled, when it counts as one that hangs (monotonic seconds). ``limit`` ends it
+    when its time is over, ``deadline`` seconds.
     """
 
     argv: tuple[str, ...]
@@ -136,6 +141,8 @@ class Waiting:
     still: float = 0.0
     proven: float = -math.inf
     hangs_from: float = -math.inf
+    limit: asyncio.Timeout | None = None
+    deadline: float = math.inf
     sampled: float = field(default_factory=time.monotonic)
 
     def sample(self, proc: Path) -> None:
@@ -152,6 +159,21 @@ class Waiting:
         elif before:
             self.still += min(now - self.sampled, SAMPLE_EVERY)
         self.sampled = now
+
+    def stop_time(self) -> None:
+        """Its time does not run until it is started anew."""
+        self._end_at(None)
+
+    def start_time(self) -> None:
+        """Its time begins anew, and nothing that was seen of it before shows that it stands still."""
+        self.still = 0.0
+        self._end_at(asyncio.get_running_loop().time() + self.deadline)
+
+    def _end_at(self, when: float | None) -> None:
+        # What is over just now stays so.
+        if self.limit is not None:
+            with suppress(RuntimeError):
+                self.limit.reschedule(when)
 
     def gone(self, proc: Path) -> bool:
         """True if it has ended, maybe without having been reaped yet."""
@@ -181,6 +203,12 @@ class KernelWaits:
         self._running: list[Waiting] = []
         self._left: list[Waiting] = []
         self._waiters: list[asyncio.Future[None]] = []
+        self._imports = 0
+
+    @property
+    def importing(self) -> bool:
+        """Whether this process imports a pool: no look at any then shows whether that one hangs."""
+        return self._imports > 0
 
     def count_left(self) -> int:
         """Count the programs that were given up and are still in the kernel."""
@@ -208,12 +236,35 @@ class KernelWaits:
             await self._wait_for_turn(waiting.pool, argv, patience)
             waiting.began, waiting.began_at, waiting.sampled = time.monotonic(), time.time(), time.monotonic()
             self._running.append(waiting)
+        with self._import() if _is_import(argv) else nullcontext():
+            try:
+                yield waiting
+            finally:
+                if waiting in self._running:
+                    self._running.remove(waiting)
+                    self._wake()
+
+    @contextmanager
+    def _import(self) -> Iterator[None]:
+        """Import a pool within the block: the time of looks does not run."""
+        self._imports += 1
+        for one in self._running:
+            one.stop_time()
         try:
-            yield waiting
+            yield
         finally:
-            if waiting in self._running:
-                self._running.remove(waiting)
-                self._wake()
+            self._imports -= 1
+            if not self._imports:
+                for one in self._running:
+                    one.start_time()
+
+    @asynccontextmanager
+    async def limit(self, waiting: Waiting, deadline: float) -> AsyncIterator[None]:
+        """Raise TimeoutError where a program has not ended within so many seconds."""
+        waiting.deadline = deadline
+        runs = waiting.pool is None or not self.importing
+        async with asyncio.timeout(deadline if runs else None) as waiting.limit:
+            yield
 
     def leave(self, waiting: Waiting, *, cancelled: bool = False) -> None:
         """A program was killed and has not ended: it is left to the kernel.
@@ -232,6 +283,8 @@ class KernelWaits:
             doubtful = [one for one in others if self._in_doubt(one)]
             if not doubtful:
                 return
+            if self.importing:
+                began = time.monotonic()
             if time.monotonic() - began >= patience:
                 raise make_unanswered_error(doubtful[0], pool)
             await self._next_end(SAMPLE_EVERY)
@@ -259,6 +312,8 @@ class KernelWaits:
         return not one.gone(self._proc) and time.monotonic() - one.proven > PROOF_LASTS
 
     def _hangs(self, one: Waiting) -> bool:
+        if self.importing:
+            return False
         return time.monotonic() >= one.hangs_from if one in self._left else self._stands_still(one)
 
     def _stands_still(self, one: Waiting) -> bool:
@@ -271,6 +326,11 @@ class KernelWaits:
 
 KERNEL_WAITS = KernelWaits()
 """Those of this process: what it has left to the kernel is nobody's who was passed in."""
+
+
+def _is_import(argv: Sequence[str]) -> bool:
+    """Whether a command imports a pool."""
+    return _is_of_pool(argv) and _command(argv)[1:2] == ["import"]
 
 
 def _young(one: Waiting) -> bool:

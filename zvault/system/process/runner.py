@@ -100,7 +100,7 @@ class HostRunner:
         try:
             # Not wait_for(): until CPython 3.12 it swallows a cancellation that comes as the program ends, and with
             # that every timeout of whoever called.
-            async with asyncio.timeout(deadline):
+            async with KERNEL_WAITS.limit(waiting, deadline):
                 out, err = await _communicate(process, stdin)
         except TimeoutError:
             await _give_up(process, waiting)

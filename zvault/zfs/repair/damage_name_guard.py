@@ -49,15 +49,28 @@ class DamageNameGuard:
     def __init__(self) -> None:
         self._receives: Counter[PoolPlace] = Counter()
         self._questions: defaultdict[PoolPlace, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._waiting: list[tuple[str, PoolPlace]] = []
+        """Full receives that wait for a question to end: whose each is, and where."""
+
+    def describe_wait(self, owner: str) -> str | None:
+        """What a full receive of an owner waits for, in words; None where none does."""
+        place = next((place for name, place in self._waiting if name == owner), None)
+        if place is None:
+            return None
+        return (
+            f"the look at what is damaged in the pool {place[1]} to end: during a heal, or the recheck after a scrub,"
+            " no full stream may be received there, as OpenZFS would crash the kernel"
+        )
 
     @asynccontextmanager
-    async def receive_full(self, address: Address | None, pool: str) -> AsyncIterator[None]:
-        """Have a full receive into a pool begin, go on and end within the block; waits for an open question to end.
+    async def receive_full(self, address: Address | None, pool: str, owner: str = "") -> AsyncIterator[None]:
+        """Have a full receive into a pool begin, go on and end within the block; waits for an open question to end,
+        which may take hours, and tells meanwhile what its ``owner`` waits for (``describe_wait``).
 
         Raises DeadlineExceeded while a question that nobody waits for any more is still in the kernel.
         """
         place = address, pool
-        async with self._questions[place]:
+        async with self._turn(place, owner):
             if address is None:
                 KERNEL_WAITS.refuse_look(pool)
             self._receives[place] += 1
@@ -65,6 +78,19 @@ class DamageNameGuard:
             yield
         finally:
             self._receives[place] -= 1
+
+    @asynccontextmanager
+    async def _turn(self, place: PoolPlace, owner: str) -> AsyncIterator[None]:
+        waits = owner, place
+        self._waiting.append(waits)
+        try:
+            await self._questions[place].acquire()
+        finally:
+            self._waiting.remove(waits)
+        try:
+            yield
+        finally:
+            self._questions[place].release()
 
     @asynccontextmanager
     async def permit_names(self, host: Host, pool: str) -> AsyncIterator[NamePermit]:

@@ -16,6 +16,7 @@ from zvault.core.policy.vault_life import VaultFacts
 from zvault.daemon.monitors import vault_monitor
 from zvault.daemon.monitors.vault_monitor import STALE, VaultMonitor
 from zvault.ops.state.environment import Clock
+from zvault.system.process.kernel_waits import KERNEL_WAITS
 
 WELL: dict[str, Any] = {
     "name": "cold",
@@ -121,6 +122,22 @@ class SetClock(Clock):
 
     def monotonic(self) -> float:
         return self.now
+
+
+async def test_no_vault_is_gone_while_another_is_imported(
+    it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch
+):
+    assert await it.documents() == [WELL]
+    monkeypatch.setattr(vault_monitor, "STALE", 0.001)
+    async with KERNEL_WAITS.enter(("zpool", "import", "-N", "other"), 1.0):
+        vault.hangs = True
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            (told,) = await it.documents()
+            assert told["state"] == "up"
+    await asyncio.sleep(0.01)
+    (told,) = await it.documents()
+    assert told["state"] == "gone"
 
 
 async def test_a_look_is_late_from_when_it_began_not_from_when_the_last_came_back(

@@ -71,7 +71,7 @@ def test_argv():
     assert rbd_map.serve_command(COLD, Cluster(user="z"), exclusive=True, timeout=90.0, number=3) == [
         *("rbd-nbd", "map", "rbd_meta/cold", "--foreground", "--io-timeout", "90"),
         *("--reattach-timeout", "1", "--exclusive"),
-        *("--device", "/dev/nbd3", "--id", "z", TIMEOUT),
+        *("--device", "/dev/nbd3", "--id", "z", TIMEOUT, "--rbd-cache=false"),
     ]
     plain = rbd_map.serve_command(COLD, Cluster(), exclusive=False, timeout=90.0, number=None)
     assert not {"--exclusive", "--device"} & set(plain)

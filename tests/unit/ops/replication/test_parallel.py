@@ -10,7 +10,7 @@ import pytest
 from tests.unit.patience import PATIENCE
 from zvault.core.replication.ordering import Order
 from zvault.ops.replication import parallel
-from zvault.ops.replication.parallel import side_by_side
+from zvault.ops.replication.parallel import side_by_side, told_while_waiting
 from zvault.ops.stream.slots import Slots, Taken
 
 
@@ -240,3 +240,31 @@ async def test_a_bug_in_one_ends_all_and_is_told_as_it_is() -> None:
         with pytest.raises(ZeroDivisionError):
             await task
     assert work.at_once == 0
+
+
+async def test_a_stream_that_waits_long_for_another_to_end_says_for_what(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parallel, "WAIT_TOLD_AFTER", 0.01)
+    lock, told = asyncio.Lock(), list[str]()
+
+    @asynccontextmanager
+    async def turn() -> AsyncIterator[None]:
+        async with lock:
+            yield
+
+    await lock.acquire()
+
+    async def work() -> None:
+        async with told_while_waiting(turn(), lambda: "the heal" if lock.locked() else None, told.append):
+            assert lock.locked()
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0.05)
+    assert told == ["waiting for the heal"]
+    lock.release()
+    await asyncio.wait_for(task, PATIENCE)
+    assert not lock.locked()
+    await work()
+    await asyncio.sleep(0.05)
+    assert told == ["waiting for the heal"], "where nothing is waited for nothing is told"

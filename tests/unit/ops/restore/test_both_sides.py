@@ -32,7 +32,7 @@ class Side:
         self.lzc = self
         self.datasets = datasets
 
-    async def tree_or_none(self, _: str) -> Any:
+    async def tree_or_none(self, _: str, *, sizes: bool = True) -> Any:
         return tree(*self.datasets)
 
     async def hold(self, names: Sequence[str], tag: str) -> None:

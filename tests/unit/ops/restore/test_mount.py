@@ -79,7 +79,7 @@ class World:
         monkeypatch.setattr(module, "is_mount_point", lambda _: bool(self.host.mounts))
         monkeypatch.setattr(snapshot_reader, "UNMOUNT_TRIES", 1)
 
-    async def _tree(self, _: str) -> Any:
+    async def _tree(self, _: str, *, sizes: bool = True) -> Any:
         return tree(self.there)
 
     async def _get(self, _: str, prop: str) -> dict[str, str]:

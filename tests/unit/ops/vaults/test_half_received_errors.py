@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import context, with_vault
+from tests.unit.patience import PATIENCE, eventually
 from zvault.core.errors import ToolFailed
 from zvault.ops.context import Context
 from zvault.ops.healing.damage import name_damage, told_excused
@@ -30,6 +32,8 @@ class Host:
         self.scan: dict[str, object] = {}
         self.ran: list[str] = []
         self.cut_short = False
+        self.slow: asyncio.Event | None = None
+        self.given_up = False
 
     async def run(self, argv: Sequence[str], **_: object) -> Result:
         line = " ".join(argv)
@@ -46,6 +50,12 @@ class Host:
             out, err = ("", "cannot iterate filesystems: I/O error\n") if self.cut_short else (out, err)
         elif line.startswith("zpool scrub -e"):
             assert not self.half, "the kernel crashes"
+            if self.slow is not None:
+                try:
+                    await self.slow.wait()
+                except asyncio.CancelledError:
+                    self.given_up = True
+                    raise
             if self.scrubbing:
                 code, err = 1, "cannot scrub cold: currently scrubbing; use 'zpool scrub -s' to cancel"
             else:
@@ -120,6 +130,18 @@ async def test_they_are_left_to_the_next_boot_where_the_host_goes_down(where: Co
     assert not [line for line in host.ran if line.startswith("zpool scrub")]
     where.activity.going_down = False
     assert await recheck_excused(where, "cold")
+
+
+async def test_one_that_is_under_way_is_given_up_where_the_host_goes_down(where: Context, host: Host) -> None:
+    await look_at(where, "cold")
+    host.half, host.slow = False, asyncio.Event()
+    recheck = asyncio.create_task(recheck_excused(where, "cold"))
+    await eventually(lambda: any(line.startswith("zpool scrub -e") for line in host.ran))
+    where.activity.going_down = True
+    assert not await asyncio.wait_for(recheck, PATIENCE)
+    assert host.given_up
+    where.activity.going_down, host.slow = False, None
+    assert await recheck_excused(where, "cold"), "after the next boot"
 
 
 async def test_what_is_bad_then_is_damage(where: Context, host: Host) -> None:

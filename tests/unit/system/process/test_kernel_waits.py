@@ -259,6 +259,56 @@ async def test_who_has_no_turn_in_time_is_told_since_when(host: Host) -> None:
     await first
 
 
+IMPORT = ("zpool", "import", "-N", "other")
+
+
+async def test_while_a_pool_is_imported_no_look_at_another_is_refused(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The import holds the lock that each look takes, for minutes where its devices are slow."""
+    monkeypatch.setattr(kernel_waits, "YOUNG", 0.0)
+    monkeypatch.setattr(kernel_waits, "SAMPLE_EVERY", 0.02)
+    monkeypatch.setattr(kernel_waits, "STANDS_STILL", 0.1)
+    imported, ends = asyncio.Event(), asyncio.Event()
+    importing = asyncio.ensure_future(host.run(IMPORT, ends=imported))
+    await eventually(lambda: host.waits.importing)
+    first = asyncio.ensure_future(host.run(OTHER_LOOKS[2], ends=ends))
+    await eventually(lambda: len(host.begun) == 2)
+    second = asyncio.ensure_future(host.run(LIST, 0.1, ends=ends))
+    await asyncio.sleep(0.5)
+    assert not second.done(), "it waits for its turn, and its patience does not run"
+    imported.set()
+    await importing
+    ends.set()
+    await asyncio.wait_for(asyncio.gather(first, second), PATIENCE)
+
+
+async def test_the_time_of_a_look_does_not_run_while_a_pool_is_imported(host: Host) -> None:
+    waits, over = host.waits, []
+    for argv in (LIST, ("cat", "/etc/hostid")):
+        waiting = Waiting(argv, find_looked_at(argv))
+        async with waits.enter(IMPORT, PATIENCE):
+            try:
+                async with waits.limit(waiting, 0.05):
+                    await asyncio.sleep(0.2)
+            except TimeoutError:
+                over.append(argv[0])
+    assert over == ["cat"]
+    began = 0.0
+
+    async def look_beside_an_import() -> None:
+        nonlocal began
+        async with waits.enter(LIST, PATIENCE) as waiting, waits.limit(waiting, 0.1):
+            async with waits.enter(IMPORT, PATIENCE):
+                await asyncio.sleep(0.3)
+            began = asyncio.get_running_loop().time()
+            await asyncio.sleep(PATIENCE)
+
+    with pytest.raises(TimeoutError):
+        await look_beside_an_import()
+    assert asyncio.get_running_loop().time() - began >= 0.1, "it begins anew"
+
+
 @given(looks=st.lists(st.sampled_from(OTHER_LOOKS), min_size=2, max_size=12), data=st.data())
 def test_whoever_looks_at_a_pool_that_hangs_one_is_in_the_kernel(
     looks: list[tuple[str, ...]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

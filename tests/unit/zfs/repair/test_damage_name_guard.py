@@ -191,6 +191,31 @@ async def test_a_permit_is_given_for_a_pool_in_which_all_is_whole() -> None:
     assert host.asked == 2
 
 
+async def test_a_full_receive_that_waits_for_the_question_tells_so() -> None:
+    """A heal, or the recheck after a scrub, may last for hours."""
+    guard, kernel = DamageNameGuard(), Kernel()
+    begun = asyncio.Event()
+
+    async def receive() -> None:
+        async with guard.receive_full(None, "cold", "b"):
+            begun.set()
+
+    async with guard.permit_names(kernel, "cold"):
+        task = asyncio.create_task(receive())
+        await asyncio.sleep(0)
+        assert "damaged in the pool cold" in (guard.describe_wait("b") or "")
+        assert guard.describe_wait("a") is None
+        assert not begun.is_set()
+    await asyncio.wait_for(task, PATIENCE)
+    assert guard.describe_wait("b") is None
+    async with guard.permit_names(kernel, "cold"):
+        task = asyncio.create_task(receive())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert guard.describe_wait("b") is None, "one that was put down waits no more"
+
+
 async def test_none_is_given_while_anything_is_half_received_or_nobody_can_tell() -> None:
     host, guard = Kernel(["cold/b"]), DamageNameGuard()
     with pytest.raises(NamesForbidden, match="half received: cold/b") as refused:
