@@ -77,7 +77,7 @@ class S3Store:
             span = f"bytes={start}-{start + length - 1 if length else ''}"
             part = self._fetch(key, span, LARGEST if length is None else length)
         except RangeBeyondEnd:
-            return b""
+            part = self._fetch_whole(key)
         end = part.size if length is None else min(start + length, part.size)
         return self._cut(key, part, start, end)
 
@@ -86,7 +86,7 @@ class S3Store:
         try:
             part = self._fetch(key, f"bytes=-{max(1, length)}", max(1, length))
         except RangeBeyondEnd:
-            return b"", 0  # only of an empty object no byte is the last
+            part = self._fetch_whole(key)
         start = max(0, part.size - max(1, length))
         found = self._cut(key, part, start, part.size)
         return (found if length else b""), part.size
@@ -194,7 +194,10 @@ class S3Store:
         return time.time() + self._ahead
 
     def _fetch(self, key: str, span: str, most: int) -> _Part:
-        """An object, or the part of a Range header (RFC 9110), of ``most`` bytes. Raises Missing, Beyond, TooLarge."""
+        """An object, or the part of a Range header (RFC 9110), of at most ``most`` bytes.
+
+        Raises ObjectMissing, RangeBeyondEnd, TooLarge.
+        """
         answer, data = self._ask(key, span, most)
         etag = _bare(answer["ETag"])
         if answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
@@ -203,6 +206,14 @@ class S3Store:
         if found is None:
             raise unreachable(f"{key} cannot be read", "the answer does not say which part it is")
         return _Part(data, int(found[1]), int(found[2]), etag)
+
+    def _fetch_whole(self, key: str) -> _Part:
+        """The whole object, after a 416, which alone does not say that an object is too short.
+
+        ``rclone serve s3`` answers 416 to a suffix range longer than the object, where RFC 9110 (14.1.2) and Amazon
+        send all of it: sound segments were taken for damaged ones.
+        """
+        return self._fetch(key, "", LARGEST)
 
     def _ask(self, key: str, span: str, most: int) -> tuple[dict[str, Any], bytes]:
         with self._asking(f"{key} cannot be read", "read") as client:

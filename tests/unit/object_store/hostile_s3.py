@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,8 @@ class HostileS3(S3Server):
         self.errors: Body = ""
         self.has_doctype = False
         """Whether a listing has a document type, which declares nothing."""
+        self.long_suffix = True
+        """Whether a suffix range longer than the object gets the whole of it; ``rclone serve s3`` answers 416."""
         self.sent = 0
         """Bytes of bodies without an end that were taken."""
 
@@ -62,6 +65,11 @@ class _HostileHandler(_Handler):
     server: HostileS3
 
     def read(self, body: bytes) -> None:
+        suffix = re.fullmatch(r"bytes=-([0-9]+)", self.headers.get("Range", ""))
+        if suffix and not self.server.long_suffix:
+            there = self.server.store.objects.get(self.key)
+            if there is not None and len(there) < int(suffix[1]):
+                return self.refuse(416, "InvalidRange")
         if self.key in self.server.stale:
             kept = self.server.store.objects.get(self.key)
             self.server.store.objects[self.key] = self.server.stale[self.key]

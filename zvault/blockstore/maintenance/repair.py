@@ -182,7 +182,9 @@ def _map(
     if checked.broken is not None and not job.cut:
         raise Refused(
             f"the log of {prefix} cannot be read from segment {checked.broken} on",
-            "what was written from there on would be lost, as if the power had been cut before",
+            f"without it is lost {checked.report.cut.describe()}"
+            if checked.report.cut is not None
+            else "what was written from there on would be lost",
             "bring that object back if there is a copy; else repair with --cut-log",
         )
     rebuilt = Rebuilt()
@@ -275,7 +277,8 @@ def _cut(root: Root, checked: Check, job: RepairJob) -> None:
     epoch = checked.epoch.number
     root.reigns = [*root.reigns, EpochStart(last + 1, epoch, frame)]
     root.epoch = epoch
-    job.did(f"the log ends with segment {last}: what was written later is lost")
+    lost = checked.report.cut.describe() if checked.report.cut is not None else "what was written later"
+    job.did(f"the log ends with segment {last}: lost is {lost}")
 
 
 class MapWriter:

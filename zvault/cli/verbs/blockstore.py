@@ -15,7 +15,7 @@ from zvault.cli.output import document, labelled, say, say_all, width
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
 from zvault.cli.times import until
 from zvault.cli.verbs import blockstore_keys, blockstore_place
-from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
+from zvault.cli.verbs.blockstore_check import REPAIR_HELP, RepairWish, check_store
 from zvault.cli.verbs.blockstore_copy import copy_
 from zvault.cli.verbs.blockstore_drill import drill
 from zvault.cli.verbs.blockstore_gc import gc
@@ -182,7 +182,11 @@ def check(  # noqa: PLR0913, PLR0917 - its options
         ),
     ] = "",
     cut_log: Annotated[
-        bool, typer.Option("--cut-log", help="Let the log end before a segment that cannot be read.")
+        bool,
+        typer.Option(
+            "--cut-log",
+            help="Let the log end before a segment that cannot be read; shows what is lost, and asks.",
+        ),
     ] = False,
     give_up_journal: Annotated[
         Path | None,
@@ -212,7 +216,8 @@ def check(  # noqa: PLR0913, PLR0917 - its options
     if give_up_journal is not None:
         raise typer.Exit(give_up(found, give_up_journal, do=yes and not dry_run, json=json))
     share = 1.0 if every else _share(sample)
-    wanted = (doubtful, cut_log, yes and not dry_run) if repair else None
+    wish = RepairWish(doubtful, cut_log, yes and not dry_run, ask=not (dry_run or quiet or json))
+    wanted = wish if repair else None
     raise typer.Exit(check_store(found, share, wanted, TableForm(tabs, exact), json=json, quiet=quiet))
 
 
