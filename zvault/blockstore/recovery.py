@@ -23,7 +23,7 @@ from zvault.blockstore.history import Moment
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.map.root import Root, largest_root
 from zvault.core.errors import Busy, NotFound, Refused
-from zvault.object_store.interface import NEW, ObjectMissing, ObjectStore, PreconditionFailed
+from zvault.object_store.interface import NEW, ObjectMissing, ObjectStore, PreconditionFailed, describe_loss
 
 LOOKS = 3
 """How often checkpoints are listed that are gone when they are read."""
@@ -66,9 +66,10 @@ class Epoch:
             journal = JournalMark.of_data(found.get("journal"))
             return cls(number, str(found["owner"]), float(found["since"]), etag, root, journal)
         except UNREADABLE as error:
-            why = f"it cannot be read: {error}"
             raise Damaged(
-                f"{cls.key(prefix)} does not say who writes", why, "see what the bucket holds there"
+                f"{cls.key(prefix)} does not say who writes",
+                describe_loss(data) or f"it cannot be read: {error}",
+                "'zvaultctl blockstore check --repair' makes it anew, while nobody uses the store",
             ) from error
 
     def taken_by(

@@ -25,6 +25,7 @@ from zvault.core.units import format_duration
 from zvault.object_store.interface import (
     SMALL,
     Buffer,
+    Damaged,
     Denied,
     ListedObject,
     ListedVersion,
@@ -32,7 +33,6 @@ from zvault.object_store.interface import (
     ObjectStore,
     PreconditionFailed,
     StoreError,
-    TooLarge,
     Unreachable,
 )
 
@@ -173,7 +173,7 @@ class RetryingStore:
         """The ETag of the object if it is what was to be put."""
         try:
             found, etag = self._store.read(key, memoryview(data).nbytes)
-        except (ObjectMissing, TooLarge):
+        except (ObjectMissing, Damaged):
             return None
         return etag if found == data else None
 

@@ -31,6 +31,7 @@ from zvault.object_store.interface import (
     ListedVersion,
     PreconditionFailed,
     TooLarge,
+    describe_loss,
     key_and_version,
 )
 from zvault.object_store.metered import PAGE
@@ -94,17 +95,27 @@ class S3Store:
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
         """See ObjectStore."""
         part = self._fetch(key, "", most)
+        if not part.etag:
+            raise Damaged(
+                f"{key} cannot be believed",
+                describe_loss(part.data)
+                or "the store sends it without an ETag, which S3 promises of each object",
+                "run 'zvaultctl blockstore check'",
+            )
         return part.data, part.etag
 
     def read_aged(self, key: str) -> tuple[bytes, str, float]:
-        """The same, and how long ago the object was put: in seconds, by the store's own clock. Raises Missing."""
+        """An object, its ETag, and how many seconds ago it was put by the store's own clock.
+
+        The ETag is "" where the store sends none, as of an object that it lost. Raises ObjectMissing, Unreachable.
+        """
         answer, data = self._ask(key, "", SMALL)
         try:
             age = _date_of(answer) - answer["LastModified"].timestamp()
         except (KeyError, TypeError, ValueError) as error:
             why = f"the answer does not say when it was put: {error}"
             raise unreachable(f"{key} cannot be read", why) from error
-        return data, _bare(answer["ETag"]), max(0.0, age)
+        return data, _etag_of(answer), max(0.0, age)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         """See ObjectStore."""
@@ -199,7 +210,7 @@ class S3Store:
         Raises ObjectMissing, RangeBeyondEnd, TooLarge.
         """
         answer, data = self._ask(key, span, most)
-        etag = _bare(answer["ETag"])
+        etag = _etag_of(answer)
         if answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
             return _Part(data, 0, len(data), etag)
         found = _RANGE.fullmatch(answer.get("ContentRange", ""))
@@ -251,7 +262,18 @@ class S3Store:
             self._md5 = True  # of a bucket that locks what comes without a lock of its own
             return self._put(key, body, kind, **condition)
         self._see_clock(answer)
-        return _bare(answer["ETag"])
+        return _etag_of(answer) or (self._read_etag(key, body) if condition else "")
+
+    def _read_etag(self, key: str, body: memoryview) -> str:
+        """The ETag of an object that was just put under a condition, and whose answer had none: the next put of it
+        needs one. Raises PreconditionFailed where it is another object by now, Damaged without an ETag.
+        """
+        data, etag = self.read(key, body.nbytes)
+        if data != body:
+            raise PreconditionFailed(
+                f"{key} was put, and is another object already", "somebody else put it since", ""
+            )
+        return etag
 
     def _see_clock(self, answer: dict[str, Any]) -> None:
         with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -292,8 +314,9 @@ def _whole(body: Any, most: int, key: str) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _bare(etag: str) -> str:
-    return etag.strip('"')
+def _etag_of(answer: dict[str, Any]) -> str:
+    """The ETag of an answer without its quotes; "" where it has none."""
+    return str(answer.get("ETag") or "").strip('"')
 
 
 def _form(etag: str, bare: bool) -> str:

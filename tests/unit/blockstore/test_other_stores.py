@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.blockstore.test_hostile_store import (
+    FLUSHES,
     all_there,
     flushed,
     opened,
@@ -17,8 +18,16 @@ from tests.unit.blockstore.test_hostile_store import (
 )
 from tests.unit.object_store.hostile_s3 import HostileS3
 from tests.unit.object_store.server_faults import LOSSLESS, Fault
+from zvault.blockstore.format import BLOCK
 from zvault.blockstore.maintenance.check import check
+from zvault.blockstore.maintenance.repair import RepairJob, repair
+from zvault.blockstore.map.map_part import PART
+from zvault.blockstore.options import Options
+from zvault.core.errors import ZvaultError
+from zvault.object_store.interface import StoreError, describe_loss
 from zvault.object_store.s3 import S3Store
+
+ITS_POWER_WENT = ["v/store", "v/epoch", "v/checkpoints/", "v/segments/"]
 
 
 @pytest.mark.parametrize("fault", LOSSLESS.values(), ids=LOSSLESS.keys())
@@ -48,3 +57,52 @@ def test_check_measures_what_the_end_of_the_log_would_lose(
     assert (cut.first, cut.objects, cut.bytes) == (4, len(keys) - 3, whole)
     assert cut.acknowledged == len(keys) - 1, "the last says so of all before it"
     assert "acknowledged for certain" in cut.describe()
+
+
+def lived(store: S3Store, folder: Path) -> None:  # noqa: F811
+    """Two checkpoints, and a log after them."""
+    engine = opened(store, folder)
+    for block in range(FLUSHES):
+        engine.write(block * BLOCK, bytes([block + 1]) * BLOCK)
+        engine.flush()
+        if block in (1, 3):
+            engine.checkpoint()
+    engine.fail(StoreError("it is gone"))
+    engine.abandon()
+    for file in engine.options.journal.iterdir():
+        file.unlink()
+
+
+@pytest.mark.parametrize("etag", [True, False], ids=["ETag", "no ETag"])
+@pytest.mark.parametrize("kind", ITS_POWER_WENT)
+def test_what_a_store_lost_with_its_power_has_words_and_a_way_out(
+    server: HostileS3,  # noqa: F811
+    store: S3Store,  # noqa: F811
+    tmp_path: Path,
+    kind: str,
+    etag: bool,
+) -> None:
+    lived(store, tmp_path)
+    lost = max(key for key in server.store.objects if key.startswith(kind))
+    server.lose(lost, etag=etag)
+    with ThreadPoolExecutor(2) as pool:
+        report = check(store, "v", share=1, pool=pool, settle=0)
+        assert any("zero bytes" in one.why for one in report.problems), report.problems
+        if kind != "v/checkpoints/":  # the one before says the same
+            with pytest.raises(ZvaultError, match="zero bytes") as error:
+                opened(store, tmp_path)
+            assert "blockstore check" in error.value.next
+        options = Options(tmp_path / "repair", uploads=0)
+        after = repair(store, "v", RepairJob(options, "repairer", PART * BLOCK, cut=True), pool)
+        assert after.well, after.problems
+    engine = opened(store, tmp_path, "another")
+    there = [engine.read(block * BLOCK, BLOCK) == bytes([block + 1]) * BLOCK for block in range(FLUSHES)]
+    assert all(there[:-1])
+    assert there[-1] == (kind != "v/segments/"), "the last flush alone was in that object"
+    engine.close()
+
+
+def test_only_zero_bytes_count_as_lost() -> None:
+    assert "zero bytes" in describe_loss(bytes(9))
+    assert "empty" in describe_loss(b"")
+    assert describe_loss(b"\0\0x") == ""

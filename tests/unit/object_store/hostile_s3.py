@@ -51,8 +51,17 @@ class HostileS3(S3Server):
         """Whether a listing has a document type, which declares nothing."""
         self.long_suffix = True
         """Whether a suffix range longer than the object gets the whole of it; ``rclone serve s3`` answers 416."""
+        self.without_etag: set[str] = set()
+        """Answers about these objects have no ETag, until they are put again."""
         self.sent = 0
         """Bytes of bodies without an end that were taken."""
+
+    def lose(self, *keys: str, etag: bool) -> None:
+        """Its power went: these objects are zero bytes of the same length, with an ETag or without one."""
+        for key in keys:
+            self.store.objects[key] = bytes(len(self.store.objects[key]))
+        if not etag:
+            self.without_etag.update(keys)
 
     def arrive(self) -> None:
         """Carry out what was answered."""
@@ -119,6 +128,10 @@ class _HostileHandler(_Handler):
         self.mangle(self.server.errors, status) or super().refuse(status, code)
 
     def answer(self, status: int, body: bytes, type: str = "binary/octet-stream", **headers: str) -> None:
+        if self.command == "PUT" and status == 200:
+            self.server.without_etag.discard(self.key)
+        elif self.key in self.server.without_etag:
+            headers.pop("ETag", None)
         is_object = self.command == "GET" and bool(self.key) and status < 300
         if not (is_object and self.mangle(self.server.objects, status, **headers)):
             super().answer(status, body, type, **headers)

@@ -37,7 +37,8 @@ STATUS = {code: status for status, codes in CODES.items() for code in codes.spli
 class S3Server(ThreadingHTTPServer):
     """``faults`` are for the next requests, one each: an error's code; or "reset" (nothing carried out, no answer),
     "lost" (carried out, no answer), "cut" (half a body, then the connection is closed), "less" (another, shorter
-    part), "flip" (a bit of what arrives is another), "html" (the page of a proxy), "silent" (no answer for a second).
+    part), "flip" (a bit of what arrives is another), "html" (the page of a proxy), "silent" (no answer for a second),
+    "no etag" (an answer without one).
     """
 
     daemon_threads = True
@@ -191,6 +192,8 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self, status: int, body: bytes, type: str = "binary/octet-stream", **headers: str) -> None:
         if self.fault == "lost":
             return self.hang_up()
+        if self.fault == "no etag":
+            headers.pop("ETag", None)
         self.send_response(status)
         for name, value in {"Content-Type": type, "Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)

@@ -15,6 +15,7 @@ import pytest
 from tests.unit.object_store.s3_server import BUCKET, S3Server
 from zvault.object_store.interface import (
     NEW,
+    Damaged,
     Denied,
     ListedObject,
     ObjectMissing,
@@ -184,6 +185,17 @@ def test_a_body_that_breaks_off_is_no_data(server: S3Server, store: S3Store) -> 
         with pytest.raises(Unreachable):
             list(store.list(""))
     assert store.get("one") == DATA
+
+
+def test_a_put_whose_answer_has_no_etag_has_it_read(server: S3Server, store: S3Store) -> None:
+    tag = store.put("one", DATA)
+    server.faults = ["no etag"]
+    assert store.put("one", b"other", tag) == store.read("one")[1]
+    server.faults = ["no etag"]
+    with pytest.raises(Damaged, match="without an ETag"):
+        store.read("one")
+    server.faults = ["no etag"]
+    assert store.get("one", 1, 2) == b"th", "whoever verifies the bytes needs none"
 
 
 def test_what_was_changed_on_its_way_is_refused(server: S3Server, store: S3Store) -> None:

@@ -155,8 +155,7 @@ def _take(store: ObjectStore, prefix: str, job: RepairJob) -> Epoch:
     try:
         now = Epoch.read(store, prefix)
     except Damaged:
-        _, etag = store.read(Epoch.key(prefix))
-        now = Epoch(0, "", 0.0, etag)
+        now = Epoch(0, "", 0.0, _etag_of_damaged(store, Epoch.key(prefix)))
         job.did(f"made {Epoch.key(prefix)} anew")
     least = now.number
     for listed in store.list(f"{prefix}/"):
@@ -172,6 +171,18 @@ def _take(store: ObjectStore, prefix: str, job: RepairJob) -> Epoch:
     taken = replace(now, number=least).taken_by(store, prefix, job.owner)
     job.say(f"the store is taken, as epoch {taken.number}: nobody else can write to it now")
     return taken
+
+
+def _etag_of_damaged(store: ObjectStore, key: str) -> str:
+    """The ETag that the object which replaces this one is put on condition of; "" where there must be none.
+
+    One without an ETag is removed first: so of two repairs at once only one puts.
+    """
+    try:
+        return store.read(key)[1]
+    except Damaged:
+        store.delete([key])
+        return ""
 
 
 def _map(

@@ -129,8 +129,11 @@ def workers(count: int = 8) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count)
 
 
-def holder(place: StorePlace) -> str | None:
-    """Who has the lease beside it; None where nobody has, "" where there is none. Raises ZvaultError."""
+def holder(place: StorePlace) -> tuple[str | None, bool]:
+    """Who has the lease beside it, and whether that is this host. Raises ZvaultError.
+
+    None where nobody has it, "" where there is none.
+    """
     from zvault.devices.s3_lease import lease
 
     spec = place.spec
@@ -138,13 +141,18 @@ def holder(place: StorePlace) -> str | None:
         lease.BucketPlace.of([f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings])
     ).read()
     if seen is None:
-        return ""
-    return seen.lease.owner() if seen.lease.held and not seen.expired() else None
+        return "", False
+    owner = seen.lease.owner() if seen.lease.held and not seen.expired() else None
+    return owner, lease.is_this_hosts(seen.lease)
 
 
 def refuse_in_use(place: StorePlace, what: str, epoch_owner: str, *, yes: bool) -> None:
     """See that no server has the store that is to be taken. Raises Refused, ZvaultError."""
-    owner = holder(place)
+    owner, is_ours = holder(place)
+    if owner and is_ours:
+        name = f"zvaultctl vault down {place.vault}" if place.vault else "take the vault down"
+        following = f"'{name}' on this host gives the lease back; if its server died, it runs out by itself"
+        raise Refused(f"the block store in {place} is in use here, and cannot be {what}", owner, following)
     if owner:
         following = "take the vault down there; 'zvaultctl vault take' takes it from a host that died"
         raise Refused(f"the block store in {place} is in use, and cannot be {what}", owner, following)
