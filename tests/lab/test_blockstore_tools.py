@@ -120,7 +120,7 @@ def test_what_was_before_an_attack_with_the_writers_key_is_brought_back(bucket: 
         assert ctl("check", writer, "--all")["strays"] == []
         tried = ctl("drill", writer)["tried"]
         assert {one["well"] for one in tried} == {True}, tried
-        assert len(tried) == 7
+        assert len(tried) == 8
         collected = ctl("gc", locked.place("cold", "collector", *lock))
         assert (collected["removed"], collected["strange"]) == (0, [])
         assert collected["locked"] > 0

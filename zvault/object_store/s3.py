@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -20,6 +21,7 @@ from typing import Any
 
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store import s3_versions
+from zvault.object_store.conditions import STALE
 from zvault.object_store.interface import (
     LARGEST,
     NEW,
@@ -30,6 +32,7 @@ from zvault.object_store.interface import (
     ListedObject,
     ListedVersion,
     PreconditionFailed,
+    StoreError,
     TooLarge,
     describe_loss,
     key_and_version,
@@ -131,13 +134,36 @@ class S3Store:
         except PreconditionFailed:
             if self._bare is not None:
                 raise
-            bare = not bare
-            try:
-                etag = self._put(key, body, "put-if", IfMatch=_form(condition, bare))
-            except Denied:
-                raise PreconditionFailed(f"{key} was not put", "somebody else put it first", "") from None
+            self._bare = self._compares_bare(key)
+            if not self._bare:
+                raise
+            return self._put(key, body, "put-if", IfMatch=_form(condition, bare=True))
         self._bare = bare
         return etag
+
+    def _compares_bare(self, key: str) -> bool:
+        """Whether the store compares an ETag only without its quotes, tried on an object beside this one.
+
+        It is not tried on the object itself: a store that ignores an ETag without quotes would overwrite it, whoever
+        had put it.
+        """
+        beside = f"{key}.{uuid.uuid4().hex}"
+        etag = self._put(beside, memoryview(b"made to try conditional puts; may be removed"), "put")
+        try:
+            for wanted, bare in ((etag, False), (STALE, True)):
+                try:
+                    self._put(beside, memoryview(b"the same, again"), "put-if", IfMatch=_form(wanted, bare))
+                except (PreconditionFailed, Denied):
+                    continue
+                return False
+            try:
+                self._put(beside, memoryview(b"the same, again"), "put-if", IfMatch=etag)
+            except (PreconditionFailed, Denied):
+                return False
+            return True
+        finally:
+            with contextlib.suppress(StoreError):
+                self.delete([beside])
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Asks for a page at a time, when it is wanted."""

@@ -17,13 +17,16 @@ from tests.unit.blockstore.test_hostile_store import (
     store,  # noqa: F401
 )
 from tests.unit.object_store.hostile_s3 import HostileS3
-from tests.unit.object_store.server_faults import LOSSLESS, Fault
+from tests.unit.object_store.s3_server import BUCKET
+from tests.unit.object_store.server_faults import LOSSLESS, UNLOCKED, Fault
 from zvault.blockstore.format import BLOCK
+from zvault.blockstore.locked_bucket import see_that_conditions_hold
 from zvault.blockstore.maintenance.check import check
 from zvault.blockstore.maintenance.repair import RepairJob, repair
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.options import Options
-from zvault.core.errors import ZvaultError
+from zvault.config.device_specs.blockstore import parse_blockstore
+from zvault.core.errors import Refused, ZvaultError
 from zvault.object_store.interface import StoreError, describe_loss
 from zvault.object_store.s3 import S3Store
 
@@ -106,3 +109,23 @@ def test_only_zero_bytes_count_as_lost() -> None:
     assert "zero bytes" in describe_loss(bytes(9))
     assert "empty" in describe_loss(b"")
     assert describe_loss(b"\0\0x") == ""
+
+
+@pytest.mark.parametrize("fault", UNLOCKED.values(), ids=UNLOCKED.keys())
+def test_no_store_is_made_where_a_second_writer_would_not_be_shut_out(
+    server: HostileS3,  # noqa: F811
+    store: S3Store,  # noqa: F811
+    fault: Fault,
+) -> None:
+    spec = parse_blockstore(f"{BUCKET}/other endpoint={server.endpoint}")
+    see_that_conditions_hold(store, spec, pytest.fail)
+    fault(server)
+    said: list[str] = []
+    if server.races:
+        see_that_conditions_hold(store, spec)
+        see_that_conditions_hold(store, spec, said.append)
+        assert "only one host" in said[0]
+    else:
+        with pytest.raises(Refused, match="no place for a block store"):
+            see_that_conditions_hold(store, spec)
+    assert not any("conditions" in key for key in server.store.objects)

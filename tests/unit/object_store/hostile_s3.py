@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from typing import Literal
 from xml.sax.saxutils import escape
 
+from tests.unit.object_store.memory_store import etag
 from tests.unit.object_store.s3_server import S3Server, _Handler
 from zvault.object_store.interface import ListedObject
 
 Body = Literal["", "endless", "huge", "truncated", "entities", "entities in UTF-16"]
 """A body without an end; of a length that is announced and never came; cut off, and the connection closed; one whose
 XML is a few hundred times as large once its entities are put in."""
+RACE = 0.05
+"""Seconds between a look at a condition and the put that goes by it."""
 PIECE = bytes(1 << 16)
 
 ENTITY = "x" * (1 << 16)
@@ -51,6 +54,12 @@ class HostileS3(S3Server):
         """Whether a listing has a document type, which declares nothing."""
         self.long_suffix = True
         """Whether a suffix range longer than the object gets the whole of it; ``rclone serve s3`` answers 416."""
+        self.races = False
+        """Whether conditions are kept one after the other, but not at once: looked at, and put a little later."""
+        self.matches = True
+        """Whether a right If-Match is right."""
+        self.ignores_unquoted = False
+        """Whether an If-Match without quotes counts as none."""
         self.without_etag: set[str] = set()
         """Answers about these objects have no ETag, until they are put again."""
         self.sent = 0
@@ -93,12 +102,28 @@ class _HostileHandler(_Handler):
         if not self.server.conditions:
             for name in ("If-None-Match", "If-Match"):
                 del self.headers[name]
+        unquoted = not self.headers.get("If-Match", '"').startswith('"')
+        if unquoted and self.server.ignores_unquoted:
+            del self.headers["If-Match"]
+        if not self.server.matches and "If-Match" in self.headers:
+            return self.refuse(412, "PreconditionFailed")
+        if self.server.races and self.keeps_condition():
+            threading.Event().wait(RACE)
+            for name in ("If-None-Match", "If-Match"):
+                del self.headers[name]
         if self.key in self.server.dropped:
             return self.answer(200, b"", ETag='"0"')
         if self.server.late is not None:
             self.server.late.append((self.key, body))
             return self.answer(200, b"", ETag='"0"')
         return super().put(body)
+
+    def keeps_condition(self) -> bool:
+        """Whether the object is, at this moment, as the condition of the put wants it."""
+        there = self.server.store.objects.get(self.key)
+        if "If-None-Match" in self.headers:
+            return there is None
+        return there is not None and self.headers.get("If-Match", "").strip('"') == etag(there)
 
     def list(self) -> None:
         how, prefix = self.server.listing, self.query["prefix"]

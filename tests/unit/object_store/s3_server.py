@@ -47,6 +47,8 @@ class S3Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.store = MemoryStore()
         self.faults: list[str] = []
+        self.put_faults: dict[str, str] = {}
+        """The fault of the next put of a key."""
         self.keys = {"KEY"}
         self.bare = False  # compare an ETag without its quotes only, as RGW does
         self.ranges = True
@@ -86,6 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.seen.append((self.command, self.path, dict(self.headers.items())))
         self.fault = self.server.faults.pop(0) if self.server.faults else ""
+        if self.command == "PUT":
+            self.fault = self.server.put_faults.pop(unquote(url.path).rpartition("/")[2], self.fault)
         host = self.headers["Host"].split(".")[0]
         bucket, _, key = url.path[1:].partition("/") if host != BUCKET else (BUCKET, "", url.path[1:])
         if self.fault == "reset":

@@ -28,6 +28,25 @@ def _bare_etags(server: HostileS3) -> None:
     server.bare = True
 
 
+def _no_conditions(server: HostileS3) -> None:
+    server.conditions = False
+
+
+def _races(server: HostileS3) -> None:
+    server.races = True
+
+
+def _no_etags_match(server: HostileS3) -> None:
+    server.matches = False
+
+
+UNLOCKED: Mapping[str, Fault] = {
+    "s3rver: conditions are ignored": _no_conditions,
+    "S3Proxy: conditions are kept one after the other, and not at once": _races,
+    "some: a right If-Match is refused": _no_etags_match,
+}
+"""Faults with which two writers may both win, or none: no lease and no block store can be there."""
+
 LOSSLESS: Mapping[str, Fault] = {
     "none": lambda server: None,
     "rclone: 416 to a suffix range longer than the object": _short_suffix,

@@ -11,7 +11,7 @@ import typer
 
 from zvault.cli.event_text import plural
 from zvault.cli.options import AsJson, Chosen, DryRun, Exact, Quiet, Store, TableForm, Tabs, Yes
-from zvault.cli.output import document, labelled, say, say_all, width
+from zvault.cli.output import document, labelled, say, say_all, tell, width
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
 from zvault.cli.times import until
 from zvault.cli.verbs import blockstore_keys, blockstore_place
@@ -73,7 +73,7 @@ def create(
     the store's recovery key, once.
     """
     from zvault.blockstore import recovery
-    from zvault.blockstore.locked_bucket import see_that_it_locks
+    from zvault.blockstore.locked_bucket import see_that_conditions_hold, see_that_it_locks
     from zvault.blockstore.reach import settings_of
 
     found = blockstore_place.find(place)
@@ -87,6 +87,7 @@ def create(
         if not quiet:
             say(f"would make a block store of {format_size(wanted)} in {found}")
         return
+    see_that_conditions_hold(blockstore_place.reach_writers_bucket(found), found.spec, tell)
     made = recovery.create(store, found.spec.key, wanted)
     recovery_key = blockstore_keys.recovery_key(store)
     if json:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from zvault.blockstore.options import Options
     from zvault.config.device_specs.blockstore import BlockstoreServer
     from zvault.core.cost.prices import Prices
+    from zvault.object_store.conditions import Puts
     from zvault.object_store.interface import ObjectStore
 
 BOUND = 60.0
@@ -120,6 +121,14 @@ def reach_bare(place: StorePlace) -> ObjectStore:
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
     bare = RateLimitedStore(bare_store(settings_of(spec), spec), budget)
     return RetryingStore(bare, stopping=stopping, say=tell, patience=0, bound=BOUND)
+
+
+def reach_writers_bucket(place: StorePlace) -> Puts:
+    """The bucket that says who writes, without any patience. Raises ToolMissing, NotFound."""
+    from zvault.blockstore.locked_bucket import writers_bucket
+    from zvault.blockstore.reach import settings_of
+
+    return writers_bucket(settings_of(place.spec), place.spec)
 
 
 def workers(count: int = 8) -> ThreadPoolExecutor:

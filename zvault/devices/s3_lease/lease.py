@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from zvault.core.errors import DeviceGone, Refused
+from zvault.object_store.conditions import find_fault, try_conditions
 from zvault.object_store.interface import (
     NEW,
     Damaged,
@@ -259,22 +260,16 @@ class Store:
         return self._put(self.place.lease, lease, NEW if etag is None else etag)
 
     def refuse_without_conditions(self, lease: Lease) -> None:
-        """See on an object of its own that the store keeps to each condition that is used. Raises Refused."""
-        key = f"{self.place.lease}.{uuid.uuid4().hex}"
-        self._put(key, lease, None)
-        try:
-            for condition, name in ((NEW, "If-None-Match: *"), ("0", "If-Match: 0")):
-                with contextlib.suppress(LeaseLost):
-                    self._put(key, lease, condition)
-                    raise Refused(
-                        f"the object store has no lock for {self.place}",
-                        f"it took a put that it should have refused ({name}), so of two hosts both would win",
-                        "use a store that knows conditional puts; or set exclusive = false and see to it yourself"
-                        " that only one host uses the vault",
-                    )
-        finally:
-            with self._told():
-                self._objects.delete([key])
+        """See on objects of its own that of many who put at once under a condition one wins. Raises Refused."""
+        with self._told():
+            fault = find_fault(try_conditions(self._objects, self.place.lease))
+        if fault is not None:
+            raise Refused(
+                f"the object store has no lock for {self.place}",
+                f"{fault.what}: {fault.came}; so of two hosts both would win",
+                "use a store that keeps to conditional puts; 'zvaultctl blockstore probe' tells. Where only one host"
+                " ever uses the vault, nbdkit's S3 plugin can do without, with exclusive = false",
+            )
 
     def _put(self, key: str, lease: Lease, condition: str | None) -> str:
         with self._told():

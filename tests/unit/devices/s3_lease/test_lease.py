@@ -81,8 +81,7 @@ def test_what_is_there_is_looked_at_after_an_error(server: S3Server, store: Stor
     """RGW answers one of two conditional puts with 500, and an answer may be lost."""
 
     def taken(fault: str) -> str:
-        # Two requests see that it keeps to conditions, and a third one removes what they were tried on.
-        server.faults = ["", "", "", "", "", "", fault]
+        server.put_faults["cold.lease"] = fault
         return take(store, MINE, resume=False, say=pytest.fail, clock=Clock())
 
     etag = store.put(replace(MINE, held=False), None)
