@@ -34,6 +34,7 @@ from zvault.object_store.interface import (
     PreconditionFailed,
     StoreError,
     TooLarge,
+    Unreachable,
     describe_loss,
     key_and_version,
 )
@@ -62,9 +63,12 @@ class _Part:
 class S3Store:
     """The ObjectStore of a bucket. ETags are without their quotes."""
 
-    def __init__(self, settings: S3Settings) -> None:
-        """Asks nothing yet. Raises ToolMissing without boto3."""
+    def __init__(self, settings: S3Settings, page: int = PAGE) -> None:
+        """Asks nothing yet. ``page``: how many objects a listing is asked for at a time. Raises ToolMissing without
+        boto3.
+        """
         self.settings = settings
+        self._page = page
         self._clients = S3Clients(settings)
         self._bare: bool | None = None
         self._md5 = settings.lock is not None
@@ -171,7 +175,7 @@ class S3Store:
         while True:
             with self._asking(f"the objects of {prefix} cannot be listed", "list") as client:
                 page = client.list_objects_v2(
-                    Bucket=self.settings.bucket, Prefix=prefix, MaxKeys=PAGE, **where
+                    Bucket=self.settings.bucket, Prefix=prefix, MaxKeys=self._page, **where
                 )
             for item in page.get("Contents", ()):
                 key, size = item.get("Key"), item.get("Size")
@@ -225,6 +229,32 @@ class S3Store:
     def bypass(self, key: str, version: str) -> None:
         """Remove a version as one who may bypass its lock. Raises Denied, StoreError."""
         s3_versions.bypass(self._asking, self.settings.bucket, key, version)
+
+    def range_status(self, key: str, span: str) -> int:
+        """The status with which the store answers a Range header: 206, 200 where it knows none, or 416.
+
+        Raises ObjectMissing, StoreError.
+        """
+        try:
+            answer, _ = self._ask(key, span, LARGEST)
+        except RangeBeyondEnd:
+            return 416
+        return int(answer["ResponseMetadata"]["HTTPStatusCode"])
+
+    def refuses_changed_bytes(self, key: str) -> bool:
+        """Whether a put is refused whose bytes change after they were signed. Raises StoreError."""
+        client, body = S3Clients(self.settings).get(), b"bytes that are signed"
+
+        def change(request: Any, **_: object) -> None:
+            request.body = b"bytes that are others"
+
+        client.meta.events.register("before-send.s3.PutObject", change)
+        try:
+            with told(f"{key} was not put", "put"):
+                client.put_object(Bucket=self.settings.bucket, Key=key, Body=body)
+        except (Unreachable, Denied):
+            return True
+        return False
 
     def now(self) -> float:
         """The time by the store's clock, as it was last seen; in seconds since the epoch."""

@@ -54,6 +54,10 @@ class HostileS3(S3Server):
         """Whether a listing has a document type, which declares nothing."""
         self.long_suffix = True
         """Whether a suffix range longer than the object gets the whole of it; ``rclone serve s3`` answers 416."""
+        self.stale_reads = False
+        """Whether what was put first is read for ever."""
+        self.checks_bytes = True
+        """Whether a put is refused whose bytes are not those that were signed."""
         self.races = False
         """Whether conditions are kept one after the other, but not at once: looked at, and put a little later."""
         self.matches = True
@@ -98,7 +102,12 @@ class _HostileHandler(_Handler):
                     self.server.store.objects[self.key] = kept
         return super().read(body)
 
+    def intact(self, body: bytes) -> bool:
+        return super().intact(body) if self.server.checks_bytes else True
+
     def put(self, body: bytes) -> None:
+        if self.server.stale_reads:
+            self.server.stale.setdefault(self.key, self.server.store.objects.get(self.key, body))
         if not self.server.conditions:
             for name in ("If-None-Match", "If-Match"):
                 del self.headers[name]

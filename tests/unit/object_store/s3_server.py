@@ -51,6 +51,7 @@ class S3Server(ThreadingHTTPServer):
         """The fault of the next put of a key."""
         self.keys = {"KEY"}
         self.bare = False  # compare an ETag without its quotes only, as RGW does
+        self.virtual = True  # whether a bucket may be named in the host's name
         self.ranges = True
         self.ahead = 0.0  # seconds by which its clock differs from the one by which its objects were put
         self.page = 1000
@@ -75,6 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: S3Server
+    key = ""
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         return formatdate((timestamp or time.time()) + self.server.ahead, usegmt=True)
@@ -91,7 +93,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "PUT":
             self.fault = self.server.put_faults.pop(unquote(url.path).rpartition("/")[2], self.fault)
         host = self.headers["Host"].split(".")[0]
-        bucket, _, key = url.path[1:].partition("/") if host != BUCKET else (BUCKET, "", url.path[1:])
+        bucket, _, key = (
+            url.path[1:].partition("/")
+            if host != BUCKET or not self.server.virtual
+            else (BUCKET, "", url.path[1:])
+        )
         if self.fault == "reset":
             return self.hang_up()
         if self.fault == "silent":

@@ -22,6 +22,7 @@ from zvault.cli.verbs.blockstore_gc import gc
 from zvault.cli.verbs.blockstore_history import history
 from zvault.cli.verbs.blockstore_journal import give_up
 from zvault.cli.verbs.blockstore_missing_journal import give_up_journal
+from zvault.cli.verbs.blockstore_probe import probe, read_kept
 from zvault.cli.verbs.blockstore_recover import recover
 from zvault.cli.verbs.blockstore_rewind import rewind
 from zvault.cli.verbs.blockstore_rollback import accept
@@ -129,7 +130,7 @@ def info_(
     found = blockstore_place.find(place)
     with blockstore_place.workers() as pool:
         told = info(blockstore_place.reach(found), found.spec.key, pool, found.prices)
-    row = {"place": str(found), **told.as_dict()}
+    row = {"place": str(found), **told.as_dict(), "probe": read_kept(found)}
     if json:
         document("blockstore info", restricted(picked, [row])[0] if columns else row)
     elif tabs or columns:
@@ -162,8 +163,18 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     yield "writer", f"{row['owner']} (epoch {row['epoch']}{since})" if row["epoch"] else "none so far"
     if (journal := row["journal"]) is not None:
         yield "journal", f"what is not in the bucket yet is in {journal['folder']} of {journal['host']}"
+    if (probed := row["probe"]) is not None:
+        yield "probed", _probed(probed)
     yield "requests", ", ".join(f"{number} {kind}" for kind, number in row["requests"].items() if number)
     yield "cost", "" if row["cost"] is None or not any(row["requests"].values()) else f"{row['cost']:.2f}"
+
+
+def _probed(report: dict[str, Any]) -> str:
+    from zvault.blockstore.kept_probe import describe_probe
+
+    at = report.get("at")
+    when = written(at, "time", exact=False) if isinstance(at, (int, float)) else ""
+    return ", ".join(part for part in (describe_probe(report), when) if part)
 
 
 @app.command("check", help=REPAIR_HELP)
@@ -280,3 +291,4 @@ app.command("rotate-key")(blockstore_keys.rotate)
 app.command("give-up-journal")(give_up_journal)
 app.command("recover")(recover)
 app.command("drill")(drill)
+app.command("probe")(probe)
