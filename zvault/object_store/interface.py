@@ -55,6 +55,10 @@ class Denied(StoreError):
     """It will not do it for us: keys, permissions, no such bucket. May pass when somebody repairs it."""
 
 
+class Unsupported(Denied):
+    """It cannot do this at all (501, another protocol): to wait for that is in vain."""
+
+
 class Unreachable(StoreError):
     """It did not answer, answered too late, or said that it is too busy (429, 500, 503). Worth another try."""
 

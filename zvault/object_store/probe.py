@@ -26,6 +26,7 @@ from zvault.object_store.interface import (
     ObjectMissing,
     StoreError,
     Unreachable,
+    Unsupported,
     at_version,
 )
 from zvault.object_store.s3 import S3Store
@@ -200,7 +201,7 @@ def find_settings(settings: S3Settings, prefix: str) -> S3Settings:
                     told = replace(candidate, region=region)
                     next(iter(S3Store(told).list(prefix)), None)
                     return told
-            if isinstance(error, Expired) or getattr(error, "is_final", False):
+            if isinstance(error, (Expired, Unsupported)):
                 break
         else:
             return candidate

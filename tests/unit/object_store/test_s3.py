@@ -23,6 +23,7 @@ from zvault.object_store.interface import (
     PreconditionFailed,
     StoreError,
     Unreachable,
+    Unsupported,
 )
 
 pytest.importorskip("boto3")
@@ -399,3 +400,18 @@ def test_what_a_store_says_of_a_failure_is_bounded_and_controls_nothing() -> Non
     assert found.why.startswith(r"the store answers 400 Bad\x1b[2J\u202e: no such\x07xx")
     assert found.why.isprintable()
     assert len(found.why) < 600
+
+
+def test_an_endpoint_of_another_protocol_is_not_waited_for(server: S3Server) -> None:
+    store = make(
+        server, endpoint=server.endpoint.replace("http:", "https:"), access_key="KEY", secret_key="S"
+    )
+    with pytest.raises(Unsupported, match="WRONG_VERSION_NUMBER") as error:
+        store.read("one")
+    assert "http://" in error.value.next
+
+
+def test_what_a_store_does_not_know_is_unsupported(server: S3Server, store: S3Store) -> None:
+    server.faults = ["NotImplemented"]
+    with pytest.raises(Unsupported, match="501"):
+        store.put("one", DATA, NEW)

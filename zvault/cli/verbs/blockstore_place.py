@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 BOUND = 60.0
 """Seconds that a request which reads is tried again and again."""
+FIRST_BOUND = 10.0
+"""Seconds that the first request is tried again: a person waits, and a wrong endpoint never answers."""
 UPLOADS = 4
 JOURNAL = 256 << 20
 
@@ -72,7 +74,7 @@ def _of_vault(text: str) -> StorePlace:
     vault = config.vault.get(name)
     if vault is None:
         known = ", ".join(config.vault) or "none"
-        following = "name one of them, or a place, as in 'zvault:zv/cold endpoint=https://s3.example.org'"
+        following = "name one of them, or a place, as in 'zvault:attic/cold endpoint=https://s3.example.org'"
         raise NotFound(f"there is no vault '{name}'", f"the configuration has {known}", following)
     stores = {index: one for index, one in enumerate(vault.device) if isinstance(one.nbd, BlockstoreServer)}
     if number:
@@ -120,7 +122,7 @@ def reach_bare(place: StorePlace) -> ObjectStore:
     spec, stopping = place.spec, threading.Event()
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
     bare = RateLimitedStore(bare_store(settings_of(spec), spec), budget)
-    return RetryingStore(bare, stopping=stopping, say=tell, patience=0, bound=BOUND)
+    return RetryingStore(bare, stopping=stopping, say=tell, patience=0, bound=BOUND, first_bound=FIRST_BOUND)
 
 
 def reach_writers_bucket(place: StorePlace) -> Puts:
