@@ -124,7 +124,7 @@ class ProbeReport:
 
 NEEDED: dict[Use, tuple[str, ...]] = {
     "one host": (
-        "answers", "clock", "overwrite", "read a part", "read the end", "list", "delete", "refuses changed bytes",
+        "answers", "clock", "overwrite", "read a part", "read the end", "list", "delete",
         "condition: If-None-Match: * where there is an object", "condition: If-Match with another ETag",
         "condition: If-Match with the right ETag", "condition: If-Match with the ETag of before",
     ),
@@ -332,7 +332,7 @@ class _Probe:
     def _changed(self) -> tuple[bool | None, str]:
         if self.store.refuses_changed_bytes(self.key("changed")):
             return True, "a put whose bytes changed on their way is refused"
-        return False, "a put whose bytes changed on their way is taken"
+        return False, "a put whose bytes changed on their way is taken: use https, which sees to that"
 
     # Conditions
 
