@@ -147,7 +147,9 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     yield "size", size("size")
     now = row["stored_bytes"] - row["past_bytes"]
     share = f", {now / row['live_bytes']:.2f} for each live byte" if row["live_bytes"] else ""
-    yield "live", size("live_bytes")
+    # What the log has is not counted: a new store would show nothing as live until its first checkpoint.
+    since = f", and at most {size('log_bytes')} in the log since" if row["log_bytes"] else ""
+    yield "live", f"{size('live_bytes')} at the last checkpoint{since}" if since else size("live_bytes")
     yield "stored", f"{size('stored_bytes')} in {plural(row['segments'], 'segment')}{share}"
     if row["moments"]:
         yield "past", f"{size('past_bytes')} of that, for {plural(row['moments'], 'moment')} that are kept"
