@@ -96,8 +96,10 @@ def test_what_a_store_lost_with_its_power_has_words_and_a_way_out(
                 opened(store, tmp_path)
             assert "blockstore check" in error.value.next
         options = Options(tmp_path / "repair", uploads=0)
-        after = repair(store, "v", RepairJob(options, "repairer", PART * BLOCK, cut=True), pool)
+        job = RepairJob(options, "repairer", PART * BLOCK, cut=True)
+        after = repair(store, "v", job, pool)
         assert after.well, after.problems
+        assert len(job.done) == len(set(job.done))
     engine = opened(store, tmp_path, "another")
     there = [engine.read(block * BLOCK, BLOCK) == bytes([block + 1]) * BLOCK for block in range(FLUSHES)]
     assert all(there[:-1])

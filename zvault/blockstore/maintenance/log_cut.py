@@ -33,7 +33,8 @@ class LogCut:
 
     def describe(self) -> str:
         """What is lost, for whoever has to decide."""
-        lost = f"all from segment {self.first} on: {self.objects} segments, {format_size(self.bytes)}"
+        many = f"{self.objects} segment{'' if self.objects == 1 else 's'}, {format_size(self.bytes)}"
+        lost = f"all from segment {self.first} on: {many}"
         if self.acknowledged < self.first:
             return f"{lost}; flushes of them may have been answered"
         sure = "it was" if self.acknowledged == self.first else f"those up to {self.acknowledged} were"

@@ -152,9 +152,11 @@ def _any_root(store: ObjectStore, prefix: str) -> Root | None:
 
 def _take(store: ObjectStore, prefix: str, job: RepairJob) -> Epoch:
     """Shut every writer out. The epoch comes after each that any object tells of."""
+    is_damaged = False
     try:
         now = Epoch.read(store, prefix)
     except Damaged:
+        is_damaged = True
         now = Epoch(0, "", 0.0, _etag_of_damaged(store, Epoch.key(prefix)))
         job.did(f"made {Epoch.key(prefix)} anew")
     least = now.number
@@ -166,7 +168,7 @@ def _take(store: ObjectStore, prefix: str, job: RepairJob) -> Epoch:
             continue
         if kind in ("segments", "maps", "checkpoints"):
             least = max(least, found[0] if kind == "checkpoints" else found[1])
-    if not now.etag and least:
+    if not now.etag and least and not is_damaged:
         job.did(f"made {Epoch.key(prefix)} anew")
     taken = replace(now, number=least).taken_by(store, prefix, job.owner)
     job.say(f"the store is taken, as epoch {taken.number}: nobody else can write to it now")
