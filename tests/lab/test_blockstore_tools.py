@@ -43,6 +43,11 @@ LAB = {"mem": "4G", "timeout": 900}
 def test_a_life(bucket: Bucket, tmp_path: Path):
     objects, more = bucket.s3.bucket(BUCKET), words(bucket)
     place, other = f"zvault:{BUCKET}/cold {more}", f"zvault:{BUCKET}/warm/copy {more}"
+    probed = ctl("probe", place, "--quick")
+    good = {one["use"]: one["good"] for one in probed["verdicts"]}
+    assert (good["one host"], good["several hosts"], good["history"]) == (True, True, True), probed["tries"]
+    assert probed["left"] == []
+    assert not list(objects.objects.filter(Prefix="cold.probe"))
     assert ctl("create", place, "--size", "1G")["size"] == 1 << 30
     ctl("create", place, "--size", "1G", status=2)
 
@@ -120,7 +125,7 @@ def test_what_was_before_an_attack_with_the_writers_key_is_brought_back(bucket: 
         assert ctl("check", writer, "--all")["strays"] == []
         tried = ctl("drill", writer)["tried"]
         assert {one["well"] for one in tried} == {True}, tried
-        assert len(tried) == 7
+        assert len(tried) == 8
         collected = ctl("gc", locked.place("cold", "collector", *lock))
         assert (collected["removed"], collected["strange"]) == (0, [])
         assert collected["locked"] > 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from blockstore_lab import BLOCK, FOLDER, MIB, Direct, Disk, nothing_left
+from blockstore_lab import BLOCK, BUCKET, FOLDER, MIB, Direct, Disk, nothing_left
 from world import eventually, sh, tree_hashes
 
 # Behind all else: zvault stays the installed one.
@@ -247,3 +247,44 @@ def test_a_body_that_breaks_off_is_asked_for_again(place: Place) -> None:
             place.server.objects = ""
         assert reading.result(120) == b"x" * BLOCK
     disk.stop()
+
+
+def repaired(place: Place, key: str) -> str:
+    """What `check --repair --cut-log` does with a device that nobody serves."""
+    where = f"zvault:{BUCKET}/{key} endpoint={place.endpoint} region=default keys={place.keys_file()}"
+    return sh("zvaultctl", "blockstore", "check", where, "--repair", "--cut-log", "--yes")
+
+
+def test_small_flushes_are_found_where_a_long_suffix_is_answered_416(place: Place) -> None:
+    """As `rclone serve s3` has it: each of these segments is shorter than the end of one that is asked for."""
+    place.server.long_suffix = False
+    disk = disk_of(place, "suffix").start()
+    with Direct(disk.device) as device:
+        for number in range(9):
+            device.write(number, bytes([number + 1]) * BLOCK)
+            device.flush()
+    disk.power_cut()
+    disk.start()
+    with Direct(disk.device) as device:
+        assert device.read(0, 9) == b"".join(bytes([number + 1]) * BLOCK for number in range(9))
+    files = pool_on(disk)
+    cut(disk)
+    disk.start()
+    assert read_again(disk) == files
+    disk.stop()
+
+
+def test_a_store_whose_power_went_is_repaired(place: Place) -> None:
+    """As VersityGW on ext4 leaves it: zero bytes without an ETag, here of the small object that says who writes."""
+    disk = disk_of(place, "power").start()
+    files = pool_on(disk)
+    cut(disk)
+    place.server.lose("power/epoch", etag=False)
+    with nothing_removed(place):
+        said = refused(disk)
+    assert "nothing but zero bytes" in said
+    assert "Traceback" not in said
+    assert "made power/epoch anew" in repaired(place, "power")
+    again = disk_of(place, "power").start()
+    assert read_again(again) == files
+    again.stop()

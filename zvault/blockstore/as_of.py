@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from zvault.blockstore.needed import by_key
+from zvault.blockstore.needed import ObjectVersions, by_key
 from zvault.core.errors import Refused
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
@@ -42,8 +43,12 @@ class AsOf:
         """``before`` in seconds since the epoch. Raises StoreError."""
         self._store = store
         self._found: dict[str, ListedVersion] = {}
+        self._before = before
+        self._many = 0
+        self._oldest: ListedVersion | None = None
         hidden = overwritten = later = 0
         for one in by_key(store.versions(f"{prefix}/")):
+            self._note(one)
             then = [version for version in one.versions if version.modified <= before and not version.marker]
             if not then:
                 later += 1
@@ -57,6 +62,27 @@ class AsOf:
             )
         self._keys = sorted(self._found)
         self.passed_over = PassedOver(hidden, overwritten, later)
+
+    def _note(self, one: ObjectVersions) -> None:
+        self._many += 1
+        for version in one.versions:
+            if not version.marker and (self._oldest is None or version.modified < self._oldest.modified):
+                self._oldest = version
+
+    def describe_versions(self) -> str:
+        """Which versions the bucket lists, for whoever finds none that is old enough."""
+        if self._oldest is None:
+            markers = f": {self._many} objects have nothing but delete markers" if self._many else ""
+            return f"the bucket lists no version of any object there{markers}"
+        first, when = self._oldest, _date(self._oldest.modified)
+        if self._found:
+            return (
+                f"of {self._many} objects {len(self._found)} have a version of then; the oldest is of {when}"
+            )
+        return (
+            f"the bucket lists versions of {self._many} objects, and all are of later than {_date(self._before)}:"
+            f" the oldest is of {when} ({first.key})"
+        )
 
     def put_at(self, key: str) -> float:
         """Return when an object was put, by the store's clock, in seconds since the epoch. Raises ObjectMissing."""
@@ -106,6 +132,10 @@ class AsOf:
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
         """Raises Refused: the past cannot be changed."""
         raise _refused()
+
+
+def _date(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def _refused() -> Refused:

@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from zvault.core.errors import Refused
-from zvault.object_store.interface import Buffer
+from zvault.object_store.interface import Buffer, describe_loss
 from zvault.object_store.interface import Damaged as Damaged  # noqa: PLC0414 - here it is looked for
 
 VERSION = 1
@@ -106,7 +106,9 @@ class Superblock:
                 return self
         except UNREADABLE as error:
             raise Damaged(
-                "the store's first object cannot be read", str(error), "see what the bucket holds there"
+                "the store's first object cannot be read",
+                describe_loss(data) or str(error),
+                "'zvaultctl blockstore check --repair' makes it anew from a checkpoint",
             ) from error
         if version == ENCRYPTED_VERSION:
             raise Refused(
@@ -246,7 +248,8 @@ def decode(tail: bytes, size: int, identity: bytes, key: str, blocks: int = MAX_
     """
     read = _footer(tail)
     if read is None:
-        raise _damaged(key, "its footer does not match its checksum, or it is too short")
+        loss = describe_loss(tail)
+        raise _damaged(key, loss or "its footer does not match its checksum, or it is too short")
     kind, (_, uuid, epoch, sequence, frame, *said, slots, entries, digest, _) = read
     safe, checkpoint = said or (None, 0)
     if uuid != identity or numbers(key) != (sequence, epoch):

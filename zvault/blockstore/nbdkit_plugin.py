@@ -7,6 +7,7 @@ for threads do not survive that.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -25,7 +26,9 @@ for _threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import nbdkit  # noqa: E402 - nbdkit's own, there only below it
 
 from zvault.blockstore.engine import Engine  # noqa: E402
+from zvault.blockstore.format import BLOCK  # noqa: E402
 from zvault.blockstore.latest import Latest  # noqa: E402
+from zvault.blockstore.map.extents import find_extents  # noqa: E402
 from zvault.blockstore.own_rights import give_up_rights  # noqa: E402
 from zvault.blockstore.readonly import ReadOnly  # noqa: E402
 from zvault.blockstore.serve_options import ServeOptions  # noqa: E402
@@ -124,8 +127,13 @@ def can_zero(handle: ServedDevice) -> bool:
 
 
 def can_fast_zero(handle: ServedDevice) -> bool:
-    """True unless it is only looked at: zeroes take no time."""
+    """Zeroes take no time, where they are whole blocks: see zero."""
     return not handle.words.readonly
+
+
+def can_extents(handle: ServedDevice) -> bool:
+    """The map knows what holds something; a copy that is thrown away looks at several maps, and does not tell."""
+    return isinstance(_device(handle), Engine | ReadOnly)
 
 
 def is_rotational(handle: ServedDevice) -> bool:
@@ -143,7 +151,13 @@ def pwrite(handle: ServedDevice, buf: Any, offset: int, flags: int) -> None:
 
 
 def zero(handle: ServedDevice, count: int, offset: int, flags: int) -> None:
-    """Zeroes, whether it may trim or not: they take no space either way."""
+    """Zeroes, whether it may trim or not: they take no space either way.
+
+    Fast are whole blocks only: the rest of a block that is zeroed in part has to be read, perhaps from the store.
+    """
+    if flags & nbdkit.FLAG_FAST_ZERO and (offset % BLOCK or count % BLOCK):
+        nbdkit.set_error(errno.EOPNOTSUPP)
+        raise Refused("these zeroes are not fast", "they are not of whole blocks", "")
     _tried(lambda: _engine(handle).zero(offset, count))
     _flush_if_asked(handle, flags)
 
@@ -152,6 +166,13 @@ def trim(handle: ServedDevice, count: int, offset: int, flags: int) -> None:
     """Forget a range that is not needed any more. Linux cuts large ones in the middle of a block."""
     _tried(lambda: _engine(handle).discard(offset, count))
     _flush_if_asked(handle, flags)
+
+
+def extents(handle: ServedDevice, count: int, offset: int, flags: int) -> list[tuple[int, int, int]]:
+    """Where it holds something."""
+    hole = int(nbdkit.EXTENT_HOLE | nbdkit.EXTENT_ZERO)
+    found = _tried(lambda: _extents(_device(handle), offset, count))
+    return [(begin, length, hole if is_hole else 0) for begin, length, is_hole in found]
 
 
 def flush(handle: ServedDevice, flags: int) -> None:
@@ -171,6 +192,13 @@ def cleanup() -> None:
 def _flush_if_asked(handle: ServedDevice, flags: int) -> None:
     if flags & nbdkit.FLAG_FUA:
         _tried(_engine(handle).flush)
+
+
+def _extents(device: Engine | ReadOnly | Latest, offset: int, count: int) -> list[tuple[int, int, bool]]:
+    if isinstance(device, Latest):
+        return [(offset, count, False)]
+    blocks = device.blocks if isinstance(device, Engine) else device.view.blocks
+    return find_extents(blocks, device.size, offset, count)
 
 
 def _device(handle: ServedDevice) -> Engine | ReadOnly | Latest:

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from zvault.blockstore.awaited_journal import JournalMark
 from zvault.blockstore.format import (
@@ -23,7 +24,14 @@ from zvault.blockstore.history import Moment
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.map.root import Root, largest_root
 from zvault.core.errors import Busy, NotFound, Refused
-from zvault.object_store.interface import NEW, ObjectMissing, ObjectStore, PreconditionFailed
+from zvault.object_store.interface import (
+    NEW,
+    Denied,
+    ObjectMissing,
+    ObjectStore,
+    PreconditionFailed,
+    describe_loss,
+)
 
 LOOKS = 3
 """How often checkpoints are listed that are gone when they are read."""
@@ -66,9 +74,10 @@ class Epoch:
             journal = JournalMark.of_data(found.get("journal"))
             return cls(number, str(found["owner"]), float(found["since"]), etag, root, journal)
         except UNREADABLE as error:
-            why = f"it cannot be read: {error}"
             raise Damaged(
-                f"{cls.key(prefix)} does not say who writes", why, "see what the bucket holds there"
+                f"{cls.key(prefix)} does not say who writes",
+                describe_loss(data) or f"it cannot be read: {error}",
+                "'zvaultctl blockstore check --repair' makes it anew, while nobody uses the store",
             ) from error
 
     def taken_by(
@@ -115,6 +124,8 @@ def create(store: ObjectStore, prefix: str, size: int) -> Superblock:
         raise Refused(f"there can be no block store of {size} bytes", why, "give another size")
     made = Superblock(VERSION, uuid.uuid4().hex, size, time.time())
     key, left = f"{prefix}/store", next(iter(store.list(f"{prefix}/")), None)
+    if left is None:
+        _refuse_hidden(store, f"{prefix}/", f"there is no new block store made at {prefix}")
     try:
         if left is not None:
             raise PreconditionFailed(left.key)
@@ -131,12 +142,32 @@ def create(store: ObjectStore, prefix: str, size: int) -> Superblock:
     return made
 
 
+def _refuse_hidden(store: ObjectStore, begins: str, what: str) -> None:
+    """See that no delete marker hides an object whose key ``begins`` so, of which none is there. Raises Refused.
+
+    A store made over it would have later versions of the same names, and of each name a recovery takes the oldest.
+    """
+    try:
+        hidden = next((one for one in store.versions(begins) if not one.marker), None)
+    except (Denied, Damaged):
+        return  # it keeps no versions, or this key may not list them: nothing is known of any
+    if hidden is None:
+        return
+    when = datetime.fromtimestamp(hidden.modified).astimezone().isoformat(sep=" ", timespec="seconds")
+    raise Refused(
+        what,
+        f"delete markers hide what is there: versions of a block store, such as {hidden.key}, put {when}",
+        "'zvaultctl blockstore recover' brings it back as of a time when it was there. A new store needs another key",
+    )
+
+
 def superblock(store: ObjectStore, prefix: str) -> Superblock:
-    """Read what a store is. Raises NotFound where there is none."""
+    """Read what a store is. Raises NotFound where there is none, Refused where delete markers hide one, Damaged."""
     try:
         data, _ = store.read(f"{prefix}/store")
     except ObjectMissing as error:
         what = f"there is no block store at {prefix}"
+        _refuse_hidden(store, f"{prefix}/store", f"the block store at {prefix} cannot be opened")
         raise NotFound(
             what, f"{prefix}/store is missing", "make one with 'zvaultctl blockstore create'"
         ) from error

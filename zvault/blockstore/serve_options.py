@@ -16,7 +16,7 @@ from zvault.system.state_files import current_boot_id
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
-OWN = frozenset({"status", "create", "readonly", "latest", "at", "before", "seen", "user"})
+OWN = frozenset({"status", "create", "readonly", "latest", "at", "before", "seen", "user", "try-conditions"})
 """Words that are no settings of the block store."""
 
 
@@ -40,6 +40,9 @@ class ServeOptions:
     """See Options.seen."""
     user: int | None = None
     """Whom the server becomes, where it begins as root: see own_user.py."""
+
+    tries_conditions: bool = False
+    """Whether it is seen first that the store keeps to conditional puts: where no guard has seen to that."""
 
     @classmethod
     def of(cls, words: Sequence[str]) -> ServeOptions:
@@ -70,8 +73,9 @@ class ServeOptions:
         status = own.get("status")
         create = own.get("create") == "yes"
         seen = Path(own["seen"]) if own.get("seen") else None
+        tries = own.get("try-conditions") == "yes"
         told = Path(status) if status else None
-        return cls(spec, told, create, readonly == "yes", latest == "yes", at, before, seen, user)
+        return cls(spec, told, create, readonly == "yes", latest == "yes", at, before, seen, user, tries)
 
 
 def _moment(text: str) -> tuple[int, int]:

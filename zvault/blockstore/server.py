@@ -30,7 +30,7 @@ from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import Superblock
 from zvault.blockstore.history import Moment
 from zvault.blockstore.latest import ANSWER_SECONDS, Latest
-from zvault.blockstore.locked_bucket import see_that_it_locks
+from zvault.blockstore.locked_bucket import see_that_conditions_hold, see_that_it_locks, writers_bucket
 from zvault.blockstore.log.journal import NoRoom
 from zvault.blockstore.maintenance.recover import moment_of
 from zvault.blockstore.options import Options, ReadOptions
@@ -131,6 +131,8 @@ class ServedDevice:
             self._reached = reach(spec, self._stopping, self._say, self._opener, self._key, bound=bound)
         if isinstance(options, Options):
             see_that_it_locks(self._settings())
+            if self.words.tries_conditions:
+                see_that_conditions_hold(writers_bucket(self._settings(), spec), spec)
         elif self.words.before is not None and self.words.at is not None:
             self._begin_as_of(self.words.before, self.words.at, options, self._reached)
             return

@@ -44,6 +44,11 @@ class Paths:
         return self.state / "blockstore"
 
     @property
+    def blockstore_probes(self) -> Path:
+        """What 'zvaultctl blockstore probe' found of places; may be deleted at any time."""
+        return self.state / "probes"
+
+    @property
     def profile_dirs(self) -> tuple[Path, Path]:
         """The folders of profiles, first hit wins: the administrator's own, then zvault's."""
         return self.etc / "profiles", self.profiles

@@ -23,6 +23,20 @@ NEW = ""
 _AT = "\0"
 
 
+def describe_loss(data: Buffer) -> str:
+    """What an object of nothing but zero bytes tells of its store, in words; "" for any other object.
+
+    Seen with VersityGW on ext4: it answers a put before the bytes are on disk, and its host's power went.
+    """
+    if bytes(data).strip(b"\0"):
+        return ""
+    what = "it is nothing but zero bytes" if memoryview(data).nbytes else "it is empty"
+    why = (
+        "the store lost it after it had answered the put, as one that does not sync does when its power goes"
+    )
+    return f"{what}: {why}"
+
+
 class StoreError(ZvaultError):
     """The object store did not do what it was asked."""
 
@@ -39,6 +53,10 @@ class PreconditionFailed(StoreError):
 
 class Denied(StoreError):
     """It will not do it for us: keys, permissions, no such bucket. May pass when somebody repairs it."""
+
+
+class Unsupported(Denied):
+    """It cannot do this at all (501, another protocol): to wait for that is in vain."""
 
 
 class Unreachable(StoreError):
@@ -106,7 +124,9 @@ class ObjectStore(Protocol):
         """The last ``length`` bytes of an object, or all, and its whole size. Raises ObjectMissing."""
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """A whole object of at most ``most`` bytes, and its ETag. Raises ObjectMissing, TooLarge."""
+        """Fetch a whole object of at most ``most`` bytes, and its ETag. Raises ObjectMissing, TooLarge, and Damaged for one
+        without an ETag.
+        """
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         """Put a whole object; return its ETag. ``condition``: NEW, or the ETag it must still have.

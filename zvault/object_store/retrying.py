@@ -2,7 +2,7 @@
 
 What may pass (Unreachable; a Denied that is ``retryable``, as one of keys that ran out) is tried again for ever,
 after at most 0.1 to 30 s, with full jitter. Any other Denied wants a person: it is tried again each 30 s, and raised
-after ``patience``. Missing and Overtaken are answers.
+after ``patience``; Unsupported at once. ObjectMissing and PreconditionFailed are answers.
 
 A put whose answer was lost may have been carried out; tried again with its condition, it then finds itself in the
 way. So after a try without an answer, an object with the very same bytes is taken for the one that was put. Hence
@@ -25,6 +25,7 @@ from zvault.core.units import format_duration
 from zvault.object_store.interface import (
     SMALL,
     Buffer,
+    Damaged,
     Denied,
     ListedObject,
     ListedVersion,
@@ -32,8 +33,8 @@ from zvault.object_store.interface import (
     ObjectStore,
     PreconditionFailed,
     StoreError,
-    TooLarge,
     Unreachable,
+    Unsupported,
 )
 
 T = TypeVar("T")
@@ -63,6 +64,8 @@ class RetryingStore:
 
     Raises, besides answers, only the last error of a call: once ``stopping`` is set, when ``patience`` is over for
     a Denied, or when a call that reads (get, tail, read, list) has waited ``bound`` seconds (None: for ever).
+    Until the store has answered anything at all, no call waits longer than ``first_bound`` seconds (None: it does): an
+    endpoint that is wrong, a port of another protocol, a clock that is off never answer.
     ``say`` is told of an outage when it begins, every five minutes while it lasts, and when it is over. ``clock``
     gives seconds that never go back; ``sleep`` waits so many seconds, and less once ``stopping`` is set (by default,
     it waits for ``stopping``); ``chance`` gives numbers from 0 to 1.
@@ -76,12 +79,15 @@ class RetryingStore:
         say: Callable[[str], None],
         patience: float = PATIENCE,
         bound: float | None = None,
+        first_bound: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._store, self._stopping = store, stopping
         self._patience, self._bound = patience, bound
+        self._first_bound = first_bound
+        self._has_answered = False
         self._clock, self._sleep, self._chance = clock, sleep or stopping.wait, chance
         self._outage = _Outage(say)
 
@@ -166,7 +172,7 @@ class RetryingStore:
         """The ETag of the object if it is what was to be put."""
         try:
             found, etag = self._store.read(key, memoryview(data).nbytes)
-        except (ObjectMissing, TooLarge):
+        except (ObjectMissing, Damaged):
             return None
         return etag if found == data else None
 
@@ -178,7 +184,11 @@ class RetryingStore:
             try:
                 answer = call()
             except (ObjectMissing, PreconditionFailed):
+                self._has_answered = True
                 self._outage.ended(wait, self._clock())
+                raise
+            except Unsupported:
+                self._outage.given_up(wait)
                 raise
             except (Unreachable, Denied) as error:
                 now = self._clock()
@@ -190,6 +200,8 @@ class RetryingStore:
                     pause, left = LONGEST, denied + self._patience - now
                 if bound is not None:
                     left = min(left, began + bound - now)
+                if self._first_bound is not None and not self._has_answered:
+                    left = min(left, began + self._first_bound - now)
                 if left <= 0 or self._stopping.is_set():
                     self._outage.given_up(wait)
                     raise
@@ -198,6 +210,7 @@ class RetryingStore:
                 self._outage.given_up(wait)
                 raise
             else:
+                self._has_answered = True
                 self._outage.ended(wait, self._clock())
                 return answer
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -20,6 +21,7 @@ from typing import Any
 
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store import s3_versions
+from zvault.object_store.conditions import STALE
 from zvault.object_store.interface import (
     LARGEST,
     NEW,
@@ -30,7 +32,10 @@ from zvault.object_store.interface import (
     ListedObject,
     ListedVersion,
     PreconditionFailed,
+    StoreError,
     TooLarge,
+    Unreachable,
+    describe_loss,
     key_and_version,
 )
 from zvault.object_store.metered import PAGE
@@ -58,9 +63,12 @@ class _Part:
 class S3Store:
     """The ObjectStore of a bucket. ETags are without their quotes."""
 
-    def __init__(self, settings: S3Settings) -> None:
-        """Asks nothing yet. Raises ToolMissing without boto3."""
+    def __init__(self, settings: S3Settings, page: int = PAGE) -> None:
+        """Asks nothing yet. ``page``: how many objects a listing is asked for at a time. Raises ToolMissing without
+        boto3.
+        """
         self.settings = settings
+        self._page = page
         self._clients = S3Clients(settings)
         self._bare: bool | None = None
         self._md5 = settings.lock is not None
@@ -76,7 +84,7 @@ class S3Store:
             span = f"bytes={start}-{start + length - 1 if length else ''}"
             part = self._fetch(key, span, LARGEST if length is None else length)
         except RangeBeyondEnd:
-            return b""
+            part = self._fetch_whole(key)
         end = part.size if length is None else min(start + length, part.size)
         return self._cut(key, part, start, end)
 
@@ -84,24 +92,34 @@ class S3Store:
         try:
             part = self._fetch(key, f"bytes=-{max(1, length)}", max(1, length))
         except RangeBeyondEnd:
-            return b"", 0  # only of an empty object no byte is the last
+            part = self._fetch_whole(key)
         start = max(0, part.size - max(1, length))
         found = self._cut(key, part, start, part.size)
         return (found if length else b""), part.size
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
         part = self._fetch(key, "", most)
+        if not part.etag:
+            raise Damaged(
+                f"{key} cannot be believed",
+                describe_loss(part.data)
+                or "the store sends it without an ETag, which S3 promises of each object",
+                "run 'zvaultctl blockstore check'",
+            )
         return part.data, part.etag
 
     def read_aged(self, key: str) -> tuple[bytes, str, float]:
-        """The same, and how long ago the object was put: in seconds, by the store's own clock. Raises ObjectMissing."""
+        """Fetch an object, its ETag, and how many seconds ago it was put by the store's own clock.
+
+        The ETag is "" where the store sends none, as of an object that it lost. Raises ObjectMissing, Unreachable.
+        """
         answer, data = self._ask(key, "", SMALL)
         try:
             age = _date_of(answer) - answer["LastModified"].timestamp()
         except (KeyError, TypeError, ValueError) as error:
             why = f"the answer does not say when it was put: {error}"
             raise unreachable(f"{key} cannot be read", why) from error
-        return data, _bare(answer["ETag"]), max(0.0, age)
+        return data, _etag_of(answer), max(0.0, age)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         body = memoryview(data).cast("B")
@@ -116,13 +134,36 @@ class S3Store:
         except PreconditionFailed:
             if self._bare is not None:
                 raise
-            bare = not bare
-            try:
-                etag = self._put(key, body, "put-if", IfMatch=_form(condition, bare))
-            except Denied:
-                raise PreconditionFailed(f"{key} was not put", "somebody else put it first", "") from None
+            self._bare = self._compares_bare(key)
+            if not self._bare:
+                raise
+            return self._put(key, body, "put-if", IfMatch=_form(condition, bare=True))
         self._bare = bare
         return etag
+
+    def _compares_bare(self, key: str) -> bool:
+        """Whether the store compares an ETag only without its quotes, tried on an object beside this one.
+
+        It is not tried on the object itself: a store that ignores an ETag without quotes would overwrite it, whoever
+        had put it.
+        """
+        beside = f"{key}.{uuid.uuid4().hex}"
+        etag = self._put(beside, memoryview(b"made to try conditional puts; may be removed"), "put")
+        try:
+            for wanted, bare in ((etag, False), (STALE, True)):
+                try:
+                    self._put(beside, memoryview(b"the same, again"), "put-if", IfMatch=_form(wanted, bare))
+                except (PreconditionFailed, Denied):
+                    continue
+                return False
+            try:
+                self._put(beside, memoryview(b"the same, again"), "put-if", IfMatch=etag)
+            except (PreconditionFailed, Denied):
+                return False
+            return True
+        finally:
+            with contextlib.suppress(StoreError):
+                self.delete([beside])
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Asks for a page at a time, when it is wanted."""
@@ -130,7 +171,7 @@ class S3Store:
         while True:
             with self._asking(f"the objects of {prefix} cannot be listed", "list") as client:
                 page = client.list_objects_v2(
-                    Bucket=self.settings.bucket, Prefix=prefix, MaxKeys=PAGE, **where
+                    Bucket=self.settings.bucket, Prefix=prefix, MaxKeys=self._page, **where
                 )
             for item in page.get("Contents", ()):
                 key, size = item.get("Key"), item.get("Size")
@@ -182,23 +223,57 @@ class S3Store:
         """Remove a version as one who may bypass its lock. Raises Denied, StoreError."""
         s3_versions.bypass(self._asking, self.settings.bucket, key, version)
 
+    def range_status(self, key: str, span: str) -> int:
+        """The status with which the store answers a Range header: 206, 200 where it knows none, or 416.
+
+        Raises ObjectMissing, StoreError.
+        """
+        try:
+            answer, _ = self._ask(key, span, LARGEST)
+        except RangeBeyondEnd:
+            return 416
+        return int(answer["ResponseMetadata"]["HTTPStatusCode"])
+
+    def refuses_changed_bytes(self, key: str) -> bool:
+        """Whether a put is refused whose bytes change after they were signed. Raises StoreError."""
+        client, body = S3Clients(self.settings).get(), b"bytes that are signed"
+
+        def change(request: Any, **_: object) -> None:
+            request.body = b"bytes that are others"
+
+        client.meta.events.register("before-send.s3.PutObject", change)
+        try:
+            with told(f"{key} was not put", "put"):
+                client.put_object(Bucket=self.settings.bucket, Key=key, Body=body)
+        except (Unreachable, Denied):
+            return True
+        return False
+
     def now(self) -> float:
         """The time by the store's clock, as it was last seen; in seconds since the epoch."""
         return time.time() + self._ahead
 
     def _fetch(self, key: str, span: str, most: int) -> _Part:
-        """Fetch an object, or the part of a Range header (RFC 9110), of ``most`` bytes.
+        """Fetch an object, or the part of a Range header (RFC 9110), of at most ``most`` bytes.
 
         Raises ObjectMissing, RangeBeyondEnd, TooLarge.
         """
         answer, data = self._ask(key, span, most)
-        etag = _bare(answer["ETag"])
+        etag = _etag_of(answer)
         if answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
             return _Part(data, 0, len(data), etag)
         found = _RANGE.fullmatch(answer.get("ContentRange", ""))
         if found is None:
             raise unreachable(f"{key} cannot be read", "the answer does not say which part it is")
         return _Part(data, int(found[1]), int(found[2]), etag)
+
+    def _fetch_whole(self, key: str) -> _Part:
+        """The whole object, after a 416, which alone does not say that an object is too short.
+
+        ``rclone serve s3`` answers 416 to a suffix range longer than the object, where RFC 9110 (14.1.2) and Amazon
+        send all of it: sound segments were taken for damaged ones.
+        """
+        return self._fetch(key, "", LARGEST)
 
     def _ask(self, key: str, span: str, most: int) -> tuple[dict[str, Any], bytes]:
         with self._asking(f"{key} cannot be read", "read") as client:
@@ -236,7 +311,18 @@ class S3Store:
             self._md5 = True  # of a bucket that locks what comes without a lock of its own
             return self._put(key, body, kind, **condition)
         self._see_clock(answer)
-        return _bare(answer["ETag"])
+        return _etag_of(answer) or (self._read_etag(key, body) if condition else "")
+
+    def _read_etag(self, key: str, body: memoryview) -> str:
+        """The ETag of an object that was just put under a condition, and whose answer had none: the next put of it
+        needs one. Raises PreconditionFailed where it is another object by now, Damaged without an ETag.
+        """
+        data, etag = self.read(key, body.nbytes)
+        if data != body:
+            raise PreconditionFailed(
+                f"{key} was put, and is another object already", "somebody else put it since", ""
+            )
+        return etag
 
     def _see_clock(self, answer: dict[str, Any]) -> None:
         with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -277,8 +363,9 @@ def _whole(body: Any, most: int, key: str) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _bare(etag: str) -> str:
-    return etag.strip('"')
+def _etag_of(answer: dict[str, Any]) -> str:
+    """The ETag of an answer without its quotes; "" where it has none."""
+    return str(answer.get("ETag") or "").strip('"')
 
 
 def _form(etag: str, bare: bool) -> str:

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from zvault.core.printable import quote_foreign
-from zvault.object_store.interface import Denied, ObjectMissing, PreconditionFailed, StoreError, Unreachable
+from zvault.object_store.interface import (
+    Denied,
+    ObjectMissing,
+    PreconditionFailed,
+    StoreError,
+    Unreachable,
+    Unsupported,
+)
 
 Kind = Literal["read", "put", "put-if", "list", "delete"]
 
@@ -84,6 +91,10 @@ def _no_answer(what: str, kind: Kind, status: int, code: str, why: str) -> Store
         return Expired(what, why, "see that new keys are fetched, or put them where they are looked for")
     if code == SKEWED:
         return Expired(what, why, "set this host's clock")
+    if status == 501:
+        return Unsupported(
+            what, why, "use a store that can do this; 'zvaultctl blockstore probe' tells all it can do"
+        )
     return Denied(what, why, _next(status, code))
 
 
@@ -92,8 +103,6 @@ def _next(status: int, code: str) -> str:
         return "make the bucket, or correct its name"
     if status in (301, 307, 400):
         return "see that endpoint, region and style are right"
-    if status == 501:
-        return "use a store that can do this"
     if status == 507 or code == "QuotaExceeded":
         return "make room, or have the quota raised"
     return "see that bucket, keys and permissions are right"
@@ -103,10 +112,11 @@ def _of_boto(what: str, error: Exception) -> StoreError:
     from botocore import exceptions as boto
 
     why = quote_foreign(str(error))
-    if isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY_FAILED" in why:
-        return Denied(
-            what, why, "have the store's certificate trusted: AWS_CA_BUNDLE names a file with its authority"
-        )
+    if isinstance(error, boto.SSLError) and (refused := _of_tls(what, why)) is not None:
+        return refused
+    if isinstance(error, boto.EndpointConnectionError):
+        where = "see that the store is up, that the endpoint is right, and style=path where it knows no other"
+        return Unreachable(what, why, where)
     lost = (boto.HTTPClientError, boto.ConnectionError, boto.IncompleteReadError, boto.ChecksumError)
     if isinstance(error, lost):
         return unreachable(what, why)
@@ -116,3 +126,15 @@ def _of_boto(what: str, error: Exception) -> StoreError:
     if isinstance(error, (boto.NoCredentialsError, boto.PartialCredentialsError)):
         return Denied(what, why, "give it keys: a systemd credential, a file, or boto3's own places")
     return Denied(what, why, "correct the settings of the store")
+
+
+def _of_tls(what: str, why: str) -> Denied | None:
+    """What of TLS wants a person; None for what may pass."""
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        trust = "have the store's certificate trusted: AWS_CA_BUNDLE names a file with its authority"
+        return Denied(what, why, trust)
+    if "WRONG_VERSION_NUMBER" in why:
+        return Unsupported(
+            what, why, "the endpoint speaks no TLS on this port: write http://, or its other port"
+        )
+    return None

@@ -22,7 +22,15 @@ from zvault.object_store.retrying import RetryingStore
 
 PLUGIN = Path(server.__file__).with_name("nbdkit_plugin.py")
 SIZE = 64 << 20
-NBDKIT = {"THREAD_MODEL_PARALLEL": 3, "FUA_NONE": 0, "FUA_NATIVE": 2, "FLAG_FUA": 2}
+NBDKIT = {
+    "THREAD_MODEL_PARALLEL": 3,
+    "FUA_NONE": 0,
+    "FUA_NATIVE": 2,
+    "FLAG_FUA": 2,
+    "FLAG_FAST_ZERO": 16,
+    "EXTENT_HOLE": 1,
+    "EXTENT_ZERO": 2,
+}
 
 
 class Outage(MemoryStore):

@@ -127,5 +127,5 @@ def test_before_the_first_checkpoint_nothing_can_be_brought_back() -> None:
     at_noon, before = AsOf(store, "vault", NOON), AsOf(store, "vault", NOON - 1)
     with pytest.raises(NotFound, match="there was no checkpoint yet"):
         last_whole(at_noon, at_noon, "vault", POOL)
-    with pytest.raises(NotFound, match="there is no block store"):
+    with pytest.raises(NotFound, match="there was no vault/store"):
         last_whole(before, before, "vault", POOL)

@@ -257,3 +257,32 @@ def test_the_status_goes_on_by_itself(device: Device, monkeypatch: pytest.Monkey
     device.serve("create=yes")
     first = device.status()["at"]
     within(10, lambda: device.status()["at"] > first)
+
+
+def test_it_tells_where_it_holds_something(device: Device):
+    handle = device.serve("create=yes")
+    plugin = device.plugin
+    assert plugin.can_extents(handle)
+    assert plugin.extents(handle, SIZE, 0, 0) == [(0, SIZE, 3)], "a new one is one hole"
+    plugin.pwrite(handle, b"x" * 8192, 1 << 20, 0)
+    plugin.pwrite(handle, b"y" * 100, (2 << 20) + 50, 0)
+    told = plugin.extents(handle, SIZE, 0, 0)
+    holds = [(1 << 20, 8192), (2 << 20, 4096)]
+    assert [(begin, length) for begin, length, kind in told if not kind] == holds
+    assert sum(length for _, length, _ in told) == SIZE
+    assert plugin.extents(handle, 1000, (1 << 20) + 500, 0) == [((1 << 20) + 500, 1000, 0)]
+    plugin.zero(handle, 8192, 1 << 20, 0)
+    assert plugin.extents(handle, 2 << 20, 0, 0) == [(0, 2 << 20, 3)]
+
+
+def test_zeroes_are_fast_only_where_nothing_has_to_be_read(device: Device):
+    handle = device.serve("create=yes")
+    plugin, fast = device.plugin, NBDKIT["FLAG_FAST_ZERO"]
+    plugin.pwrite(handle, b"x" * 8192, 0, 0)
+    for count, offset in ((100, 0), (4096, 50), (4000, 4096)):
+        with pytest.raises(Refused):
+            plugin.zero(handle, count, offset, fast)
+    assert device.errors == [errno.EOPNOTSUPP] * 3
+    assert device.read(handle, 0, 8192) == b"x" * 8192
+    plugin.zero(handle, 4096, 4096, fast)
+    assert device.read(handle, 0, 8192) == b"x" * 4096 + bytes(4096)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 from xml.sax.saxutils import escape
 
+from tests.unit.object_store.memory_store import etag
 from tests.unit.object_store.s3_server import S3Server, _Handler
 from zvault.object_store.interface import ListedObject
 
 Body = Literal["", "endless", "huge", "truncated", "entities", "entities in UTF-16"]
 """A body without an end; of a length that is announced and never came; cut off, and the connection closed; one whose
 XML is a few hundred times as large once its entities are put in."""
+RACE = 0.05
+"""Seconds between a look at a condition and the put that goes by it."""
 PIECE = bytes(1 << 16)
 
 ENTITY = "x" * (1 << 16)
@@ -48,8 +52,29 @@ class HostileS3(S3Server):
         self.errors: Body = ""
         self.has_doctype = False
         """Whether a listing has a document type, which declares nothing."""
+        self.long_suffix = True
+        """Whether a suffix range longer than the object gets the whole of it; ``rclone serve s3`` answers 416."""
+        self.stale_reads = False
+        """Whether what was put first is read for ever."""
+        self.checks_bytes = True
+        """Whether a put is refused whose bytes are not those that were signed."""
+        self.races = False
+        """Whether conditions are kept one after the other, but not at once: looked at, and put a little later."""
+        self.matches = True
+        """Whether a right If-Match is right."""
+        self.ignores_unquoted = False
+        """Whether an If-Match without quotes counts as none."""
+        self.without_etag: set[str] = set()
+        """Answers about these objects have no ETag, until they are put again."""
         self.sent = 0
         """Bytes of bodies without an end that were taken."""
+
+    def lose(self, *keys: str, etag: bool) -> None:
+        """Its power went: these objects are zero bytes of the same length, with an ETag or without one."""
+        for key in keys:
+            self.store.objects[key] = bytes(len(self.store.objects[key]))
+        if not etag:
+            self.without_etag.update(keys)
 
     def arrive(self) -> None:
         """Carry out what was answered."""
@@ -62,6 +87,11 @@ class _HostileHandler(_Handler):
     server: HostileS3
 
     def read(self, body: bytes) -> None:
+        suffix = re.fullmatch(r"bytes=-([0-9]+)", self.headers.get("Range", ""))
+        if suffix and not self.server.long_suffix:
+            there = self.server.store.objects.get(self.key)
+            if there is not None and len(there) < int(suffix[1]):
+                return self.refuse(416, "InvalidRange")
         if self.key in self.server.stale:
             kept = self.server.store.objects.get(self.key)
             self.server.store.objects[self.key] = self.server.stale[self.key]
@@ -72,8 +102,22 @@ class _HostileHandler(_Handler):
                     self.server.store.objects[self.key] = kept
         return super().read(body)
 
+    def intact(self, body: bytes) -> bool:
+        return super().intact(body) if self.server.checks_bytes else True
+
     def put(self, body: bytes) -> None:
+        if self.server.stale_reads:
+            self.server.stale.setdefault(self.key, self.server.store.objects.get(self.key, body))
         if not self.server.conditions:
+            for name in ("If-None-Match", "If-Match"):
+                del self.headers[name]
+        unquoted = not self.headers.get("If-Match", '"').startswith('"')
+        if unquoted and self.server.ignores_unquoted:
+            del self.headers["If-Match"]
+        if not self.server.matches and "If-Match" in self.headers:
+            return self.refuse(412, "PreconditionFailed")
+        if self.server.races and self.keeps_condition():
+            threading.Event().wait(RACE)
             for name in ("If-None-Match", "If-Match"):
                 del self.headers[name]
         if self.key in self.server.dropped:
@@ -82,6 +126,13 @@ class _HostileHandler(_Handler):
             self.server.late.append((self.key, body))
             return self.answer(200, b"", ETag='"0"')
         return super().put(body)
+
+    def keeps_condition(self) -> bool:
+        """Whether the object is, at this moment, as the condition of the put wants it."""
+        there = self.server.store.objects.get(self.key)
+        if "If-None-Match" in self.headers:
+            return there is None
+        return there is not None and self.headers.get("If-Match", "").strip('"') == etag(there)
 
     def list(self) -> None:
         how, prefix = self.server.listing, self.query["prefix"]
@@ -111,6 +162,10 @@ class _HostileHandler(_Handler):
         self.mangle(self.server.errors, status) or super().refuse(status, code)
 
     def answer(self, status: int, body: bytes, type: str = "binary/octet-stream", **headers: str) -> None:
+        if self.command == "PUT" and status == 200:
+            self.server.without_etag.discard(self.key)
+        elif self.key in self.server.without_etag:
+            headers.pop("ETag", None)
         is_object = self.command == "GET" and bool(self.key) and status < 300
         if not (is_object and self.mangle(self.server.objects, status, **headers)):
             super().answer(status, body, type, **headers)

@@ -37,7 +37,8 @@ STATUS = {code: status for status, codes in CODES.items() for code in codes.spli
 class S3Server(ThreadingHTTPServer):
     """``faults`` are for the next requests, one each: an error's code; or "reset" (nothing carried out, no answer),
     "lost" (carried out, no answer), "cut" (half a body, then the connection is closed), "less" (another, shorter
-    part), "flip" (a bit of what arrives is another), "html" (the page of a proxy), "silent" (no answer for a second).
+    part), "flip" (a bit of what arrives is another), "html" (the page of a proxy), "silent" (no answer for a second),
+    "no etag" (an answer without one).
     """
 
     daemon_threads = True
@@ -46,8 +47,11 @@ class S3Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.store = MemoryStore()
         self.faults: list[str] = []
+        self.put_faults: dict[str, str] = {}
+        """The fault of the next put of a key."""
         self.keys = {"KEY"}
         self.bare = False  # compare an ETag without its quotes only, as RGW does
+        self.virtual = True  # whether a bucket may be named in the host's name
         self.ranges = True
         self.ahead = 0.0  # seconds by which its clock differs from the one by which its objects were put
         self.page = 1000
@@ -72,6 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: S3Server
+    key = ""
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         return formatdate((timestamp or time.time()) + self.server.ahead, usegmt=True)
@@ -85,8 +90,14 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.seen.append((self.command, self.path, dict(self.headers.items())))
         self.fault = self.server.faults.pop(0) if self.server.faults else ""
+        if self.command == "PUT":
+            self.fault = self.server.put_faults.pop(unquote(url.path).rpartition("/")[2], self.fault)
         host = self.headers["Host"].split(".")[0]
-        bucket, _, key = url.path[1:].partition("/") if host != BUCKET else (BUCKET, "", url.path[1:])
+        bucket, _, key = (
+            url.path[1:].partition("/")
+            if host != BUCKET or not self.server.virtual
+            else (BUCKET, "", url.path[1:])
+        )
         if self.fault == "reset":
             return self.hang_up()
         if self.fault == "silent":
@@ -191,6 +202,8 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self, status: int, body: bytes, type: str = "binary/octet-stream", **headers: str) -> None:
         if self.fault == "lost":
             return self.hang_up()
+        if self.fault == "no etag":
+            headers.pop("ETag", None)
         self.send_response(status)
         for name, value in {"Content-Type": type, "Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from zvault.object_store.interface import (
     PreconditionFailed,
     StoreError,
     Unreachable,
+    Unsupported,
 )
 from zvault.object_store.retrying import FIRST, LONGEST, RetryingStore
 from zvault.object_store.s3_errors import Expired
@@ -239,3 +241,25 @@ def test_stopping_ends_a_wait_at_once() -> None:
         with pytest.raises(Unreachable):
             waiting.result(timeout=60)
     assert len(faulty.calls) < 7
+
+
+def test_a_store_that_never_answered_is_not_waited_for_long() -> None:
+    story = Story(first_bound=10.0)
+    story.until = (math.inf, GONE)
+    for call in (lambda: story.store.read("one"), lambda: story.store.put("one", b"1")):
+        began = story.now
+        with pytest.raises(Unreachable):
+            call()
+        assert story.now - began == 10.0
+    story.until = None
+    story.store.put("one", b"1")
+    story.until = (story.now + 1000.0, GONE)
+    assert story.store.read("one")[0] == b"1", "once it has answered it is waited for"
+
+
+def test_what_a_store_cannot_do_is_not_waited_for() -> None:
+    story = Story()
+    story.errors = [Unsupported("one was not put", "the store answers 501", "")]
+    with pytest.raises(Unsupported):
+        story.store.put("one", b"1")
+    assert story.slept == []

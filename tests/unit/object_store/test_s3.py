@@ -15,6 +15,7 @@ import pytest
 from tests.unit.object_store.s3_server import BUCKET, S3Server
 from zvault.object_store.interface import (
     NEW,
+    Damaged,
     Denied,
     ListedObject,
     ObjectMissing,
@@ -22,6 +23,7 @@ from zvault.object_store.interface import (
     PreconditionFailed,
     StoreError,
     Unreachable,
+    Unsupported,
 )
 
 pytest.importorskip("boto3")
@@ -184,6 +186,17 @@ def test_a_body_that_breaks_off_is_no_data(server: S3Server, store: S3Store) -> 
         with pytest.raises(Unreachable):
             list(store.list(""))
     assert store.get("one") == DATA
+
+
+def test_a_put_whose_answer_has_no_etag_has_it_read(server: S3Server, store: S3Store) -> None:
+    tag = store.put("one", DATA)
+    server.faults = ["no etag"]
+    assert store.put("one", b"other", tag) == store.read("one")[1]
+    server.faults = ["no etag"]
+    with pytest.raises(Damaged, match="without an ETag"):
+        store.read("one")
+    server.faults = ["no etag"]
+    assert store.get("one", 1, 2) == b"th", "whoever verifies the bytes needs none"
 
 
 def test_what_was_changed_on_its_way_is_refused(server: S3Server, store: S3Store) -> None:
@@ -387,3 +400,18 @@ def test_what_a_store_says_of_a_failure_is_bounded_and_controls_nothing() -> Non
     assert found.why.startswith(r"the store answers 400 Bad\x1b[2J\u202e: no such\x07xx")
     assert found.why.isprintable()
     assert len(found.why) < 600
+
+
+def test_an_endpoint_of_another_protocol_is_not_waited_for(server: S3Server) -> None:
+    store = make(
+        server, endpoint=server.endpoint.replace("http:", "https:"), access_key="KEY", secret_key="S"
+    )
+    with pytest.raises(Unsupported, match="WRONG_VERSION_NUMBER") as error:
+        store.read("one")
+    assert "http://" in error.value.next
+
+
+def test_what_a_store_does_not_know_is_unsupported(server: S3Server, store: S3Store) -> None:
+    server.faults = ["NotImplemented"]
+    with pytest.raises(Unsupported, match="501"):
+        store.put("one", DATA, NEW)

@@ -26,6 +26,7 @@ from zvault.blockstore.encryption.pieces import ID, derived, not_authentic
 from zvault.blockstore.encryption.store_key import StoreKey
 from zvault.blockstore.format import ENCRYPTED_VERSION, UNREADABLE, Damaged, Superblock
 from zvault.core.errors import Refused
+from zvault.object_store.interface import describe_loss
 from zvault.system.key_source import SIZE
 
 _NONCE = 12
@@ -138,7 +139,7 @@ def parsed(data: bytes, name: str) -> dict[str, Any]:
         document = json.loads(data)
         version = int(document["version"])
     except UNREADABLE as error:
-        raise Damaged(f"{name} cannot be read", str(error), _LOST) from error
+        raise Damaged(f"{name} cannot be read", describe_loss(data) or str(error), _LOST) from error
     if version == ENCRYPTED_VERSION:
         return dict(document)
     raise Refused(

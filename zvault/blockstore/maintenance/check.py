@@ -33,6 +33,7 @@ from zvault.blockstore.maintenance.check_map import (
 )
 from zvault.blockstore.maintenance.check_segments import NewestView, SegmentJob, SegmentResult, jobs, look
 from zvault.blockstore.maintenance.findings import RUNS, Problem, Progress, Report, ordered
+from zvault.blockstore.maintenance.log_cut import measure_cut
 from zvault.blockstore.maintenance.past import missing_of_past
 from zvault.blockstore.maintenance.strays import find_strays
 from zvault.blockstore.map.map_part import PART
@@ -113,6 +114,10 @@ class Check:
         finally:
             self.mapped.spool.close()
         find_strays(self)
+        if self.broken is not None:
+            self.report.cut = measure_cut(
+                self.store, self.prefix, self.root, self.rest, self.sizes, self.pool
+            )
         past = missing_of_past(self.store, self.prefix, self.what, self.root, set(self.sizes), self.pool)
         self.report.problems += past
         return self.report

@@ -23,6 +23,12 @@ def advice(report: Report) -> str:
         told.append(
             "a moment of the past is lost where what it needs is: nothing brings that back but another copy"
         )
-    if any(one.kind not in ("slots", "past") for one in report.problems):
+    if report.cut is not None:
+        told.insert(
+            0,
+            "bring back what of the log cannot be read, if the bucket keeps versions; else '--repair --cut-log' shows"
+            " what is lost, asks, and repairs the store",
+        )
+    elif any(one.kind not in ("slots", "past") for one in report.problems):
         told.insert(0, "'zvaultctl blockstore check --repair --yes' repairs the store, while nobody uses it")
     return "; then ".join(told)

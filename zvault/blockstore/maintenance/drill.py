@@ -6,6 +6,7 @@ What the store needs is only looked at: whether it is locked, and for how long.
 from __future__ import annotations
 
 import random
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -28,6 +29,10 @@ from zvault.object_store.s3 import S3Store
 HOUR = 3600.0
 SHORT = HOUR
 """Seconds that the object of a drill is locked for: it stays for so long."""
+APART = 2.0
+"""Seconds between the put of a drill's object and what hides it: a date that moves with the hiding is told by them."""
+SAME_DATE = 1.0
+"""Seconds that two dates of one version may differ: some listings have whole seconds."""
 SAMPLE = 20
 """Objects of the store that are looked at."""
 
@@ -49,13 +54,14 @@ def drill(
     *,
     pool: Executor,
     sample: int = SAMPLE,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> list[Tried]:
     """Try all of it, with the keys of ``store``, which puts with a lock of SHORT. Raises NotFound, StoreError.
 
     ``objects``: the same bucket as the block store sees its objects.
     """
     made = _Made(store, f"{prefix}/{DRILL}{uuid.uuid4().hex}", lock)
-    return [*made.tries(), *_looks(store, objects, prefix, lock, pool, sample)]
+    return [*made.tries(sleep), *_looks(store, objects, prefix, lock, pool, sample)]
 
 
 class _Made:
@@ -65,7 +71,7 @@ class _Made:
         self.store, self.key, self.lock = store, key, lock
         self.body = f"made by 'zvaultctl blockstore drill' at {store.now():.0f}".encode()
 
-    def tries(self) -> list[Tried]:
+    def tries(self, sleep: Callable[[float], object]) -> list[Tried]:
         self.store.put(self.key, self.body)
         versions = self._versions()
         if versions is None or versions.genuine is None:
@@ -75,6 +81,7 @@ class _Made:
             why = "the bucket keeps no versions: whatever is put again, or removed, is gone"
             return [Tried("keep versions", False, why)]
         self.version = version
+        self.put_at = versions.genuine.modified
         lock = self.store.lock_of(self.key, version)
         now = self.store.now()
         locked = None if lock is None else lock.until > now and lock.mode == self.lock.mode
@@ -83,11 +90,35 @@ class _Made:
         tried.append(self._refused("remove a version of it", self._remove))
         tried.append(self._refused("have it locked for a shorter time", self._shorten))
         tried.append(self._refused("remove it as one who may bypass a lock", self._bypass))
+        sleep(APART)
         tried.append(
             self._stays("put other contents over it", lambda: self.store.put(self.key, b"overwritten"))
         )
         tried.append(self._stays("put a delete marker before it", lambda: self.store.delete([self.key])))
+        tried.append(self._found_as_of_before())
         return tried
+
+    def _found_as_of_before(self) -> Tried:
+        """Whether ``recover --before`` would still choose what was put first: the oldest version, of its old date.
+
+        VersityGW gives a version a new date when it is hidden: it kept every version, and recover found nothing.
+        """
+        what = "find it by its date once it is hidden"
+        versions = self._versions()
+        listed = [] if versions is None else [one for one in versions.versions if not one.marker]
+        mine = next((one for one in listed if one.version == self.version), None)
+        if mine is None:
+            return Tried(what, False, "the version that was put first is not listed any more")
+        moved = mine.modified - self.put_at
+        if abs(moved) > SAME_DATE:
+            by = f"{format_duration(abs(moved))} {'later' if moved > 0 else 'earlier'}"
+            came = (
+                f"its version has another date now, {by}: 'recover --before' cannot find what was there then"
+            )
+            return Tried(what, False, came)
+        if listed[-1].version != self.version:
+            return Tried(what, False, "a version that was put later is listed as the oldest")
+        return Tried(what, True, "the oldest version is the one that was put first, and has its date")
 
     def _versions(self) -> ObjectVersions | None:
         return next(by_key(self.store.versions(self.key)), None)

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from zvault.blockstore.format import BLOCK, SLOTS
+from zvault.blockstore.maintenance.log_cut import LogCut
 from zvault.object_store.interface import ListedObject
 
 T = TypeVar("T")
@@ -66,6 +67,8 @@ class Report:
     stray_bytes: int = 0
     problems: list[Problem] = field(default_factory=list)
     strays: list[ListedObject] = field(default_factory=list)
+    cut: LogCut | None = None
+    """What the end of the log would cost, where it cannot be read to its end."""
     looks: int = 0
     """How often a writer had moved on meanwhile, and its newest checkpoint was looked at."""
 
@@ -96,6 +99,7 @@ class Report:
             "problems": [problem.as_dict() for problem in self.problems],
             "lost": [list(one) for one in self.lost],
             "strays": [{"object": one.key, "size": one.size} for one in self.strays],
+            "cut": None if self.cut is None else self.cut.as_dict(),
             "stray_bytes": sum(one.size for one in self.strays),
         }
 

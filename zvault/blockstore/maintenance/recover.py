@@ -38,7 +38,15 @@ def last_whole(store: ObjectStore, then: AsOf, prefix: str, pool: Executor) -> R
 
     ``store``: what is there as of ``then``, as the block store sees its objects.
     """
-    what = superblock(store, prefix)
+    try:
+        what = superblock(store, prefix)
+    except NotFound:
+        raise NotFound(
+            f"nothing of the block store {prefix} can be brought back as of then",
+            f"there was no {prefix}/store: {then.describe_versions()}",
+            "give a later time. If the store was there then, its server changes the dates of versions that are hidden:"
+            " 'zvaultctl blockstore drill' tells",
+        ) from None
     passed: list[tuple[str, str]] = []
     for key in reversed(checkpoint_keys(store, prefix)):
         try:
@@ -55,7 +63,7 @@ def last_whole(store: ObjectStore, then: AsOf, prefix: str, pool: Executor) -> R
         passed.append(
             (key, f"{len(missing)} of {len(objects)} objects that it needs are missing, as {missing[0]}")
         )
-    why = "there was no checkpoint yet"
+    why = f"there was no checkpoint yet; {then.describe_versions()}"
     if passed:
         why = f"of {len(passed)} checkpoints none is whole; the newest, {passed[0][0]}: {passed[0][1]}"
     what_failed = f"nothing of the block store {prefix} can be brought back as of then"

@@ -152,11 +152,12 @@ def _any_root(store: ObjectStore, prefix: str) -> Root | None:
 
 def _take(store: ObjectStore, prefix: str, job: RepairJob) -> Epoch:
     """Shut every writer out. The epoch comes after each that any object tells of."""
+    is_damaged = False
     try:
         now = Epoch.read(store, prefix)
     except Damaged:
-        _, etag = store.read(Epoch.key(prefix))
-        now = Epoch(0, "", 0.0, etag)
+        is_damaged = True
+        now = Epoch(0, "", 0.0, _etag_of_damaged(store, Epoch.key(prefix)))
         job.did(f"made {Epoch.key(prefix)} anew")
     least = now.number
     for listed in store.list(f"{prefix}/"):
@@ -167,11 +168,23 @@ def _take(store: ObjectStore, prefix: str, job: RepairJob) -> Epoch:
             continue
         if kind in ("segments", "maps", "checkpoints"):
             least = max(least, found[0] if kind == "checkpoints" else found[1])
-    if not now.etag and least:
+    if not now.etag and least and not is_damaged:
         job.did(f"made {Epoch.key(prefix)} anew")
     taken = replace(now, number=least).taken_by(store, prefix, job.owner)
     job.say(f"the store is taken, as epoch {taken.number}: nobody else can write to it now")
     return taken
+
+
+def _etag_of_damaged(store: ObjectStore, key: str) -> str:
+    """The ETag that the object which replaces this one is put on condition of; "" where there must be none.
+
+    One without an ETag is removed first: so of two repairs at once only one puts.
+    """
+    try:
+        return store.read(key)[1]
+    except Damaged:
+        store.delete([key])
+        return ""
 
 
 def _map(
@@ -182,7 +195,9 @@ def _map(
     if checked.broken is not None and not job.cut:
         raise Refused(
             f"the log of {prefix} cannot be read from segment {checked.broken} on",
-            "what was written from there on would be lost, as if the power had been cut before",
+            f"without it is lost {checked.report.cut.describe()}"
+            if checked.report.cut is not None
+            else "what was written from there on would be lost",
             "bring that object back if there is a copy; else repair with --cut-log",
         )
     rebuilt = Rebuilt()
@@ -275,7 +290,8 @@ def _cut(root: Root, checked: Check, job: RepairJob) -> None:
     epoch = checked.epoch.number
     root.reigns = [*root.reigns, EpochStart(last + 1, epoch, frame)]
     root.epoch = epoch
-    job.did(f"the log ends with segment {last}: what was written later is lost")
+    lost = checked.report.cut.describe() if checked.report.cut is not None else "what was written later"
+    job.did(f"the log ends with segment {last}: lost is {lost}")
 
 
 class MapWriter:

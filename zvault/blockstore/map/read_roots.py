@@ -6,7 +6,7 @@ import json
 
 from zvault.blockstore.format import BLOCK, UNREADABLE, Damaged, Superblock, checkpoint_key
 from zvault.blockstore.map.root import Root, largest_root
-from zvault.object_store.interface import ObjectMissing, ObjectStore
+from zvault.object_store.interface import ObjectMissing, ObjectStore, describe_loss
 
 
 def sound(what: Superblock) -> Superblock:
@@ -26,7 +26,8 @@ def root_of_any(data: bytes, key: str) -> Root:
         words = int.from_bytes(data[8:12], "little")
         identity = bytes.fromhex(json.loads(data[16 : 16 + words])["uuid"])
     except UNREADABLE as error:
-        raise Damaged(f"the checkpoint {key} is damaged", "it cannot be read", "") from error
+        why = describe_loss(data) or "it cannot be read"
+        raise Damaged(f"the checkpoint {key} is damaged", why, "") from error
     return Root.of_bytes(data, identity, key)
 
 

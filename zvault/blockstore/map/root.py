@@ -16,6 +16,7 @@ from zvault.blockstore.history import Moment
 from zvault.blockstore.map.map_part import LARGEST_PART, PART
 from zvault.blockstore.map.usage import LARGEST_PAGE, PAGE
 from zvault.core.policy.object_lock import LockState
+from zvault.object_store.interface import describe_loss
 
 REF = np.dtype([("map", "<u4"), ("epoch", "<u4"), ("offset", "<u4"), ("length", "<u4"), ("digest", "<u8")])
 """Where a part or a page is: the object of the map by its numbers (0: nowhere, it is blank), and the bytes in it."""
@@ -123,7 +124,9 @@ class Root:
             return cls._of_bytes(data, identity)
         except UNREADABLE as error:
             raise Damaged(
-                f"the checkpoint {key} is damaged", str(error), "run 'zvaultctl blockstore check'"
+                f"the checkpoint {key} is damaged",
+                describe_loss(data) or str(error),
+                "run 'zvaultctl blockstore check'",
             ) from error
 
     @classmethod

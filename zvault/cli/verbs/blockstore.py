@@ -11,17 +11,18 @@ import typer
 
 from zvault.cli.event_text import plural
 from zvault.cli.options import AsJson, Chosen, DryRun, Exact, Quiet, Store, TableForm, Tabs, Yes
-from zvault.cli.output import document, labelled, say, say_all, width
+from zvault.cli.output import document, labelled, say, say_all, tell, width
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
 from zvault.cli.times import until
 from zvault.cli.verbs import blockstore_keys, blockstore_place
-from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
+from zvault.cli.verbs.blockstore_check import REPAIR_HELP, RepairWish, check_store
 from zvault.cli.verbs.blockstore_copy import copy_
 from zvault.cli.verbs.blockstore_drill import drill
 from zvault.cli.verbs.blockstore_gc import gc
 from zvault.cli.verbs.blockstore_history import history
 from zvault.cli.verbs.blockstore_journal import give_up
 from zvault.cli.verbs.blockstore_missing_journal import give_up_journal
+from zvault.cli.verbs.blockstore_probe import probe, read_kept
 from zvault.cli.verbs.blockstore_recover import recover
 from zvault.cli.verbs.blockstore_rewind import rewind
 from zvault.cli.verbs.blockstore_rollback import accept
@@ -73,7 +74,7 @@ def create(
     the store's recovery key, once.
     """
     from zvault.blockstore import recovery
-    from zvault.blockstore.locked_bucket import see_that_it_locks
+    from zvault.blockstore.locked_bucket import see_that_conditions_hold, see_that_it_locks
     from zvault.blockstore.reach import settings_of
 
     found = blockstore_place.find(place)
@@ -87,6 +88,7 @@ def create(
         if not quiet:
             say(f"would make a block store of {format_size(wanted)} in {found}")
         return
+    see_that_conditions_hold(blockstore_place.reach_writers_bucket(found), found.spec, tell)
     made = recovery.create(store, found.spec.key, wanted)
     recovery_key = blockstore_keys.recovery_key(store)
     if json:
@@ -128,7 +130,7 @@ def info_(
     found = blockstore_place.find(place)
     with blockstore_place.workers() as pool:
         told = info(blockstore_place.reach(found), found.spec.key, pool, found.prices)
-    row = {"place": str(found), **told.as_dict()}
+    row = {"place": str(found), **told.as_dict(), "probe": read_kept(found)}
     if json:
         document("blockstore info", restricted(picked, [row])[0] if columns else row)
     elif tabs or columns:
@@ -145,7 +147,9 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     yield "size", size("size")
     now = row["stored_bytes"] - row["past_bytes"]
     share = f", {now / row['live_bytes']:.2f} for each live byte" if row["live_bytes"] else ""
-    yield "live", size("live_bytes")
+    # What the log has is not counted: a new store would show nothing as live until its first checkpoint.
+    since = f", and at most {size('log_bytes')} in the log since" if row["log_bytes"] else ""
+    yield "live", f"{size('live_bytes')} at the last checkpoint{since}" if since else size("live_bytes")
     yield "stored", f"{size('stored_bytes')} in {plural(row['segments'], 'segment')}{share}"
     if row["moments"]:
         yield "past", f"{size('past_bytes')} of that, for {plural(row['moments'], 'moment')} that are kept"
@@ -161,8 +165,18 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     yield "writer", f"{row['owner']} (epoch {row['epoch']}{since})" if row["epoch"] else "none so far"
     if (journal := row["journal"]) is not None:
         yield "journal", f"what is not in the bucket yet is in {journal['folder']} of {journal['host']}"
+    if (probed := row["probe"]) is not None:
+        yield "probed", _probed(probed)
     yield "requests", ", ".join(f"{number} {kind}" for kind, number in row["requests"].items() if number)
     yield "cost", "" if row["cost"] is None or not any(row["requests"].values()) else f"{row['cost']:.2f}"
+
+
+def _probed(report: dict[str, Any]) -> str:
+    from zvault.blockstore.kept_probe import describe_probe
+
+    at = report.get("at")
+    when = written(at, "time", exact=False) if isinstance(at, (int, float)) else ""
+    return ", ".join(part for part in (describe_probe(report), when) if part)
 
 
 @app.command("check", help=REPAIR_HELP)
@@ -182,7 +196,11 @@ def check(  # noqa: PLR0913, PLR0917 - its options
         ),
     ] = "",
     cut_log: Annotated[
-        bool, typer.Option("--cut-log", help="Let the log end before a segment that cannot be read.")
+        bool,
+        typer.Option(
+            "--cut-log",
+            help="Let the log end before a segment that cannot be read; shows what is lost, and asks.",
+        ),
     ] = False,
     give_up_journal: Annotated[
         Path | None,
@@ -212,7 +230,8 @@ def check(  # noqa: PLR0913, PLR0917 - its options
     if give_up_journal is not None:
         raise typer.Exit(give_up(found, give_up_journal, do=yes and not dry_run, json=json))
     share = 1.0 if every else _share(sample)
-    wanted = (doubtful, cut_log, yes and not dry_run) if repair else None
+    wish = RepairWish(doubtful, cut_log, yes and not dry_run, ask=not (dry_run or quiet or json))
+    wanted = wish if repair else None
     raise typer.Exit(check_store(found, share, wanted, TableForm(tabs, exact), json=json, quiet=quiet))
 
 
@@ -274,3 +293,4 @@ app.command("rotate-key")(blockstore_keys.rotate)
 app.command("give-up-journal")(give_up_journal)
 app.command("recover")(recover)
 app.command("drill")(drill)
+app.command("probe")(probe)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+import typer
 
 from zvault.cli.event_text import plural
 from zvault.cli.options import TableForm
@@ -37,14 +39,23 @@ KEPT = 50
 PROBLEMS = [Column("kind", "state"), Column("object", key="key"), Column("why")]
 RANGES = [Column("offset", "count"), Column("length", "size")]
 STRAYS = [Column("stray", key="key"), Column("size", "size")]
-Wanted = tuple[str, bool, bool]
-"""What becomes of doubtful blocks, whether the log may be cut, and whether to do it and not only show it."""
+
+
+class RepairWish(NamedTuple):
+    """What a repair may do. ``doubtful``: what becomes of doubtful blocks; ``cut``: whether the log may be cut; ``do``:
+    whether to do it and not only show it; ``ask``: whether a person may be asked before the log is cut.
+    """
+
+    doubtful: str
+    cut: bool
+    do: bool
+    ask: bool = False
 
 
 def check_store(
     place: blockstore_place.StorePlace,
     share: float,
-    wanted: Wanted | None,
+    wanted: RepairWish | None,
     form: TableForm,
     *,
     json: bool,
@@ -57,7 +68,9 @@ def check_store(
     with blockstore_place.workers(16) as pool, Steps(not quiet and not json, tell) as steps:
         report = check(store, key, share=share, pool=pool, progress=steps.see)
         job, after = None, report
-        if wanted is not None and wanted[2] and (not report.well or report.strays):
+        if wanted is not None and wanted.cut and report.cut is not None and not wanted.do:
+            wanted = wanted._replace(do=wanted.ask and _confirm_cut(report))
+        if wanted is not None and wanted.do and (not report.well or report.strays):
             job, after = _repair(place, store, wanted, pool, steps)
             # A repair does not read whole segments again.
             known = {one.key for one in after.problems}
@@ -74,7 +87,7 @@ def check_store(
 def _repair(
     place: blockstore_place.StorePlace,
     store: ObjectStore,
-    wanted: Wanted,
+    wanted: RepairWish,
     pool: ThreadPoolExecutor,
     steps: Steps,
 ) -> tuple[RepairJob, Report]:
@@ -88,11 +101,24 @@ def _repair(
         owner = ""
     blockstore_place.refuse_in_use(place, "repaired", owner, yes=True)
     with blockstore_place.options(place) as options:
-        doubtful = cast(Literal["", "fail", "data"], wanted[0])
+        doubtful = cast(Literal["", "fail", "data"], wanted.doubtful)
         job = RepairJob(
-            options, blockstore_place.me("check"), place.spec.size, doubtful=doubtful, cut=wanted[1], say=tell
+            options,
+            blockstore_place.me("check"),
+            place.spec.size,
+            doubtful=doubtful,
+            cut=wanted.cut,
+            say=tell,
         )
         return job, repair(store, place.spec.key, job, pool, steps.see)
+
+
+def _confirm_cut(report: Report) -> bool:
+    """Show what the end of the log costs, and ask; False where nobody is there to answer."""
+    if report.cut is None or not sys.stdin.isatty():
+        return False
+    tell(f"with --cut-log is lost {report.cut.describe()}")
+    return typer.confirm("Cut the log there?", err=True)
 
 
 def _show_document(
@@ -142,6 +168,7 @@ def _page(place: blockstore_place.StorePlace, report: Report, form: TableForm) -
             f"{size(sum(length for _, length in lost))} in {plural(len(lost), 'range')}" if lost else "",
         ),
         ("strays", f"{plural(len(strays), 'object')}, {size(report.stray_bytes)}" if strays else ""),
+        ("cut", f"with --cut-log is lost {report.cut.describe()}" if report.cut is not None else ""),
         ("next", advice(report)),
     ]
     yield from labelled(told, width(sys.stdout))

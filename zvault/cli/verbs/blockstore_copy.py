@@ -27,6 +27,7 @@ def copy_(
     is not encrypted becomes one that is. While the source is written to a copy may have to give up. What a copy that
     was broken off leaves is no store; what it could not remove is told by 'create', and can be removed.
     """
+    from zvault.blockstore.locked_bucket import see_that_conditions_hold
     from zvault.blockstore.maintenance.copy import copy
     from zvault.blockstore.maintenance.info import info
     from zvault.blockstore.view import now
@@ -41,6 +42,7 @@ def copy_(
             told = info(store, here.spec.key, pool)
         say(f"would copy about {format_size(told.live_bytes)} to {there}")
         return
+    see_that_conditions_hold(blockstore_place.reach_writers_bucket(there), there.spec, tell)
     view = now(store, here.spec.key)
     try:
         with (

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from zvault.blockstore.options import Options
     from zvault.config.device_specs.blockstore import BlockstoreServer
     from zvault.core.cost.prices import Prices
+    from zvault.object_store.conditions import Puts
     from zvault.object_store.interface import ObjectStore
 
 BOUND = 60.0
 """Seconds that a request which reads is tried again and again."""
+FIRST_BOUND = 10.0
+"""Seconds that the first request is tried again: a person waits, and a wrong endpoint never answers."""
 UPLOADS = 4
 JOURNAL = 256 << 20
 
@@ -71,7 +74,7 @@ def _of_vault(text: str) -> StorePlace:
     vault = config.vault.get(name)
     if vault is None:
         known = ", ".join(config.vault) or "none"
-        following = "name one of them, or a place, as in 'zvault:zv/cold endpoint=https://s3.example.org'"
+        following = "name one of them, or a place, as in 'zvault:attic/cold endpoint=https://s3.example.org'"
         raise NotFound(f"there is no vault '{name}'", f"the configuration has {known}", following)
     stores = {index: one for index, one in enumerate(vault.device) if isinstance(one.nbd, BlockstoreServer)}
     if number:
@@ -119,7 +122,15 @@ def reach_bare(place: StorePlace) -> ObjectStore:
     spec, stopping = place.spec, threading.Event()
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
     bare = RateLimitedStore(bare_store(settings_of(spec), spec), budget)
-    return RetryingStore(bare, stopping=stopping, say=tell, patience=0, bound=BOUND)
+    return RetryingStore(bare, stopping=stopping, say=tell, patience=0, bound=BOUND, first_bound=FIRST_BOUND)
+
+
+def reach_writers_bucket(place: StorePlace) -> Puts:
+    """The bucket that says who writes, without any patience. Raises ToolMissing, NotFound."""
+    from zvault.blockstore.locked_bucket import writers_bucket
+    from zvault.blockstore.reach import settings_of
+
+    return writers_bucket(settings_of(place.spec), place.spec)
 
 
 def workers(count: int = 8) -> ThreadPoolExecutor:
@@ -129,8 +140,11 @@ def workers(count: int = 8) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count)
 
 
-def holder(place: StorePlace) -> str | None:
-    """Return who has the lease beside it; None where nobody has, "" where there is none. Raises ZvaultError."""
+def holder(place: StorePlace) -> tuple[str | None, bool]:
+    """Return who has the lease beside it, and whether that is this host. Raises ZvaultError.
+
+    None where nobody has it, "" where there is none.
+    """
     from zvault.devices.s3_lease import lease
 
     spec = place.spec
@@ -138,13 +152,18 @@ def holder(place: StorePlace) -> str | None:
         lease.BucketPlace.of([f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings])
     ).read()
     if seen is None:
-        return ""
-    return seen.lease.owner() if seen.lease.held and not seen.expired() else None
+        return "", False
+    owner = seen.lease.owner() if seen.lease.held and not seen.expired() else None
+    return owner, lease.is_this_hosts(seen.lease)
 
 
 def refuse_in_use(place: StorePlace, what: str, epoch_owner: str, *, yes: bool) -> None:
     """See that no server has the store that is to be taken. Raises Refused, ZvaultError."""
-    owner = holder(place)
+    owner, is_ours = holder(place)
+    if owner and is_ours:
+        name = f"zvaultctl vault down {place.vault}" if place.vault else "take the vault down"
+        following = f"'{name}' on this host gives the lease back; if its server died, it runs out by itself"
+        raise Refused(f"the block store in {place} is in use here, and cannot be {what}", owner, following)
     if owner:
         following = "take the vault down there; 'zvaultctl vault take' takes it from a host that died"
         raise Refused(f"the block store in {place} is in use, and cannot be {what}", owner, following)

@@ -125,9 +125,11 @@ def _copy(
     *,
     quiet: bool,
 ) -> None:
+    from zvault.blockstore.locked_bucket import see_that_conditions_hold
     from zvault.blockstore.maintenance.copy import copy
     from zvault.blockstore.view import View
 
+    see_that_conditions_hold(blockstore_place.reach_writers_bucket(there), there.spec, tell)
     view = View(objects, place.spec.key, at=chosen.moment)
     try:
         with (

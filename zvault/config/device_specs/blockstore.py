@@ -32,7 +32,7 @@ USERS = range(0x78000000, 0x7FFE0000)
 makes up by itself."""
 
 _PLACE = re.compile(r"(?P<bucket>[A-Za-z0-9][A-Za-z0-9._-]*)/(?P<key>[A-Za-z0-9][A-Za-z0-9._/-]*)")
-_EXAMPLE = "zvault:zv/cold size=10T"
+_EXAMPLE = "zvault:attic/cold size=10T"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,9 @@ def parse_s3backer(rest: str) -> S3backerServer:
         raise ValueError(f"cannot be split into words as a shell would: {str(error).lower()}") from None
     match = _BUCKET.fullmatch(words[0]) if words else None
     if match is None:
-        raise ValueError("names no bucket, as in s3backer:zv/cold size=1T blockSize=128k accessFile=/etc/s3b")
+        raise ValueError(
+            "names no bucket, as in s3backer:attic/cold size=1T blockSize=128k accessFile=/etc/s3b"
+        )
     for word in words[1:]:
         _check(word)
     names = {word.partition("=")[0] for word in words[1:]}

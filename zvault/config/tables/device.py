@@ -60,10 +60,10 @@ class Device(Table):
         "the daemon; its words are split as by a shell. So do `nbdkit:`, with a plugin and its parameters, and "
         "`s3backer:`, with that program's options. The others must run already.",
         examples=[
-            "zvault:zv/cold size=10T endpoint=https://s3.example.org credential=zvault.s3",
+            "zvault:attic/cold size=10T endpoint=https://s3.example.org credential=zvault.s3",
             "nbdkit:file /var/lib/zvault/cold.img",
-            "nbdkit:S3 bucket=zv key=cold size=200G object-size=128K secret-key=+/etc/zvault/s3.key",
-            "s3backer:zv/cold size=200G blockSize=128k accessFile=/etc/zvault/s3backer",
+            "nbdkit:S3 bucket=attic key=cold size=200G object-size=128K secret-key=+/etc/zvault/s3.key",
+            "s3backer:attic/cold size=200G blockSize=128k accessFile=/etc/zvault/s3backer",
             "unix:/run/nbd.sock?export=cold",
             "tcp:nas.example.org:10809/cold",
         ],
@@ -312,7 +312,7 @@ class Device(Table):
             return size
         if isinstance(nbd, BlockstoreServer):
             raise ValueError(
-                "is a word of the block store: write size=… in nbd, as in zvault:zv/cold size=10T"
+                "is a word of the block store: write size=… in nbd, as in zvault:attic/cold size=10T"
             )
         if not isinstance(nbd, NbdkitServer) or nbd.plugin != "file":
             raise ValueError(

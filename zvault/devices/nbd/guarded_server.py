@@ -72,7 +72,9 @@ def command(
     """Argv of a device's server, with its guard where it needs one; see takeover.take for ``resume``."""
     server, bound = server_command(slot, spec, create=create), device.lease_bound
     if bound is None:
-        return server
+        own = isinstance(spec, BlockstoreServer) and not isinstance(spec, past_store.PastStore)
+        # Where a lease is taken its guard tries them, also at once.
+        return [*server, "try-conditions=yes"] if own else server
     patience = blockstore_server.STOP_SECONDS if isinstance(spec, BlockstoreServer) else STOP_SECONDS
     return guard_command("guard", bound, server, report=report_file(slot), resume=resume, patience=patience)
 

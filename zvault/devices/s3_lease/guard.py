@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from zvault.core.units import format_duration
 from zvault.devices.s3_lease.answers import say, tell
 from zvault.devices.s3_lease.guard_command import STOP_SECONDS
 from zvault.devices.s3_lease.held_lease import WATCHDOG_AFTER, HeldLease
-from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, Store
+from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, Store, words_of
 from zvault.devices.s3_lease.lease_process import arguments, with_lease
 from zvault.devices.s3_lease.takeover import Clock, acknowledge
 from zvault.system import sd_notify
@@ -37,6 +38,8 @@ STOP_AFTER = 0.5
 """The part of the bound without a renewal after which the guard kills the server; systemd both after WATCHDOG_AFTER."""
 AT_ONCE = 0.001
 """Seconds. With none at all systemd would not watch any more."""
+LONGEST_STATUS = 1 << 20
+"""Characters read of what a server says."""
 SETTLE_SECONDS = 2.0
 """Seconds for the store to be done with what a killed server had sent it as a whole."""
 
@@ -45,11 +48,22 @@ class LeaseGuard(HeldLease):
     """Runs one server for as long as this host has the lease."""
 
     def __init__(
-        self, store: Store, mine: Lease, etag: str, clock: Clock, patience: float = STOP_SECONDS
+        self,
+        store: Store,
+        mine: Lease,
+        etag: str,
+        clock: Clock,
+        patience: float = STOP_SECONDS,
+        *,
+        resume: bool = False,
     ) -> None:
-        """``patience``: how many seconds the server may take to stop, with the lease renewed meanwhile."""
+        """``patience``: how many seconds the server may take to stop, with the lease renewed meanwhile.
+
+        ``resume``: a pool of this host's waits for the device, so the lease is kept whatever becomes of the server.
+        """
         super().__init__(store, mine, etag, clock)
         self.patience = patience
+        self.resume = resume
         self.dead = False
 
     async def run(self, argv: Sequence[str]) -> None:
@@ -76,6 +90,9 @@ class LeaseGuard(HeldLease):
             await self._kill(server)
         elif not self.stop.is_set() or ended.result() != 0:
             # The lease is not given back: a pool of this host's may still wait for the device, or for the rest of it.
+            # But not where the server never attached: the lease would only keep a repair away.
+            if not self.resume and has_never_served(argv):
+                await self._give_back()
             why = describe_exit(ended.result())
             raise ToolFailed("the device's server died", why, "see its unit's journal")
         await self._give_back()
@@ -140,6 +157,21 @@ class LeaseGuard(HeldLease):
                 await asyncio.wait_for(asyncio.to_thread(acknowledge, self.store, self.mine), self.pause)
 
 
+def has_never_served(argv: Sequence[str]) -> bool:
+    """Whether zvault's own server says in its status file that it could not attach. False where nobody says so."""
+    file = words_of(argv).get("status")
+    if file is None:
+        return False
+    try:
+        # Whatever the server put there: its folder is not root's.
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, encoding="utf-8") as status:
+            found = json.loads(status.read(LONGEST_STATUS))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and bool(found.get("error")) and found.get("engine") is None
+
+
 def main() -> int:
     parser = arguments("zvault.devices.s3_lease.guard", "show", "take", "guard")
     parser.add_argument("--bound", type=float, required=True)
@@ -148,7 +180,7 @@ def main() -> int:
     given = parser.parse_args()
 
     def hold(store: Store, mine: Lease, etag: str, clock: Clock) -> None:
-        guard = LeaseGuard(store, mine, etag, clock, given.patience)
+        guard = LeaseGuard(store, mine, etag, clock, given.patience, resume=given.resume)
         asyncio.run(_guarded(guard, given.server, given.report))
 
     return with_lease(given, lambda: Store(BucketPlace.of(given.server)), hold)

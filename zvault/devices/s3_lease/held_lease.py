@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import signal
 
-from zvault.core.errors import Busy, ZvaultError
+from zvault.core.errors import Busy, DeviceGone, ZvaultError
 from zvault.devices.s3_lease.lease import Lease, LeaseLost, LeaseObject, Store
 from zvault.devices.s3_lease.takeover import Clock
 
@@ -48,10 +48,25 @@ class HeldLease:
         except LeaseLost:
             # It may be our own: of a put whose answer did not come.
             seen = self.store.read()
-            if seen is None or not seen.lease.held or seen.lease.boot != self.mine.boot:
+            if seen is not None and seen.is_lost:
+                self._refuse_without_etag(seen)
+            elif seen is None or not seen.lease.held or seen.lease.boot != self.mine.boot:
                 raise self._lost(seen) from None
             self.etag = self.store.put(self.mine, seen.etag)
         self.renewed = max(self.renewed, began)
+
+    def _refuse_without_etag(self, seen: LeaseObject) -> None:
+        """See that a lease whose words the store lost can be put again. Raises DeviceGone.
+
+        On condition of its ETag only one host succeeds. Without one the holder leaves it alone and stops in time: to
+        remove it first could remove the lease of a host that has taken over since.
+        """
+        if not seen.etag:
+            raise DeviceGone(
+                f"the lease {self.store.place} cannot be renewed",
+                f"it is of {seen.lease.host}, and without an ETag",
+                "'zvaultctl vault take' takes it again, once this host's server has stopped",
+            )
 
     def _lost(self, seen: LeaseObject | None) -> Busy:
         return Busy(

@@ -11,6 +11,7 @@ Everything here waits for the store, so it runs in processes of its own (guard.p
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import socket
 import time
@@ -22,7 +23,16 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from zvault.core.errors import DeviceGone, Refused
-from zvault.object_store.interface import NEW, Damaged, Denied, ObjectMissing, PreconditionFailed, Unreachable
+from zvault.object_store.conditions import find_fault, try_conditions
+from zvault.object_store.interface import (
+    NEW,
+    Damaged,
+    Denied,
+    ObjectMissing,
+    PreconditionFailed,
+    Unreachable,
+    describe_loss,
+)
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_settings import S3Settings
 from zvault.system.credentials import keys_file
@@ -169,6 +179,8 @@ class LeaseObject:
     lease: Lease
     etag: str
     age: float
+    is_lost: bool = False
+    """Whether the store lost what it said, so that ``lease`` stands for a host that nobody can name."""
 
     def expired(self) -> bool:
         """True if its holder, by its own rules, has stopped its server."""
@@ -183,6 +195,17 @@ def bucket_objects(place: Place) -> Objects:
     settings = S3Settings.of_words(words, keys_file(words))
     # Tried once: how often, the guard decides, which knows how long it may take.
     return S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))
+
+
+UNKNOWN_BOUND = 1800.0
+"""Seconds after which a holder whose lease the store lost has stopped: more than anybody sets as ``lease``."""
+
+
+def _unnamed(data: bytes, etag: str, age: float) -> LeaseObject:
+    """The object of which the store lost what it said: some host's, until that must have stopped by its own rules."""
+    host = f"a host that nobody can name (of the lease's object: {describe_loss(data)})"
+    boot = f"lost-{hashlib.sha256(etag.encode()).hexdigest()[:16]}"
+    return LeaseObject(Lease(host, "", "", boot, time.time() - age, UNKNOWN_BOUND), etag, age, is_lost=True)
 
 
 class LeaseLost(Exception):
@@ -201,12 +224,23 @@ class Store:
         self._objects = objects if objects is not None else bucket_objects(place)
 
     def read(self) -> LeaseObject | None:
-        """The lease; None where there is none. Raises DeviceGone, Refused."""
+        """The lease; None where there is none. Raises DeviceGone; Refused for an object that is no lease.
+
+        One that the store lost to zero bytes counts as held, by a host that nobody can name.
+        """
         try:
             with self._told():
                 data, etag, age = self._objects.read_aged(self.place.lease)
         except ObjectMissing:
             return None
+        if describe_loss(data):
+            return _unnamed(data, etag, age)
+        if not etag:
+            raise Refused(
+                f"there can be no lease in {self.place}",
+                "the store sends it without an ETag, on which each renewal depends",
+                "run 'zvaultctl blockstore probe', and use a store that has conditional puts",
+            )
         try:
             return LeaseObject(Lease.of_bytes(data), etag, age)
         except (ValueError, TypeError) as error:
@@ -214,26 +248,28 @@ class Store:
             raise Refused(f"{self.place} is no lease", why, "see whose it is, and remove it") from error
 
     def put(self, lease: Lease, etag: str | None) -> str:
-        """Put it in the place of the one with this ETag (None: of none); the new ETag. Raises LeaseLost, DeviceGone."""
+        """Put it in the place of the one with this ETag (None: of none); the new ETag. Raises LeaseLost, DeviceGone.
+
+        "" stands for an object that the store lost together with its ETag. It is removed first, so that of two hosts
+        that put then only one succeeds.
+        """
+        if etag == "":
+            with self._told():
+                self._objects.delete([self.place.lease])
+            etag = None
         return self._put(self.place.lease, lease, NEW if etag is None else etag)
 
     def refuse_without_conditions(self, lease: Lease) -> None:
-        """See on an object of its own that the store keeps to each condition that is used. Raises Refused."""
-        key = f"{self.place.lease}.{uuid.uuid4().hex}"
-        self._put(key, lease, None)
-        try:
-            for condition, name in ((NEW, "If-None-Match: *"), ("0", "If-Match: 0")):
-                with contextlib.suppress(LeaseLost):
-                    self._put(key, lease, condition)
-                    raise Refused(
-                        f"the object store has no lock for {self.place}",
-                        f"it took a put that it should have refused ({name}), so of two hosts both would win",
-                        "use a store that knows conditional puts; or set exclusive = false and see to it yourself"
-                        " that only one host uses the vault",
-                    )
-        finally:
-            with self._told():
-                self._objects.delete([key])
+        """See on objects of its own that of many who put at once under a condition one wins. Raises Refused."""
+        with self._told():
+            fault = find_fault(try_conditions(self._objects, self.place.lease))
+        if fault is not None:
+            raise Refused(
+                f"the object store has no lock for {self.place}",
+                f"{fault.what}: {fault.came}; so of two hosts both would win",
+                "use a store that keeps to conditional puts; 'zvaultctl blockstore probe' tells. Where only one host"
+                " ever uses the vault, nbdkit's S3 plugin can do without, with exclusive = false",
+            )
 
     def _put(self, key: str, lease: Lease, condition: str | None) -> str:
         with self._told():

@@ -23,7 +23,7 @@ from zvault.devices.s3_lease.lease import (
     bucket_objects,
     is_this_hosts,
 )
-from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed
+from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed, describe_loss
 
 T = TypeVar("T")
 
@@ -51,6 +51,10 @@ class NoteStore:
         try:
             data, etag, age = self._counted("get", lambda: self._objects.read_aged(self.key))
         except ObjectMissing:
+            return {"data": None, "etag": "", "age": None}
+        if describe_loss(data) and not etag:
+            # The store lost it, and no condition fits what is left: it has to go before another can be put.
+            self._counted("delete", lambda: self._objects.delete([self.key]))
             return {"data": None, "etag": "", "age": None}
         return {"data": base64.b64encode(data[: LARGEST_NOTE + 1]).decode(), "etag": etag, "age": age}
 

@@ -6,6 +6,7 @@ Who may take it, by what the object says:
 - it is of this boot of this host: this host, at once. Its server does not run, or it would not ask;
 - it is of this host before it rebooted: this host, once it is older than its bound. Another host that goes by the same
   machine-id and name would have renewed it;
+- the store lost what it says: nobody, except by ``take_over``;
 - it is another host's: nobody, however old it is, except by ``take_over``, which a person has to ask for.
 """
 
@@ -38,6 +39,9 @@ def take(store: Store, mine: Lease, *, resume: bool, say: Callable[[str], None],
     with who has it; Refused when it is lost for this pool; DeviceGone.
     """
     seen = store.read()
+    if seen is not None and seen.is_lost:
+        # Whose it was nobody knows: it may be ours, so that the pool which waits here is not given up for it.
+        raise held_elsewhere(store, seen)
     if seen is not None and resume and seen.lease.boot != mine.boot:
         raise _gone_its_way(store, seen)
     if seen is not None and seen.lease.held and seen.lease.boot != mine.boot:

@@ -24,7 +24,8 @@ def store_in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemorySt
     it = MemoryStore()
     monkeypatch.setattr(blockstore_place, "positions", lambda: tmp_path / "seen")
     monkeypatch.setattr(blockstore_place, "reach_bare", lambda _place: it)
-    monkeypatch.setattr(blockstore_place, "holder", lambda _place: None)
+    monkeypatch.setattr(blockstore_place, "reach_writers_bucket", lambda _place: it)
+    monkeypatch.setattr(blockstore_place, "holder", lambda _place: (None, False))
     return it
 
 

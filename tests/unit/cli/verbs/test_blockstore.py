@@ -149,13 +149,19 @@ def test_nobody_is_shut_out_by_mistake(full: MemoryStore, ctl, monkeypatch: pyte
     full.put("cold/maps/0000000001-00000000", b"stray")
     before = dict(full.objects)
     monkeypatch.setattr(
-        blockstore_place, "holder", lambda _place: "filer1 (10.0.0.7) has held it since yesterday"
+        blockstore_place, "holder", lambda _place: ("filer1 (10.0.0.7) has held it since yesterday", False)
     )
     for verb in (["gc", PLACE], ["gc", PLACE, "--yes"], ["check", PLACE, "--repair", "--yes"]):
         said = ctl("blockstore", *verb)
         assert said.code == 2
         assert "filer1 (10.0.0.7) has held it" in said.err
-    monkeypatch.setattr(blockstore_place, "holder", lambda _place: "")
+        assert "take the vault down there" in said.err
+    monkeypatch.setattr(blockstore_place, "holder", lambda _place: ("filer2 has held it", True))
+    said = ctl("blockstore", "check", PLACE, "--repair", "--yes")
+    assert said.code == 2
+    assert "in use here" in said.err
+    assert "there" not in said.err
+    monkeypatch.setattr(blockstore_place, "holder", lambda _place: ("", False))
     said = ctl("blockstore", "gc", PLACE)
     assert said.code == 2
     assert "cannot be told" in said.err

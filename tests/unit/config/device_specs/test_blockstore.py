@@ -65,7 +65,7 @@ def test_budgets_are_taken_as_people_write_them():
 @pytest.mark.parametrize(
     ("rest", "why"),
     [
-        ("", "names no bucket and key, as in zvault:zv/cold"),
+        ("", "names no bucket and key, as in zvault:attic/cold"),
         ("zv", "names no bucket and key"),
         ("zv/", "names no bucket and key"),
         ("zv//cold", "names no bucket and key"),

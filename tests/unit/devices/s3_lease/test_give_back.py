@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from tests.unit.devices.s3_lease.awake_clock import Awake
 from tests.unit.devices.s3_lease.test_takeover import MINE, Memory
 from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault import data
-from zvault.core.errors import DeviceGone
+from zvault.core.errors import DeviceGone, ToolFailed
 from zvault.core.units import parse_duration
 from zvault.devices.nbd import blockstore_server
 from zvault.devices.s3_lease import guard, held_lease
@@ -201,3 +202,27 @@ def test_a_unit_waits_for_its_guard_and_zvault_for_the_unit(unit: str, patience:
     (allowed,) = [line.partition("=")[2] for line in said.splitlines() if line.startswith("TimeoutStopSec=")]
     seconds = parse_duration(allowed)
     assert patience + KILL_GRACE + SETTLE_SECONDS + GIVE_BACK_SECONDS < seconds < gives_up
+
+
+@pytest.mark.parametrize(
+    ("status", "resume", "kept"),
+    [
+        ({"error": {"kind": "Damaged"}, "engine": None}, False, False),
+        ({"error": {"kind": "Damaged"}, "engine": None}, True, True),
+        ({"error": {"kind": "Damaged"}, "engine": {"mode": "strict"}}, False, True),
+        ({"error": None, "engine": None}, False, True),
+        (None, False, True),
+    ],
+)
+async def test_the_lease_is_given_back_where_the_server_never_attached(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: object, resume: bool, kept: bool
+):
+    monkeypatch.setattr(guard, "spawn", quiet)
+    memory = Memory()
+    if status is not None:
+        (tmp_path / "status").write_text(json.dumps(status))
+    it = LeaseGuard(memory.store, MINE, memory.take(), memory.clock, resume=resume)
+    with pytest.raises(ToolFailed, match="died"):
+        await it.run(["sh", "-c", "exit 1", "sh", f"status={tmp_path / 'status'}"])
+    assert memory.lease is not None
+    assert memory.lease.held == kept

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.devices.s3_lease.test_takeover import MINE, THEIRS
+from tests.unit.object_store.hostile_s3 import lying
 from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
-from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
-from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, Store
-from zvault.devices.s3_lease.takeover import Clock, take
+from zvault.core.errors import Busy, DeviceGone, HeldElsewhere, NotFound, Refused
+from zvault.devices.s3_lease.held_lease import HeldLease
+from zvault.devices.s3_lease.lease import UNKNOWN_BOUND, BucketPlace, Lease, LeaseLost, Store
+from zvault.devices.s3_lease.note import NoteStore
+from zvault.devices.s3_lease.takeover import Clock, take, take_over
 from zvault.object_store.interface import Buffer
 
 pytest.importorskip("boto3")
@@ -78,8 +81,7 @@ def test_what_is_there_is_looked_at_after_an_error(server: S3Server, store: Stor
     """RGW answers one of two conditional puts with 500, and an answer may be lost."""
 
     def taken(fault: str) -> str:
-        # Two requests see that it keeps to conditions, and a third one removes what they were tried on.
-        server.faults = ["", "", "", "", "", "", fault]
+        server.put_faults["cold.lease"] = fault
         return take(store, MINE, resume=False, say=pytest.fail, clock=Clock())
 
     etag = store.put(replace(MINE, held=False), None)
@@ -154,3 +156,60 @@ def test_a_lease_may_be_in_another_bucket_than_the_blocks(server: S3Server) -> N
     )
     Store(there).put(MINE, None)
     assert "cold.lease" in server.store.objects
+
+
+@pytest.mark.parametrize("etag", [True, False], ids=["ETag", "no ETag"])
+def test_a_lease_that_the_store_lost_is_held_by_nobody_knows_whom_until_a_person_takes_it(etag: bool):
+    with lying() as server:
+        store = Store(place(server, "access_key=KEY", "secret_key=SECRET"))
+        store.put(THEIRS, None)
+        server.lose("cold.lease", etag=etag)
+        for resume in (False, True):
+            with pytest.raises(HeldElsewhere, match="zero bytes") as error:
+                take(store, MINE, resume=resume, say=pytest.fail, clock=Clock())
+            assert "vault take" in error.value.next
+        seen = store.read()
+        assert seen is not None
+        assert (seen.is_lost, seen.lease.held, bool(seen.etag)) == (True, True, etag)
+        now = [0.0]
+        clock = Clock(lambda: now[0], lambda seconds: now.append(now.pop() + seconds))
+        said: list[str] = []
+        take_over(store, MINE, seen.lease.boot, said.append, clock)
+        assert now[0] >= UNKNOWN_BOUND, "it may be a living host's"
+        taken = store.read()
+        assert taken is not None
+        assert (taken.lease.boot, taken.lease.held, taken.is_lost) == (MINE.boot, True, False)
+
+
+@pytest.mark.parametrize("etag", [True, False], ids=["ETag", "no ETag"])
+def test_a_holder_puts_its_lost_lease_again_where_only_one_host_can(etag: bool):
+    with lying() as server:
+        store = Store(place(server, "access_key=KEY", "secret_key=SECRET"))
+        held = HeldLease(store, MINE, store.put(MINE, None), Clock())
+        server.lose("cold.lease", etag=etag)
+        if not etag:
+            with pytest.raises(DeviceGone, match="without an ETag"):
+                held._renew_once()
+            return
+        held._renew_once()
+        seen = store.read()
+        assert seen is not None
+        assert (replace(seen.lease, mark=""), seen.etag) == (MINE, held.etag)
+
+
+def test_a_note_that_the_store_lost_is_none_and_can_be_put():
+    with lying() as server:
+        notes = NoteStore.of(place(server, "access_key=KEY", "secret_key=SECRET"))
+        notes.put(b"note", "")
+        server.lose("cold.note", etag=False)
+        assert notes.note()["data"] is None
+        assert notes.put(b"another", "")["etag"]
+
+
+def test_a_store_without_etags_has_no_lease():
+    with lying() as server:
+        store = Store(place(server, "access_key=KEY", "secret_key=SECRET"))
+        store.put(MINE, None)
+        server.without_etag.add("cold.lease")
+        with pytest.raises(Refused, match="without an ETag"):
+            store.read()

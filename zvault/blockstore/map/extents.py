@@ -1,0 +1,30 @@
+"""Which ranges of a device hold something: for whoever copies it, and would read terabytes of zeroes."""
+
+from __future__ import annotations
+
+from zvault.blockstore.format import BLOCK
+from zvault.blockstore.map.blockmap import BlockMap
+from zvault.blockstore.map.map_part import PART
+
+PARTS = 64
+"""Parts of the map that one answer covers, 8 GiB: each may have to be read from the store."""
+
+
+def find_extents(blocks: BlockMap, size: int, offset: int, length: int) -> list[tuple[int, int, bool]]:
+    """Ranges of a device of ``size`` bytes: (offset, length, whether it reads as zeroes), in order.
+
+    They begin at ``offset`` and end at ``offset + length``, or before that after PARTS. Raises Damaged, StoreError.
+    """
+    end = min(offset + length, size)
+    first, last = offset // BLOCK, -(-end // BLOCK)
+    last = min(last, (first // PART + PARTS) * PART)
+    found: list[tuple[int, int, bool]] = []
+    for extent in blocks.locate(first, last - first):
+        begin = max(extent.block * BLOCK, offset)
+        stop = min((extent.block + extent.count) * BLOCK, end)
+        is_hole = extent.sequence == 0
+        if found and found[-1][2] == is_hole:
+            found[-1] = (found[-1][0], stop - found[-1][0], is_hole)
+        elif stop > begin:
+            found.append((begin, stop - begin, is_hole))
+    return found
