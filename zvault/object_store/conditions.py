@@ -27,7 +27,7 @@ from zvault.object_store.interface import (
 CLIENTS = 12
 """Puts at once. With this many S3Proxy let several win in nearly every second round."""
 ROUNDS = 4
-"""Rounds of each condition where a lease is taken: of a store as S3Proxy one time in ten none of them tells."""
+"""Rounds of each condition where a lease is first made: of a store as S3Proxy one time in ten none of them tells."""
 LONG_ROUNDS = 16
 """Rounds where a person asks for a probe."""
 STALE = "0" * 32

@@ -124,8 +124,9 @@ class ObjectStore(Protocol):
         """The last ``length`` bytes of an object, or all, and its whole size. Raises ObjectMissing."""
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        """Fetch a whole object of at most ``most`` bytes, and its ETag. Raises ObjectMissing, TooLarge, and Damaged for one
-        without an ETag.
+        """Fetch a whole object of at most ``most`` bytes, and its ETag.
+
+        Raises ObjectMissing, TooLarge, and Damaged for an object without an ETag.
         """
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:

@@ -50,7 +50,7 @@ class ImageLeases(Store):
         image = ImagePlace.of(params)
         return cls(image, RadosObjects(image))
 
-    def refuse_without_conditions(self, lease: Lease) -> None:
+    def refuse_without_conditions(self, lease: Lease, *, at_once: bool) -> None:
         """Do nothing: RADOS keeps to each condition."""
 
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from zvault.core.errors import DeviceGone, Refused
-from zvault.object_store.conditions import find_fault, try_conditions
+from zvault.object_store.conditions import ROUNDS, find_fault, try_conditions
 from zvault.object_store.interface import (
     NEW,
     Damaged,
@@ -259,10 +259,13 @@ class Store:
             etag = None
         return self._put(self.place.lease, lease, NEW if etag is None else etag)
 
-    def refuse_without_conditions(self, lease: Lease) -> None:
-        """See on objects of its own that of many who put at once under a condition one wins. Raises Refused."""
+    def refuse_without_conditions(self, lease: Lease, *, at_once: bool) -> None:
+        """See on objects of its own that the store keeps to each condition, with ``at_once`` also that of many who put
+        at the same moment one wins. Raises Refused.
+        """
         with self._told():
-            fault = find_fault(try_conditions(self._objects, self.place.lease))
+            rounds = ROUNDS if at_once else 0
+            fault = find_fault(try_conditions(self._objects, self.place.lease, rounds))
         if fault is not None:
             raise Refused(
                 f"the object store has no lock for {self.place}",

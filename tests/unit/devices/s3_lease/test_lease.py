@@ -63,8 +63,9 @@ def test_of_two_who_put_one_wins_whichever_form_of_etag_the_store_compares(
         store.put(MINE, second)
 
 
-def test_a_store_is_seen_to_keep_to_conditions(server: S3Server, store: Store):
-    store.refuse_without_conditions(MINE)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_store_is_seen_to_keep_to_conditions(server: S3Server, store: Store, at_once: bool):
+    store.refuse_without_conditions(MINE, at_once=at_once)
     assert not server.store.objects
     put = server.store.put
 
@@ -73,7 +74,7 @@ def test_a_store_is_seen_to_keep_to_conditions(server: S3Server, store: Store):
 
     server.store.put = careless  # type: ignore[method-assign]
     with pytest.raises(Refused, match="has no lock"):
-        store.refuse_without_conditions(MINE)
+        store.refuse_without_conditions(MINE, at_once=at_once)
     assert not server.store.objects
 
 

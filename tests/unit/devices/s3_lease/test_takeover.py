@@ -45,7 +45,7 @@ class Memory:
         self.lease, self.put_at = lease, self.now
         return str(self.number)
 
-    def refuse_without_conditions(self, lease: Lease) -> None:
+    def refuse_without_conditions(self, lease: Lease, *, at_once: bool) -> None:
         assert lease.host
 
     def sleep(self, seconds: float) -> None:
