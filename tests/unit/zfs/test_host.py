@@ -128,7 +128,8 @@ async def test_no_look_follows_one_that_hangs_in_that_hosts_kernel(there: Path, 
 
 async def test_a_long_look_that_goes_on_there_is_none_that_hangs(there: Path) -> None:
     """A listing reads, asleep in the kernel more often than not; that another look was cancelled is no word on it."""
-    program(there / "zfs", ZFS.format(body=f"touch {there.parent}/$1; [ -e {there.parent}/go ] || sleep 20"))
+    # It goes on until it is cancelled, however slow the machine is: one that ended by itself would be one that hangs.
+    program(there / "zfs", ZFS.format(body=f"touch {there.parent}/$1; [ -e {there.parent}/go ] || sleep 3600"))
     listing = "zfs list -Hp -r cold"
     program(there / "ps", f"#!/bin/sh\necho 'S    sudo -n {listing}'; echo 'D    {listing}'\n")
     peer = host(there)
