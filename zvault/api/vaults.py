@@ -92,13 +92,18 @@ class UseDocument(TypedDict):
 
 
 class VaultDocument(UseDocument):
-    """One vault. ``readonly``: its pool was imported read-only, so no backup can be made to it."""
+    """One vault. ``readonly``: its pool was imported read-only, so no backup can be made to it.
+
+    ``multihost`` and ``failmode`` are properties of its pool, as zpoolprops(7) has them; None while it is not imported.
+    """
 
     name: str
     pool: str
     state: VaultState
     health: str | None
     readonly: bool
+    multihost: bool | None
+    failmode: str | None
     size: int | None
     allocated: int | None
     free: int | None

@@ -18,12 +18,16 @@ def vault_facts(context: Context, vault: VaultDocument) -> VaultFacts:
     policy = _policy(context, vault["name"])
     age, due = _scrub(context, policy, seen)
     scrub = vault["scrub"]
+    config = context.env.config.vault.get(vault["name"])
     return VaultFacts(
         name=vault["name"],
         pool=vault["pool"],
         state=vault["state"],
         pool_state=vault["health"],
         readonly=vault["readonly"],
+        multihost=bool(vault["multihost"]),
+        panics=vault["failmode"] == "panic",
+        networked=bool(config is not None and config.device),
         error=vault["error"],
         lost=tuple(
             f"{one['name']} is gone: {one['detail']}" for one in vault["devices"] if one["state"] == "gone"

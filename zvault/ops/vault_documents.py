@@ -25,6 +25,8 @@ def unknown_document(managed: ManagedVault) -> VaultDocument:
         "state": "down",
         "health": None,
         "readonly": False,
+        "multihost": None,
+        "failmode": None,
         "size": None,
         "allocated": None,
         "free": None,
@@ -72,6 +74,7 @@ async def vault_document(managed: ManagedVault) -> VaultDocument:
     document["devices"] = [device_document(device, managed.context.env.clock.time()) for device in devices]
     if pool is not None:
         document["health"], document["readonly"] = pool.health, pool.readonly
+        document["multihost"], document["failmode"] = pool.multihost, pool.failmode or None
         document["size"], document["allocated"], document["free"] = pool.size, pool.allocated, pool.free
     document["state"] = _overall([device.state for device in devices], pool is not None)
     return document

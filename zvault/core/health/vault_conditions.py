@@ -11,6 +11,11 @@ WAITS = (
     " it waits for"
 )
 
+REBOOT = (
+    "reboot this host: nothing else removes a suspended pool that has multihost=on. Run no 'zpool clear {pool}'; it"
+    " stops every zpool command of every pool. Then 'zpool set multihost=off {pool}'"
+)
+
 DEVICE_GONE = Condition(
     "device-gone",
     "vault",
@@ -119,6 +124,17 @@ READ_ONLY = Condition(
     "It can be restored from, but nothing can be backed up to it, pruned or scrubbed.",
     "'zvaultctl vault down {name}', then 'vault up {name}'; a pool without devices in zvault.toml: 'zpool export' and"
     " 'zpool import'",
+)
+RISKY_PROPERTIES = Condition(
+    "risky-properties",
+    "vault",
+    "warning",
+    "at risk",
+    "has a pool that an outage of its storage hurts more than it has to",
+    "The pool is imported and has `failmode=panic`, or it has `multihost=on` and zvault brings its devices up.",
+    "With `failmode=panic` an outage of the storage stops the whole host. With `multihost=on` ten seconds without a "
+    "write suspend the pool, and OpenZFS cannot resume it: only a reboot of this host helps.",
+    "'zpool set multihost=off' or 'zpool set failmode=continue' of its pool",
 )
 ERROR = Condition(
     "error",
@@ -253,6 +269,7 @@ VAULT_CONDITIONS = (
     DEGRADED,
     WAS_DEGRADED,
     READ_ONLY,
+    RISKY_PROPERTIES,
     ERROR,
     STORE_TROUBLE,
     STALLED,
@@ -271,6 +288,7 @@ CONTENTS = (
     DAMAGED,
     ALMOST_FULL,
     WAS_DEGRADED,
+    RISKY_PROPERTIES,
     STALLED,
     SCRUB_OVERDUE,
     SCRUB_MISSED,

@@ -41,7 +41,7 @@ from zvault.system.process.kernel_waits import look_to_help
 from zvault.system.process.runner import Runner
 from zvault.system.tasks import to_its_end, watched
 from zvault.zfs.pool.encryption import load_pool_key
-from zvault.zfs.pool.pool import Exporting, PoolState, Zpool, suspended
+from zvault.zfs.pool.pool import Exporting, PoolState, Zpool
 
 Say = Callable[[str], None]
 
@@ -312,7 +312,7 @@ class Assembly:
                 f"the pool '{self.pool}' is not there after its import", "", "look at 'zpool import'"
             )
         if state.stuck:
-            raise suspended(self.pool)
+            raise zpool.suspended(self.pool)
         return state
 
     async def _create_pool(
@@ -371,7 +371,7 @@ class Assembly:
                 if self.config.host is None
                 else f"import it on {self.config.host}",
             )
-        return suspended(self.pool) if state.stuck else None
+        return self.zpool.suspended(self.pool) if state.stuck else None
 
     async def _device_trouble(self) -> ZvaultError | None:
         devices = await self.devices()
@@ -391,7 +391,8 @@ class Assembly:
         """What keeps the pool from being written to, or None; asks nothing that waits for it."""
         if (lost := await self._device_trouble()) is not None:
             return lost
-        return suspended(self.pool) if await self.zpool.kernel_state(self.pool) == "SUSPENDED" else None
+        state = await self.zpool.kernel_state(self.pool)
+        return self.zpool.suspended(self.pool) if state == "SUSPENDED" else None
 
     async def devices(self) -> list[DeviceState]:
         """The state of each device; never blocks."""

@@ -5,6 +5,9 @@ disconnect the device, so that what waits for it fails at once; ``zpool clear`` 
 connect a new server under the same number; ``zpool clear`` again, and ZFS repeats every write that failed. Only
 then can it be exported. A clear before the pool is suspended waits for a sync that never ends, though the next one
 works; a clear before the disconnect never ends at all.
+
+A pool with ``multihost=on`` is never cleared once it is suspended: that hangs ZFS on the whole host
+(zfs/pool/pool.py: MultihostSuspended).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from zvault.devices.stack import Say, Stack
 from zvault.system.process.runner import Runner
 from zvault.system.tasks import Look, watched
 from zvault.zfs.pool.hostid import refuse_if_had_since
-from zvault.zfs.pool.pool import PoolState, Zpool
+from zvault.zfs.pool.pool import PoolState, Zpool, never_resumes
 
 SYNC_DEADLINE = 3600.0
 """Seconds to write out what is dirty before an export: with 4 GiB at 1 MiB/s it would be that long."""
@@ -32,6 +35,10 @@ CLEAR_TRY = 3.0
 
 LET_GO_DEADLINE = 30.0
 """Seconds for all of these tries."""
+
+MULTIHOST_SETTLES = 15.0
+"""Seconds within which a pool with ``multihost=on`` is suspended that has lost what it needs: OpenZFS waits for ten
+without a write (zfs_multihost_fail_intervals times zfs_multihost_interval, 10 times 1 s)."""
 
 NOTICED = 20.0
 """Seconds for a server to see that its connection is gone, or for a device to answer after all."""
@@ -55,6 +62,8 @@ class Revival:
         if not lost and not state.stuck:
             return
         zpool = self.zpool
+        if state.multihost:
+            await self._refuse_multihost(state, say)
         lost = lost or await self._lost_after_all([one.path for one in devices if one.path is not None])
         if lost:
             say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
@@ -75,6 +84,22 @@ class Revival:
                 self._by_hand("see whether it is full or read-only, and the kernel's log"),
             ) from error
         say(f"pool {self.pool} goes on; 'zpool scrub {self.pool}' shows whether its storage kept everything")
+
+    async def _refuse_multihost(self, state: PoolState, say: Say) -> None:
+        """Raise MultihostSuspended where a pool with ``multihost=on`` is suspended, or is about to be.
+
+        One that goes on without the lost device, as a mirror does, is not suspended within MULTIHOST_SETTLES.
+        """
+        if state.stuck:
+            raise never_resumes(self.pool)
+        await self.stack.cut_off(
+            say
+        )  # what waits for the device fails now, or the pool would wait for its timeout
+        give_up = time.monotonic() + MULTIHOST_SETTLES
+        while time.monotonic() < give_up:
+            if await self.zpool.kernel_state(self.pool) == "SUSPENDED":
+                raise never_resumes(self.pool)
+            await asyncio.sleep(0.5)
 
     async def _lost_after_all(self, paths: Sequence[str]) -> list[DeviceState]:
         """Devices of a stuck pool that turn out to be lost when they are read from; none where all answer.

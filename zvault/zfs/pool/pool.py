@@ -36,6 +36,9 @@ SUSPENDED_DEADLINE = 10.0
 EXPORT_PATIENCE = 10.0
 """Seconds for which a pool that is being exported is asked all the same: mostly it is gone by then."""
 
+COLUMNS = "name,guid,size,alloc,free,health,readonly,multihost,failmode"
+"""What ``zpool list`` is asked for about a pool: the fields of PoolState, in their order."""
+
 CHANGE_DEADLINE = 600.0
 """Seconds for create, import and export: each waits for several txg syncs on a slow device."""
 
@@ -58,11 +61,26 @@ class PoolState:
     health: str
     readonly: bool = False
     """Whether it was imported read-only: nothing in it can be changed, not even a hold."""
+    multihost: bool = False
+    """Whether it has ``multihost=on``: once it is suspended nothing resumes it (MultihostSuspended)."""
+    failmode: str = ""
+    """What its I/O does when its devices fail (zpoolprops(7)): wait, continue or panic; empty: not known."""
 
     @property
     def stuck(self) -> bool:
         """Whether it accepts no writes until its devices are back and ``zpool clear`` has run."""
         return self.health in {"SUSPENDED", "UNAVAIL", "FAULTED"}
+
+
+class MultihostSuspended(PoolSuspended):
+    """A pool with ``multihost=on`` is suspended. Nothing but a reboot ends that, and a ``zpool clear`` makes it worse.
+
+    While it was suspended another host may have imported it, so OpenZFS refuses to resume it (its pull request 8460 and
+    issue 19033). Where it was suspended in the middle of a transaction group the clear is not even refused: it waits in
+    the kernel for that group, with the lock that every other command of every pool needs (issue 19036).
+    """
+
+    retryable = False
 
 
 class Exporting(Busy):
@@ -111,6 +129,8 @@ class Zpool:
         self.runner = runner
         self.proc = proc
         self._exports = Exports(proc) if proc is not None else None
+        self._multihost: dict[str, bool] = {}
+        """Whether a pool has ``multihost=on``, as it was last seen: a suspended one may not answer."""
 
     async def state(self, pool: str) -> PoolState | None:
         """A pool's state; None if it is not imported. Raises Exporting while an export of it hangs.
@@ -119,6 +139,8 @@ class Zpool:
         suspended pool as ONLINE while there is something to resilver, and it hangs behind an export that waits for a
         lost device. Raises
         PoolSuspended where the kernel calls it so and nothing else answers.
+
+        It also notes whether the pool has ``multihost=on``, which ``suspended`` and ``clear`` go by.
         """
         kernel = None
         if self.proc is not None:
@@ -129,27 +151,36 @@ class Zpool:
             leaving = self.on_its_way_out(pool, patience, everywhere=kernel != "ONLINE")
             if leaving is not None:
                 raise leaving
-        argv = ["zpool", "list", "-Hp", "-o", "name,guid,size,alloc,free,health,readonly", pool]
+        argv = ["zpool", "list", "-Hp", "-o", COLUMNS, pool]
         try:
             result = await self._run(
                 argv, pool, SUSPENDED_DEADLINE if kernel == "SUSPENDED" else LOOK_DEADLINE
             )
         except DeadlineExceeded:
             if kernel == "SUSPENDED":
-                raise suspended(pool) from None
+                raise self.suspended(pool) from None
             raise
         if result.returncode != 0:
             if "no such pool" in result.complaint() or "cannot open" in result.complaint():
                 return None
             raise ToolFailed(f"cannot examine the pool '{pool}'", result.complaint())
         with understood(f"the state of the pool '{pool}'"):
-            name, guid, size, allocated, free, health, readonly = result.stdout.rstrip("\n").split("\t")
+            name, guid, *sizes, health, readonly, multihost, failmode = result.stdout.rstrip("\n").split("\t")
+            size, allocated, free = map(_int, sizes)
         if not is_number(guid):
             return None  # "-": it was being exported, and is gone now
         health = "SUSPENDED" if kernel == "SUSPENDED" else health
+        self._multihost[pool] = multihost == "on"
         return PoolState(
-            name, int(guid), _int(size), _int(allocated), _int(free), health, readonly=readonly == "on"
+            *(name, int(guid), size, allocated, free, health),
+            readonly=readonly == "on",
+            multihost=multihost == "on",
+            failmode=failmode,
         )
+
+    def suspended(self, pool: str) -> PoolSuspended:
+        """The error for a pool whose I/O is suspended: MultihostSuspended where it was seen with ``multihost=on``."""
+        return never_resumes(pool) if self._multihost.get(pool) else suspended(pool)
 
     def on_its_way_out(self, pool: str, seconds: float = 0.0, *, everywhere: bool = True) -> Exporting | None:
         """The error for a pool that has been in an export for so long, whoever began it; None where it is in none.
@@ -193,7 +224,7 @@ class Zpool:
         """
         result = await self._run(["zpool", "sync", pool], pool, deadline)
         if "suspended" in result.stderr:
-            raise suspended(pool)
+            raise self.suspended(pool)
         if result.returncode != 0 and "pool is read-only" not in result.stderr:
             raise ToolFailed(f"the pool '{pool}' cannot be synced", result.complaint())
 
@@ -257,12 +288,17 @@ class Zpool:
                 break
             await asyncio.sleep(1.0)
         if "suspended" in result.stderr:
-            raise suspended(pool)
+            raise self.suspended(pool)
         leaked = await self._run(["zpool", "get", "-Hpo", "value", "leaked", pool], pool, deadline)
         raise _in_use(pool, _last_words(result), _int(leaked.stdout.strip()))
 
     async def clear(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
-        """Reopen a pool's devices and resume it. Raises ToolFailed if that fails; lost devices then stay closed."""
+        """Reopen a pool's devices and resume it. Raises ToolFailed if that fails; lost devices then stay closed.
+
+        Raises MultihostSuspended, and runs nothing, for a suspended pool that was last seen with ``multihost=on``.
+        """
+        if self._multihost.get(pool) and await self.kernel_state(pool) == "SUSPENDED":
+            raise never_resumes(pool)
         await self.runner.run(["zpool", "clear", pool], deadline=deadline)
 
     async def reopen(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
@@ -296,7 +332,18 @@ def suspended(pool: str) -> PoolSuspended:
     return PoolSuspended(
         f"the pool '{pool}' has suspended its I/O",
         "its device failed or went away",
-        f"bring the device back, then 'zpool clear {pool}'",
+        f"bring the device back, then 'zpool clear {pool}'; never where it has multihost=on: only a reboot helps there",
+    )
+
+
+def never_resumes(pool: str) -> MultihostSuspended:
+    """The error for a suspended pool that has ``multihost=on``."""
+    return MultihostSuspended(
+        f"the pool '{pool}' is suspended for good",
+        "it has multihost=on: after ten seconds without a write OpenZFS suspends such a pool, and cannot resume it",
+        f"reboot this host, and never run 'zpool clear {pool}': it would stop every zpool command of every pool"
+        f" (OpenZFS issue 19036). Once it is imported again, 'zpool set multihost=off {pool}' keeps this from happening"
+        " again",
     )
 
 

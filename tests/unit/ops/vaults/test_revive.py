@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from zvault.core.errors import DeviceGone
+from zvault.core.errors import DeadlineExceeded, DeviceGone
 from zvault.ops.vaults import assembly, revive
 from zvault.ops.vaults.assembly import Assembly
 from zvault.ops.vaults.revive import Revival
 from zvault.system.process.kernel_waits import KernelWaits, Waiting
+from zvault.zfs.pool.pool import MultihostSuspended, PoolState
 
-UP = SimpleNamespace(state="up", path="/dev/nbd0")
-GONE = SimpleNamespace(state="gone", path="/dev/nbd0")
+UP = SimpleNamespace(state="up", path="/dev/nbd0", spec="tcp:nas")
+GONE = SimpleNamespace(state="gone", path="/dev/nbd0", spec="tcp:nas")
 
 
 class Device:
@@ -70,6 +71,61 @@ async def test_one_that_stays_as_it_is_is_told_with_what_to_do(monkeypatch: pyte
         await device.lost()
     assert "zvaultctl vault up cold" in failure.value.next
     assert revive.NOTICED <= device.slept <= revive.NOTICED + 1
+
+
+class PoolOfMultihost:
+    """A pool with ``multihost=on`` that is suspended after so many seconds without its device; None: never."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, suspended_after: float | None) -> None:
+        self.slept, self.suspended_after = 0.0, suspended_after
+        self.done: list[str] = []
+        monkeypatch.setattr(revive.asyncio, "sleep", self.sleep)
+        monkeypatch.setattr(revive.time, "monotonic", lambda: self.slept)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+    async def probe(self) -> list[Any]:
+        return [GONE]
+
+    async def cut_off(self, _: object) -> None:
+        self.done.append("cut off")
+
+    async def kernel_state(self, _: str) -> str:
+        after = self.suspended_after
+        return "SUSPENDED" if after is not None and self.slept >= after else "ONLINE"
+
+    async def clear(self, *_: object) -> None:
+        self.done.append("clear")
+        raise DeadlineExceeded("it hangs")
+
+    async def revive(self, health: str) -> None:
+        state = PoolState("cold", 1, 10, 5, 5, health, multihost=True)
+        it: Any = Revival("cold", "cold", self, self, None, None)  # type: ignore[arg-type]
+        await it.revive(state, print)
+
+
+async def test_a_suspended_pool_with_multihost_on_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PoolOfMultihost(monkeypatch, 0.0)
+    with pytest.raises(MultihostSuspended):
+        await pool.revive("SUSPENDED")
+    assert pool.done == []
+
+
+async def test_one_that_has_just_lost_its_device_is_not_cleared_before_it_is_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = PoolOfMultihost(monkeypatch, 10.0)
+    with pytest.raises(MultihostSuspended):
+        await pool.revive("ONLINE")
+    assert pool.done == ["cut off"]
+
+
+async def test_one_that_goes_on_without_a_device_gets_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PoolOfMultihost(monkeypatch, None)
+    with pytest.raises(DeviceGone, match="does not release"):
+        await pool.revive("DEGRADED")
+    assert pool.done.count("clear") > 1
 
 
 class Looked(Exception):
