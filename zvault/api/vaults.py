@@ -78,7 +78,7 @@ class UseDocument(TypedDict):
     """What zvault itself does with a vault, known without looking at it.
 
     ``hosts`` are those that share it, and ``held_by`` the one that has it, as far as this one knows: None also where
-    none has.
+    none has. ``foreign`` are devices that its pool needs and that are not its own, as last seen.
     """
 
     hosts: list[str]
@@ -88,6 +88,7 @@ class UseDocument(TypedDict):
     inhibitor: bool
     inhibitor_since: float | None
     scrub: ScrubDocument | None
+    foreign: list[str]
     past: list[PastDocument]
 
 

@@ -27,6 +27,7 @@ def vault_facts(context: Context, vault: VaultDocument) -> VaultFacts:
         readonly=vault["readonly"],
         multihost=bool(vault["multihost"]),
         panics=vault["failmode"] == "panic",
+        foreign=tuple(vault["foreign"]),
         networked=bool(config is not None and config.device),
         error=vault["error"],
         lost=tuple(

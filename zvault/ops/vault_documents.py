@@ -47,6 +47,7 @@ def own_document(managed: ManagedVault) -> UseDocument:
         "inhibitor": managed.awake.held,
         "inhibitor_since": managed.awake.since,
         "scrub": condition.document() if condition is not None else None,
+        "foreign": list(condition.foreign) if condition is not None else [],
         "past": [one.document() for one in pasts(managed.context.records.leases, managed.name)],
     }
 

@@ -16,6 +16,7 @@ from zvault.core.health.vault_conditions import (
     DEVICE_GONE,
     DRIFT,
     ERROR,
+    FOREIGN_DEVICE,
     FULL_SOON,
     GONE,
     HALF_RECEIVED_ERRORS,
@@ -56,6 +57,7 @@ class VaultFacts:
 
     ``pool_state``: as ``zpool list`` has it, None while the pool is not imported. ``readonly``: it was imported so.
     ``multihost``, ``panics``: its pool has multihost=on, failmode=panic. ``networked``: zvault brings its devices up.
+    ``foreign``: devices that the pool needs and that are not the vault's own, as last seen.
     ``lost``: devices that are gone, in words. ``troubles``: of block stores, in words. ``looked``: whether any look at
     the pool is on record. ``errors``: on ZFS's list, without ``unexplained`` ones, which are there while datasets are
     ``half_received``. ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None
@@ -72,6 +74,7 @@ class VaultFacts:
     multihost: bool = False
     panics: bool = False
     networked: bool = False
+    foreign: tuple[str, ...] = ()
     error: ErrorDocument | None = None
     lost: tuple[str, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -162,6 +165,9 @@ def _properties(facts: VaultFacts) -> Iterator[Finding]:
 def _contents(facts: VaultFacts) -> Iterator[Finding]:
     if facts.pool_state is None and not facts.looked and facts.state == "down":
         yield finding(NEVER_SEEN, facts.name, "it is down, and no look at its pool is on record")
+    if facts.foreign:
+        devices = ", ".join(facts.foreign)
+        yield finding(FOREIGN_DEVICE, facts.name, f"its pool {facts.pool} lies on {devices} too")
     if facts.errors:
         yield finding(DAMAGED, facts.name, f"ZFS has {_errors(facts.errors)} on its list")
     if facts.unexplained:

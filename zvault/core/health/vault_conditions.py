@@ -71,6 +71,19 @@ DAMAGED = Condition(
     "'zvaultctl heal {name}' repairs what the source still has; destroy nothing there until then",
     "ZvaultDamageFound",
 )
+FOREIGN_DEVICE = Condition(
+    "foreign-device",
+    "vault",
+    "critical",
+    "foreign",
+    "needs a device that is not its own",
+    "As last seen, the pool has a data, special, dedup or log device that the vault does not have in zvault.toml, as "
+    "after `zpool add`. Mirrors of its own devices, caches and spares do not count.",
+    "Without that device the pool cannot be imported. If it is a disk of this host, nothing can be restored when the "
+    "host is lost.",
+    "'zpool remove' of the device moves its data back, if the pool has room ('zpool status' shows it); if ZFS refuses"
+    " that, back up into a new pool",
+)
 ALMOST_FULL = Condition(
     "almost-full",
     "vault",
@@ -264,6 +277,7 @@ VAULT_CONDITIONS = (
     JOURNAL_MISSING,
     POOL_UNWELL,
     DAMAGED,
+    FOREIGN_DEVICE,
     ALMOST_FULL,
     HALF_UP,
     DEGRADED,
@@ -286,6 +300,7 @@ VAULT_CONDITIONS = (
 
 CONTENTS = (
     DAMAGED,
+    FOREIGN_DEVICE,
     ALMOST_FULL,
     WAS_DEGRADED,
     RISKY_PROPERTIES,

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from zvault.config.load import load_profile
 from zvault.config.profile import Profile, QueueSettings
@@ -41,6 +42,7 @@ from zvault.system.process.kernel_waits import look_to_help
 from zvault.system.process.runner import Runner
 from zvault.system.tasks import to_its_end, watched
 from zvault.zfs.pool.encryption import load_pool_key
+from zvault.zfs.pool.label import PartMissing
 from zvault.zfs.pool.pool import Exporting, PoolState, Zpool
 
 Say = Callable[[str], None]
@@ -302,7 +304,7 @@ class Assembly:
                     f"there: 'zpool import {self.pool}'",
                 )
             paths = [device.path for device in devices]
-            if not self.new and await zpool.import_(self.pool, paths, force=self.fenced):
+            if not self.new and await self._import(paths):
                 say(f"imported pool {self.pool}")
             else:
                 await self._create_pool(stack, devices, profile, making, key, say)
@@ -314,6 +316,26 @@ class Assembly:
         if state.stuck:
             raise zpool.suspended(self.pool)
         return state
+
+    async def _import(self, paths: Sequence[str]) -> bool:
+        """Import its pool; False if it is not on these devices. Raises PartMissing, with what it was seen to need.
+
+        A device that is not the vault's own is looked for too, if the pool was last seen to need it: only an imported
+        pool can be read, and can have it removed.
+        """
+        known = self.context.records.conditions.get(self.name)
+        foreign = known.foreign if known is not None else ()
+        there = [path for path in foreign if await asyncio.to_thread(Path(path).exists)]
+        try:
+            return await self.zpool.import_(self.pool, [*paths, *there], force=self.fenced)
+        except PartMissing as error:
+            gone = ", ".join(path for path in foreign if path not in there)
+            if not gone:
+                raise
+            why = f"{error.why}; when it was last seen it needed {gone} too, which is no device of vault '{self.name}'"
+            raise PartMissing(
+                error.what, why, f"bring {gone} back: without it nothing can be restored"
+            ) from error
 
     async def _create_pool(
         self,

@@ -24,7 +24,7 @@ from zvault.core.errors import (
 from zvault.core.units import format_duration, format_size, is_number
 from zvault.system.process.runner import Result, ToolRunner
 from zvault.system.procfs import running_for
-from zvault.zfs.pool import encryption, hostid
+from zvault.zfs.pool import encryption, hostid, label
 from zvault.zfs.pool.exports import Exports
 
 LOOK_DEADLINE = 30.0
@@ -38,6 +38,10 @@ EXPORT_PATIENCE = 10.0
 
 COLUMNS = "name,guid,size,alloc,free,health,readonly,multihost,failmode"
 """What ``zpool list`` is asked for about a pool: the fields of PoolState, in their order."""
+
+PERHAPS_PARTIAL = ("no such pool", "I/O error", "one or more devices is currently unavailable")
+"""What ``zpool import`` says where a top-level device is missing, by whether it was a data, special or log device (seen
+with 2.3.9); it says so of other things too."""
 
 CHANGE_DEADLINE = 600.0
 """Seconds for create, import and export: each waits for several txg syncs on a slow device."""
@@ -245,7 +249,7 @@ class Zpool:
         """Import a pool from these devices, without mounts and cachefile; False if it is not on them.
 
         Refuses a pool that another host used last and names that host. ``force`` overrides this; use it only if the
-        last host is known to be fenced.
+        last host is known to be fenced. Raises PartMissing where the pool has devices besides these.
         """
         search = [word for device in devices for word in ("-d", device)]
         result = await self.runner.run(
@@ -255,6 +259,8 @@ class Zpool:
         )
         if result.returncode == 0:
             return True
+        if any(words in result.stderr for words in PERHAPS_PARTIAL):
+            await label.refuse_partial_pool(pool, devices, self.runner)
         if "no such pool" in result.stderr:
             return False
         raise _import_failure(pool, result)

@@ -45,6 +45,7 @@ CASES: list[tuple[VaultFacts, float, tuple[str, ...]]] = [
     (replace(UP, pool_state="DEGRADED"), 0, ("degraded",)),
     (replace(DOWN, was_degraded=True), 0, ("was-degraded",)),
     (replace(UP, readonly=True), 0, ("read-only",)),
+    (replace(DOWN, foreign=("/dev/sdb",)), 0, ("foreign-device",)),
     (replace(UP, multihost=True), 0, ()),
     (replace(UP, multihost=True, networked=True), 0, ("risky-properties",)),
     (replace(UP, panics=True), 0, ("risky-properties",)),

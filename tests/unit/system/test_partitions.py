@@ -1,0 +1,19 @@
+"""Which device a partition is of."""
+
+from pathlib import Path
+
+from zvault.system.partitions import name_whole_device
+
+
+def test_a_partition_is_known_by_sysfs_and_not_by_its_name(tmp_path: Path) -> None:
+    whole = tmp_path / "devices/virtual/block/nbd0"
+    (whole / "nbd0p1").mkdir(parents=True)
+    (whole / "nbd0p1" / "partition").write_text("1\n")
+    links = tmp_path / "class/block"
+    links.mkdir(parents=True)
+    for target in (whole, whole / "nbd0p1"):
+        (links / target.name).symlink_to(target)
+    assert name_whole_device("/dev/nbd0p1", tmp_path) == "/dev/nbd0"
+    assert name_whole_device("/dev/nbd0", tmp_path) == "/dev/nbd0"
+    assert name_whole_device("/srv/nbd0p1", tmp_path) == "/srv/nbd0p1"
+    assert name_whole_device("/dev/nbd7p1", tmp_path) == "/dev/nbd7p1"
