@@ -20,6 +20,7 @@ from pathlib import Path
 
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing
 from zvault.devices.nbd.target import Target
+from zvault.system.device_users import find_device_users, name_users
 from zvault.system.kernel_module import load_module
 from zvault.system.process.runner import Result, Runner
 from zvault.system.systemd_units import in_scope
@@ -226,16 +227,21 @@ async def cut_off(index: int, runner: Runner) -> None:
         await runner.run(["nbd-client", "-d", device_path(index)], deadline=DISCONNECT_DEADLINE, check=False)
 
 
+class StillOpen(Busy):
+    """A device was disconnected, and the kernel keeps its number for as long as somebody has it open."""
+
+
 async def disconnect(index: int, runner: Runner) -> None:
-    """Disconnect a device that nobody has open. Raises DeviceGone when the kernel does not release it."""
+    """Disconnect a device. Raises StillOpen, with who has it open, where the kernel keeps it all the same."""
     await cut_off(index, runner)
     give_up = time.monotonic() + 5
     while status(index).pid is not None:
         if time.monotonic() >= give_up:
-            raise DeviceGone(
-                f"{device_path(index)} cannot be disconnected",
-                "the kernel does not release it",
-                "see the kernel's log; only a reboot may help",
+            users = await find_device_users(f"nbd{index}", runner)
+            raise StillOpen(
+                f"the kernel keeps {device_path(index)}, which is disconnected",
+                f"it is open: {name_users(users)}" if users else "something in the kernel has it open",
+                "end what has it open; no reboot is needed",
             )
         await asyncio.sleep(PAUSE)
 

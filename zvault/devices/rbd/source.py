@@ -321,7 +321,11 @@ class RbdSource:
                 await image_lease.stop(slot, self.units)
         else:
             if found.path is not None:
-                await connection.disconnect(int(found.path.removeprefix("/dev/nbd")), self.runner)
+                try:
+                    await connection.disconnect(int(found.path.removeprefix("/dev/nbd")), self.runner)
+                except connection.StillOpen as error:
+                    # Its rbd-nbd ends below, so nothing of who has it open reaches the image.
+                    say(f"{error}. Until then the vault takes another number")
             pid = (await self.units.state(_unit(slot))).main_pid
             await self.units.stop(_unit(slot))
             if (

@@ -17,11 +17,13 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, PoolSuspended, ToolFailed, ZvaultError
 from zvault.devices.device_state import DeviceState
 from zvault.devices.responds import answer
 from zvault.devices.stack import Say, Stack
+from zvault.system.device_users import find_device_users, name_users
 from zvault.system.process.runner import Runner
 from zvault.system.tasks import Look, watched
 from zvault.zfs.pool.hostid import refuse_if_had_since
@@ -159,12 +161,24 @@ async def close_lost(pool: str, zpool: Zpool, stack: Stack, say: Say) -> None:
         if not held:
             return
         if time.monotonic() >= give_up:
-            raise DeviceGone(
-                f"ZFS does not release {', '.join(held)}, whose server is gone",
-                f"pool {pool} was told to with 'zpool clear' for {LET_GO_DEADLINE:g} s",
-                f"see 'zpool status {pool}' and the kernel's log",
-            )
+            raise await _not_released(pool, held, stack.runner)
         await asyncio.sleep(0.5)
+
+
+async def _not_released(pool: str, held: Sequence[str], runner: Runner) -> DeviceGone:
+    """The error for lost devices whose numbers the kernel keeps: ZFS has them open still, or somebody else has."""
+    users = [user for path in held for user in await find_device_users(Path(path).name, runner)]
+    if users:
+        return DeviceGone(
+            f"the kernel keeps {', '.join(held)}, whose server is gone, and pool {pool} goes on under that number only",
+            f"it is open: {name_users(users)}",
+            "end what has it open; no reboot is needed",
+        )
+    return DeviceGone(
+        f"ZFS does not release {', '.join(held)}, whose server is gone",
+        f"pool {pool} was told to with 'zpool clear' for {LET_GO_DEADLINE:g} s",
+        f"see 'zpool status {pool}' and the kernel's log",
+    )
 
 
 def is_lost(device: DeviceState) -> bool:

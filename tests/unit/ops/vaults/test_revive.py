@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from zvault.ops.vaults import assembly, revive
 from zvault.ops.vaults.assembly import Assembly
 from zvault.ops.vaults.revive import Revival
 from zvault.system.process.kernel_waits import KernelWaits, Waiting
+from zvault.system.process.runner import Result
 from zvault.zfs.pool.pool import MultihostSuspended, PoolState
 
 UP = SimpleNamespace(state="up", path="/dev/nbd0", spec="tcp:nas")
@@ -73,8 +75,17 @@ async def test_one_that_stays_as_it_is_is_told_with_what_to_do(monkeypatch: pyte
     assert revive.NOTICED <= device.slept <= revive.NOTICED + 1
 
 
+class NobodyKnown:
+    """A host that does not say who has a device open."""
+
+    async def run(self, argv: Sequence[str], **_: object) -> Result:
+        return Result(tuple(argv), 1, "", "Failed to connect to bus", 0.0)
+
+
 class PoolOfMultihost:
     """A pool with ``multihost=on`` that is suspended after so many seconds without its device; None: never."""
+
+    runner = NobodyKnown()
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, suspended_after: float | None) -> None:
         self.slept, self.suspended_after = 0.0, suspended_after
