@@ -144,6 +144,17 @@ class Stack:
                     for level in found.levels:
                         await self.kinds[level.kind].cut_off(level.data or {})
 
+    async def find_cause(self) -> ZvaultError | None:
+        """Why a device that is there does not answer, where its storage says so; None otherwise.
+
+        It asks the storage, so it may take as long as the storage's own tools give it.
+        """
+        for found in await self.inventory.look(self.inventory.configured()):
+            for level in found.levels:
+                if level.data and (cause := await self.kinds[level.kind].find_cause(level.data)) is not None:
+                    return cause
+        return None
+
     async def rest(self, *, resting: bool) -> None:
         """Before the host sleeps, have no layer begin anything of its own accord; and go on after.
 

@@ -10,7 +10,7 @@ from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, OwnServer
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy, JournalMissing, NotFound
+from zvault.core.errors import Busy, JournalMissing, NotFound, ZvaultError
 from zvault.core.units import format_size
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd import blockstore_server, guarded_server, nbdkit, past_store, s3backer, sockets
@@ -248,6 +248,9 @@ class NbdSource:
         """Disconnect it: what waits for it fails at once, not at its timeout."""
         if (number := data.get("number")) is not None:
             await nbd.cut_off(number, self.runner)
+
+    async def find_cause(self, data: Data) -> ZvaultError | None:
+        """Nothing: an NBD server says nothing of itself."""
 
     async def rest(self, data: Data, *, resting: bool) -> None:
         """It does nothing of its own accord."""

@@ -304,7 +304,7 @@ class Assembly:
                     f"there: 'zpool import {self.pool}'",
                 )
             paths = [device.path for device in devices]
-            if not self.new and await self._import(paths):
+            if not self.new and await self._import(stack, paths):
                 say(f"imported pool {self.pool}")
             else:
                 await self._create_pool(stack, devices, profile, making, key, say)
@@ -317,7 +317,7 @@ class Assembly:
             raise zpool.suspended(self.pool)
         return state
 
-    async def _import(self, paths: Sequence[str]) -> bool:
+    async def _import(self, stack: Stack, paths: Sequence[str]) -> bool:
         """Import its pool; False if it is not on these devices. Raises PartMissing, with what it was seen to need.
 
         A device that is not the vault's own is looked for too, if the pool was last seen to need it: only an imported

@@ -19,7 +19,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, PoolSuspended, ToolFailed, ZvaultError
+from zvault.core.errors import (
+    Busy,
+    DeadlineExceeded,
+    DeviceGone,
+    PoolSuspended,
+    TakenOver,
+    ToolFailed,
+    ZvaultError,
+)
 from zvault.devices.device_state import DeviceState
 from zvault.devices.responds import answer
 from zvault.devices.stack import Say, Stack
@@ -117,12 +125,23 @@ class Revival:
                     await answer(path, self.runner)
             except DeviceGone as error:
                 if time.monotonic() >= give_up:
-                    raise self._pointed(error) from error
+                    raise await self._caused(error) from error
             else:
                 return []
             await asyncio.sleep(0.5)
             if lost := [device for device in await self.stack.probe() if is_lost(device)]:
                 return lost
+
+    async def _caused(self, error: DeviceGone) -> ZvaultError:
+        """The error for devices that do not answer: with the cause, where their storage knows one."""
+        cause = await self.stack.find_cause()
+        if isinstance(cause, TakenOver):
+            return cause
+        if cause is None:
+            return self._pointed(error)
+        told = type(cause)(cause.what, cause.why, f"{cause.next}; then zvault goes on by itself")
+        told.retryable = cause.retryable
+        return told
 
     def _pointed(self, error: ZvaultError) -> ZvaultError:
         """An error in giving the pool its devices back, with what can be done about the pool."""

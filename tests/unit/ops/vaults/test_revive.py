@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from zvault.core.errors import DeadlineExceeded, DeviceGone
+from zvault.core.errors import DeadlineExceeded, DeviceGone, TakenOver, ZvaultError
 from zvault.ops.vaults import assembly, revive
 from zvault.ops.vaults.assembly import Assembly
 from zvault.ops.vaults.revive import Revival
@@ -46,6 +46,12 @@ class Device:
         self.looks += 1
         return [GONE if self.looks > self.gone_after else UP]
 
+    cause: ZvaultError | None = None
+    """What its storage says of it."""
+
+    async def find_cause(self) -> ZvaultError | None:
+        return self.cause
+
     async def lost(self) -> list[Any]:
         it: Any = Revival("cold", "cold", None, self, None, None)  # type: ignore[arg-type]
         return await it._lost_after_all(["/dev/nbd0"])  # type: ignore[no-any-return]
@@ -73,6 +79,17 @@ async def test_one_that_stays_as_it_is_is_told_with_what_to_do(monkeypatch: pyte
         await device.lost()
     assert "zvaultctl vault up cold" in failure.value.next
     assert revive.NOTICED <= device.slept <= revive.NOTICED + 1
+
+
+async def test_what_its_storage_says_of_it_is_told_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(monkeypatch, fails=999, gone_after=999)
+    device.cause = DeviceGone("the cluster refuses it", "it is on its blocklist", "'ceph osd blocklist rm A'")
+    with pytest.raises(DeviceGone, match="the cluster refuses it") as failure:
+        await device.lost()
+    assert failure.value.next == "'ceph osd blocklist rm A'; then zvault goes on by itself"
+    device.cause = TakenOver("the cluster refuses it", "another host has it", "reboot this host")
+    with pytest.raises(TakenOver):
+        await device.lost()
 
 
 class NobodyKnown:
