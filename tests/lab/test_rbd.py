@@ -328,6 +328,14 @@ async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
     with pytest.raises(NotFound, match="no Ceph configuration at /none"):
         await rbd.find(there, Cluster(conf="/none"), run)
 
+    sh("rbd", "trash", "mv", "rbd_meta/shape")
+    with pytest.raises(NotFound, match=r"rbd_meta/shape is in the trash") as in_trash:
+        await rbd.refuse_if_in_trash(there, ours, run)
+    (restore,) = re.findall(r"'(rbd trash restore [^']+)'", in_trash.value.next)
+    sh(*shlex.split(restore))
+    await rbd.refuse_if_in_trash(there, ours, run)
+    assert await rbd.find(there, ours, run) is not None
+
     sh("rbd", "namespace", "create", "rbd_meta/ns")
     odd = parse_rbd("rbd_meta/ns/odd")
     assert await rbd.create(

@@ -207,6 +207,7 @@ class RbdSource:
             job.say(f"created the RBD image {image}")
         found = await rbd.find(image, cluster, self.runner)
         if found is None:
+            await rbd.refuse_if_in_trash(image, cluster, self.runner)
             where = f"pool '{image.pool}' has no image of that name"
             if job.create:
                 raise NotFound(
