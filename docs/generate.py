@@ -13,7 +13,19 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 # They import zvault, found only by the line above.
-from generator import api, cli, configuration, health, man, metrics, refusals, schema, turns, vault_life  # noqa: E402
+from generator import (  # noqa: E402
+    api,
+    automatic_repairs,
+    cli,
+    configuration,
+    health,
+    man,
+    metrics,
+    refusals,
+    schema,
+    turns,
+    vault_life,
+)
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/configuration.md": configuration.configuration,
@@ -22,6 +34,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/metrics.md": metrics.metrics,
     "docs/reference/health.md": health.health,
     "docs/reference/refusals.md": refusals.refusals,
+    "docs/reference/automatic-repairs.md": automatic_repairs.automatic_repairs,
     "docs/reference/api.md": api.api,
     "docs/explanation/vaults.md": vault_life.vaults,
     "docs/explanation/several-hosts.md": turns.several_hosts,

@@ -5,14 +5,30 @@ Public reports of pools on NBD, RBD and iSCSI, each as small as it gets; what zv
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
+import time
 from pathlib import Path
 
 import world
-from vault_faults_world import status, tank_for_test  # noqa: F401
+from vault_faults_world import PROFILE, status, tank_for_test  # noqa: F401
 from world import DISK, ctl, eventually, ok, sh
 
 LAB = {"mem": "3G", "timeout": 900}
+
+
+STATE = Path("/proc/spl/kstat/zfs/cold/state")
+
+
+def suspensions() -> int:
+    """How often the pool was suspended since its import."""
+    return sh("zpool", "events", "-H", "cold").count("ereport.fs.zfs.io_failure")
+
+
+def get_pool(prop: str) -> str:
+    """A property of the vault's pool."""
+    return sh("zpool", "get", "-Hpo", "value", prop, "cold").strip()
 
 
 def findings() -> dict[str, dict[str, str]]:
@@ -83,4 +99,94 @@ def test_who_has_the_device_open_is_named_and_runs_go_on(tank):
         reader.wait()
     eventually("the kernel to give the number up", lambda: not world.connected(0))
     ok("run", "tank")
+    world.nothing_left()
+
+
+def test_a_trim_that_is_slower_than_the_timeout_costs_the_device_once(tank):
+    tank.delay = "filter=delay delay-trim=40s delay-zero=40s"
+    tank.start()
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    limit = Path("/sys/block/nbd0/queue/discard_max_bytes")
+    assert limit.read_text().strip() != "0"
+    sh("zpool", "trim", "cold")
+    eventually("zvault to say so", lambda: "Discards are off" in world.journal("VAULT=cold"), seconds=240)
+    eventually("it to go on", lambda: STATE.read_text().strip() == "ONLINE")
+    eventually("the trim to be over", lambda: "started at" not in sh("zpool", "status", "-t", "cold"))
+    assert limit.read_text().strip() == "0"
+    lost = suspensions()
+    time.sleep(30)
+    assert suspensions() == lost, "longer than the timeout"
+    ok("run", "tank")
+    ok("vault", "down", "cold")
+    ok("vault", "up", "cold")
+    assert limit.read_text().strip() != "0", "the next bring-up has discards again"
+    time.sleep(25)
+    assert STATE.read_text().strip() == "ONLINE", "and no trim that goes on"
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+def test_a_store_that_is_read_only_is_restored_from(tank):
+    tank.start()
+    ok("run", "tank")
+    sh("chattr", "+i", str(tank.image))
+    try:
+        up = ctl("vault", "up", "cold")
+        assert (up.code, "vault cold is up" in up.out) == (1, True), "it is up, with a warning"
+        assert "takes no writes" in findings()["read-only"]["why"]
+        ok("restore", "tank", "tank/home", "tank/back")
+        here = world.tree_hashes(Path("/tank/home"))
+        assert here
+        assert world.tree_hashes(Path("/tank/back")) == here
+        refused = ctl("run", "tank")
+        print(refused.out, refused.err)
+        assert refused.code == 1
+        assert "read-only" in refused.out + refused.err
+        ok("vault", "down", "cold")
+    finally:
+        sh("chattr", "-i", str(tank.image))
+    ok("run", "tank")
+    world.nothing_left()
+
+
+def test_a_store_that_was_cut_is_told_with_the_size_it_needs(tank):
+    tank.start()
+    ok("run", "tank")
+    size = tank.image.stat().st_size
+    sh("truncate", "-s", "400M", str(tank.image))
+    refused = ctl("vault", "up", "cold")
+    print(refused.out, refused.err)
+    said = " ".join((refused.out + refused.err).split())
+    assert "is too small for it" in said
+    assert f"give the store its {size} bytes back" in said
+    world.nothing_left()
+    sh("truncate", "-s", str(size), str(tank.image))
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+def test_a_store_that_was_grown_and_a_pool_that_was_changed_are_told(tank):
+    tank.vault_extra += PROFILE
+    tank.start()
+    ok("run", "tank")
+    sh("truncate", "-s", "700M", str(tank.image))
+    ok("vault", "up", "cold")
+    (command,) = re.findall(r"'(zpool online -e [^']+)' gives the pool", world.journal("VAULT=cold"))
+    before = int(get_pool("size"))
+    sh(*shlex.split(command))
+    assert int(get_pool("size")) > before
+    sh("zpool", "set", "failmode=panic", "cold")
+    sh("zpool", "set", "autotrim=on", "cold")
+    eventually("the warning", lambda: "risky-properties" in findings())
+    assert "failmode=panic" in findings()["risky-properties"]["why"]
+    ctl("vault", "down", "cold")
+    ctl("vault", "up", "cold")
+    said = world.journal("VAULT=cold")
+    for name, value in re.findall(r"'zpool set (\w+)=(\w+) cold' changes it", said):
+        sh("zpool", "set", f"{name}={value}", "cold")
+    assert (get_pool("failmode"), get_pool("autotrim")) == ("continue", "off")
+    eventually("it to be well", lambda: "risky-properties" not in findings())
+    ok("vault", "down", "cold")
     world.nothing_left()

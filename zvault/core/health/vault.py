@@ -56,6 +56,7 @@ class VaultFacts:
     """What is known of a vault. None: not known.
 
     ``pool_state``: as ``zpool list`` has it, None while the pool is not imported. ``readonly``: it was imported so.
+    ``locked``: devices that take no writes.
     ``multihost``, ``panics``: its pool has multihost=on, failmode=panic. ``networked``: zvault brings its devices up.
     ``foreign``: devices that the pool needs and that are not the vault's own, as last seen.
     ``lost``: devices that are gone, in words. ``troubles``: of block stores, in words. ``looked``: whether any look at
@@ -71,6 +72,7 @@ class VaultFacts:
     state: Literal["up", "down", "partial", "gone"]
     pool_state: str | None = None
     readonly: bool = False
+    locked: tuple[str, ...] = ()
     multihost: bool = False
     panics: bool = False
     networked: bool = False
@@ -144,7 +146,11 @@ def _storage(facts: VaultFacts) -> Iterator[Finding]:
         yield finding(POOL_UNWELL, facts.name, why, reboot, facts.pool_state)
     yield from _properties(facts)
     if facts.readonly:
-        yield finding(READ_ONLY, facts.name, f"its pool {facts.pool} was imported read-only")
+        why, following = f"its pool {facts.pool} was imported read-only", ""
+        if facts.locked:
+            why = f"{why}, since {', '.join(facts.locked)} takes no writes"
+            following = f"make its store writable; then 'zvaultctl vault down {facts.name}', and 'vault up'"
+        yield finding(READ_ONLY, facts.name, why, following)
     if facts.pool_state is None and facts.was_degraded:
         yield finding(WAS_DEGRADED, facts.name, f"its pool {facts.pool} was DEGRADED when it was last seen")
 

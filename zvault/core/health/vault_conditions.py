@@ -133,7 +133,8 @@ READ_ONLY = Condition(
     "warning",
     "read-only",
     "is read-only",
-    "The pool is imported with `readonly=on`.",
+    "The pool is imported with `readonly=on`. zvault does that where a device takes no writes, or where the pool has a "
+    "feature that this host's OpenZFS can only read.",
     "It can be restored from, but nothing can be backed up to it, pruned or scrubbed.",
     "'zvaultctl vault down {name}', then 'vault up {name}'; a pool without devices in zvault.toml: 'zpool export' and"
     " 'zpool import'",

@@ -11,7 +11,7 @@ from zvault.core.integrity.pool_devices import list_foreign_devices
 from zvault.ops.context import Context
 from zvault.ops.state.pool_health import Condition
 from zvault.ops.vaults.lease import VaultLease
-from zvault.system.partitions import name_whole_device
+from zvault.system.block_devices import name_whole_device
 from zvault.zfs.pool.scrub import Health, Scrubber
 from zvault.zfs.repair.half_received import list_half_received, select_half_received
 

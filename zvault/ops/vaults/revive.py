@@ -83,6 +83,8 @@ class Revival:
             except ZvaultError as error:
                 raise self._pointed(error) from error
         await refuse_if_had_since(self.pool, await zpool.devices(self.pool), zpool.runner)
+        if lost and await zpool.is_trimming(self.pool):
+            await self._end_trim(say)
         try:
             await zpool.clear(self.pool)
             async with watched(self.trouble):
@@ -94,6 +96,21 @@ class Revival:
                 self._by_hand("see whether it is full or read-only, and the kernel's log"),
             ) from error
         say(f"pool {self.pool} goes on; 'zpool scrub {self.pool}' shows whether its storage kept everything")
+
+    async def _end_trim(self, say: Say) -> None:
+        """Have a trim that was under way as the device was lost come to its end without the device.
+
+        Most likely one of its discards took longer than the device's timeout. ZFS goes on with it as soon as the pool
+        does, and loses the device again, for ever. ``zpool trim -s`` would wait for the discards in flight with the
+        lock that ``zpool clear`` needs (spa_vdev_trim): if they cost the device again, nothing ends that. Where the
+        kernel refuses discards the trim has gone through the rest within moments.
+        """
+        await self.stack.end_discards(say)
+        say(
+            f"pool {self.pool} was trimmed as its device was lost. Discards are off until the vault goes down, so that"
+            " the trim ends: the device's 'timeout' has to be longer than its slowest discard, or discards shorter"
+            " ('discard_max_bytes' in the profile)"
+        )
 
     async def _refuse_multihost(self, state: PoolState, say: Say) -> None:
         """Raise MultihostSuspended where a pool with ``multihost=on`` is suspended, or is about to be.

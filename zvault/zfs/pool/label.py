@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from zvault.core.errors import DeviceGone, Refused
+from zvault.core.units import format_size
+from zvault.system.block_devices import find_size
 from zvault.system.process.runner import ToolRunner
 
 LABEL_DEADLINE = 30.0
@@ -21,6 +23,16 @@ _NUMBER = r"([0-9]{1,20})"
 
 DESTROYED = 2
 """State in the label of a pool that was destroyed (POOL_STATE_DESTROYED)."""
+
+
+LABELS = (4 << 20) + (512 << 10)
+"""Bytes of a device that are not a vdev's: labels and boot block before its data, two labels behind (vdev_impl.h)."""
+
+
+class Shrunk(DeviceGone):
+    """A device is smaller than what its pool uses of it."""
+
+    retryable = False
 
 
 class PartMissing(DeviceGone):
@@ -80,6 +92,33 @@ async def refuse_partial_pool(pool: str, devices: Sequence[str], runner: ToolRun
             f"the pool '{pool}' cannot be imported: devices of it are missing",
             f"it consists of {total} top-level devices, and {', '.join(devices)} has {here} of them",
             "bring the missing device back where this host finds it: without it ZFS reads nothing of the pool",
+        )
+
+
+def label_asize(text: str) -> int | None:
+    """The bytes that ZFS uses of a device that is a top-level vdev by itself, or half of a mirror; None if not told."""
+    asize = re.search(rf"^ *asize: {_NUMBER}$", text, re.M)
+    vdev = label_vdev(text)
+    return None if asize is None or vdev is None or vdev[2] not in ALIKE else int(asize[1])
+
+
+async def refuse_shrunk_device(pool: str, devices: Sequence[str], runner: ToolRunner) -> None:
+    """Raise Shrunk for a device that is smaller than what the pool uses of it.
+
+    ``zpool import`` says "invalid vdev configuration" then, also with ``readonly=on``.
+    """
+    for device in devices:
+        size = find_size(device)
+        result = await runner.run(label_command(device), deadline=LABEL_DEADLINE, check=False)
+        asize = label_asize(result.stdout)
+        if size is None or asize is None or size >= asize + LABELS:
+            continue
+        needed = asize + LABELS
+        raise Shrunk(
+            f"the pool '{pool}' cannot be imported: {device} is too small for it",
+            f"it has {format_size(size)} ({size} bytes), and ZFS uses {format_size(needed)} ({needed} bytes) of it:"
+            " its store was cut, or put back to an older size",
+            f"give the store its {needed} bytes back; what was beyond its end is lost if its store did not keep it",
         )
 
 

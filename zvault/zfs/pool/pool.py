@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from zvault.core.errors import (
     PoolSuspended,
     Refused,
     ToolFailed,
+    ZfsRefused,
     ZvaultError,
     understood,
 )
@@ -36,7 +38,7 @@ SUSPENDED_DEADLINE = 10.0
 EXPORT_PATIENCE = 10.0
 """Seconds for which a pool that is being exported is asked all the same: mostly it is gone by then."""
 
-COLUMNS = "name,guid,size,alloc,free,health,readonly,multihost,failmode"
+COLUMNS = "name,guid,size,alloc,free,health,readonly,multihost,failmode,autotrim,cachefile,expandsize"
 """What ``zpool list`` is asked for about a pool: the fields of PoolState, in their order."""
 
 PERHAPS_PARTIAL = ("no such pool", "I/O error", "one or more devices is currently unavailable")
@@ -49,6 +51,8 @@ CHANGE_DEADLINE = 600.0
 
 BUSY_PATIENCE = 30.0
 """Seconds for which to retry an export while the pool is busy."""
+
+_TRIMMING = re.compile(r"\(\d+% trimmed, started at ")
 
 PROC = Path("/proc")
 
@@ -69,6 +73,10 @@ class PoolState:
     """Whether it has ``multihost=on``: once it is suspended nothing resumes it (MultihostSuspended)."""
     failmode: str = ""
     """What its I/O does when its devices fail (zpoolprops(7)): wait, continue or panic; empty: not known."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """failmode, autotrim and cachefile, as ``zpool list`` prints them."""
+    expandable: int = 0
+    """Bytes that its devices have and it does not use, since they were grown."""
 
     @property
     def stuck(self) -> bool:
@@ -85,6 +93,12 @@ class MultihostSuspended(PoolSuspended):
     """
 
     retryable = False
+
+
+class UnknownFeature(ZfsRefused):
+    """A pool has a feature that this host's OpenZFS does not know. ``readable``: it can be imported read-only."""
+
+    readable = False
 
 
 class Exporting(Busy):
@@ -169,17 +183,19 @@ class Zpool:
                 return None
             raise ToolFailed(f"cannot examine the pool '{pool}'", result.complaint())
         with understood(f"the state of the pool '{pool}'"):
-            name, guid, *sizes, health, readonly, multihost, failmode = result.stdout.rstrip("\n").split("\t")
-            size, allocated, free = map(_int, sizes)
+            name, guid, size, allocated, free, health, *rest = result.stdout.rstrip("\n").split("\t")
+            readonly, multihost, failmode, autotrim, cachefile, expandable = rest
         if not is_number(guid):
             return None  # "-": it was being exported, and is gone now
         health = "SUSPENDED" if kernel == "SUSPENDED" else health
         self._multihost[pool] = multihost == "on"
         return PoolState(
-            *(name, int(guid), size, allocated, free, health),
+            *(name, int(guid), _int(size), _int(allocated), _int(free), health),
             readonly=readonly == "on",
             multihost=multihost == "on",
             failmode=failmode,
+            properties={"failmode": failmode, "autotrim": autotrim, "cachefile": cachefile},
+            expandable=_int(expandable),
         )
 
     def suspended(self, pool: str) -> PoolSuspended:
@@ -245,15 +261,18 @@ class Zpool:
         words = [line.strip().split("\t")[0] for line in result.stdout.splitlines()]
         return [word for word in words if word.startswith("/")]
 
-    async def import_(self, pool: str, devices: Sequence[str], *, force: bool = False) -> bool:
+    async def import_(
+        self, pool: str, devices: Sequence[str], *, force: bool = False, readonly: bool = False
+    ) -> bool:
         """Import a pool from these devices, without mounts and cachefile; False if it is not on them.
 
         Refuses a pool that another host used last and names that host. ``force`` overrides this; use it only if the
-        last host is known to be fenced. Raises PartMissing where the pool has devices besides these.
+        last host is known to be fenced. ``readonly``: nothing is written to its devices. Raises PartMissing where the
+        pool has devices besides these, Shrunk, UnknownFeature.
         """
         search = [word for device in devices for word in ("-d", device)]
         result = await self.runner.run(
-            import_command(pool, search, force=force),
+            import_command(pool, search, force=force, readonly=readonly),
             deadline=CHANGE_DEADLINE,
             check=False,
         )
@@ -263,6 +282,8 @@ class Zpool:
             await label.refuse_partial_pool(pool, devices, self.runner)
         if "no such pool" in result.stderr:
             return False
+        if "invalid vdev configuration" in result.stderr:
+            await label.refuse_shrunk_device(pool, devices, self.runner)
         raise _import_failure(pool, result)
 
     async def create(self, new: NewPool, key: bytes | None = None) -> None:
@@ -307,6 +328,20 @@ class Zpool:
             raise never_resumes(pool)
         await self.runner.run(["zpool", "clear", pool], deadline=deadline)
 
+    async def is_trimming(self, pool: str) -> bool:
+        """Whether a trim of the pool is under way; False too where that cannot be told. Answers while it is suspended.
+
+        What ``zpool status -t`` says of each device (zpool_main.c, print_status_trim): "(12% trimmed, started at …)";
+        "completed at" and "suspended, started at" otherwise.
+        """
+        try:
+            result = await self.runner.run(
+                ["env", "LC_ALL=C", "zpool", "status", "-t", pool], deadline=SUSPENDED_DEADLINE, check=False
+            )
+        except ZvaultError:
+            return False
+        return _TRIMMING.search(result.stdout) is not None
+
     async def reopen(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
         """Have ZFS close a pool's devices and open what their paths lead to now. Raises ToolFailed, as if suspended."""
         await self.runner.run(["zpool", "reopen", pool], deadline=deadline)
@@ -328,9 +363,18 @@ def _in_use(pool: str, said: str, leaked: int) -> Busy:
     return Busy(f"cannot export the pool '{pool}'", said, then)
 
 
-def import_command(pool: str, search: Sequence[str], *, force: bool = False) -> list[str]:
+def import_command(
+    pool: str, search: Sequence[str], *, force: bool = False, readonly: bool = False
+) -> list[str]:
     """The command that imports a pool; ``search`` says where."""
-    return ["zpool", "import", *(["-f"] if force else []), "-N", "-o", "cachefile=none", *search, pool]
+    options = [
+        *(["-f"] if force else []),
+        "-N",
+        "-o",
+        "cachefile=none",
+        *(["-o", "readonly=on"] if readonly else []),
+    ]
+    return ["zpool", "import", *options, *search, pool]
 
 
 def suspended(pool: str) -> PoolSuspended:
@@ -384,10 +428,24 @@ def _last_words(result: Result) -> str:
     return " ".join(line.strip() for line in result.stderr.strip().splitlines()[:3]) or result.complaint()
 
 
+def _unknown_feature(pool: str, said: str) -> UnknownFeature:
+    """The error for a pool that has a feature which this host's OpenZFS does not know (zpool_import_props)."""
+    names = re.findall(r"^\t(\S+:\S+)", said, re.M)
+    error = UnknownFeature(
+        f"the pool '{pool}' has features that this host's OpenZFS does not know",
+        ", ".join(names) or "zpool does not say which",
+        "update OpenZFS on this host ('zfs version' shows it), or use the vault on the host that enabled them",
+    )
+    error.readable = "readonly=on" in said
+    return error
+
+
 def _import_failure(pool: str, result: Result) -> ZvaultError:
     said = _last_words(result)
     if (elsewhere := hostid.refusal(pool, result.stderr)) is not None:
         return elsewhere
+    if "unsupported version or feature" in said:
+        return _unknown_feature(pool, result.stderr)
     if "already exists" in said:
         return NotFound(f"another pool named '{pool}' is imported", said, "rename one of the two")
     if "one or more devices is currently unavailable" in said or "I/O error" in said:

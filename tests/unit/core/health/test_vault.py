@@ -129,6 +129,12 @@ def test_a_suspended_pool_with_multihost_on_is_not_told_to_go_on_by_itself():
     assert "by itself" not in unwell.next
 
 
+def test_a_read_only_store_says_which_device_takes_no_writes():
+    (one,) = judge_vault(replace(UP, readonly=True, locked=("/dev/nbd0",))).findings
+    assert "since /dev/nbd0 takes no writes" in one.why
+    assert one.next.startswith("make its store writable")
+
+
 def test_what_is_wrong_with_the_contents_is_not_a_failure_to_bring_it_up():
     storage = {one.key for one in VAULT_CONDITIONS} - {one.key for one in CONTENTS}
     assert storage == {

@@ -85,7 +85,7 @@ class Pool:
         self.lacks = lacks
         self.asked: list[str] = []
 
-    async def import_(self, pool: str, paths: Sequence[str], *, force: bool) -> bool:
+    async def import_(self, pool: str, paths: Sequence[str], **_: object) -> bool:
         self.asked = list(paths)
         if self.lacks not in paths:
             raise PartMissing("the pool cannot be imported", "it consists of 2 top-level devices", "bring it")
@@ -104,10 +104,10 @@ async def test_an_import_looks_for_it_and_says_which_is_missing(
     where.records.conditions.put("cold", replace(Condition(1.0), foreign=(str(local),)))
     vault: Any = Assembly(where, "cold", where.env.vault("cold"))
     if there:
-        assert await vault._import(None, ["/dev/nbd0"])
+        assert await vault._import(None, ["/dev/nbd0"], print)
         assert pool.asked == ["/dev/nbd0", str(local)]
         return
     with pytest.raises(PartMissing) as missing:
-        await vault._import(None, ["/dev/nbd0"])
+        await vault._import(None, ["/dev/nbd0"], print)
     assert f"it needed {local} too" in missing.value.why
     assert missing.value.next == f"bring {local} back: without it nothing can be restored"

@@ -156,6 +156,54 @@ async def test_one_that_goes_on_without_a_device_gets_it_back(monkeypatch: pytes
     assert pool.done.count("clear") > 1
 
 
+class Trimmed:
+    """A suspended pool that is trimmed, or not; its device is back at the first try."""
+
+    runner = NobodyKnown()
+    resume = False
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, trims: bool) -> None:
+        self.trims, self.done = trims, list[str]()
+        monkeypatch.setattr(revive, "refuse_if_had_since", self.nothing)
+
+    async def nothing(self, *_: object) -> None: ...
+
+    async def probe(self) -> list[Any]:
+        return [SimpleNamespace(state="up" if "up" in self.done else "gone", path=None, spec="tcp:nas")]
+
+    cut_off = sync = nothing
+
+    async def up(self, _: object) -> list[Any]:
+        self.done.append("up")
+        return [UP]
+
+    async def devices(self, _: str) -> list[str]:
+        return ["/dev/nbd0"]
+
+    async def is_trimming(self, _: str) -> bool:
+        return self.trims
+
+    async def end_discards(self, _: object) -> None:
+        self.done.append("discards end")
+
+    async def clear(self, *_: object) -> None:
+        self.done.append("clear")
+
+    async def trouble(self) -> None: ...
+
+
+@pytest.mark.parametrize("trims", [True, False])
+async def test_a_trim_that_cost_the_device_is_not_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch, *, trims: bool
+) -> None:
+    pool, said = Trimmed(monkeypatch, trims=trims), list[str]()
+    it: Any = Revival("cold", "cold", pool, pool, None, pool.trouble)  # type: ignore[arg-type]
+    await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), said.append)
+    # Before the clear that resumes the pool: from then on ZFS sends discards again.
+    assert pool.done == ["clear", "up", *(["discards end"] if trims else []), "clear"]
+    assert any("'timeout' has to be longer" in text for text in said) == trims
+
+
 class Looked(Exception):
     """The pool was asked for."""
 

@@ -8,7 +8,17 @@ import pytest
 
 from zvault.core.errors import Refused
 from zvault.system.process.runner import Result
-from zvault.zfs.pool.label import PartMissing, label_host, label_part, label_vdev, refuse_partial_pool, vdevs
+from zvault.zfs.pool import label as labels_of
+from zvault.zfs.pool.label import (
+    PartMissing,
+    Shrunk,
+    label_host,
+    label_part,
+    label_vdev,
+    refuse_partial_pool,
+    refuse_shrunk_device,
+    vdevs,
+)
 
 LABEL = """------------------------------------
 LABEL 0 
@@ -108,3 +118,24 @@ async def test_a_pool_of_which_a_part_is_missing_is_told_as_that():
 )
 async def test_what_has_no_pool_or_all_of_it_is_not(labels: dict[str, str]):
     await refuse_partial_pool("vb", list(labels), Labels(labels))
+
+
+ASIZE = "        asize: 532152320\n"
+"""What 2.3.9 wrote for a device of 512 MiB."""
+
+
+@pytest.mark.parametrize(
+    ("size", "shrunk"), [(400 << 20, True), ((512 << 20) - 512, True), (512 << 20, False), (None, False)]
+)
+async def test_a_device_that_is_smaller_than_its_pool_needs_is_told(
+    monkeypatch: pytest.MonkeyPatch, size: int | None, shrunk: bool
+):
+    monkeypatch.setattr(labels_of, "find_size", lambda _: size)
+    text = label(0).replace("        children[0]", ASIZE + "        children[0]")
+    host = Labels({"/dev/nbd0": text})
+    if not shrunk:
+        await refuse_shrunk_device("vb", ["/dev/nbd0"], host)
+        return
+    with pytest.raises(Shrunk, match="too small") as told:
+        await refuse_shrunk_device("vb", ["/dev/nbd0"], host)
+    assert f"{512 << 20} bytes" in told.value.next
