@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import time
 from pathlib import Path
 
 import world
@@ -16,14 +15,6 @@ from vault_faults_world import PROFILE, status, tank_for_test  # noqa: F401
 from world import DISK, ctl, eventually, ok, sh
 
 LAB = {"mem": "3G", "timeout": 900}
-
-
-STATE = Path("/proc/spl/kstat/zfs/cold/state")
-
-
-def suspensions() -> int:
-    """How often the pool was suspended since its import."""
-    return sh("zpool", "events", "-H", "cold").count("ereport.fs.zfs.io_failure")
 
 
 def get_pool(prop: str) -> str:
@@ -99,31 +90,6 @@ def test_who_has_the_device_open_is_named_and_runs_go_on(tank):
         reader.wait()
     eventually("the kernel to give the number up", lambda: not world.connected(0))
     ok("run", "tank")
-    world.nothing_left()
-
-
-def test_a_trim_that_is_slower_than_the_timeout_costs_the_device_once(tank):
-    tank.delay = "filter=delay delay-trim=40s delay-zero=40s"
-    tank.start()
-    ok("run", "tank")
-    ok("vault", "up", "cold")
-    limit = Path("/sys/block/nbd0/queue/discard_max_bytes")
-    assert limit.read_text().strip() != "0"
-    sh("zpool", "trim", "cold")
-    eventually("zvault to say so", lambda: "Discards are off" in world.journal("VAULT=cold"), seconds=240)
-    eventually("it to go on", lambda: STATE.read_text().strip() == "ONLINE")
-    eventually("the trim to be over", lambda: "started at" not in sh("zpool", "status", "-t", "cold"))
-    assert limit.read_text().strip() == "0"
-    lost = suspensions()
-    time.sleep(30)
-    assert suspensions() == lost, "longer than the timeout"
-    ok("run", "tank")
-    ok("vault", "down", "cold")
-    ok("vault", "up", "cold")
-    assert limit.read_text().strip() != "0", "the next bring-up has discards again"
-    time.sleep(25)
-    assert STATE.read_text().strip() == "ONLINE", "and no trim that goes on"
-    ok("vault", "down", "cold")
     world.nothing_left()
 
 
