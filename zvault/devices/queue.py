@@ -111,18 +111,6 @@ async def restore(
             await _put(sys_block / device / "queue" / name, value, runner)
 
 
-async def restore_discards(
-    device: str, before: Mapping[str, str], runner: Runner, sys_block: Path = SYS_BLOCK
-) -> None:
-    """Put the limit of discards back, which the kernel takes only while the device is connected."""
-    await restore(
-        device,
-        {name: value for name, value in before.items() if name == "discard_max_bytes"},
-        runner,
-        sys_block,
-    )
-
-
 def _whole(device: str, value: str, sys_block: Path) -> str:
     """Cut to whole discards: the kernel refuses what is none, also where it is what the kernel had made of no limit."""
     granularity = _number(read(device, "discard_granularity", sys_block))

@@ -388,9 +388,6 @@ class Stack:
                 continue
             kind, data = self.kinds[level.kind], level.data or {}
             lost = not all(below.usable for below in found.layers[:depth])
-            if record is not None and level.found.usable and level.found.path is not None:
-                there = Path(level.found.path).name
-                await request_queue.restore_discards(there, record.queue.get(there, {}), self.runner)
             await kind.down(slot, data, level.found, lost=lost, say=say)
             if record is not None and (name := kind.leftover(data)) is not None:
                 await request_queue.restore(name, record.queue.get(name, {}), self.runner)

@@ -78,11 +78,21 @@ def status(index: int, sys_block: Path = SYS_BLOCK) -> Status:
 
 
 def candidates(sys_block: Path = SYS_BLOCK) -> list[int]:
-    """Devices nobody has connected, lowest first, and last one that does not exist: the kernel makes it."""
+    """Devices nobody has connected, lowest first, and last one that does not exist: the kernel makes it.
+
+    One whose discards were turned off (Stack.end_discards) comes after the others: Linux takes no limit but 0 for it
+    any more, since it has no granularity then (seen with 7.2).
+    """
     found = (re.fullmatch(r"nbd(\d+)", path.name) for path in sys_block.glob("nbd*"))
     indices = sorted(int(match[1]) for match in found if match)
     free = [index for index in indices if status(index, sys_block) == Status(None, 0)]
-    return [*free, max(indices, default=-1) + 1]
+    spoiled = [index for index in free if _takes_no_discards(sys_block / f"nbd{index}" / "queue")]
+    return [*(index for index in free if index not in spoiled), max(indices, default=-1) + 1, *spoiled]
+
+
+def _takes_no_discards(queue: Path) -> bool:
+    """Whether a device was connected to a server that takes discards, and has them turned off since."""
+    return bool(_number(queue / "discard_max_hw_bytes")) and _number(queue / "discard_max_bytes") == 0
 
 
 async def check(runner: Runner) -> None:

@@ -79,3 +79,12 @@ async def test_the_number_is_left_to_them_only_where_nothing_reaches_the_store(
     assert USER in said[0]
     assert "takes another number" in said[0]
     assert ("stops the server" in host.ran) == serves
+
+
+def test_a_number_whose_discards_were_turned_off_is_taken_last(tmp_path: Path) -> None:
+    for index, (hw, limit) in enumerate([(4294966784, 0), (0, 0), (4294966784, 4294966784)]):
+        queue = tmp_path / f"nbd{index}" / "queue"
+        queue.mkdir(parents=True)
+        (queue / "discard_max_hw_bytes").write_text(f"{hw}\n")
+        (queue / "discard_max_bytes").write_text(f"{limit}\n")
+    assert nbd.candidates(tmp_path) == [1, 2, 3, 0]
