@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 # They import zvault, found only by the line above.
 from generator import (  # noqa: E402
     api,
+    automatic_repairs,
     cli,
     configuration,
     health,
@@ -34,6 +35,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/metrics.md": metrics.metrics,
     "docs/reference/health.md": health.health,
     "docs/reference/refusals.md": refusals.refusals,
+    "docs/reference/automatic-repairs.md": automatic_repairs.automatic_repairs,
     "docs/reference/api.md": api.api,
     "docs/reference/object-stores.md": object_stores.object_stores,
     "docs/explanation/vaults.md": vault_life.vaults,

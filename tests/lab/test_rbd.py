@@ -276,6 +276,34 @@ def test_its_storage_stops_answering_for_a_while(world: Vault, cluster: ceph.Clu
     nothing_left()
 
 
+def test_a_host_that_the_cluster_refuses_is_told_how_to_be_let_in_again(world: Vault):
+    world.timeout = "12s"
+    world.start()
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    (address,) = watchers()
+    sh("ceph", "osd", "blocklist", "add", address)
+    before = suspensions()
+    writer = subprocess.Popen(["zfs", "set", "org.zvault.test:x=y", "cold"])
+    eventually("suspension", lambda: suspensions() > before)
+    told = eventually(
+        "the cause", lambda: found if "blocklist" in (found := ctl("vault", "status", "cold").out) else ""
+    )
+    print(told)
+    told = " ".join(told.split())
+    assert "no other host has had the image since" in told
+    assert "no reboot is needed" in told
+    sh("ceph", "osd", "blocklist", "rm", address)
+    ok("vault", "up", "cold")
+    assert writer.wait(240) == 0
+    assert "No known data errors" in scrubbed()
+    ok("run", "tank")
+    ok("vault", "down", "cold")
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
+    nothing_left()
+
+
 async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
     run, ours = HostRunner(), Cluster()
     there = parse_rbd("rbd_meta/shape")
@@ -300,6 +328,14 @@ async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
     with pytest.raises(NotFound, match="no Ceph configuration at /none"):
         await rbd.find(there, Cluster(conf="/none"), run)
 
+    sh("rbd", "trash", "mv", "rbd_meta/shape")
+    with pytest.raises(NotFound, match=r"rbd_meta/shape is in the trash") as in_trash:
+        await rbd.refuse_if_in_trash(there, ours, run)
+    (restore,) = re.findall(r"'(rbd trash restore [^']+)'", in_trash.value.next)
+    sh(*shlex.split(restore))
+    await rbd.refuse_if_in_trash(there, ours, run)
+    assert await rbd.find(there, ours, run) is not None
+
     sh("rbd", "namespace", "create", "rbd_meta/ns")
     odd = parse_rbd("rbd_meta/ns/odd")
     assert await rbd.create(
@@ -321,7 +357,7 @@ async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
     assert (owner.address, owner.watches, owner.lock is not None) == (mapping.client, True, True)
     with (
         Path(mapping.path).open("rb"),
-        pytest.raises(Busy, match=rf"it is open: .* \(process {os.getpid()}\)"),
+        pytest.raises(Busy, match=rf"it is open: .* \(process {os.getpid()}, user root\)"),
     ):
         await rbd_map.unmap(mapping, ours, run)
     await rbd_map.unmap(mapping, ours, run)

@@ -78,7 +78,7 @@ class UseDocument(TypedDict):
     """The use that zvault itself makes of a vault, known without looking at it.
 
     ``hosts`` are those that share it, and ``held_by`` the one that has it, as far as this one knows: None also where
-    none has.
+    none has. ``foreign`` are devices that its pool needs and that are not its own, as last seen.
     """
 
     hosts: list[str]
@@ -88,17 +88,23 @@ class UseDocument(TypedDict):
     inhibitor: bool
     inhibitor_since: float | None
     scrub: ScrubDocument | None
+    foreign: list[str]
     past: list[PastDocument]
 
 
 class VaultDocument(UseDocument):
-    """One vault. ``readonly``: its pool was imported read-only, so no backup can be made to it."""
+    """One vault. ``readonly``: its pool was imported read-only, so no backup can be made to it.
+
+    ``multihost`` and ``failmode`` are properties of its pool, as zpoolprops(7) has them; None while it is not imported.
+    """
 
     name: str
     pool: str
     state: VaultState
     health: str | None
     readonly: bool
+    multihost: bool | None
+    failmode: str | None
     size: int | None
     allocated: int | None
     free: int | None

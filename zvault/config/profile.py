@@ -86,6 +86,14 @@ class QueueSettings(Table):
         description="How much the kernel reads ahead, in KiB. ZFS reads ahead by itself and does not use it.",
         examples=[128],
     )
+    discard_max_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="The largest discard, in bytes; ZFS's larger ones are cut. A discard that takes longer than the "
+        "device's `timeout` costs the connection, and some stores delete an object for each block. `0` turns "
+        "discards off.",
+        examples=[16777216],
+    )
 
 
 class Stream(Table):

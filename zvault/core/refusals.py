@@ -88,7 +88,7 @@ REFUSALS: tuple[Refusal, ...] = (
         _T,
         PoolSuspended,
         "the pool lost a device that it cannot do without",
-        "bring the vault's device back, then 'zpool clear' the pool",
+        "bring its device back: a vault's pool zvault resumes by itself ('zvaultctl vault status')",
     ),
     Refusal(
         "is read-only",
@@ -583,7 +583,7 @@ KERNEL_REFUSALS: Mapping[int, KernelRefusal] = {
         _T, "somebody uses it", "'zfs holds', 'zfs mount' and 'zfs list -o clones' show what uses it"
     ),
     errno.EAGAIN: KernelRefusal(
-        _T, "the pool has suspended its I/O", "bring its device back, then 'zpool clear' the pool"
+        _T, "the pool has suspended its I/O", "bring its device back; zvault resumes a vault's pool by itself"
     ),
     errno.EINTR: KernelRefusal(_T, "the call was interrupted", "nothing: the next try does it"),
     errno.EIO: _UNAVAILABLE,

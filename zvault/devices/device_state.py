@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from zvault.devices.layer import Data, State
 from zvault.devices.record import is_throw_away
 
+READ_ONLY = "it is read-only"
+"""The detail of a device that is up and takes no writes."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockDevice:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy, NotFound
+from zvault.core.errors import Busy, NotFound, ZvaultError
 from zvault.devices.server_unit import Server
 from zvault.system.system_bus import UnitState
 
@@ -169,6 +169,9 @@ class Layer(Protocol):
 
     async def cut_off(self, data: Data) -> None:
         """Have a lost device fail at once all that waits for it; it vanishes once who has it open closes it."""
+
+    async def find_cause(self, data: Data) -> ZvaultError | None:
+        """Why it does not answer though it is there, where its storage says so; None otherwise."""
 
     async def rest(self, data: Data, *, resting: bool) -> None:
         """Before the host sleeps, begin nothing of its own accord on what is below; and go on after."""

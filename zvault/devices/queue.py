@@ -58,7 +58,9 @@ def plan(device: str, settings: QueueSettings, sys_block: Path = SYS_BLOCK) -> l
         before = read(device, name, sys_block)
         if before is not None:
             value = _cut(device, name, wanted, sys_block)
-            changes.append(QueueChange(name, wanted[name], value, before))
+            # A device that takes smaller discards, or none, is within the bound: nothing to tell of.
+            asked = value if name == "discard_max_bytes" else wanted[name]
+            changes.append(QueueChange(name, asked, value, before))
     return changes
 
 
@@ -105,7 +107,14 @@ async def restore(
     """Put back what stood there before, as far as the device still takes it."""
     for name in sorted(before, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
         if read(device, name, sys_block) not in (None, before[name]):
-            await _put(sys_block / device / "queue" / name, before[name], runner)
+            value = _whole(device, before[name], sys_block) if name == "discard_max_bytes" else before[name]
+            await _put(sys_block / device / "queue" / name, value, runner)
+
+
+def _whole(device: str, value: str, sys_block: Path) -> str:
+    """Cut to whole discards: the kernel refuses what is none, also where it is what the kernel had made of no limit."""
+    granularity = _number(read(device, "discard_granularity", sys_block))
+    return str(int(value) // granularity * granularity) if granularity and value.isdecimal() else value
 
 
 async def _put(path: Path, value: str, runner: Runner) -> None:
@@ -121,6 +130,8 @@ def _cut(device: str, name: str, wanted: Mapping[str, str], sys_block: Path) -> 
     limit: int | None = None
     if name == "max_sectors_kb":
         limit = _number(read(device, "max_hw_sectors_kb", sys_block))
+    elif name == "discard_max_bytes":
+        limit = _number(read(device, "discard_max_hw_bytes", sys_block))
     elif name == "nr_requests":
         scheduler = wanted.get("scheduler") or read(device, "scheduler", sys_block)
         limit = _tags(device, sys_block) if scheduler == "none" else MAX_SCHEDULED

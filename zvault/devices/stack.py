@@ -20,13 +20,14 @@ from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, Refused, Zvau
 from zvault.devices import queue as request_queue
 from zvault.devices.bcache.layer import Bcache
 from zvault.devices.blank import blank
-from zvault.devices.device_state import BlockDevice, DeviceState
+from zvault.devices.device_state import READ_ONLY, BlockDevice, DeviceState
 from zvault.devices.inventory import Inventory
 from zvault.devices.layer import Absence, Data, Layer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd.connection import held
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
 from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, throw_away_spec
+from zvault.system.block_devices import is_read_only
 from zvault.system.mount import is_mount_point
 from zvault.system.process.runner import HostRunner, Runner
 from zvault.system.state_files import LeaseStore
@@ -113,7 +114,7 @@ class Stack:
                         made.append(found.slot)
                         await self._bring_up(device, found.slot, lost.get(found.slot), say)
                         (found,) = await self.inventory.look([found.slot])  # noqa: PLW2901
-                    await self._tune(found, say)
+                    await self._tune(found, self.queue, say)
                 return await self._verified()
             except BaseException:
                 await to_its_end(self._undo(made, say))
@@ -144,6 +145,24 @@ class Stack:
                     for level in found.levels:
                         await self.kinds[level.kind].cut_off(level.data or {})
 
+    async def end_discards(self, say: Say) -> None:
+        """Have the kernel refuse discards on each device until it goes down: those that ZFS sends fail at once."""
+        async with self.leases.lock(f"device/{self.vault}", deadline=LOCK_DEADLINE):
+            for found in await self.inventory.look(self.inventory.configured()):
+                if found.usable:
+                    await self._tune(found, QueueSettings(discard_max_bytes=0), say)
+
+    async def find_cause(self) -> ZvaultError | None:
+        """Why a device that is there does not answer, where its storage says so; None otherwise.
+
+        It asks the storage, so it may take as long as the storage's own tools give it.
+        """
+        for found in await self.inventory.look(self.inventory.configured()):
+            for level in found.levels:
+                if level.data and (cause := await self.kinds[level.kind].find_cause(level.data)) is not None:
+                    return cause
+        return None
+
     async def rest(self, *, resting: bool) -> None:
         """Before the host sleeps, have no layer begin anything of its own accord; and go on after.
 
@@ -173,6 +192,8 @@ class Stack:
 
     def _state(self, found: FoundDevice) -> DeviceState:
         state, detail = found.verdict()
+        if state == "up" and not detail and found.path is not None and is_read_only(found.path):
+            detail = READ_ONLY
         device = self.inventory.device(found.slot)
         spec = found.record.spec if found.record else device.spec if device else ""
         told = found.layers[0].told if found.layers else None
@@ -250,7 +271,9 @@ class Stack:
 
     async def _bring_up(self, device: Device, slot: Slot, lost: DeviceRecord | None, say: Say) -> None:
         slot.make_directory()
-        record = DeviceRecord(self._spec(device), tuple(LayerRecord(kind) for kind in device.layers))
+        layers = tuple(LayerRecord(kind) for kind in device.layers)
+        # A device that was lost comes back under its name, with the settings that it was given.
+        record = DeviceRecord(self._spec(device), layers, lost.queue if lost is not None else {})
         self.leases.put(slot.lease, record.as_lease())
         had = {part.kind: part.data for part in lost.layers} if lost is not None else {}
         below = ""
@@ -283,7 +306,7 @@ class Stack:
 
         return write
 
-    async def _tune(self, found: FoundDevice, say: Say) -> None:
+    async def _tune(self, found: FoundDevice, settings: QueueSettings, say: Say) -> None:
         """Set the request queues of the lowest and the topmost block device."""
         slot = found.slot
         paths = [layer.path for layer in found.layers if layer.path is not None]
@@ -291,7 +314,7 @@ class Stack:
             return
         for name in dict.fromkeys((Path(paths[0]).name, Path(paths[-1]).name)):
             record = self.inventory.record(slot) or found.record
-            changes = request_queue.plan(name, self.queue)
+            changes = request_queue.plan(name, settings)
             # What stood there first is what goes back, also when this is the second time.
             before = {change.name: change.before for change in changes} | record.queue.get(name, {})
             self.leases.put(slot.lease, replace(record, queue=record.queue | {name: before}).as_lease())

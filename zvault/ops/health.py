@@ -7,6 +7,7 @@ from zvault.api.vaults import DeviceDocument, JudgedVault, VaultDocument
 from zvault.core.health.vault import VaultFacts
 from zvault.core.health.verdict import Verdict
 from zvault.core.policy.scrub import Policy
+from zvault.devices.device_state import READ_ONLY
 from zvault.ops.context import Context
 from zvault.ops.state.costs import uncounted
 from zvault.ops.state.pool_health import Condition
@@ -18,12 +19,18 @@ def vault_facts(context: Context, vault: VaultDocument) -> VaultFacts:
     policy = _policy(context, vault["name"])
     age, due = _scrub(context, policy, seen)
     scrub = vault["scrub"]
+    config = context.env.config.vault.get(vault["name"])
     return VaultFacts(
         name=vault["name"],
         pool=vault["pool"],
         state=vault["state"],
         pool_state=vault["health"],
         readonly=vault["readonly"],
+        locked=tuple(one["path"] or one["name"] for one in vault["devices"] if one["detail"] == READ_ONLY),
+        multihost=bool(vault["multihost"]),
+        panics=vault["failmode"] == "panic",
+        foreign=tuple(vault["foreign"]),
+        networked=bool(config is not None and config.device),
         error=vault["error"],
         lost=tuple(
             f"{one['name']} is gone: {one['detail']}" for one in vault["devices"] if one["state"] == "gone"

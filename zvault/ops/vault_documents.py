@@ -25,6 +25,8 @@ def unknown_document(managed: ManagedVault) -> VaultDocument:
         "state": "down",
         "health": None,
         "readonly": False,
+        "multihost": None,
+        "failmode": None,
         "size": None,
         "allocated": None,
         "free": None,
@@ -45,6 +47,7 @@ def own_document(managed: ManagedVault) -> UseDocument:
         "inhibitor": managed.awake.held,
         "inhibitor_since": managed.awake.since,
         "scrub": condition.document() if condition is not None else None,
+        "foreign": list(condition.foreign) if condition is not None else [],
         "past": [one.document() for one in pasts(managed.context.records.leases, managed.name)],
     }
 
@@ -72,6 +75,7 @@ async def vault_document(managed: ManagedVault) -> VaultDocument:
     document["devices"] = [device_document(device, managed.context.env.clock.time()) for device in devices]
     if pool is not None:
         document["health"], document["readonly"] = pool.health, pool.readonly
+        document["multihost"], document["failmode"] = pool.multihost, pool.failmode or None
         document["size"], document["allocated"], document["free"] = pool.size, pool.allocated, pool.free
     document["state"] = _overall([device.state for device in devices], pool is not None)
     return document

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zvault.core.names import parse_name
+from zvault.system.device_users import device_users
 from zvault.system.snapshot_users import plain
 
 PROC = Path("/proc")
@@ -79,25 +80,6 @@ def _open_devices(proc: Path) -> set[str]:
     return found | _mounted_devices(proc).keys()
 
 
-def device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]:
-    """List what has the block device ``name`` open (as "rbd0"), in words; what the kernel itself has open is not seen.
-
-    A device is known by its number: its node may have been renamed or removed since.
-    """
-    try:
-        number = (block / name / "dev").read_text().strip()
-        found = [f"{one.name} lies on it" for one in sorted((block / name / "holders").glob("*"))]
-    except OSError:
-        return []
-    for folder in sorted(proc.glob("[0-9]*"), key=lambda one: int(one.name)):
-        with suppress(OSError):  # it may end meanwhile
-            if any(_is_device(link, number) for link in folder.glob("fd/*")):
-                found.append(
-                    f"{(folder / 'comm').read_text(errors='replace').strip()} (process {folder.name})"
-                )
-    return found
-
-
 def volume_users(volume: str, proc: Path = PROC, dev: Path = Path("/dev"), block: Path = BLOCK) -> list[str]:
     """List what has a volume, or a partition on it, open or mounted, in words; what the kernel has open is not seen."""
     place = dev / "zvol" / volume
@@ -119,15 +101,6 @@ def _mounted_devices(proc: Path) -> dict[str, list[str]]:
             if source.startswith("/dev/zd"):
                 found.setdefault(Path(source).name, []).append(plain(point))
     return found
-
-
-def _is_device(link: Path, number: str) -> bool:
-    """Only what lies in /dev is asked for its number: the file system of another file may not answer."""
-    with suppress(OSError):
-        if str(link.readlink()).startswith("/dev/"):
-            device = link.stat().st_rdev
-            return f"{os.major(device)}:{os.minor(device)}" == number
-    return False
 
 
 def running_for(process: int, proc: Path = PROC) -> float | None:

@@ -49,6 +49,29 @@ def test_the_scheduler_comes_first_and_all_is_cut_to_the_device(sysfs: Path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("takes", "asked", "value"),
+    [(2**32 - 512, 16 << 20, 16 << 20), (4 << 20, 16 << 20, 4 << 20), (0, 16 << 20, 0)],
+)
+def test_a_discard_is_bounded_by_what_the_device_takes(sysfs: Path, takes: int, asked: int, value: int):
+    for name in ("discard_max_bytes", "discard_max_hw_bytes"):
+        (sysfs / "nbd0/queue" / name).write_text(f"{takes}\n")
+    assert plan("nbd0", QueueSettings(discard_max_bytes=asked), sysfs) == [
+        QueueChange("discard_max_bytes", str(value), str(value), str(takes))
+    ]
+    (off,) = plan("nbd0", QueueSettings(discard_max_bytes=0), sysfs)
+    assert off.value == "0"
+
+
+async def test_what_the_kernel_calls_no_limit_is_put_back_as_whole_discards(sysfs: Path):
+    """4294966784 is no multiple of 4096, and Linux refuses it with EINVAL."""
+    folder = sysfs / "nbd0/queue"
+    (folder / "discard_max_bytes").write_text("0\n")
+    (folder / "discard_granularity").write_text("4096\n")
+    await restore("nbd0", {"discard_max_bytes": "4294966784"}, HostRunner(), sysfs)
+    assert (folder / "discard_max_bytes").read_text() == "4294963200\n"
+
+
 def test_a_scheduler_bounds_the_requests_otherwise(sysfs: Path):
     (change,) = plan("nbd0", QueueSettings(nr_requests=10_000), sysfs)
     assert change.value == str(MAX_SCHEDULED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from pathlib import Path
 
@@ -67,7 +68,12 @@ def test_who_has_a_device_open_by_its_number(tmp_path: Path) -> None:
     (block / "rbd3/holders/dm-0").mkdir(parents=True)
     null = Path("/dev/null").stat().st_rdev
     (block / "rbd3/dev").write_text(f"{os.major(null)}:{os.minor(null)}\n")
-    assert device_users("rbd3", proc, block) == ["dm-0 lies on it", "blkid (process 7)", "dd (process 101)"]
+    who = getpass.getuser()
+    assert device_users("rbd3", proc, block) == [
+        "dm-0 lies on it",
+        f"blkid (process 7, user {who})",
+        f"dd (process 101, user {who})",
+    ]
     assert device_users("rbd4", proc, block) == []
 
 
@@ -86,7 +92,10 @@ def test_who_has_a_volume_open_or_mounted(tmp_path: Path) -> None:
         (block / node).mkdir(parents=True)
         (block / node / "dev").write_text(f"{number}\n")
     (block / "zd0p1/holders/dm-3").mkdir(parents=True)
-    assert volume_users("tank/vm[1]", proc, dev, block) == ["qemu-system-x86 (process 12)", "dm-3 lies on it"]
+    assert volume_users("tank/vm[1]", proc, dev, block) == [
+        f"qemu-system-x86 (process 12, user {getpass.getuser()})",
+        "dm-3 lies on it",
+    ]
     assert volume_users("tank/db", proc, dev, block) == ["zd16p1 is mounted at /mnt/vol"]
     assert volume_users("tank/none", proc, dev, block) == [], "it has no device (volmode=none)"
 

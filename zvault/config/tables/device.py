@@ -146,7 +146,8 @@ class Device(Table):
     timeout: Duration = Field(
         default=written("90s"),
         description="How long one request may take before the connection counts as dead, or with krbd before it "
-        "fails. Whole seconds, never 0: without a timeout a dead server hangs the pool and all who touch it.",
+        "fails. Longer than the storage's slowest discard. Whole seconds, never 0: without a timeout a dead server "
+        "hangs the pool and all who touch it.",
         examples=["90s"],
     )
 

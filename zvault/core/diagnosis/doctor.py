@@ -37,7 +37,8 @@ def diagnose(seen: Observations) -> Bottleneck:
         return Bottleneck(
             "suspended",
             f"the pool of vault {seen.vault} is suspended: all I/O waits until its device is back",
-            why=f"'zpool status {seen.pool}' names the device; once it is back, 'zpool clear {seen.pool}' resumes I/O",
+            why=f"'zpool status {seen.pool}' names the device; once it is back, zvault resumes the pool by itself,"
+            f" unless it has multihost=on: 'zvaultctl vault status {seen.vault}' says what it waits for",
         )
     if not seen.flows:
         return at_the_vault(seen, None) if _written(seen) else _nothing(seen)

@@ -16,6 +16,7 @@ from zvault.core.health.vault_conditions import (
     DEVICE_GONE,
     DRIFT,
     ERROR,
+    FOREIGN_DEVICE,
     FULL_SOON,
     GONE,
     HALF_RECEIVED_ERRORS,
@@ -24,6 +25,8 @@ from zvault.core.health.vault_conditions import (
     NEVER_SEEN,
     POOL_UNWELL,
     READ_ONLY,
+    REBOOT,
+    RISKY_PROPERTIES,
     SCRUB_MISSED,
     SCRUB_OVERDUE,
     STALLED,
@@ -53,11 +56,13 @@ class VaultFacts:
     """The facts about a vault from which it is judged. None: not known.
 
     ``pool_state``: as ``zpool list`` has it, None while the pool is not imported. ``readonly``: it was imported so.
-    ``lost``: devices that are gone, in
-    words. ``troubles``: of block stores, in words. ``looked``: whether any look at the pool is on record. ``errors``:
-    on ZFS's list, without ``unexplained`` ones, which are there while datasets are ``half_received``. ``scrub_age``,
-    ``scrub_due``: seconds since the last scrub, and after how many one is due; None where that is not known, or scrubs
-    are off; ``scrub_by_age``: whether an age is what makes it due. ``was_degraded``,
+    ``locked``: devices that take no writes.
+    ``multihost``, ``panics``: its pool has multihost=on, failmode=panic. ``networked``: zvault brings its devices up.
+    ``foreign``: devices that the pool needs and that are not the vault's own, as last seen.
+    ``lost``: devices that are gone, in words. ``troubles``: of block stores, in words. ``looked``: whether any look at
+    the pool is on record. ``errors``: on ZFS's list, without ``unexplained`` ones, which are there while datasets are
+    ``half_received``. ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None
+    where that is not known, or scrubs are off; ``scrub_by_age``: whether an age is what makes it due. ``was_degraded``,
     ``free``, ``size``: as last seen. ``full_in``: seconds until it is full at the pace of late, None where it does not
     fill, or nobody knows. ``journal_full_for``: seconds. ``stalls``, ``drift``: what was told of its storage, in words.
     """
@@ -67,6 +72,11 @@ class VaultFacts:
     state: Literal["up", "down", "partial", "gone"]
     pool_state: str | None = None
     readonly: bool = False
+    locked: tuple[str, ...] = ()
+    multihost: bool = False
+    panics: bool = False
+    networked: bool = False
+    foreign: tuple[str, ...] = ()
     error: ErrorDocument | None = None
     lost: tuple[str, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -130,16 +140,40 @@ def _storage(facts: VaultFacts) -> Iterator[Finding]:
         yield finding(DEGRADED, facts.name, f"its pool {facts.pool} is DEGRADED")
     elif facts.pool_state is not None and facts.pool_state != "ONLINE":
         why = f"its pool {facts.pool} is {facts.pool_state}"
-        yield finding(POOL_UNWELL, facts.name, why, word=facts.pool_state)
+        if facts.multihost:
+            why = f"{why}, and has multihost=on: OpenZFS cannot resume it"
+        reboot = REBOOT.format(pool=facts.pool) if facts.multihost else ""
+        yield finding(POOL_UNWELL, facts.name, why, reboot, facts.pool_state)
+    yield from _properties(facts)
     if facts.readonly:
-        yield finding(READ_ONLY, facts.name, f"its pool {facts.pool} was imported read-only")
+        why, following = f"its pool {facts.pool} was imported read-only", ""
+        if facts.locked:
+            why = f"{why}, since {', '.join(facts.locked)} takes no writes"
+            following = f"make its store writable; then 'zvaultctl vault down {facts.name}', and 'vault up'"
+        yield finding(READ_ONLY, facts.name, why, following)
     if facts.pool_state is None and facts.was_degraded:
         yield finding(WAS_DEGRADED, facts.name, f"its pool {facts.pool} was DEGRADED when it was last seen")
+
+
+def _properties(facts: VaultFacts) -> Iterator[Finding]:
+    """What an administrator set on the pool, and an outage of its storage makes worse."""
+    risks = []
+    if facts.panics:
+        risks.append(("failmode=panic: the kernel panics when its storage fails", "failmode=continue"))
+    if facts.multihost and facts.networked:
+        risks.append(("multihost=on: ten seconds without a write suspend it for good", "multihost=off"))
+    if risks:
+        why = f"its pool {facts.pool} has {', and '.join(risk for risk, _ in risks)}"
+        following = " and ".join(f"'zpool set {better} {facts.pool}'" for _, better in risks)
+        yield finding(RISKY_PROPERTIES, facts.name, why, following)
 
 
 def _contents(facts: VaultFacts) -> Iterator[Finding]:
     if facts.pool_state is None and not facts.looked and facts.state == "down":
         yield finding(NEVER_SEEN, facts.name, "it is down, and no look at its pool is on record")
+    if facts.foreign:
+        devices = ", ".join(facts.foreign)
+        yield finding(FOREIGN_DEVICE, facts.name, f"its pool {facts.pool} lies on {devices} too")
     if facts.errors:
         yield finding(DAMAGED, facts.name, f"ZFS has {_errors(facts.errors)} on its list")
     if facts.unexplained:

@@ -11,6 +11,11 @@ WAITS = (
     " it waits for"
 )
 
+REBOOT = (
+    "reboot this host: nothing else removes a suspended pool that has multihost=on. Run no 'zpool clear {pool}'; it"
+    " stops every zpool command of every pool. Then 'zpool set multihost=off {pool}'"
+)
+
 DEVICE_GONE = Condition(
     "device-gone",
     "vault",
@@ -66,6 +71,19 @@ DAMAGED = Condition(
     "'zvaultctl heal {name}' repairs what the source still has; destroy nothing there until then",
     "ZvaultDamageFound",
 )
+FOREIGN_DEVICE = Condition(
+    "foreign-device",
+    "vault",
+    "critical",
+    "foreign",
+    "needs a device that is not its own",
+    "As last seen, the pool has a data, special, dedup or log device that the vault does not have in zvault.toml, as "
+    "after `zpool add`. Mirrors of its own devices, caches and spares do not count.",
+    "Without that device the pool cannot be imported. If it is a disk of this host, nothing can be restored when the "
+    "host is lost.",
+    "'zpool remove' of the device moves its data back, if the pool has room ('zpool status' shows it); if ZFS refuses"
+    " that, back up into a new pool",
+)
 ALMOST_FULL = Condition(
     "almost-full",
     "vault",
@@ -115,10 +133,22 @@ READ_ONLY = Condition(
     "warning",
     "read-only",
     "is read-only",
-    "The pool is imported with `readonly=on`.",
+    "The pool is imported with `readonly=on`. zvault does that where a device takes no writes, or where the pool has a "
+    "feature that this host's OpenZFS can only read.",
     "It can be restored from, but nothing can be backed up to it, pruned or scrubbed.",
     "'zvaultctl vault down {name}', then 'vault up {name}'; a pool without devices in zvault.toml: 'zpool export' and"
     " 'zpool import'",
+)
+RISKY_PROPERTIES = Condition(
+    "risky-properties",
+    "vault",
+    "warning",
+    "at risk",
+    "has a pool that an outage of its storage hurts more than it has to",
+    "The pool is imported and has `failmode=panic`, or it has `multihost=on` and zvault brings its devices up.",
+    "With `failmode=panic` an outage of the storage stops the whole host. With `multihost=on` ten seconds without a "
+    "write suspend the pool, and OpenZFS cannot resume it: only a reboot of this host helps.",
+    "'zpool set multihost=off' or 'zpool set failmode=continue' of its pool",
 )
 ERROR = Condition(
     "error",
@@ -249,11 +279,13 @@ VAULT_CONDITIONS = (
     JOURNAL_MISSING,
     POOL_UNWELL,
     DAMAGED,
+    FOREIGN_DEVICE,
     ALMOST_FULL,
     HALF_UP,
     DEGRADED,
     WAS_DEGRADED,
     READ_ONLY,
+    RISKY_PROPERTIES,
     ERROR,
     STORE_TROUBLE,
     STALLED,
@@ -270,8 +302,10 @@ VAULT_CONDITIONS = (
 
 CONTENTS = (
     DAMAGED,
+    FOREIGN_DEVICE,
     ALMOST_FULL,
     WAS_DEGRADED,
+    RISKY_PROPERTIES,
     STALLED,
     SCRUB_OVERDUE,
     SCRUB_MISSED,

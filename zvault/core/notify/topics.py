@@ -22,6 +22,8 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "encryption": ("exposed",),
     "redundancy": ("degraded", "was-degraded"),
     "damage": ("damaged",),
+    "foreign": ("foreign-device",),
+    "properties": ("risky-properties",),
     "space": ("almost-full",),
     "filling": ("full-soon",),
     "store": ("store-trouble",),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from zvault.config.tables.device import Device
 from zvault.config.tables.device_parts import Cache
-from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing
+from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing, ZvaultError
 from zvault.devices.bcache import superblock
 from zvault.devices.bcache import sysfs as files
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
@@ -149,6 +149,9 @@ class Bcache:
         if data and files.registered(_backing(data)):
             with suppress(ToolFailed, DeadlineExceeded):
                 await files.write(self.runner, files.folder(_backing(data)) / "stop", "1")
+
+    async def find_cause(self, data: Data) -> ZvaultError | None:
+        """Nothing: what it lies on has the cause."""
 
     async def rest(self, data: Data, *, resting: bool) -> None:
         """Pause or resume write-back. A request below that hangs when the host falls asleep could keep it awake.

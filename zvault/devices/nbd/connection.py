@@ -20,6 +20,7 @@ from pathlib import Path
 
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing
 from zvault.devices.nbd.target import Target
+from zvault.system.device_users import find_device_users, name_users
 from zvault.system.kernel_module import load_module
 from zvault.system.process.runner import Result, Runner
 from zvault.system.systemd_units import in_scope
@@ -77,11 +78,21 @@ def status(index: int, sys_block: Path = SYS_BLOCK) -> Status:
 
 
 def candidates(sys_block: Path = SYS_BLOCK) -> list[int]:
-    """Devices nobody has connected, lowest first, and last one that does not exist: the kernel makes it."""
+    """Devices nobody has connected, lowest first, and last one that does not exist: the kernel makes it.
+
+    One whose discards were turned off (Stack.end_discards) comes after the others: Linux takes no limit but 0 for it
+    any more, since it has no granularity then (seen with 7.2).
+    """
     found = (re.fullmatch(r"nbd(\d+)", path.name) for path in sys_block.glob("nbd*"))
     indices = sorted(int(match[1]) for match in found if match)
     free = [index for index in indices if status(index, sys_block) == Status(None, 0)]
-    return [*free, max(indices, default=-1) + 1]
+    spoiled = [index for index in free if _takes_no_discards(sys_block / f"nbd{index}" / "queue")]
+    return [*(index for index in free if index not in spoiled), max(indices, default=-1) + 1, *spoiled]
+
+
+def _takes_no_discards(queue: Path) -> bool:
+    """Whether a device was connected to a server that takes discards, and has them turned off since."""
+    return bool(_number(queue / "discard_max_hw_bytes")) and _number(queue / "discard_max_bytes") == 0
 
 
 async def check(runner: Runner) -> None:
@@ -226,16 +237,21 @@ async def cut_off(index: int, runner: Runner) -> None:
         await runner.run(["nbd-client", "-d", device_path(index)], deadline=DISCONNECT_DEADLINE, check=False)
 
 
+class StillOpen(Busy):
+    """A device was disconnected, and the kernel keeps its number for as long as somebody has it open."""
+
+
 async def disconnect(index: int, runner: Runner) -> None:
-    """Disconnect a device that nobody has open. Raises DeviceGone when the kernel does not release it."""
+    """Disconnect a device. Raises StillOpen, with who has it open, where the kernel keeps it all the same."""
     await cut_off(index, runner)
     give_up = time.monotonic() + 5
     while status(index).pid is not None:
         if time.monotonic() >= give_up:
-            raise DeviceGone(
-                f"{device_path(index)} cannot be disconnected",
-                "the kernel does not release it",
-                "see the kernel's log; only a reboot may help",
+            users = await find_device_users(f"nbd{index}", runner)
+            raise StillOpen(
+                f"the kernel keeps {device_path(index)}, which is disconnected",
+                f"it is open: {name_users(users)}" if users else "something in the kernel has it open",
+                "end what has it open; no reboot is needed",
             )
         await asyncio.sleep(PAUSE)
 

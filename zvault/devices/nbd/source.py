@@ -10,7 +10,7 @@ from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, OwnServer
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy, JournalMissing, NotFound
+from zvault.core.errors import Busy, JournalMissing, NotFound, ZvaultError
 from zvault.core.units import format_size
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd import blockstore_server, guarded_server, nbdkit, past_store, s3backer, sockets
@@ -249,6 +249,9 @@ class NbdSource:
         if (number := data.get("number")) is not None:
             await nbd.cut_off(number, self.runner)
 
+    async def find_cause(self, data: Data) -> ZvaultError | None:
+        """Nothing: an NBD server says nothing of itself."""
+
     async def rest(self, data: Data, *, resting: bool) -> None:
         """It does nothing of its own accord."""
 
@@ -256,7 +259,7 @@ class NbdSource:
         """Disconnect, then stop the server."""
         number = data.get("number")
         if number is not None and found.path is not None:
-            await nbd.disconnect(number, self.runner)
+            await self._disconnect(slot, data, number, say)
         server = _server(slot, data)
         if server.kind == "s3backer":
             await s3backer.stop(server, self.units, self.runner)
@@ -266,6 +269,20 @@ class NbdSource:
             await nbdkit.stop(server, self.units)
         for file in (slot.client_file, guarded_server.report_file(slot)):
             file.unlink(missing_ok=True)
+
+    async def _disconnect(self, slot: Slot, data: Data, number: int, say: Say) -> None:
+        """Disconnect it, also from who only reads it: a monitor that has it open would keep the vault from going down.
+
+        The stack has seen that no pool has it. Once none of its connections lives, or its server is stopped next,
+        nothing of it reaches the store. So the number is left to who has it, and the next bring-up takes another.
+        """
+        try:
+            await nbd.disconnect(number, self.runner)
+        except nbd.StillOpen as error:
+            kernel = KernelDevice.of(Connection.of_data(data), slot)
+            if kernel is not None and kernel.ours and kernel.alive != 0 and not data["serves"]:
+                raise
+            say(f"{error}. Until then the vault takes another number")
 
     def leftover(self, data: Data) -> str | None:
         """The kernel keeps an NBD device and its queue settings when it is disconnected."""

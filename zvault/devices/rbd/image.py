@@ -116,6 +116,28 @@ async def find(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> Image |
     return parse_info(result.stdout)
 
 
+async def refuse_if_in_trash(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> None:
+    """Raise NotFound, with what restores it, for an image that was moved to its pool's trash.
+
+    A cluster that does not list the trash says nothing of that.
+    """
+    where = "/".join(filter(None, (image.pool, image.namespace)))
+    argv = command(cluster, "trash", "ls", "--format", "json", where)
+    result = await call(argv, image, cluster, runner)
+    try:
+        found = json.loads(result.stdout) if result.returncode == 0 else []
+        number = next((str(one["id"]) for one in found if one["name"] == image.name), None)
+    except (ValueError, KeyError, TypeError):
+        return
+    if number is not None:
+        restore = shlex.join(["rbd", "trash", "restore", *cluster.words(), f"{where}/{number}"])
+        raise NotFound(
+            f"the RBD image {image} is in the trash",
+            f"somebody moved it there; its id is {number}",
+            f"'{restore}' brings it back with all that is in it",
+        )
+
+
 def parse_info(text: str) -> Image:
     """Parse ``rbd info --format json``. Without striping settings, a stripe is one object."""
     info = json.loads(text)

@@ -14,9 +14,9 @@ from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolMissing
 from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
 from zvault.devices.rbd.holder import in_use, owners
 from zvault.devices.rbd.image import LOCKED, call, command, failure
+from zvault.system.device_users import find_device_users, name_users
 from zvault.system.kernel_module import load_module
 from zvault.system.process.runner import ToolRunner
-from zvault.system.procfs import device_users
 
 BUS = Path("/sys/bus/rbd/devices")
 SYS_BLOCK = Path("/sys/block")
@@ -178,10 +178,9 @@ async def unmap(mapping: Mapping, cluster: Cluster, runner: ToolRunner) -> None:
     except DeadlineExceeded:
         result = None
     if result is not None and "(16) Device or resource busy" in result.stderr:
-        users = device_users(f"rbd{mapping.number}")
-        # zvaultd's unit has no right to look into every process.
-        why = f"it is open: {', '.join(users)}" if users else "a pool has it open, or a process"
-        advice = f"export the pool; 'fuser -v {mapping.path}' names processes"
+        users = await find_device_users(f"rbd{mapping.number}", runner)
+        why = f"it is open: {name_users(users)}" if users else "a pool has it open, or a process"
+        advice = "end what has it open; no reboot is needed" if users else "export the pool"
         raise Busy(f"{mapping.path} cannot be unmapped", why, advice)
     if any(one.number == mapping.number for one in mappings(mapping.image, mapping.image_id)):
         raise DeviceGone(

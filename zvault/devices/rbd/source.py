@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 
 from zvault.config.device_specs.rbd import RbdImage, parse_rbd
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, TakenOver
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, TakenOver, ZvaultError
 from zvault.core.units import format_size
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd import connection, nbdkit
@@ -26,6 +27,7 @@ from zvault.devices.rbd.image import ImageLayout
 from zvault.devices.rbd.image_lease import cluster_of
 from zvault.devices.server_unit import script
 from zvault.system.process.runner import Result, Runner
+from zvault.system.state_files import current_boot_id
 from zvault.system.system_bus import UnitState
 from zvault.system.systemd_units import Units
 
@@ -204,6 +206,7 @@ class RbdSource:
             job.say(f"created the RBD image {image}")
         found = await rbd.find(image, cluster, self.runner)
         if found is None:
+            await rbd.refuse_if_in_trash(image, cluster, self.runner)
             where = f"pool '{image.pool}' has no image of that name"
             if job.create:
                 raise NotFound(
@@ -303,6 +306,44 @@ class RbdSource:
         if (number := data.get("number")) is not None:
             await connection.cut_off(number, self.runner)
 
+    async def find_cause(self, data: Data) -> ZvaultError | None:
+        """Ask the cluster whether it refuses this host's mapping, which fails each request then.
+
+        A cluster that does not answer says nothing of that.
+        """
+        record = ImageRecord.of_data(data)
+        mapping = record.mapping()
+        if mapping is None or record.copy is not None:
+            return None
+        cluster = Cluster(**record.cluster)
+        with suppress(ZvaultError):
+            if await is_shut_out(mapping.client, cluster, self.runner):
+                return await self._why_shut_out(mapping, cluster)
+        return None
+
+    async def _why_shut_out(self, mapping: rbd_map.Mapping, cluster: Cluster) -> ZvaultError:
+        """The error for a mapping whose client is on the blocklist: by whom it was put there decides what is next."""
+        what = f"the cluster refuses this host's mapping of {mapping.image}"
+        others = [
+            one
+            for one in await holder.owners(mapping.image, cluster, self.runner)
+            if one.address != mapping.client
+        ]
+        note = await holder_note.read(mapping.image, cluster, self.runner)
+        if others or (note is not None and note.boot != current_boot_id()):
+            who = ", ".join(one.words() for one in others) or (note.words() if note is not None else "")
+            return TakenOver(
+                what,
+                f"{mapping.client} is on its blocklist, and {who} has or had the image since",
+                "reboot this host, then bring the vault up: its pool's data in memory no longer matches the image",
+            )
+        return DeviceGone(
+            what,
+            f"{mapping.client} is on its blocklist, and no other host has had the image since",
+            f"'ceph osd blocklist rm {mapping.client}', by the cluster's administrator, lets this host in again; no"
+            " reboot is needed",
+        )
+
     async def rest(self, data: Data, *, resting: bool) -> None:
         """Nothing to do: it starts no requests by itself."""
 
@@ -320,7 +361,11 @@ class RbdSource:
                 await image_lease.stop(slot, self.units)
         else:
             if found.path is not None:
-                await connection.disconnect(int(found.path.removeprefix("/dev/nbd")), self.runner)
+                try:
+                    await connection.disconnect(int(found.path.removeprefix("/dev/nbd")), self.runner)
+                except connection.StillOpen as error:
+                    # Its rbd-nbd ends below, so nothing of who has it open reaches the image.
+                    say(f"{error}. Until then the vault takes another number")
             pid = (await self.units.state(_unit(slot))).main_pid
             await self.units.stop(_unit(slot))
             if (

@@ -35,6 +35,8 @@ class Condition:
     ``last`` is when its last whole scrub ended, ``born`` when the pool was made, ``damages`` what is damaged by name.
     That was when there were ``named`` errors. ``pausing`` is why a scrub that has begun does not go on.
 
+    ``foreign`` are devices that the pool needs and that are not the vault's own (core/integrity/pool_devices.py).
+
     ``checksums`` are the reads of its devices that gave wrong bytes since it was imported.
 
     ``half_received`` are datasets that a full stream has reached in part, and ``excused`` the errors that are theirs or
@@ -60,6 +62,7 @@ class Condition:
     checksums: int = 0
     half_received: tuple[str, ...] = ()
     excused: int = 0
+    foreign: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -69,8 +72,11 @@ class Condition:
         born: float | None,
         before: Condition | None,
         half_received: Sequence[str] | None = None,
+        foreign: Sequence[str] | None = None,
     ) -> Condition:
         """From a look; names and reasons are those of the look before, as long as there are errors at all.
+
+        ``foreign`` None: not known, so they are those of the look before.
 
         ``half_received``: what is now, where that was asked; new errors are not damage then before they are named.
         """
@@ -90,6 +96,7 @@ class Condition:
             *(at, health.scan, errors, health.last, born, health.held),
             *(damages, names, pausing, wounds, kept.noted, health.checksums),
             *((half, min(excused, errors)) if errors else ((), 0)),
+            kept.foreign if foreign is None else tuple(foreign),
         )
 
     def hurt(
@@ -226,6 +233,7 @@ def _kept(condition: Condition) -> dict[str, Any]:
         "noted": condition.noted,
         "half_received": list(condition.half_received),
         "excused": condition.excused,
+        "foreign": list(condition.foreign),
     }
 
 
@@ -242,4 +250,5 @@ def _loaded(data: dict[str, Any]) -> Condition:
         noted=float(data.get("noted", 0.0)),
         half_received=tuple(map(str, data.get("half_received", ()))),
         excused=int(data.get("excused", 0)),
+        foreign=tuple(map(str, data.get("foreign", ()))),
     )

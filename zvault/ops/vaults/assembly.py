@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from zvault.config.load import load_profile
 from zvault.config.profile import Profile, QueueSettings
@@ -36,12 +37,14 @@ from zvault.ops.vaults.earlier_pools import PoolHistory, noted_pools, pool_histo
 from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.new_pool import Making, absence, missing_pool, new_pool, refuse_unless_blank
 from zvault.ops.vaults.revive import SYNC_DEADLINE, Revival, is_lost
+from zvault.system.block_devices import is_read_only
 from zvault.system.key_source import KeySource, parse_key, read_key
 from zvault.system.process.kernel_waits import look_to_help
 from zvault.system.process.runner import Runner
 from zvault.system.tasks import to_its_end, watched
 from zvault.zfs.pool.encryption import load_pool_key
-from zvault.zfs.pool.pool import Exporting, PoolState, Zpool, suspended
+from zvault.zfs.pool.label import PartMissing, Shrunk
+from zvault.zfs.pool.pool import Exporting, PoolState, UnknownFeature, Zpool
 
 Say = Callable[[str], None]
 
@@ -303,7 +306,7 @@ class Assembly:
                     f"there: 'zpool import {self.pool}'",
                 )
             paths = [device.path for device in devices]
-            if not self.new and await zpool.import_(self.pool, paths, force=self.fenced):
+            if not self.new and await self._import(stack, paths, say):
                 say(f"imported pool {self.pool}")
             else:
                 await self._create_pool(stack, devices, profile, making, key, say)
@@ -313,8 +316,49 @@ class Assembly:
                 f"the pool '{self.pool}' is not there after its import", "", "look at 'zpool import'"
             )
         if state.stuck:
-            raise suspended(self.pool)
+            raise zpool.suspended(self.pool)
         return state
+
+    async def _import(self, stack: Stack, paths: Sequence[str], say: Say) -> bool:
+        """Import its pool; False if it is not on these devices. Raises PartMissing, with what it was seen to need.
+
+        A device that is not the vault's own is looked for too, if the pool was last seen to need it: only an imported
+        pool can be read, and can have it removed.
+        """
+        known = self.context.records.conditions.get(self.name)
+        foreign = known.foreign if known is not None else ()
+        there = [path for path in foreign if await asyncio.to_thread(Path(path).exists)]
+        try:
+            return await self._import_as_far_as_possible([*paths, *there], say)
+        except PartMissing as error:
+            gone = ", ".join(path for path in foreign if path not in there)
+            if not gone:
+                raise
+            why = f"{error.why}; when it was last seen it needed {gone} too, which is no device of vault '{self.name}'"
+            raise PartMissing(
+                error.what, why, f"bring {gone} back: without it nothing can be restored"
+            ) from error
+        except Shrunk:
+            raise
+        except DeviceGone as error:
+            # As of a mapping that was there before, and whose client the cluster refuses by now.
+            raise await stack.find_cause() or error from None
+
+    async def _import_as_far_as_possible(self, paths: Sequence[str], say: Say) -> bool:
+        """Import its pool, read-only where nothing can be written to it: what is in it can be restored all the same."""
+        locked = [path for path in paths if is_read_only(path)]
+        if locked:
+            say(
+                f"{', '.join(locked)} is read-only, so pool {self.pool} is imported read-only: it can be restored from"
+            )
+            return await self.zpool.import_(self.pool, paths, force=self.fenced, readonly=True)
+        try:
+            return await self.zpool.import_(self.pool, paths, force=self.fenced)
+        except UnknownFeature as error:
+            if not error.readable:
+                raise
+            say(f"{error}. Until then pool {self.pool} is imported read-only: it can be restored from")
+            return await self.zpool.import_(self.pool, paths, force=self.fenced, readonly=True)
 
     async def _create_pool(
         self,
@@ -374,7 +418,7 @@ class Assembly:
                 if self.config.host is None
                 else f"import it on {self.config.host}",
             )
-        return suspended(self.pool) if state.stuck else None
+        return self.zpool.suspended(self.pool) if state.stuck else None
 
     async def _device_trouble(self) -> ZvaultError | None:
         devices = await self.devices()
@@ -394,7 +438,8 @@ class Assembly:
         """What keeps the pool from being written to, or None; asks nothing that waits for it."""
         if (lost := await self._device_trouble()) is not None:
             return lost
-        return suspended(self.pool) if await self.zpool.kernel_state(self.pool) == "SUSPENDED" else None
+        state = await self.zpool.kernel_state(self.pool)
+        return self.zpool.suspended(self.pool) if state == "SUSPENDED" else None
 
     async def devices(self) -> list[DeviceState]:
         """The state of each device; never blocks."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from zvault.core.errors import ToolFailed
+from zvault.core.integrity.pool_devices import list_foreign_devices
 from zvault.ops.context import Context
 from zvault.ops.state.pool_health import Condition
+from zvault.ops.vaults.lease import VaultLease
+from zvault.system.block_devices import name_whole_device
 from zvault.system.tasks import cancel
 from zvault.zfs.pool.scrub import Health, Scrubber
 from zvault.zfs.repair.half_received import list_half_received, select_half_received
@@ -31,11 +36,26 @@ async def look_at(context: Context, name: str) -> Condition:
     born = before.born if before is not None else None
     if born is None:
         born = float(await context.clients.vault_zfs(config).number(config.pool, "creation"))
-    found = Condition.of(health, now, born, conditions.get(name), half)
+    found = Condition.of(health, now, born, conditions.get(name), half, _foreign(context, name, health))
     # A look that began before the pool was given up told reads that its lost device did not answer as damage.
     if conditions.times_given_up(name) == given_up:
         conditions.put(name, found)
     return found
+
+
+def _foreign(context: Context, name: str, health: Health) -> list[str] | None:
+    """The devices that the pool needs and that are not the vault's own; None where its own are not known.
+
+    Its own are those that its lease has: what they are called is known only while they are up.
+    """
+    if not context.env.vault(name).device:
+        return None
+    own = {str(Path(path).resolve()) for path in VaultLease(context.records.leases, name).paths()}
+    if not own:
+        return None
+    # Where a whole disk was given, ZFS makes a partition and lies on that.
+    vdevs = [replace(one, devices=tuple(map(name_whole_device, one.devices))) for one in health.vdevs]
+    return list_foreign_devices(vdevs, own)
 
 
 async def _half_received(

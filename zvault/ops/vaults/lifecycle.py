@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from zvault.config.schema import Vault
 from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.policy.pool_properties import describe_growth, describe_properties
 from zvault.core.policy.vault_life import Event, Life, VaultFacts, after, may, withheld
 from zvault.devices.device_state import DeviceState
 from zvault.ops.context import Context
@@ -122,6 +123,12 @@ class Lifecycle:
             raise
         self._fire(Event.CAME_UP)
         self._write_lease(paths)
+        if self.config.device:
+            for text in (
+                *describe_properties(state.name, state.properties, assembly.profile().pool),
+                *describe_growth(state.name, state.expandable, paths),
+            ):
+                say(text)
         await tuned(self.context, self.config, paths, say, new=assembly.new)
         if (original := find_original(self.context, self.config, state.guid)) is None:
             self.context.records.pools.note(state.guid, Seen.of(self.config))

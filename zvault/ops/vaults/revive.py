@@ -5,6 +5,9 @@ disconnect the device, so that what waits for it fails at once; ``zpool clear`` 
 connect a new server under the same number; ``zpool clear`` again, and ZFS repeats every write that failed. Only
 then can it be exported. A clear before the pool is suspended waits for a sync that never ends, though the next one
 works; a clear before the disconnect never ends at all.
+
+A pool with ``multihost=on`` is never cleared once it is suspended: that hangs ZFS on the whole host
+(zfs/pool/pool.py: MultihostSuspended).
 """
 
 from __future__ import annotations
@@ -14,15 +17,25 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, PoolSuspended, ToolFailed, ZvaultError
+from zvault.core.errors import (
+    Busy,
+    DeadlineExceeded,
+    DeviceGone,
+    PoolSuspended,
+    TakenOver,
+    ToolFailed,
+    ZvaultError,
+)
 from zvault.devices.device_state import DeviceState
 from zvault.devices.responds import answer
 from zvault.devices.stack import Say, Stack
+from zvault.system.device_users import find_device_users, name_users
 from zvault.system.process.runner import Runner
 from zvault.system.tasks import Look, watched
 from zvault.zfs.pool.hostid import refuse_if_had_since
-from zvault.zfs.pool.pool import PoolState, Zpool
+from zvault.zfs.pool.pool import PoolState, Zpool, never_resumes
 
 SYNC_DEADLINE = 3600.0
 """Seconds to write out what is dirty before an export: with 4 GiB at 1 MiB/s it would be that long."""
@@ -32,6 +45,10 @@ CLEAR_TRY = 3.0
 
 LET_GO_DEADLINE = 30.0
 """Seconds for all of these tries."""
+
+MULTIHOST_SETTLES = 15.0
+"""Seconds within which a pool with ``multihost=on`` is suspended that has lost what it needs: OpenZFS waits for ten
+without a write (zfs_multihost_fail_intervals times zfs_multihost_interval, 10 times 1 s)."""
 
 NOTICED = 20.0
 """Seconds for a server to see that its connection is gone, or for a device to answer after all."""
@@ -58,6 +75,8 @@ class Revival:
         if not lost and not state.stuck:
             return
         zpool = self.zpool
+        if state.multihost:
+            await self._refuse_multihost(state, say)
         lost = lost or await self._lost_after_all([one.path for one in devices if one.path is not None])
         if lost:
             say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
@@ -67,6 +86,8 @@ class Revival:
             except ZvaultError as error:
                 raise self._pointed(error) from error
         await refuse_if_had_since(self.pool, await zpool.devices(self.pool), zpool.runner)
+        if lost and await zpool.is_trimming(self.pool):
+            await self._end_trim(say)
         try:
             await zpool.clear(self.pool)
             async with watched(self.trouble):
@@ -78,6 +99,37 @@ class Revival:
                 self._by_hand("see whether it is full or read-only, and the kernel's log"),
             ) from error
         say(f"pool {self.pool} goes on; 'zpool scrub {self.pool}' shows whether its storage kept everything")
+
+    async def _end_trim(self, say: Say) -> None:
+        """Have a trim that was under way as the device was lost come to its end without the device.
+
+        Most likely one of its discards took longer than the device's timeout. ZFS goes on with it as soon as the pool
+        does, and loses the device again, for ever. ``zpool trim -s`` would wait for the discards in flight with the
+        lock that ``zpool clear`` needs (spa_vdev_trim): if they cost the device again, nothing ends that. Where the
+        kernel refuses discards the trim has gone through the rest within moments.
+        """
+        await self.stack.end_discards(say)
+        say(
+            f"pool {self.pool} was trimmed as its device was lost. Discards are off until the vault goes down, so that"
+            " the trim ends: the device's 'timeout' has to be longer than its slowest discard, or discards shorter"
+            " ('discard_max_bytes' in the profile)"
+        )
+
+    async def _refuse_multihost(self, state: PoolState, say: Say) -> None:
+        """Raise MultihostSuspended where a pool with ``multihost=on`` is suspended, or is about to be.
+
+        One that goes on without the lost device, as a mirror does, is not suspended within MULTIHOST_SETTLES.
+        """
+        if state.stuck:
+            raise never_resumes(self.pool)
+        await self.stack.cut_off(
+            say
+        )  # what waits for the device fails now, or the pool would wait for its timeout
+        give_up = time.monotonic() + MULTIHOST_SETTLES
+        while time.monotonic() < give_up:
+            if await self.zpool.kernel_state(self.pool) == "SUSPENDED":
+                raise never_resumes(self.pool)
+            await asyncio.sleep(0.5)
 
     async def _lost_after_all(self, paths: Sequence[str]) -> list[DeviceState]:
         """Devices of a stuck pool that turn out to be lost when they are read from; none where all answer.
@@ -93,12 +145,23 @@ class Revival:
                     await answer(path, self.runner)
             except DeviceGone as error:
                 if time.monotonic() >= give_up:
-                    raise self._pointed(error) from error
+                    raise await self._caused(error) from error
             else:
                 return []
             await asyncio.sleep(0.5)
             if lost := [device for device in await self.stack.probe() if is_lost(device)]:
                 return lost
+
+    async def _caused(self, error: DeviceGone) -> ZvaultError:
+        """The error for devices that do not answer: with the cause, where their storage knows one."""
+        cause = await self.stack.find_cause()
+        if isinstance(cause, TakenOver):
+            return cause
+        if cause is None:
+            return self._pointed(error)
+        told = type(cause)(cause.what, cause.why, f"{cause.next}; then zvault goes on by itself")
+        told.retryable = cause.retryable
+        return told
 
     def _pointed(self, error: ZvaultError) -> ZvaultError:
         """An error in giving the pool its devices back, with what can be done about the pool."""
@@ -137,12 +200,24 @@ async def close_lost(pool: str, zpool: Zpool, stack: Stack, say: Say) -> None:
         if not held:
             return
         if time.monotonic() >= give_up:
-            raise DeviceGone(
-                f"ZFS does not release {', '.join(held)}, whose server is gone",
-                f"pool {pool} was told to with 'zpool clear' for {LET_GO_DEADLINE:g} s",
-                f"see 'zpool status {pool}' and the kernel's log",
-            )
+            raise await _not_released(pool, held, stack.runner)
         await asyncio.sleep(0.5)
+
+
+async def _not_released(pool: str, held: Sequence[str], runner: Runner) -> DeviceGone:
+    """The error for lost devices whose numbers the kernel keeps: ZFS has them open still, or somebody else has."""
+    users = [user for path in held for user in await find_device_users(Path(path).name, runner)]
+    if users:
+        return DeviceGone(
+            f"the kernel keeps {', '.join(held)}, whose server is gone, and pool {pool} goes on under that number only",
+            f"it is open: {name_users(users)}",
+            "end what has it open; no reboot is needed",
+        )
+    return DeviceGone(
+        f"ZFS does not release {', '.join(held)}, whose server is gone",
+        f"pool {pool} was told to with 'zpool clear' for {LET_GO_DEADLINE:g} s",
+        f"see 'zpool status {pool}' and the kernel's log",
+    )
 
 
 def is_lost(device: DeviceState) -> bool:

@@ -116,10 +116,20 @@ class ManagedVault(Lifecycle):
                     opened = self._open = await self._begin(user, say, assembly)
                 self.users[user] = self.users.get(user, 0) + 1
             try:
+                self._warn_of_foreign(warn or say)
                 async with watched(self.trouble):
                     yield opened
             finally:
                 await to_its_end(self._leave(user, say, warn or say))
+
+    def _warn_of_foreign(self, warn: Say) -> None:
+        """Tell whoever uses it that its pool needs a device which the vault has not."""
+        known = self.context.records.conditions.get(self.name)
+        if known is not None and known.foreign:
+            warn(
+                f"vault {self.name}: its pool needs {', '.join(known.foreign)}, and the vault has no such device:"
+                " without it nothing can be restored"
+            )
 
     @property
     def _shared(self) -> OpenVault | None:

@@ -6,7 +6,9 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from zvault.core.errors import Refused
+from zvault.core.errors import DeviceGone, Refused
+from zvault.core.units import format_size
+from zvault.system.block_devices import find_size
 from zvault.system.process.runner import ToolRunner
 
 LABEL_DEADLINE = 30.0
@@ -17,6 +19,26 @@ ALIKE = ("disk", "file", "mirror")
 
 _NUMBER = r"([0-9]{1,20})"
 """One of 64 bits. Whoever had the device may have written any label, and Python refuses numbers of 4,300 digits."""
+
+
+DESTROYED = 2
+"""State in the label of a pool that was destroyed (POOL_STATE_DESTROYED)."""
+
+
+LABELS = (4 << 20) + (512 << 10)
+"""Bytes of a device that are not a vdev's: labels and boot block before its data, two labels behind (vdev_impl.h)."""
+
+
+class Shrunk(DeviceGone):
+    """A device is smaller than what its pool uses of it."""
+
+    retryable = False
+
+
+class PartMissing(DeviceGone):
+    """A pool lacks a top-level device, so it cannot be imported from what is there."""
+
+    retryable = False
 
 
 def label_command(device: str) -> list[str]:
@@ -36,6 +58,68 @@ def label_vdev(text: str) -> tuple[int, int, str] | None:
     pool = re.search(rf"^ *pool_guid: {_NUMBER}$", text, re.M)
     tree = re.search(rf"^ *vdev_tree:\n *type: '(\w+)'\n *id: {_NUMBER}$", text, re.M)
     return None if pool is None or tree is None else (int(pool[1]), int(tree[2]), tree[1])
+
+
+def label_part(text: str, pool: str) -> tuple[int, int, int] | None:
+    """The pool's GUID, the number of this top-level vdev, and how many the pool has.
+
+    None if there is no label, or that of a pool of another name or of one that was destroyed.
+    """
+    name = re.search(r"^ *name: '(.*)'$", text, re.M)
+    state = re.search(rf"^ *state: {_NUMBER}$", text, re.M)
+    children = re.search(rf"^ *vdev_children: {_NUMBER}$", text, re.M)
+    vdev = label_vdev(text)
+    if name is None or name[1] != pool or vdev is None or children is None:
+        return None
+    return None if state is not None and int(state[1]) == DESTROYED else (vdev[0], vdev[1], int(children[1]))
+
+
+async def refuse_partial_pool(pool: str, devices: Sequence[str], runner: ToolRunner) -> None:
+    """Raise PartMissing where these devices have top-level vdevs of a pool, and the pool has more of them.
+
+    ``zpool import`` says "no such pool" of it, as of devices that have no pool at all.
+    """
+    found: dict[int, set[int]] = defaultdict(set)
+    total = 0
+    for device in devices:
+        result = await runner.run(label_command(device), deadline=LABEL_DEADLINE, check=False)
+        if (part := label_part(result.stdout, pool)) is not None:
+            found[part[0]].add(part[1])
+            total = max(total, part[2])
+    here = max(map(len, found.values()), default=0)
+    if here and here < total:
+        raise PartMissing(
+            f"the pool '{pool}' cannot be imported: devices of it are missing",
+            f"it consists of {total} top-level devices, and {', '.join(devices)} has {here} of them",
+            "bring the missing device back where this host finds it: without it ZFS reads nothing of the pool",
+        )
+
+
+def label_asize(text: str) -> int | None:
+    """The bytes that ZFS uses of a device that is a top-level vdev by itself, or half of a mirror; None if not told."""
+    asize = re.search(rf"^ *asize: {_NUMBER}$", text, re.M)
+    vdev = label_vdev(text)
+    return None if asize is None or vdev is None or vdev[2] not in ALIKE else int(asize[1])
+
+
+async def refuse_shrunk_device(pool: str, devices: Sequence[str], runner: ToolRunner) -> None:
+    """Raise Shrunk for a device that is smaller than what the pool uses of it.
+
+    ``zpool import`` says "invalid vdev configuration" then, also with ``readonly=on``.
+    """
+    for device in devices:
+        size = find_size(device)
+        result = await runner.run(label_command(device), deadline=LABEL_DEADLINE, check=False)
+        asize = label_asize(result.stdout)
+        if size is None or asize is None or size >= asize + LABELS:
+            continue
+        needed = asize + LABELS
+        raise Shrunk(
+            f"the pool '{pool}' cannot be imported: {device} is too small for it",
+            f"it has {format_size(size)} ({size} bytes), and ZFS uses {format_size(needed)} ({needed} bytes) of it:"
+            " its store was cut, or put back to an older size",
+            f"give the store its {needed} bytes back; what was beyond its end is lost if its store did not keep it",
+        )
 
 
 async def vdevs(guid: int, devices: Sequence[str], runner: ToolRunner) -> dict[int, list[str]]:

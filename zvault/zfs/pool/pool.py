@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -18,13 +19,14 @@ from zvault.core.errors import (
     PoolSuspended,
     Refused,
     ToolFailed,
+    ZfsRefused,
     ZvaultError,
     understood,
 )
 from zvault.core.units import format_duration, format_size, is_number
 from zvault.system.process.runner import Result, ToolRunner
 from zvault.system.procfs import running_for
-from zvault.zfs.pool import encryption, hostid
+from zvault.zfs.pool import encryption, hostid, label
 from zvault.zfs.pool.exports import Exports
 
 LOOK_DEADLINE = 30.0
@@ -36,12 +38,21 @@ SUSPENDED_DEADLINE = 10.0
 EXPORT_PATIENCE = 10.0
 """Seconds for which a pool that is being exported is asked all the same: mostly it is gone by then."""
 
+COLUMNS = "name,guid,size,alloc,free,health,readonly,multihost,failmode,autotrim,cachefile,expandsize"
+"""What ``zpool list`` is asked for about a pool: the fields of PoolState, in their order."""
+
+PERHAPS_PARTIAL = ("no such pool", "I/O error", "one or more devices is currently unavailable")
+"""What ``zpool import`` says where a top-level device is missing, by whether it was a data, special or log device (seen
+with 2.3.9); it says so of other things too."""
+
 CHANGE_DEADLINE = 600.0
 """Seconds for create, import and export: each waits for several txg syncs on a slow device."""
 
 
 BUSY_PATIENCE = 30.0
 """Seconds for which to retry an export while the pool is busy."""
+
+_TRIMMING = re.compile(r"\(\d+% trimmed, started at ")
 
 PROC = Path("/proc")
 
@@ -58,11 +69,36 @@ class PoolState:
     health: str
     readonly: bool = False
     """Whether it was imported read-only: nothing in it can be changed, not even a hold."""
+    multihost: bool = False
+    """Whether it has ``multihost=on``: once it is suspended nothing resumes it (MultihostSuspended)."""
+    failmode: str = ""
+    """What its I/O does when its devices fail (zpoolprops(7)): wait, continue or panic; empty: not known."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """failmode, autotrim and cachefile, as ``zpool list`` prints them."""
+    expandable: int = 0
+    """Bytes that its devices have and it does not use, since they were grown."""
 
     @property
     def stuck(self) -> bool:
         """True if it accepts no writes until its devices are back and ``zpool clear`` has run."""
         return self.health in {"SUSPENDED", "UNAVAIL", "FAULTED"}
+
+
+class MultihostSuspended(PoolSuspended):
+    """A pool with ``multihost=on`` is suspended. Nothing but a reboot ends that, and a ``zpool clear`` makes it worse.
+
+    While it was suspended another host may have imported it, so OpenZFS refuses to resume it (its pull request 8460 and
+    issue 19033). Where it was suspended in the middle of a transaction group the clear is not even refused: it waits in
+    the kernel for that group, with the lock that every other command of every pool needs (issue 19036).
+    """
+
+    retryable = False
+
+
+class UnknownFeature(ZfsRefused):
+    """A pool has a feature that this host's OpenZFS does not know. ``readable``: it can be imported read-only."""
+
+    readable = False
 
 
 class Exporting(Busy):
@@ -111,6 +147,8 @@ class Zpool:
         self.runner = runner
         self.proc = proc
         self._exports = Exports(proc) if proc is not None else None
+        self._multihost: dict[str, bool] = {}
+        """Whether a pool has ``multihost=on``, as it was last seen: a suspended one may not answer."""
 
     async def state(self, pool: str) -> PoolState | None:
         """A pool's state; None if it is not imported. Raises Exporting while an export of it hangs.
@@ -119,6 +157,8 @@ class Zpool:
         suspended pool as ONLINE while there is something to resilver, and it hangs behind an export that waits for a
         lost device. Raises
         PoolSuspended where the kernel calls it so and nothing else answers.
+
+        It also notes whether the pool has ``multihost=on``, which ``suspended`` and ``clear`` go by.
         """
         kernel = None
         if self.proc is not None:
@@ -129,27 +169,38 @@ class Zpool:
             leaving = self.on_its_way_out(pool, patience, everywhere=kernel != "ONLINE")
             if leaving is not None:
                 raise leaving
-        argv = ["zpool", "list", "-Hp", "-o", "name,guid,size,alloc,free,health,readonly", pool]
+        argv = ["zpool", "list", "-Hp", "-o", COLUMNS, pool]
         try:
             result = await self._run(
                 argv, pool, SUSPENDED_DEADLINE if kernel == "SUSPENDED" else LOOK_DEADLINE
             )
         except DeadlineExceeded:
             if kernel == "SUSPENDED":
-                raise suspended(pool) from None
+                raise self.suspended(pool) from None
             raise
         if result.returncode != 0:
             if "no such pool" in result.complaint() or "cannot open" in result.complaint():
                 return None
             raise ToolFailed(f"cannot examine the pool '{pool}'", result.complaint())
         with understood(f"the state of the pool '{pool}'"):
-            name, guid, size, allocated, free, health, readonly = result.stdout.rstrip("\n").split("\t")
+            name, guid, size, allocated, free, health, *rest = result.stdout.rstrip("\n").split("\t")
+            readonly, multihost, failmode, autotrim, cachefile, expandable = rest
         if not is_number(guid):
             return None  # "-": it was being exported, and is gone now
         health = "SUSPENDED" if kernel == "SUSPENDED" else health
+        self._multihost[pool] = multihost == "on"
         return PoolState(
-            name, int(guid), _int(size), _int(allocated), _int(free), health, readonly=readonly == "on"
+            *(name, int(guid), _int(size), _int(allocated), _int(free), health),
+            readonly=readonly == "on",
+            multihost=multihost == "on",
+            failmode=failmode,
+            properties={"failmode": failmode, "autotrim": autotrim, "cachefile": cachefile},
+            expandable=_int(expandable),
         )
+
+    def suspended(self, pool: str) -> PoolSuspended:
+        """The error for a pool whose I/O is suspended: MultihostSuspended where it was seen with ``multihost=on``."""
+        return never_resumes(pool) if self._multihost.get(pool) else suspended(pool)
 
     def on_its_way_out(self, pool: str, seconds: float = 0.0, *, everywhere: bool = True) -> Exporting | None:
         """The error for a pool that has been in an export for so long, whoever began it; None where it is in none.
@@ -193,7 +244,7 @@ class Zpool:
         """
         result = await self._run(["zpool", "sync", pool], pool, deadline)
         if "suspended" in result.stderr:
-            raise suspended(pool)
+            raise self.suspended(pool)
         if result.returncode != 0 and "pool is read-only" not in result.stderr:
             raise ToolFailed(f"the pool '{pool}' cannot be synced", result.complaint())
 
@@ -210,22 +261,29 @@ class Zpool:
         words = [line.strip().split("\t")[0] for line in result.stdout.splitlines()]
         return [word for word in words if word.startswith("/")]
 
-    async def import_(self, pool: str, devices: Sequence[str], *, force: bool = False) -> bool:
+    async def import_(
+        self, pool: str, devices: Sequence[str], *, force: bool = False, readonly: bool = False
+    ) -> bool:
         """Import a pool from these devices, without mounts and cachefile; False if it is not on them.
 
         Refuses a pool that another host used last and names that host. ``force`` overrides this; use it only if the
-        last host is known to be fenced.
+        last host is known to be fenced. ``readonly``: nothing is written to its devices. Raises PartMissing where the
+        pool has devices besides these, Shrunk, UnknownFeature.
         """
         search = [word for device in devices for word in ("-d", device)]
         result = await self.runner.run(
-            import_command(pool, search, force=force),
+            import_command(pool, search, force=force, readonly=readonly),
             deadline=CHANGE_DEADLINE,
             check=False,
         )
         if result.returncode == 0:
             return True
+        if any(words in result.stderr for words in PERHAPS_PARTIAL):
+            await label.refuse_partial_pool(pool, devices, self.runner)
         if "no such pool" in result.stderr:
             return False
+        if "invalid vdev configuration" in result.stderr:
+            await label.refuse_shrunk_device(pool, devices, self.runner)
         raise _import_failure(pool, result)
 
     async def create(self, new: NewPool, key: bytes | None = None) -> None:
@@ -257,13 +315,32 @@ class Zpool:
                 break
             await asyncio.sleep(1.0)
         if "suspended" in result.stderr:
-            raise suspended(pool)
+            raise self.suspended(pool)
         leaked = await self._run(["zpool", "get", "-Hpo", "value", "leaked", pool], pool, deadline)
         raise _in_use(pool, _last_words(result), _int(leaked.stdout.strip()))
 
     async def clear(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
-        """Reopen a pool's devices and resume it. Raises ToolFailed if that fails; lost devices then stay closed."""
+        """Reopen a pool's devices and resume it. Raises ToolFailed if that fails; lost devices then stay closed.
+
+        Raises MultihostSuspended, and runs nothing, for a suspended pool that was last seen with ``multihost=on``.
+        """
+        if self._multihost.get(pool) and await self.kernel_state(pool) == "SUSPENDED":
+            raise never_resumes(pool)
         await self.runner.run(["zpool", "clear", pool], deadline=deadline)
+
+    async def is_trimming(self, pool: str) -> bool:
+        """Whether a trim of the pool is under way; False too where that cannot be told. Answers while it is suspended.
+
+        What ``zpool status -t`` says of each device (zpool_main.c, print_status_trim): "(12% trimmed, started at …)";
+        "completed at" and "suspended, started at" otherwise.
+        """
+        try:
+            result = await self.runner.run(
+                ["env", "LC_ALL=C", "zpool", "status", "-t", pool], deadline=SUSPENDED_DEADLINE, check=False
+            )
+        except ZvaultError:
+            return False
+        return _TRIMMING.search(result.stdout) is not None
 
     async def reopen(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
         """Have ZFS close a pool's devices and open what their paths lead to now. Raises ToolFailed, as if suspended."""
@@ -286,9 +363,18 @@ def _in_use(pool: str, said: str, leaked: int) -> Busy:
     return Busy(f"cannot export the pool '{pool}'", said, then)
 
 
-def import_command(pool: str, search: Sequence[str], *, force: bool = False) -> list[str]:
+def import_command(
+    pool: str, search: Sequence[str], *, force: bool = False, readonly: bool = False
+) -> list[str]:
     """The command that imports a pool; ``search`` says where."""
-    return ["zpool", "import", *(["-f"] if force else []), "-N", "-o", "cachefile=none", *search, pool]
+    options = [
+        *(["-f"] if force else []),
+        "-N",
+        "-o",
+        "cachefile=none",
+        *(["-o", "readonly=on"] if readonly else []),
+    ]
+    return ["zpool", "import", *options, *search, pool]
 
 
 def suspended(pool: str) -> PoolSuspended:
@@ -296,7 +382,18 @@ def suspended(pool: str) -> PoolSuspended:
     return PoolSuspended(
         f"the pool '{pool}' has suspended its I/O",
         "its device failed or went away",
-        f"bring the device back, then 'zpool clear {pool}'",
+        f"bring the device back, then 'zpool clear {pool}'; never where it has multihost=on: only a reboot helps there",
+    )
+
+
+def never_resumes(pool: str) -> MultihostSuspended:
+    """The error for a suspended pool that has ``multihost=on``."""
+    return MultihostSuspended(
+        f"the pool '{pool}' is suspended for good",
+        "it has multihost=on: after ten seconds without a write OpenZFS suspends such a pool, and cannot resume it",
+        f"reboot this host, and never run 'zpool clear {pool}': it would stop every zpool command of every pool"
+        f" (OpenZFS issue 19036). Once it is imported again, 'zpool set multihost=off {pool}' keeps this from happening"
+        " again",
     )
 
 
@@ -331,10 +428,24 @@ def _last_words(result: Result) -> str:
     return " ".join(line.strip() for line in result.stderr.strip().splitlines()[:3]) or result.complaint()
 
 
+def _unknown_feature(pool: str, said: str) -> UnknownFeature:
+    """The error for a pool that has a feature which this host's OpenZFS does not know (zpool_import_props)."""
+    names = re.findall(r"^\t(\S+:\S+)", said, re.M)
+    error = UnknownFeature(
+        f"the pool '{pool}' has features that this host's OpenZFS does not know",
+        ", ".join(names) or "zpool does not say which",
+        "update OpenZFS on this host ('zfs version' shows it), or use the vault on the host that enabled them",
+    )
+    error.readable = "readonly=on" in said
+    return error
+
+
 def _import_failure(pool: str, result: Result) -> ZvaultError:
     said = _last_words(result)
     if (elsewhere := hostid.refusal(pool, result.stderr)) is not None:
         return elsewhere
+    if "unsupported version or feature" in said:
+        return _unknown_feature(pool, result.stderr)
     if "already exists" in said:
         return NotFound(f"another pool named '{pool}' is imported", said, "rename one of the two")
     if "one or more devices is currently unavailable" in said or "I/O error" in said:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from zvault.core.believed import believed
 from zvault.core.errors import NotFound, ToolFailed, understood
+from zvault.core.integrity.pool_devices import TopVdev
 from zvault.core.policy.scrub import Scan, ScanState
 from zvault.core.units import is_number
 from zvault.system.process.runner import Result, ToolRunner
@@ -39,6 +40,7 @@ class Health:
 
     ``last``: when the last complete scrub ended, in seconds since the epoch. ``held``: scrubs are paused by hand.
     ``checksums``: reads of its devices that returned wrong bytes since the pool was imported or cleared.
+    ``vdevs``: what it lies on.
     """
 
     scan: Scan
@@ -46,6 +48,7 @@ class Health:
     last: float | None = None
     held: bool = False
     checksums: int = 0
+    vdevs: tuple[TopVdev, ...] = ()
 
 
 class Scrubber:
@@ -56,19 +59,20 @@ class Scrubber:
 
     async def health(self, pool: str, now: float) -> Health:
         """A pool's health; ``now`` (seconds since the epoch) is used for the rate. Raises NotFound, ToolFailed."""
-        argv = ["zpool", "status", "-j", "--json-int", pool]
+        argv = ["zpool", "status", "-j", "--json-int", "-P", "-L", pool]
         result = await self.runner.run(argv, deadline=LOOK_DEADLINE, check=False)
         if status_text.NO_JSON in result.stderr:
             text = await self._text(pool, LOOK_DEADLINE)
             with understood(f"the state of '{pool}'"):
                 told = status_text.parse_text(text)
-                scan, errors, wrong = told.scan, told.errors, told.checksums
+                scan, errors, wrong, vdevs = told.scan, told.errors, told.checksums, told.vdevs
         else:
             document = _pool(pool, result)
             with understood(f"the state of '{pool}'"):
                 scan = parse_scan(document.get("scan_stats") or {}, now)
                 errors = int(document.get("error_count") or 0)
                 wrong = checksum_errors(document.get("vdevs") or {})
+                vdevs = tuple(list_top_vdevs(pool, document))
         marks = await self._marks(pool)
         noted = marks.get(SCRUBBED, "")
         # Whoever had the pool may have set any; a date in the future says nothing.
@@ -77,7 +81,7 @@ class Scrubber:
         if scan.state == "finished" and not scan.resilver:
             known.append(scan.ended)
         last = max((date for date in known if date is not None), default=None)
-        return Health(scan, errors, last, marks.get(HELD) == "on", wrong)
+        return Health(scan, errors, last, marks.get(HELD) == "on", wrong, vdevs)
 
     async def _marks(self, pool: str) -> dict[str, str]:
         """The user properties that zvault set on the pool; empty if it has none or OpenZFS is too old for them."""
@@ -190,6 +194,28 @@ def checksum_errors(vdevs: Mapping[str, Any]) -> int:
         checksum_errors(vdev["vdevs"]) if vdev.get("vdevs") else _number(vdev, "checksum_errors")
         for vdev in vdevs.values()
     )
+
+
+_ROLES = ("special", "dedup", "logs", "l2cache", "spares")
+"""What ``zpool status -j`` has beside a pool's normal vdevs, each by the name of its role."""
+
+
+def list_top_vdevs(pool: str, document: Mapping[str, Any]) -> Iterator[TopVdev]:
+    """The top-level vdevs in a pool's part of ``zpool status -j -P -L``."""
+    root = (document.get("vdevs") or {}).get(pool) or {}
+    for role, group in (("normal", root.get("vdevs")), *((role, document.get(role)) for role in _ROLES)):
+        for name, vdev in (group or {}).items():
+            yield TopVdev(str(name), str(vdev.get("class") or role), tuple(_paths(str(name), vdev)))
+
+
+def _paths(name: str, vdev: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of all devices of a vdev. One without any is a device itself, unless it was removed or is a hole."""
+    below = vdev.get("vdevs")
+    if below:
+        for one, inner in below.items():
+            yield from _paths(str(one), inner)
+    elif name.startswith("/"):
+        yield name
 
 
 def _number(stats: Mapping[str, Any], key: str) -> int:

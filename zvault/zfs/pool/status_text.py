@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from calendar import timegm
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import strptime
 
+from zvault.core.integrity.pool_devices import TopVdev
 from zvault.core.policy.scrub import Scan, ScanState
 from zvault.core.units import parse_size
 
-COMMAND = ["env", "TZ=UTC", "LC_ALL=C", "zpool", "status", "-p"]
+COMMAND = ["env", "TZ=UTC", "LC_ALL=C", "zpool", "status", "-pPL"]
 """Its times are printed in the host's zone, which nothing here knows."""
 
 NO_JSON = "invalid option 'j'"
@@ -32,6 +34,10 @@ _OPEN = re.compile(rf"(scrub|resilver){_VDEV} (in progress|paused) since {_DATE}
 _STARTED = re.compile(rf"scrub started on {_DATE}")
 _ISSUED = re.compile(r"(\S+)(?: / (\S+))? issued(?: at (\S+)/s)?")
 _TOTAL = re.compile(r"(\S+) total")
+_DEVICE = re.compile(
+    r" *(\S.*?) +(?:ONLINE|DEGRADED|FAULTED|OFFLINE|REMOVED|UNAVAIL|AVAIL|INUSE)\b(?: +\d+ +\d+ +(\S+))?"
+)
+"""A row of the table of devices: name and CKSUM. A path may have spaces in it."""
 _REPAIRED = re.compile(r"(\S+) (?:repaired|resilvered),")
 
 
@@ -44,12 +50,14 @@ class PoolText:
     scan: Scan
     errors: int
     checksums: int
+    vdevs: tuple[TopVdev, ...] = ()
 
 
 def parse_text(text: str) -> PoolText:
-    """Parse ``zpool status -p POOL``. Raises ValueError where it is none that is known here."""
+    """Parse ``zpool status -pPL POOL``. Raises ValueError where it is none that is known here."""
     parts, scans = _parts(text)
-    return PoolText(_newest(scans), _errors(parts.get("errors", "")), _wrong(parts["config"]))
+    rows = _rows(parts["config"])
+    return PoolText(_newest(scans), _errors(parts.get("errors", "")), _wrong(rows), tuple(_vdevs(rows)))
 
 
 def listed_errors(text: str) -> list[str]:
@@ -138,19 +146,46 @@ def _errors(text: str) -> int:
     raise ValueError(f"'zpool status' tells of errors in unknown words: {first!r}")
 
 
-def _wrong(config: str) -> int:
-    """The CKSUM column of all devices that have none below them."""
-    rows = [line for line in config.splitlines() if line.strip()]
-    if not rows or rows[0].split() != ["NAME", "STATE", "READ", "WRITE", "CKSUM"]:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of the table of devices: how far it is indented, its name, and its counted checksum errors."""
+
+    depth: int
+    name: str
+    checksums: int | None
+
+
+def _rows(config: str) -> list[_Row]:
+    """The rows of the table of devices. Raises ValueError where there is none."""
+    lines = [line for line in config.splitlines() if line.strip()]
+    if not lines or lines[0].split() != ["NAME", "STATE", "READ", "WRITE", "CKSUM"]:
         raise ValueError("'zpool status' printed no table of devices")
-    found = 0
-    for index, line in enumerate(rows[1:], 1):
-        words = line.split()
-        below = rows[index + 1] if index + 1 < len(rows) else ""
-        if _depth(below) <= _depth(line) and len(words) >= 5 and words[4].isdecimal():
-            found += int(words[4])
+    found = []
+    for line in lines[1:]:
+        text = line.expandtabs()
+        match = _DEVICE.match(text)
+        name = match[1] if match else text.strip()
+        counted = int(match[2]) if match and match[2] and match[2].isdecimal() else None
+        found.append(_Row(len(text) - len(text.lstrip()), name, counted))
     return found
 
 
-def _depth(line: str) -> int:
-    return len(line.expandtabs()) - len(line.expandtabs().lstrip())
+def _wrong(rows: Sequence[_Row]) -> int:
+    """The CKSUM column of all devices that have none below them."""
+    pairs = zip(rows, [*rows[1:], None], strict=True)
+    return sum(row.checksums or 0 for row, below in pairs if below is None or below.depth <= row.depth)
+
+
+def _vdevs(rows: Sequence[_Row]) -> Iterator[TopVdev]:
+    """The top-level vdevs: the pool's own come first, below its name, then those below the name of another role."""
+    if not rows:
+        return
+    role, top = "normal", rows[0].depth + 2
+    heads = [index for index, row in enumerate(rows) if row.depth <= top]
+    for index, following in zip(heads, [*heads[1:], len(rows)], strict=True):
+        row = rows[index]
+        if row.depth < top:
+            role = "normal" if index == 0 else row.name
+        else:
+            below = rows[index:following]
+            yield TopVdev(row.name, role, tuple(one.name for one in below if one.name.startswith("/")))

@@ -45,6 +45,15 @@ CASES: list[tuple[VaultFacts, float, tuple[str, ...]]] = [
     (replace(UP, pool_state="DEGRADED"), 0, ("degraded",)),
     (replace(DOWN, was_degraded=True), 0, ("was-degraded",)),
     (replace(UP, readonly=True), 0, ("read-only",)),
+    (replace(DOWN, foreign=("/dev/sdb",)), 0, ("foreign-device",)),
+    (replace(UP, multihost=True), 0, ()),
+    (replace(UP, multihost=True, networked=True), 0, ("risky-properties",)),
+    (replace(UP, panics=True), 0, ("risky-properties",)),
+    (
+        replace(UP, pool_state="SUSPENDED", multihost=True, networked=True),
+        0,
+        ("pool-unwell", "risky-properties"),
+    ),
     (replace(UP, pool_state="DEGRADED", readonly=True), 0, ("degraded", "read-only")),
     (replace(DOWN, error=ERROR), 0, ("error",)),
     (replace(DOWN, error=NO_JOURNAL), 0, ("journal-missing",)),
@@ -111,6 +120,19 @@ def test_the_state_is_the_word_of_the_worst(facts: VaultFacts, word: str):
 def test_the_error_says_what_is_next():
     (one,) = judge_vault(replace(GONE, error=ERROR)).findings
     assert (one.why, one.next) == ("no device: it is gone", "bring it")
+
+
+def test_a_suspended_pool_with_multihost_on_is_not_told_to_go_on_by_itself():
+    unwell, _ = judge_vault(replace(UP, pool_state="SUSPENDED", multihost=True, networked=True)).findings
+    assert "OpenZFS cannot resume it" in unwell.why
+    assert unwell.next.startswith("reboot this host")
+    assert "by itself" not in unwell.next
+
+
+def test_a_read_only_store_says_which_device_takes_no_writes():
+    (one,) = judge_vault(replace(UP, readonly=True, locked=("/dev/nbd0",))).findings
+    assert "since /dev/nbd0 takes no writes" in one.why
+    assert one.next.startswith("make its store writable")
 
 
 def test_what_is_wrong_with_the_contents_is_not_a_failure_to_bring_it_up():

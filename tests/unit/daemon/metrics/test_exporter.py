@@ -115,14 +115,17 @@ VAULT_UP = {
     "state": "up",
     "health": "DEGRADED",
     "readonly": False,
+    "multihost": False,
+    "failmode": "continue",
+    "foreign": [],
     "size": 100,
     "allocated": 60,
     "free": 40,
     "error": None,
     "scrub": None,
     "devices": [
-        {"name": "cold-0", "state": "up", "store": None},
-        {"name": "cold-1", "state": "gone", "store": None, "detail": "unplugged"},
+        {"name": "cold-0", "path": None, "state": "up", "detail": "", "store": None},
+        {"name": "cold-1", "path": None, "state": "gone", "store": None, "detail": "unplugged"},
     ],
 }
 VAULT_DOWN = {

@@ -30,6 +30,7 @@ WELL: dict[str, Any] = {
     "pinned": False,
     "inhibitor": False,
     "inhibitor_since": None,
+    "foreign": [],
     "past": [],
     "error": None,
     "scrub": None,

@@ -280,3 +280,33 @@ async def test_one_that_leaves_no_note_is_told_by_its_address(monkeypatch: pytes
     monkeypatch.setattr(holder, "NOTE_TIMEOUT", 0.5)
     with pytest.raises(Busy, match=r"client\.4125 at 10\.0\.0\.1:0/3889681724 holds its exclusive lock"):
         await holder.refuse_if_owned(COLD, None, Cluster(), Cephs([""]))
+
+
+class Trash:
+    """A cluster whose trash has these images."""
+
+    def __init__(self, out: str, code: int = 0) -> None:
+        self.out, self.code = out, code
+        self.asked: list[Sequence[str]] = []
+
+    async def run(self, argv: Sequence[str], **_: object) -> Result:
+        self.asked.append(argv)
+        return Result(tuple(argv), self.code, self.out, "", 0.0)
+
+
+async def test_an_image_in_the_trash_is_told_with_what_restores_it():
+    # From Ceph 18.2.7.
+    trash = Trash(
+        '[{"id":"1030a4f5a1b2","name":"cold","source":"USER","deleted_at":"Fri Nov 27 06:00:00 2026"}]'
+    )
+    with pytest.raises(NotFound, match="is in the trash") as told:
+        await rbd.refuse_if_in_trash(COLD, ATTIC, trash)
+    assert "rbd trash restore" in told.value.next
+    assert "rbd_meta/1030a4f5a1b2" in told.value.next
+    assert list(trash.asked[0][:5]) == ["rbd", "trash", "ls", "--format", "json"]
+    await rbd.refuse_if_in_trash(RbdImage("rbd_meta", "", "attic"), ATTIC, trash)
+
+
+@pytest.mark.parametrize(("out", "code"), [("", 1), ("[]", 0), ("no JSON", 0), ('[{"id": 1}]', 0)])
+async def test_a_trash_that_says_nothing_of_it_is_no_error(out: str, code: int):
+    await rbd.refuse_if_in_trash(COLD, ATTIC, Trash(out, code))

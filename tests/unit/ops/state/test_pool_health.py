@@ -132,7 +132,7 @@ async def test_a_look_that_began_before_the_pool_was_given_up_is_not_noted(
     monkeypatch.setattr(health, "list_half_received", nothing)
     context: Any = SimpleNamespace(
         env=SimpleNamespace(
-            vault=lambda _: SimpleNamespace(pool="cold"), clock=SimpleNamespace(time=lambda: 9.0)
+            vault=lambda _: SimpleNamespace(pool="cold", device=[]), clock=SimpleNamespace(time=lambda: 9.0)
         ),
         clients=SimpleNamespace(
             zpool_of=lambda _: SimpleNamespace(runner=None), vault_zfs=lambda _: SimpleNamespace(host=None)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from zvault.core.errors import DeviceGone
+from zvault.core.errors import DeadlineExceeded, DeviceGone, TakenOver, ZvaultError
 from zvault.ops.vaults import assembly, revive
 from zvault.ops.vaults.assembly import Assembly
 from zvault.ops.vaults.revive import Revival
 from zvault.system.process.kernel_waits import KernelWaits, Waiting
+from zvault.system.process.runner import Result
+from zvault.zfs.pool.pool import MultihostSuspended, PoolState
 
-UP = SimpleNamespace(state="up", path="/dev/nbd0")
-GONE = SimpleNamespace(state="gone", path="/dev/nbd0")
+UP = SimpleNamespace(state="up", path="/dev/nbd0", spec="tcp:nas")
+GONE = SimpleNamespace(state="gone", path="/dev/nbd0", spec="tcp:nas")
 
 
 class Device:
@@ -42,6 +45,12 @@ class Device:
     async def probe(self) -> list[Any]:
         self.looks += 1
         return [GONE if self.looks > self.gone_after else UP]
+
+    cause: ZvaultError | None = None
+    """What its storage says of it."""
+
+    async def find_cause(self) -> ZvaultError | None:
+        return self.cause
 
     async def lost(self) -> list[Any]:
         it: Any = Revival("cold", "cold", None, self, None, None)  # type: ignore[arg-type]
@@ -70,6 +79,129 @@ async def test_one_that_stays_as_it_is_is_told_with_what_to_do(monkeypatch: pyte
         await device.lost()
     assert "zvaultctl vault up cold" in failure.value.next
     assert revive.NOTICED <= device.slept <= revive.NOTICED + 1
+
+
+async def test_what_its_storage_says_of_it_is_told_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(monkeypatch, fails=999, gone_after=999)
+    device.cause = DeviceGone("the cluster refuses it", "it is on its blocklist", "'ceph osd blocklist rm A'")
+    with pytest.raises(DeviceGone, match="the cluster refuses it") as failure:
+        await device.lost()
+    assert failure.value.next == "'ceph osd blocklist rm A'; then zvault goes on by itself"
+    device.cause = TakenOver("the cluster refuses it", "another host has it", "reboot this host")
+    with pytest.raises(TakenOver):
+        await device.lost()
+
+
+class NobodyKnown:
+    """A host that does not say who has a device open."""
+
+    async def run(self, argv: Sequence[str], **_: object) -> Result:
+        return Result(tuple(argv), 1, "", "Failed to connect to bus", 0.0)
+
+
+class PoolOfMultihost:
+    """A pool with ``multihost=on`` that is suspended after so many seconds without its device; None: never."""
+
+    runner = NobodyKnown()
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, suspended_after: float | None) -> None:
+        self.slept, self.suspended_after = 0.0, suspended_after
+        self.done: list[str] = []
+        monkeypatch.setattr(revive.asyncio, "sleep", self.sleep)
+        monkeypatch.setattr(revive.time, "monotonic", lambda: self.slept)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+    async def probe(self) -> list[Any]:
+        return [GONE]
+
+    async def cut_off(self, _: object) -> None:
+        self.done.append("cut off")
+
+    async def kernel_state(self, _: str) -> str:
+        after = self.suspended_after
+        return "SUSPENDED" if after is not None and self.slept >= after else "ONLINE"
+
+    async def clear(self, *_: object) -> None:
+        self.done.append("clear")
+        raise DeadlineExceeded("it hangs")
+
+    async def revive(self, health: str) -> None:
+        state = PoolState("cold", 1, 10, 5, 5, health, multihost=True)
+        it: Any = Revival("cold", "cold", self, self, None, None)  # type: ignore[arg-type]
+        await it.revive(state, print)
+
+
+async def test_a_suspended_pool_with_multihost_on_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PoolOfMultihost(monkeypatch, 0.0)
+    with pytest.raises(MultihostSuspended):
+        await pool.revive("SUSPENDED")
+    assert pool.done == []
+
+
+async def test_one_that_has_just_lost_its_device_is_not_cleared_before_it_is_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = PoolOfMultihost(monkeypatch, 10.0)
+    with pytest.raises(MultihostSuspended):
+        await pool.revive("ONLINE")
+    assert pool.done == ["cut off"]
+
+
+async def test_one_that_goes_on_without_a_device_gets_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PoolOfMultihost(monkeypatch, None)
+    with pytest.raises(DeviceGone, match="does not release"):
+        await pool.revive("DEGRADED")
+    assert pool.done.count("clear") > 1
+
+
+class Trimmed:
+    """A suspended pool that is trimmed, or not; its device is back at the first try."""
+
+    runner = NobodyKnown()
+    resume = False
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, trims: bool) -> None:
+        self.trims, self.done = trims, list[str]()
+        monkeypatch.setattr(revive, "refuse_if_had_since", self.nothing)
+
+    async def nothing(self, *_: object) -> None: ...
+
+    async def probe(self) -> list[Any]:
+        return [SimpleNamespace(state="up" if "up" in self.done else "gone", path=None, spec="tcp:nas")]
+
+    cut_off = sync = nothing
+
+    async def up(self, _: object) -> list[Any]:
+        self.done.append("up")
+        return [UP]
+
+    async def devices(self, _: str) -> list[str]:
+        return ["/dev/nbd0"]
+
+    async def is_trimming(self, _: str) -> bool:
+        return self.trims
+
+    async def end_discards(self, _: object) -> None:
+        self.done.append("discards end")
+
+    async def clear(self, *_: object) -> None:
+        self.done.append("clear")
+
+    async def trouble(self) -> None: ...
+
+
+@pytest.mark.parametrize("trims", [True, False])
+async def test_a_trim_that_cost_the_device_is_not_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch, *, trims: bool
+) -> None:
+    pool, said = Trimmed(monkeypatch, trims=trims), list[str]()
+    it: Any = Revival("cold", "cold", pool, pool, None, pool.trouble)  # type: ignore[arg-type]
+    await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), said.append)
+    # Before the clear that resumes the pool: from then on ZFS sends discards again.
+    assert pool.done == ["clear", "up", *(["discards end"] if trims else []), "clear"]
+    assert any("'timeout' has to be longer" in text for text in said) == trims
 
 
 class Looked(Exception):

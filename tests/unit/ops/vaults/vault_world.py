@@ -169,7 +169,7 @@ class Storage:
         return SimpleNamespace(rest=self.rest)
 
     def profile(self) -> Any:
-        return None
+        return SimpleNamespace(pool={})
 
     async def rest(self, *, resting: bool) -> None:
         self.world.log.append("rests" if resting else "goes on")
@@ -201,7 +201,9 @@ class Storage:
                 raise DeviceGone("the storage does not answer")
             world.pool, world.foreign = True, False
             await world.step()
-        return SimpleNamespace(guid=1, readonly=False), ["/dev/nbd0"]
+        return SimpleNamespace(name="cold", guid=1, readonly=False, properties={}, expandable=0), [
+            "/dev/nbd0"
+        ]
 
     async def down(self, say: object) -> None:
         world = self.world

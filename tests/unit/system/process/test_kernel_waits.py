@@ -27,11 +27,11 @@ from zvault.system.process.kernel_waits import (
 LIST = ("zpool", "list", "-Hp", "-o", "name,health", "cold")
 OTHER_LOOKS = (
     LIST,
-    ("zpool", "status", "-j", "--json-int", "cold"),
+    ("zpool", "status", "-j", "--json-int", "-P", "-L", "cold"),
     ("zfs", "list", "-Hp", "-r", "-t", "all", "-o", "name", "cold"),
     ("zfs", "get", "-Hp", "-o", "property,value", "used", "cold/lab/tank"),
     ("zfs", "holds", "-H", "cold/lab/tank@a"),
-    ("env", "TZ=UTC", "LC_ALL=C", "zpool", "status", "-p", "cold"),
+    ("env", "TZ=UTC", "LC_ALL=C", "zpool", "status", "-pPL", "cold"),
     ("zpool", "list"),
 )
 HELP = (("zpool", "clear", "cold"), ("zpool", "export", "cold"), ("zpool", "import", "-N", "cold"))

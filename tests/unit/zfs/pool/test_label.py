@@ -8,7 +8,17 @@ import pytest
 
 from zvault.core.errors import Refused
 from zvault.system.process.runner import Result
-from zvault.zfs.pool.label import label_host, label_vdev, vdevs
+from zvault.zfs.pool import label as labels_of
+from zvault.zfs.pool.label import (
+    PartMissing,
+    Shrunk,
+    label_host,
+    label_part,
+    label_vdev,
+    refuse_partial_pool,
+    refuse_shrunk_device,
+    vdevs,
+)
 
 LABEL = """------------------------------------
 LABEL 0 
@@ -80,3 +90,52 @@ async def test_the_devices_of_each_vdev():
 async def test_what_must_not_be_written_to(label, why):
     with pytest.raises(Refused, match=why):
         await vdevs(POOL, ["/a"], Labels({"/a": label}))
+
+
+def label(number: int, *, state: int = 1, children: int = 2) -> str:
+    text = LABEL.format(guid=number + 5, kind="disk", number=number)
+    return text.replace("state: 1", f"state: {state}").replace(
+        "vdev_children: 2", f"vdev_children: {children}"
+    )
+
+
+def test_a_label_tells_which_part_of_the_pool_a_device_is():
+    assert label_part(label(1), "vb") == (POOL, 1, 2)
+    assert label_part(label(1), "another") is None
+    assert label_part(label(1, state=2), "vb") is None, "it was destroyed"
+    assert label_part("", "vb") is None
+
+
+async def test_a_pool_of_which_a_part_is_missing_is_told_as_that():
+    with pytest.raises(PartMissing, match="devices of it are missing") as told:
+        await refuse_partial_pool("vb", ["/a", "/blank"], Labels({"/a": label(0), "/blank": ""}))
+    assert "consists of 2 top-level devices, and /a, /blank has 1 of them" in told.value.why
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{"/a": ""}, {"/a": label(0, children=1)}, {"/a": label(0), "/b": label(1)}, {"/a": label(0, state=2)}],
+)
+async def test_what_has_no_pool_or_all_of_it_is_not(labels: dict[str, str]):
+    await refuse_partial_pool("vb", list(labels), Labels(labels))
+
+
+ASIZE = "        asize: 532152320\n"
+"""What 2.3.9 wrote for a device of 512 MiB."""
+
+
+@pytest.mark.parametrize(
+    ("size", "shrunk"), [(400 << 20, True), ((512 << 20) - 512, True), (512 << 20, False), (None, False)]
+)
+async def test_a_device_that_is_smaller_than_its_pool_needs_is_told(
+    monkeypatch: pytest.MonkeyPatch, size: int | None, shrunk: bool
+):
+    monkeypatch.setattr(labels_of, "find_size", lambda _: size)
+    text = label(0).replace("        children[0]", ASIZE + "        children[0]")
+    host = Labels({"/dev/nbd0": text})
+    if not shrunk:
+        await refuse_shrunk_device("vb", ["/dev/nbd0"], host)
+        return
+    with pytest.raises(Shrunk, match="too small") as told:
+        await refuse_shrunk_device("vb", ["/dev/nbd0"], host)
+    assert f"{512 << 20} bytes" in told.value.next

@@ -10,7 +10,7 @@ import pytest
 from zvault.core.errors import Busy, DeadlineExceeded, PoolReadOnly, PoolSuspended, ToolFailed
 from zvault.system.process.runner import Result
 from zvault.zfs.pool import pool
-from zvault.zfs.pool.pool import Exporting, NewPool, Vdev, Zpool
+from zvault.zfs.pool.pool import Exporting, MultihostSuspended, NewPool, UnknownFeature, Vdev, Zpool
 from zvault.zfs.pool.scrub import Scrubber
 
 HEAD = ["zpool", "create", "-o", "cachefile=none"]
@@ -59,7 +59,7 @@ def kernel_says(proc: Path, state: str) -> None:
 
 
 async def test_the_kernel_knows_better_whether_a_pool_is_suspended(tmp_path: Path):
-    listed = said("cold\t7\t100\t60\t40\tONLINE\toff\n")
+    listed = said("cold\t7\t100\t60\t40\tONLINE\toff\toff\twait\toff\tnone\t-\n")
     for kernel, health in (("ONLINE", "ONLINE"), ("SUSPENDED", "SUSPENDED")):
         kernel_says(tmp_path, kernel)
         state = await Zpool(Host(zpool=listed), tmp_path).state("cold")
@@ -86,7 +86,7 @@ def exports(proc: Path, *, seconds: float) -> None:
 
 
 async def test_a_long_export_is_told_also_while_the_kernel_calls_the_pool_online(tmp_path: Path):
-    listed = said("cold\t7\t100\t60\t40\tONLINE\toff\n")
+    listed = said("cold\t7\t100\t60\t40\tONLINE\toff\toff\twait\toff\tnone\t-\n")
     exports(tmp_path, seconds=240)
     kernel_says(tmp_path, "ONLINE")
     zpool = Zpool(Host(zpool=listed), tmp_path)
@@ -97,7 +97,7 @@ async def test_a_long_export_is_told_also_while_the_kernel_calls_the_pool_online
 
 
 async def test_a_short_one_is_waited_for(tmp_path: Path):
-    listed = said("cold\t7\t100\t60\t40\tONLINE\toff\n")
+    listed = said("cold\t7\t100\t60\t40\tONLINE\toff\toff\twait\toff\tnone\t-\n")
     exports(tmp_path, seconds=2)
     kernel_says(tmp_path, "ONLINE")
     state = await Zpool(Host(zpool=listed), tmp_path).state("cold")
@@ -121,6 +121,85 @@ async def test_a_suspended_pool_that_answers_nothing_is_told_as_one(tmp_path: Pa
         await Zpool(Hung(), tmp_path).state("cold")
 
 
+class Counting(Host):
+    """A runner that notes each command."""
+
+    def __init__(self, **answers: Result) -> None:
+        super().__init__(**answers)
+        self.ran: list[Sequence[str]] = []
+
+    async def run(self, argv: Sequence[str], **more: object) -> Result:
+        self.ran.append(argv)
+        return await super().run(argv, **more)
+
+
+@pytest.mark.parametrize("multihost", ["on", "off"])
+async def test_a_suspended_pool_with_multihost_on_is_never_cleared(tmp_path: Path, multihost: str):
+    """The clear would wait in the kernel with a lock that every other zpool command needs (OpenZFS issue 19036)."""
+    host = Counting(zpool=said(f"cold\t7\t100\t60\t40\tONLINE\toff\t{multihost}\twait\toff\tnone\t-\n"))
+    zpool = Zpool(host, tmp_path)
+    kernel_says(tmp_path, "ONLINE")
+    seen = await zpool.state("cold")
+    assert seen is not None
+    assert (seen.multihost, seen.failmode) == (multihost == "on", "wait")
+    await zpool.clear("cold")
+    kernel_says(tmp_path, "SUSPENDED")
+    host.ran.clear()
+    if multihost == "off":
+        await zpool.clear("cold")
+        assert host.ran == [["zpool", "clear", "cold"]]
+        return
+    with pytest.raises(MultihostSuspended, match="suspended for good") as refused:
+        await zpool.clear("cold")
+    assert host.ran == []
+    assert "reboot this host" in refused.value.next
+    assert not refused.value.retryable
+
+
+UNKNOWN = """cannot import 'cold': unsupported version or feature
+This pool uses the following feature(s) not supported by this system:
+\torg.example:unknown (test)
+"""
+ONLY_WRITES = """All unsupported features are only required for writing to the pool.
+The pool can be imported using '-o readonly=on'.
+"""
+
+
+@pytest.mark.parametrize(("more", "readable"), [("", False), (ONLY_WRITES, True)])
+async def test_a_feature_that_is_not_known_here_is_named(more: str, readable: bool):
+    zpool = Zpool(Host(zpool=Result((), 1, "", UNKNOWN + more, 0.0)))
+    with pytest.raises(UnknownFeature) as unknown:
+        await zpool.import_("cold", ["/dev/nbd0"])
+    assert unknown.value.why == "org.example:unknown"
+    assert unknown.value.readable == readable
+    assert "update OpenZFS" in unknown.value.next
+
+
+@pytest.mark.parametrize(
+    ("text", "trims"),
+    [
+        ("nbd0  ONLINE  0 0 0  (3% trimmed, started at Fri Nov 27 06:09:53 2026)", True),
+        ("nbd0  ONLINE  0 0 0  (100% trimmed, completed at Fri Nov 27 06:09:53 2026)", False),
+        ("nbd0  ONLINE  0 0 0  (3% trimmed, suspended, started at Fri Nov 27 06:09:53 2026)", False),
+        ("nbd0  ONLINE  0 0 0  (untrimmed)", False),
+        ("nbd0  ONLINE  0 0 0  (trim unsupported)", False),
+    ],
+)
+async def test_whether_a_trim_is_under_way(tmp_path: Path, text: str, trims: bool):
+    assert await Zpool(Host(env=said(f"  pool: cold\n{text}\n")), tmp_path).is_trimming("cold") == trims
+
+
+async def test_one_that_answers_nothing_is_known_by_what_was_seen_before(tmp_path: Path):
+    host: Any = Host(zpool=said("cold\t7\t100\t60\t40\tONLINE\toff\ton\twait\toff\tnone\t-\n"))
+    zpool = Zpool(host, tmp_path)
+    kernel_says(tmp_path, "ONLINE")
+    await zpool.state("cold")
+    zpool.runner = Hung()
+    kernel_says(tmp_path, "SUSPENDED")
+    with pytest.raises(MultihostSuspended):
+        await zpool.state("cold")
+
+
 async def test_whatever_waits_for_an_export_says_so(tmp_path: Path):
     exports(tmp_path, seconds=1)
     kernel_says(tmp_path, "ONLINE")
@@ -136,7 +215,7 @@ async def test_whatever_waits_for_an_export_says_so(tmp_path: Path):
 
 
 async def test_a_pool_that_went_away_while_it_was_asked_for_is_not_there(tmp_path: Path):
-    listed = said("cold\t-\t-\t-\t-\t-\t-\n")  # as zpool prints it in the middle of an export
+    listed = said("cold\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\n")  # as zpool prints it in the middle of an export
     kernel_says(tmp_path, "ONLINE")
     assert await Zpool(Host(zpool=listed), tmp_path).state("cold") is None
 
@@ -163,7 +242,9 @@ async def test_a_pool_that_leaked_is_told_to_be_kept_open_by_zfs(
     assert ("5M of it have leaked" in refused.value.next) == bool(leaked)
 
 
-@pytest.mark.parametrize("said", ["", "cold\t1\n", "cold\t1\t2\t3\t4\tONLINE\toff\tmore\n"])
+@pytest.mark.parametrize(
+    "said", ["", "cold\t1\n", "cold\t1\t2\t3\t4\tONLINE\toff\toff\twait\toff\tnone\t-\tmore\n"]
+)
 async def test_a_state_that_no_zpool_prints_is_told_as_that(said: str) -> None:
     class Tools:
         async def run(self, argv: Sequence[str], **_: Any) -> Result:
@@ -175,7 +256,9 @@ async def test_a_state_that_no_zpool_prints_is_told_as_that(said: str) -> None:
 
 async def test_a_pool_that_was_imported_read_only_is_known_and_has_nothing_to_sync(tmp_path: Path):
     kernel_says(tmp_path, "ONLINE")
-    state = await Zpool(Host(zpool=said("cold\t7\t100\t60\t40\tONLINE\ton\n")), tmp_path).state("cold")
+    state = await Zpool(
+        Host(zpool=said("cold\t7\t100\t60\t40\tONLINE\ton\toff\twait\toff\tnone\t-\n")), tmp_path
+    ).state("cold")
     assert state is not None
     assert state.readonly
     refused = Result(("zpool",), 1, "", "sync 'cold' failed: pool is read-only\n", 0.1)

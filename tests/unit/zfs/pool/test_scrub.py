@@ -9,9 +9,10 @@ import pytest
 
 from zvault.core.errors import NotFound, PoolSuspended, ToolFailed
 from zvault.core.integrity.damage import LoggedBlock, Object
+from zvault.core.integrity.pool_devices import TopVdev
 from zvault.core.policy.scrub import Scan
 from zvault.system.process.runner import Result
-from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber, checksum_errors, parse_scan
+from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber, checksum_errors, list_top_vdevs, parse_scan
 from zvault.zfs.repair.error_log import ErrorLog
 
 FINISHED = {
@@ -40,6 +41,37 @@ def test_a_scrub_that_ended():
     assert parse_scan(FINISHED, NOW) == Scan(
         "finished", 1795315996.0, 1795316996.0, 2321408 - 53760, 2230784, errors=1
     )
+
+
+def test_what_a_pool_lies_on():
+    """The keys of ``zpool status -j -P -L`` of 2.3.9, without the numbers."""
+    disk, log = {"class": "normal"}, {"class": "log"}
+    document = {
+        "vdevs": {
+            "cold": {
+                "vdev_type": "root",
+                "vdevs": {
+                    "/dev/nbd0": disk,
+                    "mirror-1": {"class": "normal", "vdevs": {"/dev/nbd1": disk, "/dev/sdb1": disk}},
+                    "indirect-2": {"class": "normal"},
+                },
+            }
+        },
+        "dedup": {"mirror-4": {"class": "dedup", "vdevs": {"/srv/a b": {"class": "dedup"}}}},
+        "logs": {"/dev/sdd": log},
+        "l2cache": {"/dev/sde": {"class": "l2cache"}},
+        "spares": {"/dev/sdf": {"class": "spare", "state": "AVAIL"}},
+    }
+    assert list(list_top_vdevs("cold", document)) == [
+        TopVdev("/dev/nbd0", "normal", ("/dev/nbd0",)),
+        TopVdev("mirror-1", "normal", ("/dev/nbd1", "/dev/sdb1")),
+        TopVdev("indirect-2", "normal", ()),
+        TopVdev("mirror-4", "dedup", ("/srv/a b",)),
+        TopVdev("/dev/sdd", "log", ("/dev/sdd",)),
+        TopVdev("/dev/sde", "l2cache", ("/dev/sde",)),
+        TopVdev("/dev/sdf", "spare", ("/dev/sdf",)),
+    ]
+    assert list(list_top_vdevs("cold", {})) == []
 
 
 def test_what_it_repaired_and_what_the_devices_gave_wrong_is_counted():
@@ -93,7 +125,7 @@ def status(**more: object) -> str:
 async def test_a_scrub_that_ended_is_the_last_one_whatever_was_noted_before():
     host = Says(
         {
-            "status -j --json-int cold": (0, status(error_count=3), ""),
+            "status -j --json-int -P -L cold": (0, status(error_count=3), ""),
             f"{SCRUBBED},{HELD} cold": (0, f"{SCRUBBED}\t1795000000\n{HELD}\ton\n", ""),
         }
     )
@@ -105,7 +137,7 @@ async def test_what_was_noted_counts_once_another_has_begun():
     going = json.dumps({"pools": {"cold": {"scan_stats": FINISHED | {"state": "SCANNING"}}}})
     host = Says(
         {
-            "--json-int cold": (0, going, ""),
+            "--json-int -P -L cold": (0, going, ""),
             f"{SCRUBBED},{HELD} cold": (0, f"{SCRUBBED}\t1795000000\n{HELD}\t-\n", ""),
         }
     )
@@ -125,14 +157,14 @@ async def test_an_end_that_cannot_be_says_nothing(noted: str):
     ended = json.dumps(
         {"pools": {"cold": {"scan_stats": FINISHED | {"start_time": noted, "end_time": noted}}}}
     )
-    host = Says({"--json-int cold": (0, ended, "")})
+    host = Says({"--json-int -P -L cold": (0, ended, "")})
     found = await Scrubber(host).health("cold", NOW)
     assert (found.last, found.scan.ended, found.scan.started) == (None, None, None)
 
 
 async def test_the_clock_of_another_host_may_be_somewhat_ahead():
     ended = json.dumps({"pools": {"cold": {"scan_stats": FINISHED | {"end_time": int(NOW) + 100}}}})
-    host = Says({"--json-int cold": (0, ended, "")})
+    host = Says({"--json-int -P -L cold": (0, ended, "")})
     assert (await Scrubber(host).health("cold", NOW)).last == NOW
 
 
@@ -140,7 +172,10 @@ async def test_the_clock_of_another_host_may_be_somewhat_ahead():
 async def test_what_was_noted_with_a_date_that_cannot_be_says_nothing(noted: str):
     going = json.dumps({"pools": {"cold": {"scan_stats": FINISHED | {"state": "SCANNING"}}}})
     host = Says(
-        {"--json-int cold": (0, going, ""), f"{SCRUBBED},{HELD} cold": (0, f"{SCRUBBED}\t{noted}\n", "")}
+        {
+            "--json-int -P -L cold": (0, going, ""),
+            f"{SCRUBBED},{HELD} cold": (0, f"{SCRUBBED}\t{noted}\n", ""),
+        }
     )
     assert (await Scrubber(host).health("cold", NOW)).last is None
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.errors import NotFound, ToolFailed
+from zvault.core.integrity.pool_devices import TopVdev
 from zvault.core.policy.scrub import Scan
 from zvault.system.process.runner import Result
 from zvault.zfs.pool.scrub import Scrubber
@@ -169,6 +170,33 @@ def test_errors_and_wrong_bytes_are_counted():
     )
     assert listed_errors(listed) == ["cold/a@s:/my file: odd", "cold/a:<0x0>"]
     assert listed_errors(status("")) == []
+
+
+def test_what_a_pool_lies_on():
+    table = (
+        "config:\n\n"
+        "\tNAME                                STATE     READ WRITE CKSUM\n"
+        "\tcold                                DEGRADED     0     0     0\n"
+        "\t  /var/lib/vault disk.img           ONLINE       0     0     3\n"
+        "\t  mirror-1                          DEGRADED     0     0     0\n"
+        "\t    /dev/nbd1                       ONLINE       0     0     0\n"
+        "\t    /dev/sdb1                       UNAVAIL      0     0     0  cannot open\n"
+        "\tspecial\n"
+        "\t  /dev/nbd2                         ONLINE       0     0     0\n"
+        "\tcache\n"
+        "\t  /dev/sdc                          ONLINE       0     0     0\n"
+        "\tspares\n"
+        "\t  /dev/sdd                          AVAIL\n\n"
+    )
+    told = parse_text(HEAD + table + WELL)
+    assert told.checksums == 3, "also of a path with a space in it"
+    assert told.vdevs == (
+        TopVdev("/var/lib/vault disk.img", "normal", ("/var/lib/vault disk.img",)),
+        TopVdev("mirror-1", "normal", ("/dev/nbd1", "/dev/sdb1")),
+        TopVdev("/dev/nbd2", "special", ("/dev/nbd2",)),
+        TopVdev("/dev/sdc", "cache", ("/dev/sdc",)),
+        TopVdev("/dev/sdd", "spares", ("/dev/sdd",)),
+    )
 
 
 @pytest.mark.parametrize(

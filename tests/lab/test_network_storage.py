@@ -1,0 +1,158 @@
+"""What storage over a network, and people who look after it, do to a vault's pool.
+
+Public reports of pools on NBD, RBD and iSCSI, each as small as it gets; what zvault says is part of each.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import world
+from vault_faults_world import PROFILE, status, tank_for_test  # noqa: F401
+from world import DISK, ctl, eventually, ok, sh
+
+LAB = {"mem": "3G", "timeout": 900}
+
+
+def get_pool(prop: str) -> str:
+    """A property of the vault's pool."""
+    return sh("zpool", "get", "-Hpo", "value", prop, "cold").strip()
+
+
+def findings() -> dict[str, dict[str, str]]:
+    """What is wrong with the vault, by its condition."""
+    (vault,) = status()["vaults"]
+    return {one["condition"]: one for one in vault["verdict"]["findings"]}
+
+
+def test_a_local_disk_added_to_the_pool_is_told_and_named_when_it_is_gone(tank):
+    tank.start()
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    local = DISK / "local.img"
+    sh("truncate", "-s", "300M", str(local))
+    sh("zpool", "add", "-f", "cold", str(local))
+    eventually("it to be told", lambda: "foreign-device" in findings())
+    assert str(local) in findings()["foreign-device"]["why"]
+    done = ctl("run", "tank")
+    assert str(local) in done.out + done.err, "a run says so"
+    sh("zfs", "create", "cold/spread")
+    assert ctl("status").code == 1
+
+    ok("vault", "down", "cold")
+    assert "foreign-device" in findings(), "also while the vault is down"
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
+    # The host is lost, and its disk with it.
+    away = DISK / "away.img"
+    local.rename(away)
+    refused = ctl("vault", "up", "cold")
+    print(refused.out, refused.err)
+    assert refused.code == 1
+    said = refused.out + refused.err
+    assert "devices of it are missing" in said
+    assert str(local) in said
+    world.nothing_left()
+
+    away.rename(local)
+    ok("vault", "up", "cold")
+    sh("zpool", "remove", "-w", "cold", str(local))
+    eventually("it to be well again", lambda: "foreign-device" not in findings())
+    ok("run", "tank")
+    ok("vault", "down", "cold")
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+def test_who_has_the_device_open_is_named_and_runs_go_on(tank):
+    tank.start()
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    reader = subprocess.Popen(["bash", "-c", "exec 3</dev/nbd0; exec sleep 9999"])
+    try:
+        eventually("it to be open", lambda: Path(f"/proc/{reader.pid}/fd/3").exists())
+        ok("vault", "down", "cold")
+        said = world.journal("VAULT=cold")
+        assert f"it is open: sleep (process {reader.pid}, user root)" in said
+        assert "no reboot is needed" in said
+        assert status()["vaults"][0]["state"] == "down"
+        ok("run", "tank")
+        ok("vault", "up", "cold")
+        assert "/dev/nbd1" in sh("zpool", "list", "-vHPL", "cold"), "another number"
+        ok("vault", "down", "cold")
+        assert ctl("status").code == 0, "nothing is wrong with the vault"
+    finally:
+        reader.kill()
+        reader.wait()
+    eventually("the kernel to give the number up", lambda: not world.connected(0))
+    ok("run", "tank")
+    world.nothing_left()
+
+
+def test_a_store_that_is_read_only_is_restored_from(tank):
+    tank.start()
+    ok("run", "tank")
+    sh("chattr", "+i", str(tank.image))
+    try:
+        up = ctl("vault", "up", "cold")
+        assert (up.code, "vault cold is up" in up.out) == (1, True), "it is up, with a warning"
+        assert "takes no writes" in findings()["read-only"]["why"]
+        ok("restore", "tank", "tank/home", "tank/back")
+        here = world.tree_hashes(Path("/tank/home"))
+        assert here
+        assert world.tree_hashes(Path("/tank/back")) == here
+        refused = ctl("run", "tank")
+        print(refused.out, refused.err)
+        assert refused.code == 1
+        assert "read-only" in refused.out + refused.err
+        ok("vault", "down", "cold")
+    finally:
+        sh("chattr", "-i", str(tank.image))
+    ok("run", "tank")
+    world.nothing_left()
+
+
+def test_a_store_that_was_cut_is_told_with_the_size_it_needs(tank):
+    tank.start()
+    ok("run", "tank")
+    size = tank.image.stat().st_size
+    sh("truncate", "-s", "400M", str(tank.image))
+    refused = ctl("vault", "up", "cold")
+    print(refused.out, refused.err)
+    said = " ".join((refused.out + refused.err).split())
+    assert "is too small for it" in said
+    assert f"give the store its {size} bytes back" in said
+    world.nothing_left()
+    sh("truncate", "-s", str(size), str(tank.image))
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+def test_a_store_that_was_grown_and_a_pool_that_was_changed_are_told(tank):
+    tank.vault_extra += PROFILE
+    tank.start()
+    ok("run", "tank")
+    sh("truncate", "-s", "700M", str(tank.image))
+    ok("vault", "up", "cold")
+    (command,) = re.findall(r"'(zpool online -e [^']+)' gives the pool", world.journal("VAULT=cold"))
+    before = int(get_pool("size"))
+    sh(*shlex.split(command))
+    assert int(get_pool("size")) > before
+    sh("zpool", "set", "failmode=panic", "cold")
+    sh("zpool", "set", "autotrim=on", "cold")
+    eventually("the warning", lambda: "risky-properties" in findings())
+    assert "failmode=panic" in findings()["risky-properties"]["why"]
+    ctl("vault", "down", "cold")
+    ctl("vault", "up", "cold")
+    said = world.journal("VAULT=cold")
+    for name, value in re.findall(r"'zpool set (\w+)=(\w+) cold' changes it", said):
+        sh("zpool", "set", f"{name}={value}", "cold")
+    assert (get_pool("failmode"), get_pool("autotrim")) == ("continue", "off")
+    eventually("it to be well", lambda: "risky-properties" not in findings())
+    ok("vault", "down", "cold")
+    world.nothing_left()

@@ -1,0 +1,74 @@
+"""A mapping that does not answer: does the cluster refuse this host, and who has had the image since?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from zvault.config.device_specs.rbd import RbdImage
+from zvault.core.errors import DeviceGone, TakenOver
+from zvault.devices.rbd import mapping as rbd_map
+from zvault.devices.rbd.source import ImageRecord, RbdSource
+from zvault.system.process.runner import Result
+from zvault.system.state_files import current_boot_id
+from zvault.system.systemd_units import Units
+
+MINE, OTHER = "10.0.0.1:0/38", "10.0.0.2:0/7"
+IMAGE = RbdImage("rbd_meta", "", "cold")
+RECORD = ImageRecord("rbd_meta/cold", "1a2b", "krbd", {"user": "zvault"}, mapped=True, client=MINE)
+
+
+class Cluster:
+    """A cluster whose blocklist, watchers and note are these."""
+
+    def __init__(self, refused: list[str], watchers: list[str], boot: str) -> None:
+        self.refused, self.watchers = refused, watchers
+        self.note = {"host": "filer2", "client": OTHER, "boot": boot, "since": 0.0}
+        self.down = False
+
+    async def run(self, argv: Sequence[str], **_: object) -> Result:
+        out: object = {}
+        if "blocklist" in argv:
+            out = [{"addr": one} for one in self.refused]
+        elif "status" in argv:
+            out = {"watchers": [{"address": one, "client": 4} for one in self.watchers]}
+        elif "lock" in argv:
+            out = []
+        elif "image-meta" in argv:
+            out = self.note
+        return Result(
+            tuple(argv), int(self.down), json.dumps(out), "monclient: timed out" if self.down else "", 0.0
+        )
+
+
+async def cause(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
+    mapping = rbd_map.Mapping(0, IMAGE, "1a2b", MINE, 1 << 30)
+    monkeypatch.setattr(rbd_map, "mapped", lambda *_: mapping)
+    source: Any = RbdSource(cluster, Units(cluster))  # type: ignore[arg-type]
+    return await source.find_cause(RECORD.as_data())
+
+
+async def test_one_that_nobody_took_is_let_in_again_without_a_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await cause(Cluster([MINE], [], current_boot_id()), monkeypatch)
+    assert isinstance(found, DeviceGone)
+    assert f"osd blocklist rm {MINE}" in found.next
+    assert "no reboot" in found.next
+
+
+@pytest.mark.parametrize(("watchers", "boot"), [([OTHER], ""), ([], "another boot")])
+async def test_one_that_another_host_has_had_since_is_not(
+    monkeypatch: pytest.MonkeyPatch, watchers: list[str], boot: str
+) -> None:
+    found = await cause(Cluster([MINE], watchers, boot or current_boot_id()), monkeypatch)
+    assert isinstance(found, TakenOver)
+    assert "blocklist rm" not in found.next
+
+
+async def test_one_that_is_not_refused_has_no_such_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster([OTHER], [], "")
+    assert await cause(cluster, monkeypatch) is None
+    cluster.down = True
+    assert await cause(cluster, monkeypatch) is None

@@ -1,0 +1,57 @@
+"""A store that takes no writes is imported read-only: it can be restored from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.ops.ops_world import context
+from zvault.ops.vaults import assembly
+from zvault.ops.vaults.assembly import Assembly
+from zvault.zfs.pool.pool import UnknownFeature
+
+
+class Pool:
+    """A pool that this host may know all features of, or can read only, or not at all."""
+
+    def __init__(self, knows: str) -> None:
+        self.knows = knows
+        self.asked: list[bool] = []
+
+    async def import_(self, pool: str, paths: Sequence[str], *, force: bool, readonly: bool = False) -> bool:
+        self.asked.append(readonly)
+        if self.knows != "all" and not (readonly and self.knows == "reading"):
+            error = UnknownFeature(
+                "it has features that are not known here", "org.example:x", "update OpenZFS"
+            )
+            error.readable = self.knows == "reading"
+            raise error
+        return True
+
+
+@pytest.mark.parametrize(
+    ("locked", "knows", "asked"),
+    [
+        (False, "all", [False]),
+        (True, "all", [True]),
+        (False, "reading", [False, True]),
+        (False, "nothing", [False]),
+    ],
+)
+async def test_it_is_imported_as_far_as_that_can_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, locked: bool, knows: str, asked: list[bool]
+) -> None:
+    where, pool, said = context(folder=tmp_path, vault={"pool": "cold"}), Pool(knows), list[str]()
+    where.clients.zpool_of = lambda _: pool  # type: ignore[assignment,method-assign,return-value]
+    monkeypatch.setattr(assembly, "is_read_only", lambda _: locked)
+    vault: Any = Assembly(where, "cold", where.env.vault("cold"))
+    if knows == "nothing":
+        with pytest.raises(UnknownFeature):
+            await vault._import(None, ["/dev/nbd0"], said.append)
+    else:
+        assert await vault._import(None, ["/dev/nbd0"], said.append)
+    assert pool.asked == asked
+    assert any("can be restored from" in text for text in said) == asked[-1]
