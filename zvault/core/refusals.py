@@ -8,7 +8,6 @@ of unknown duration: zvault tries again as often as ``retries`` says, but never 
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -533,7 +532,7 @@ def find_refusal(said: str, speaker: Speaker) -> Refusal | None:
 def _find_kernel_refusal(said: str) -> Refusal | None:
     lines = [line.rstrip(". ") for line in said.splitlines() if line.lstrip().startswith("cannot ")]
     for code, row in KERNEL_REFUSALS.items():
-        words = os.strerror(code)
+        words = KERNEL_WORDS[code]
         if any(line.endswith(f": {words}") for line in lines):
             error = ZfsRefused if row.duration is _P else TransferFailed
             return Refusal(words, "any", row.duration, error, row.means, row.next)
@@ -594,6 +593,24 @@ KERNEL_REFUSALS: Mapping[int, KernelRefusal] = {
     errno.ENOMEM: KernelRefusal(_T, "the host has no memory left", "give that host more memory"),
 }
 """By errno; of any other it is not known for how long it lasts."""
+
+KERNEL_WORDS: Mapping[int, str] = {
+    errno.ENOSPC: "No space left on device",
+    errno.EDQUOT: "Disk quota exceeded",
+    errno.EPERM: "Operation not permitted",
+    errno.EROFS: "Read-only file system",
+    errno.ENAMETOOLONG: "File name too long",
+    errno.ENOTSUP: "Operation not supported",
+    errno.EXDEV: "Invalid cross-device link",
+    errno.EBUSY: "Device or resource busy",
+    errno.EAGAIN: "Resource temporarily unavailable",
+    errno.EINTR: "Interrupted system call",
+    errno.EIO: "Input/output error",
+    errno.ENXIO: "No such device or address",
+    errno.ENOENT: "No such file or directory",
+    errno.ENOMEM: "Cannot allocate memory",
+}
+"""What the C library calls each of these errors (strerror(3))."""
 
 
 def describe_errnos(codes: Collection[int]) -> tuple[Duration, str]:

@@ -28,7 +28,7 @@ NAMED = 3
 
 
 def device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]:
-    """What has the block device ``name`` (``rbd0``) open, in words; what the kernel itself has open is not seen.
+    """List what has the block device ``name`` (as "rbd0") open, in words; what the kernel itself has open is not seen.
 
     A device is known by its number: its node may have been renamed or removed since.
     """

@@ -14,6 +14,7 @@ import pytest
 from zvault.core.errors import PoolReadOnly, ToolFailed, ZvaultError
 from zvault.core.refusals import (
     KERNEL_REFUSALS,
+    KERNEL_WORDS,
     REFUSALS,
     UNKNOWN_NEXT,
     Duration,
@@ -193,6 +194,7 @@ def test_no_line_is_without_its_row() -> None:
 @pytest.mark.parametrize("code", sorted(KERNEL_REFUSALS))
 def test_the_kernels_own_words_lead_to_its_row(code: int) -> None:
     """A receive that is frozen and goes on, as by a suspend, ends with EINTR: it was told as an unknown refusal."""
+    assert KERNEL_WORDS[code] == os.strerror(code)
     row = find_refusal(f"cannot receive incremental stream: {os.strerror(code)}\n", "receive")
     assert row is not None
     assert row.duration is KERNEL_REFUSALS[code].duration

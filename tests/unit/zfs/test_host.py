@@ -128,8 +128,9 @@ async def test_no_look_follows_one_that_hangs_in_that_hosts_kernel(there: Path, 
 
 async def test_a_long_look_that_goes_on_there_is_none_that_hangs(there: Path) -> None:
     """A listing reads, asleep in the kernel more often than not; that another look was cancelled is no word on it."""
-    # It goes on until it is cancelled, however slow the machine is: one that ended by itself would be one that hangs.
-    program(there / "zfs", ZFS.format(body=f"touch {there.parent}/$1; [ -e {there.parent}/go ] || sleep 3600"))
+    # It goes on until it is cancelled, however slow the machine is: behind one that ended another would be refused.
+    waits = f"[ -e {there.parent}/go ] || until [ -e {there.parent}/end ]; do sleep 0.1; done"
+    program(there / "zfs", ZFS.format(body=f"touch {there.parent}/$1; {waits}"))
     listing = "zfs list -Hp -r cold"
     program(there / "ps", f"#!/bin/sh\necho 'S    sudo -n {listing}'; echo 'D    {listing}'\n")
     peer = host(there)
@@ -144,6 +145,7 @@ async def test_a_long_look_that_goes_on_there_is_none_that_hangs(there: Path) ->
     look = asyncio.ensure_future(peer.run(["zfs", "get", "-Hp", "used", "cold"]))
     going.cancel()
     await asyncio.wait([look, going])
+    (there.parent / "end").touch()
     with pytest.raises(DeadlineExceeded, match="its kernel has not answered since"):
         await peer.run(["zfs", "get", "-Hp", "used", "cold"])
 
