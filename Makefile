@@ -46,7 +46,7 @@ STEPS = began=$$SECONDS; for step in $(1); do \
 	    from=$$SECONDS; $(MAKE) --no-print-directory $$step; took="$${took:-}$$step $$((SECONDS - from)) s, "; \
 	done; echo "$@: $${took}together $$(((SECONDS - began) / 60)) min $$(((SECONDS - began) % 60)) s"
 
-test: setup ## what proves most for its time, in a quarter of an hour: lint, types, unit tests, the core of the lab
+test: setup ## what proves most for its time: lint, types, unit tests, the core of the lab
 	@$(call STEPS,lint types $(if $(T),lab,unit core))
 
 test-all: setup ## everything: the whole lab, and what depends on OpenZFS's version with 2.4 too, if its kernel is at hand
@@ -79,7 +79,7 @@ types: ## static types
 unit: ## tests that need nothing; T="FILE -k NAME" for some
 	@$(TOOL)/python -m pytest -n $(WORKERS) --dist worksteal $(or $(T),tests/unit)
 
-core: ## the lab tests that cover most for their time: 95 % of the branches that all of them take
+core: ## a lab test of each promise of the README and each invariant (tests/lab/core.txt)
 	@$(TOOL)/python -m pytest @$(LAB)/core.txt --unsteady=1
 
 lab: ## tests in a real kernel with real OpenZFS; T= as well, ZFS=2.4: with that version
