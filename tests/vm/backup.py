@@ -1,4 +1,4 @@
-"""A backup on a machine that has zvault: a pool, a vault, a run in the middle of its stream, and a comparison after it."""
+"""A backup on a machine that has zvault: a pool, a vault, a run in the middle of its stream, a comparison."""
 
 from __future__ import annotations
 

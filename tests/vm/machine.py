@@ -1,4 +1,4 @@
-"""A virtual machine of qemu, driven as an administrator without a network drives one: by its console and its power switch.
+"""A virtual machine of qemu, driven as an administrator drives one: by its console and its power switch.
 
 The first serial line has the kernel's log, which ``kernel_log`` returns; the second one has a login. Its disk is an
 overlay of another, which stays as it was.
@@ -165,7 +165,7 @@ class Machine:
         self.run("true")
 
     def run(self, command: str, *, seconds: float = 120, check: bool = True) -> Done:
-        """What a line of shell prints, without the space around. Raises MachineError; with ``check``, if it fails too."""
+        """What a line of shell prints, without the space around. Raises MachineError if it fails, given ``check``."""
         mark = uuid.uuid4().hex[:12]
         if len(command) > LINE:
             self.put("/run/command", command)
