@@ -69,11 +69,11 @@ def has_kvm(kernel: Path) -> bool:
         *("-append", "console=ttyS0 earlyprintk=ttyS0 panic=-1"),
     ]
     try:
-        subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=KVM_PROBE)
+        said = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=KVM_PROBE).stdout
     except subprocess.TimeoutExpired:
         return False
-    # It has no root, so it panics within seconds, and panic=-1 ends it: what never got there has hung.
-    return True
+    # It has no root, so it panics within seconds, and panic=-1 ends it: what never got there has hung, or qemu has ended.
+    return b"Unable to mount root" in said
 
 
 def overlay(disk: Path, base: Path) -> Path:
@@ -105,7 +105,7 @@ class Machine:
 
     def _make_stick(self, files: Path) -> Path:
         stick = self.folder / "stick.img"
-        subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", str(files), str(stick), "256M"], check=True)
+        subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", str(files), str(stick), "256M"], check=True, stdout=subprocess.DEVNULL)
         return stick
 
     def _argv(self) -> list[str]:
