@@ -9,7 +9,7 @@ import datetime
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,20 +20,10 @@ sys.path.insert(0, str(HERE.parent / "lab"))
 
 import cache  # noqa: E402
 from machine import Machine, copy_log, has_kvm, overlay  # noqa: E402
+from stick import Switch, install  # noqa: E402
 
 LOGS = cache.PROJECT / "build" / "vm"
 """Where what each machine said is kept after the tests."""
-NEW, OLD = "/media/new/zvault_*.deb", "/media/old/zvault_*.deb"
-
-Switch = Callable[..., Machine]
-
-
-def install(machine: Machine, package: str = NEW) -> str:
-    """What apt says as it installs a package from the stick; all that it depends on is in apt's cache."""
-    machine.run("mountpoint -q /media || mount -o ro /dev/vdb /media")
-    return machine.run(
-        f"DEBIAN_FRONTEND=noninteractive apt-get install -y --no-download {package}", seconds=900
-    )
 
 
 @pytest.fixture(scope="session")

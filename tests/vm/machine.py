@@ -72,7 +72,7 @@ def has_kvm(kernel: Path) -> bool:
         said = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=KVM_PROBE).stdout
     except subprocess.TimeoutExpired:
         return False
-    # It has no root, so it panics within seconds, and panic=-1 ends it: what never got there has hung, or qemu has ended.
+    # It has no root, so it panics within seconds, and panic=-1 ends it: if it never got there it hung, or qemu failed.
     return b"Unable to mount root" in said
 
 
@@ -105,7 +105,11 @@ class Machine:
 
     def _make_stick(self, files: Path) -> Path:
         stick = self.folder / "stick.img"
-        subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", str(files), str(stick), "256M"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["mke2fs", "-q", "-F", "-t", "ext4", "-d", str(files), str(stick), "256M"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         return stick
 
     def _argv(self) -> list[str]:

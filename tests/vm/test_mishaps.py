@@ -6,9 +6,9 @@ import time
 
 import backup
 import pytest
-from conftest import Switch
 from journal import find_denials, kill_on_denial
 from machine import Machine
+from stick import Switch
 
 SOON = 90.0
 """Seconds that a shutdown may take: systemd waits that long for what does not end."""

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import Switch, install
 from journal import find_denials, find_new_warnings, kill_on_denial, list_warnings
 from machine import Machine
+from stick import Switch, install
 from tutorial import list_steps
 
 DOCS = Path(__file__).parents[2] / "docs"

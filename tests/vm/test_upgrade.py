@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import backup
 import pytest
-from conftest import OLD, Switch, install
 from journal import find_denials, list_warnings
 from machine import Machine
+from stick import OLD, Switch, install
 
 
 @pytest.fixture(scope="module")
