@@ -15,5 +15,5 @@ Switch = Callable[..., Machine]
 def install(machine: Machine, package: str = NEW) -> str:
     """What apt says as it installs a package from the stick; all that it depends on is in apt's cache."""
     machine.run("mountpoint -q /media || mount -o ro /dev/vdb /media")
-    apt = "DEBIAN_FRONTEND=noninteractive apt-get install -y --no-download"
+    apt = "DEBIAN_FRONTEND=noninteractive apt-get install -y"
     return machine.run(f"{apt} {package}", seconds=900)
