@@ -138,7 +138,9 @@ class Machine:
         assert self.process is None, "it is on"
         for name in ("console", "qmp"):
             (self.folder / name).unlink(missing_ok=True)
-        self.process = subprocess.Popen(self._argv(), stdin=subprocess.DEVNULL)
+        # It never outlives the tests, whatever ends those.
+        argv = ["setpriv", "--pdeathsig", "KILL", *self._argv()]
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
         self._console, self._qmp = self._connect("console"), self._connect("qmp")
         self._said, self._events = b"", []
         self._order("qmp_capabilities")
