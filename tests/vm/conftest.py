@@ -1,4 +1,4 @@
-"""Machines for the tests: a fresh Debian, and one on which zvault was installed as docs/how-to/install.md has it.
+"""Machines for the tests: each is a fresh Debian, on which a module installs zvault.
 
 The tests of a module share a machine and come in order. ``make vm`` runs them; nothing else collects them.
 """
@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE.parent / "lab"))
 
 import cache  # noqa: E402
 from machine import Machine, copy_log, has_kvm, overlay  # noqa: E402
-from stick import Switch, install  # noqa: E402
+from stick import Switch  # noqa: E402
 
 LOGS = cache.PROJECT / "build" / "vm"
 """Where what each machine said is kept after the tests."""
@@ -37,14 +37,14 @@ def disks() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def make_machine(disks: Path) -> Iterator[Switch]:
-    """Make a machine of that name, switched off, on an overlay of a disk; at the end all are ended."""
+    """Make a fresh machine of that name, switched off; at the end all are ended."""
     made: list[Machine] = []
 
-    def make(name: str, base: Path | None = None) -> Machine:
+    def make(name: str) -> Machine:
         image = cache.vm_image()
         folder = disks / name
         folder.mkdir()
-        disk = overlay(folder / "disk.qcow2", base or image / "disk.qcow2")
+        disk = overlay(folder / "disk.qcow2", image / "disk.qcow2")
         made.append(Machine(folder, image, disk, cache.vm_packages()))
         return made[-1]
 
@@ -52,17 +52,6 @@ def make_machine(disks: Path) -> Iterator[Switch]:
     for machine in made:
         machine.destroy()
         copy_log(machine, LOGS / machine.folder.name)
-
-
-@pytest.fixture(scope="session")
-def installed(make_machine: Switch) -> Path:
-    """The disk of a machine on which zvault was installed and which was then shut down."""
-    machine = make_machine("installed")
-    machine.start()
-    install(machine)
-    machine.run("systemctl enable zvaultd")
-    machine.shut_down()
-    return machine.disk
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

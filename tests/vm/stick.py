@@ -8,8 +8,8 @@ from machine import Machine
 
 NEW, OLD = "/media/new/zvault_*.deb", "/media/old/zvault_*.deb"
 
-Switch = Callable[..., Machine]
-"""Makes a machine of a name, on the disk of another or on a fresh one."""
+Switch = Callable[[str], Machine]
+"""Makes a fresh machine of that name."""
 
 
 def install(machine: Machine, package: str = NEW) -> str:

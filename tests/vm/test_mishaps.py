@@ -8,16 +8,18 @@ import backup
 import pytest
 from journal import find_denials, kill_on_denial
 from machine import Machine
-from stick import Switch
+from stick import Switch, install
 
 SOON = 90.0
 """Seconds that a shutdown may take: systemd waits that long for what does not end."""
 
 
 @pytest.fixture(scope="module")
-def machine(make_machine: Switch, installed: object) -> Machine:
-    it = make_machine("mishaps", installed)
+def machine(make_machine: Switch) -> Machine:
+    it = make_machine("mishaps")
     it.start()
+    install(it)
+    it.run("systemctl enable zvaultd")
     kill_on_denial(it)
     backup.make_source(it)
     return it
