@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from typing import Any
@@ -27,17 +28,24 @@ keep = {{ source = {{ last = 3 }}, vault = {{ last = 7 }} }}
 retry_wait = "5s"
 limit = "{limit}"
 """
-SLOW, FAST = "1M", "64M"
+SLOW, SLOW_EMULATED, FAST = "1M", "128K", "64M"
 """Limits of a stream: one that is still on its way when a command has looked, and one that ends."""
-BEGUN = 3 << 20
+BEGUN = 1 << 20
 """Bytes after which a stream is in its middle."""
+ASK = """\
+import socket, sys
+asked = socket.socket(socket.AF_UNIX)
+asked.connect("/run/zvault/zvaultd.sock")
+asked.sendall(f"GET {sys.argv[1]} HTTP/1.0\\r\\n\\r\\n".encode())
+print(asked.makefile().read().split("\\n\\n", 1)[1])
+"""
+"""zvaultctl takes a second to start, ten where the CPU is emulated: too long for what is asked again and again."""
 
 
 def configure(machine: Machine, limit: str) -> None:
     """Write the configuration with that limit, and have a daemon that runs take it up: it counts for streams, too."""
     machine.put(CONFIG, TEXT.format(limit=limit))
-    machine.run("zvaultctl check-config --offline")
-    machine.run("systemctl reload-or-restart zvaultd")
+    machine.run("systemctl reload-or-restart zvaultd", seconds=300)
 
 
 def make_source(machine: Machine) -> None:
@@ -49,18 +57,25 @@ def make_source(machine: Machine) -> None:
 
 def read_backup(machine: Machine) -> dict[str, Any]:
     """How the backup stands."""
-    told = json.loads(machine.run("zvaultctl status -j", check=False))
-    return dict(told["backups"][0])
+    return dict(ask(machine, "/v1/status")["backups"][0])
+
+
+def ask(machine: Machine, path: str) -> dict[str, Any]:
+    """What zvaultd's API answers to that."""
+    machine.run(
+        f"test -e /run/ask || printf %s {base64.b64encode(ASK.encode()).decode()} | base64 -d >/run/ask"
+    )
+    return dict(json.loads(machine.run(f"python3 -IS /run/ask {path}")))
 
 
 def list_runs(machine: Machine) -> list[dict[str, Any]]:
     """The runs in the daemon's history, the newest first."""
-    return list(json.loads(machine.run("zvaultctl history -j"))["runs"])
+    return list(ask(machine, "/v1/history")["runs"])
 
 
 def begin_run(machine: Machine, mib: int) -> str:
     """Start a run that has so much to send, slowly, and return its id once it is in the middle of that."""
-    configure(machine, SLOW)
+    configure(machine, SLOW if machine.kvm else SLOW_EMULATED)
     machine.run(f"head -c {mib}M /dev/urandom >/tank/home/noise; sync", seconds=300)
     machine.run("zvaultctl run tank --no-wait")
     end = time.monotonic() + 120 * machine.patience

@@ -178,8 +178,10 @@ class Machine:
             self.put("/run/command", command)
             command = ". /run/command"
         self._said = b""
-        # The mark is put together there, so that an echo of the line, if one comes, is no answer.
-        self._write(f"{{ {command}\n}} </dev/null 2>&1; printf '\\n%s%s %d\\n' {mark[:6]} {mark[6:]} $?\n")
+        # By a file: on a terminal programs colour what they print, and cut it to a width that a serial line has not. The
+        # mark is put together there, so that an echo of the line, if one comes, is no answer.
+        answer = f"code=$?; cat /run/said; printf '\\n%s%s %d\\n' {mark[:6]} {mark[6:]} $code"
+        self._write(f"{{ {command}\n}} </dev/null >/run/said 2>&1; {answer}\n")
         found = self._wait(rb"\n" + mark.encode() + rb" (\d+)\n", seconds, command)
         text = self._said[: found.start()].decode(errors="replace").strip()
         self._said = b""
