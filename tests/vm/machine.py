@@ -178,7 +178,7 @@ class Machine:
             self.put("/run/command", command)
             command = ". /run/command"
         self._said = b""
-        # By a file: on a terminal programs colour what they print, and cut it to a width that a serial line has not. The
+        # By a file: on a terminal programs colour and cut what they print, and a serial line has no width. The
         # mark is put together there, so that an echo of the line, if one comes, is no answer.
         answer = f"code=$?; cat /run/said; printf '\\n%s%s %d\\n' {mark[:6]} {mark[6:]} $code"
         self._write(f"{{ {command}\n}} </dev/null >/run/said 2>&1; {answer}\n")
