@@ -37,15 +37,15 @@ def disks() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def make_machine(disks: Path) -> Iterator[Switch]:
-    """Make a fresh machine of that name, switched off; at the end all are ended."""
+    """Make a machine of that name, switched off, with one of build-image's disks; at the end all are ended."""
     made: list[Machine] = []
 
-    def make(name: str) -> Machine:
+    def make(name: str, disk: str = "ready") -> Machine:
         image = cache.vm_image()
         folder = disks / name
         folder.mkdir()
-        disk = overlay(folder / "disk.qcow2", image / "disk.qcow2")
-        made.append(Machine(folder, image, disk, cache.vm_packages()))
+        own = overlay(folder / "disk.qcow2", image / f"{disk}.qcow2")
+        made.append(Machine(folder, image, own, cache.vm_packages()))
         return made[-1]
 
     yield make

@@ -8,8 +8,8 @@ from machine import Machine
 
 NEW, OLD = "/media/new/zvault_*.deb", "/media/old/zvault_*.deb"
 
-Switch = Callable[[str], Machine]
-"""Makes a fresh machine of that name."""
+Switch = Callable[..., Machine]
+"""Makes a fresh machine of that name, by default with all that zvault's package depends on."""
 
 
 def install(machine: Machine, package: str = NEW) -> str:

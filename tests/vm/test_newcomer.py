@@ -18,7 +18,7 @@ FILE = "/tank/home/thesis.pdf"
 
 @pytest.fixture(scope="module")
 def machine(make_machine: Switch) -> Machine:
-    it = make_machine("newcomer")
+    it = make_machine("newcomer", "disk")
     it.start()
     return it
 
