@@ -38,6 +38,7 @@ def test_the_server_is_killed_in_the_first_full_receive(machine: Machine) -> Non
     boot = backup.read_boot(machine)
     run = backup.begin_run(machine, 40)
     machine.run("pkill -KILL nbdkit")
+    backup.configure(machine, backup.FAST)
     ended = backup.wait_for_idle(machine)
     assert ended["id"] == run
     for look in ("status", "vault status cold", "vault up cold", "status", "scrub cold", "vault down cold"):
