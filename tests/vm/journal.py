@@ -20,8 +20,8 @@ CAUSED = re.compile(
 """Warnings with a cause that is none of zvault's."""
 SLOW = re.compile(
     r"^kernel: (clocksource|hrtimer|tsc|perf|workqueue|sched|rcu|NOHZ|audit|kauditd)"
-    # Ten seconds without an answer is what zvault calls a hang.
-    r"|the kernel has not answered for \d+ s"
+    # Ten seconds without an answer is what zvault calls a hang, and five of logind's.
+    r"|the kernel has not answered for \d+ s|systemd-logind cannot be asked .* did not answer within"
 )
 """Warnings of a machine that is a hundred times too slow, as an emulated one is on a busy host."""
 
