@@ -31,6 +31,7 @@ waited for are timers.
 """
 LINE = 2000
 """Characters that are written to the console at once: the kernel's line discipline keeps 4,095 of a line."""
+AWAKE = "PM: suspend exit"
 CRASH = re.compile(r"Oops|BUG: (?!soft lockup)|PANIC|Kernel panic|VERIFY|general protection fault")
 STUCK = re.compile(r"soft lockup|blocked for more than")
 """An emulated machine that gets no CPU is told so, too: it took 47 s to clear a page where others had the host."""
@@ -239,8 +240,17 @@ class Machine:
         return time.monotonic() - began
 
     def wake(self) -> None:
-        """Wake it from its sleep."""
+        """Wake it from its sleep, and wait until it is up. Raises MachineError.
+
+        What comes on a serial line before its driver has resumed is lost, in the middle of a command.
+        """
+        ended = self.kernel_log().count(AWAKE)
         self._order("system_wakeup")
+        end = time.monotonic() + 60 * self.patience
+        while self.kernel_log().count(AWAKE) <= ended:
+            if time.monotonic() > end:
+                raise MachineError(f"it does not wake\n{self._tail()}")
+            time.sleep(0.5)
 
     def wait_event(self, name: str, seconds: float) -> None:
         """Wait for an event of qemu's. Raises MachineError."""
