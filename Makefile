@@ -33,7 +33,7 @@ N ?= 10
 WORKERS := $(shell echo $$((2 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready test test-all affected record lint types unit core lab lab-versions versions-at-hand soak failovers demo bench pictures format install deb release clean
+.PHONY: help setup ready test test-all affected record lint types unit core lab lab-versions versions-at-hand vm soak failovers demo bench pictures format install deb release clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -91,6 +91,10 @@ lab-versions: ## the tests of the lab that depend on OpenZFS's version, with 2.4
 versions-at-hand:
 	@if [ -n "$(OTHER_KERNEL)" ]; then $(MAKE) --no-print-directory lab-versions; \
 	else echo "OpenZFS 2.4 is not tried: its kernel is not built yet, and 'make lab-versions' would take 16 minutes for it"; fi
+
+vm: ## tests on a genuine Debian 13 in qemu, its own kernel and zfs-dkms; T= and ZFS=2.4 as with the lab
+	@$(LAB)/setup vm
+	@$(TOOL)/python -m pytest -v $(or $(T),tests/vm)
 
 soak: setup ## the unit tests with 20 times the random cases, each fuzz target 5 minutes, the lab N=10 times in random order
 	@$(TOOL)/python $(LAB)/soak --runs $(N) $(T)
@@ -186,4 +190,4 @@ release: ## packages, wheel, sdist and SHA256SUMS in build/: the same from the s
 
 clean: ## remove what setup and the tests left
 	@cache=$$($(PYTHON) -B $(LAB)/cache.py root); \
-	rm -rf --one-file-system "$$cache"/{guest,kernel,layer,system,venv,peers}-* "$$cache"/runs "$$cache"/*.lock .mypy_cache .ruff_cache .pytest_cache
+	rm -rf --one-file-system "$$cache"/{guest,kernel,layer,system,venv,peers,vm-image,vm-packages}-* "$$cache"/runs "$$cache"/*.lock .mypy_cache .ruff_cache .pytest_cache

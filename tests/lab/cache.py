@@ -24,6 +24,8 @@ SYSTEMS = {"debian12": "bookworm"}
 """Older systems that the second guest can be, each with its Debian suite; their OpenZFS is older than the kernel's."""
 VENV_SOURCES = (LAB / "build-venv",)
 INSTALLED = ("Makefile", "README.md", "CHANGELOG.md", "zvault", "systemd", "config", "docs")
+VM = PROJECT / "tests" / "vm"
+VM_SOURCES = (VM / "build-image", PROJECT / "debian" / "control")
 PEERS_SOURCES = (PROJECT / "tests" / "bench" / "peers.txt", PROJECT / "tests" / "bench" / "get-peers")
 
 
@@ -82,12 +84,29 @@ def kernel_at_hand() -> Path | None:
     return kernel() if archive() is not None or kernel().exists() else None
 
 
+def _installed(*more: str) -> tuple[tuple[Path, ...], list[str]]:
+    """The files that `make install` knows, with those of more folders; and their names in the checkout."""
+    names = (*INSTALLED, *more)
+    found = [path for name in names for path in sorted((PROJECT / name).rglob("*")) or [PROJECT / name]]
+    files = tuple(path for path in found if path.is_file() and "__pycache__" not in path.parts)
+    return files, [path.relative_to(PROJECT).as_posix() for path in files]
+
+
 def layer() -> Path:
     """This checkout as `make install` installs it in the guest."""
-    found = [path for name in INSTALLED for path in sorted((PROJECT / name).rglob("*")) or [PROJECT / name]]
-    files = tuple(path for path in found if path.is_file() and "__pycache__" not in path.parts)
-    names = [path.relative_to(PROJECT).as_posix() for path in files]
+    files, names = _installed()
     return _named("layer", files, guest().name, *names)
+
+
+def vm_image() -> Path:
+    """The virtual machine's disk, kernel and initrd, with that OpenZFS."""
+    return _named("vm-image", VM_SOURCES, suite())
+
+
+def vm_packages() -> Path:
+    """This checkout's Debian packages, and those of the same with a lower version."""
+    files, names = _installed("debian")
+    return _named("vm-packages", (VM / "build-packages", *files), *names)
 
 
 def system(name: str = "") -> Path:
@@ -136,6 +155,8 @@ if __name__ == "__main__":
             "kernel_at_hand": kernel_at_hand,
             "venv": venv,
             "peers": peers,
+            "vm-image": vm_image,
+            "vm-packages": vm_packages,
         }
         try:
             print(places[name]() or "")

@@ -70,7 +70,7 @@ class Looks:
         for name in [name for name in warnings if name.startswith("inhibitor ")]:
             del warnings[name]
         warnings |= self._sleep_monitor.warnings()
-        moving = self._moving()
+        moving = self.outdated()
         if self._standing.hold(self.metrics.vaults, moving=bool(moving)):
             return
         verdicts = self.status.verdicts(self.metrics.vaults)

@@ -113,5 +113,5 @@ class FoundDevice:
             return "up", ""
         worst = next((layer for layer in lame if not layer.usable), lame[0])
         if worst.state == "down" and self.record is not None:
-            return "partial", "it was being brought up when zvault stopped"
+            return "partial", "it is being brought up, or was when zvault stopped"
         return worst.state, worst.detail

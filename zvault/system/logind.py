@@ -112,7 +112,9 @@ async def hear_announcements() -> AsyncIterator[asyncio.Queue[Announcement | Non
                 await bus.connect()
                 for signal in ANNOUNCEMENTS:
                     await asked(bus, _listen(signal))
-        except (DBusError, OSError, EOFError, ValueError) as error:  # TimeoutError is an OSError
+        except TimeoutError as error:
+            raise _no_logind(f"it did not answer within {DEADLINE:g} s") from error
+        except (DBusError, OSError, EOFError, ValueError) as error:
             raise _no_logind(str(error) or type(error).__name__) from error
         ended = asyncio.ensure_future(bus.wait_for_disconnect())  # type: ignore[no-untyped-call]
         ended.add_done_callback(lambda _: heard.put_nowait(None))

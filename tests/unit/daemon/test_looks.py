@@ -10,6 +10,8 @@ import pytest
 
 from tests.unit.patience import PATIENCE
 from zvault.core.errors import ToolFailed
+from zvault.core.health.vault_conditions import HALF_UP, VAULT_CONDITIONS
+from zvault.core.health.verdict import Verdict, finding
 from zvault.daemon import looks as module
 from zvault.daemon.looks import Looks
 
@@ -92,3 +94,47 @@ async def test_without_a_backup_there_is_nothing_to_look_at(looks: Looks) -> Non
     looks.status.context.env.config.backup.clear()
     await looks.at_lags()
     assert looks.status.runs.asked == []  # type: ignore[attr-defined]
+
+
+class Monitor:
+    """Sees a vault half up; ``meanwhile`` happens as it looks."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Any = lambda: None
+
+    async def watch(self) -> list[Any]:
+        self.meanwhile()
+        return [{"name": "cold", "state": "partial"}]
+
+
+async def test_a_vault_that_came_up_during_the_look_is_not_told_as_half_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A slow stock Debian had that in its journal after "pool cold is up", and "well again" from the next look."""
+    now, vault = [100.0], SimpleNamespace(name="cold", moving=True, changed=0.0)
+    verdict = Verdict.of([finding(HALF_UP, "cold", "not all of it is up")], VAULT_CONDITIONS)
+    env = SimpleNamespace(config=SimpleNamespace(backup={}), clock=SimpleNamespace(monotonic=lambda: now[0]))
+    costs = SimpleNamespace(look=lambda *_: None)
+    status: Any = SimpleNamespace(
+        context=SimpleNamespace(env=env, records=SimpleNamespace(costs=costs)),
+        runs=None,
+        warnings={},
+        verdicts=lambda _: {("vault", "cold"): verdict},
+    )
+    monitor: Any = Monitor()
+    quiet: Any = SimpleNamespace(care=lambda _: None, warnings=dict)
+    vaults: Any = SimpleNamespace(all=lambda: [vault])
+    metrics: Any = SimpleNamespace(vaults=[])
+    looks = Looks(status, vaults, metrics, monitor, quiet, quiet)
+
+    def come_up() -> None:
+        now[0] += 1
+        vault.moving, vault.changed = False, now[0]
+
+    monitor.meanwhile = come_up
+    await looks.at_vaults()
+    assert "half up" not in caplog.text
+    # One that nobody moved since is told.
+    now[0], monitor.meanwhile = now[0] + 10, lambda: None
+    await looks.at_vaults()
+    assert "half up" in caplog.text

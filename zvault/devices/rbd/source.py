@@ -412,7 +412,7 @@ def _krbd(slot: Slot, record: ImageRecord, unit: UnitState | None) -> FoundLayer
         return FoundLayer("up", "", mapping.path, mapping.size, present=True)
     if record.mapped:
         return FoundLayer("gone", f"{record.image} is not mapped any more", present=True)
-    return FoundLayer("partial", "it was being brought up when zvault stopped", present=True)
+    return FoundLayer("partial", "it is being brought up, or was when zvault stopped", present=True)
 
 
 def _served(record: ImageRecord, unit: UnitState | None) -> FoundLayer:
@@ -429,4 +429,4 @@ def _served(record: ImageRecord, unit: UnitState | None) -> FoundLayer:
         return replace(up, state="gone", detail=f"rbd-nbd died: its unit {state}")
     if record.mapped:
         return FoundLayer("gone", f"{record.image} is not mapped any more", present=True)
-    return FoundLayer("partial", "it was being brought up when zvault stopped", present=True)
+    return FoundLayer("partial", "it is being brought up, or was when zvault stopped", present=True)

@@ -88,7 +88,7 @@ def unit(slot: Slot, data: Data, nbd: NbdSource) -> str | None:
 def look(slot: Slot, data: Data, state: UnitState | None, nbd: NbdSource) -> FoundLayer:
     """Return what there is of it; reads /sys and /proc only."""
     if not data.get("nbd"):
-        return FoundLayer("partial", "it was being brought up when zvault stopped", present=True)
+        return FoundLayer("partial", "it is being brought up, or was when zvault stopped", present=True)
     found, link = nbd.look(slot, data["nbd"], state), Path(data["path"])
     if found.path is None or not link.is_symlink() or str(link.readlink()) != found.path:
         why = found.detail or f"{link} is not the copy any more"

@@ -219,9 +219,14 @@ def _paths(name: str, vdev: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _number(stats: Mapping[str, Any], key: str) -> int:
-    """A number; 0 if it is missing or ``-``."""
+    """A number; 0 if it is missing, ``-``, or below zero.
+
+    OpenZFS counts unsigned, and takes off what could not be read: of a scan during which a pool was suspended it told
+    2^64 - 196,608 bytes.
+    """
     value = str(stats.get(key))
-    return int(value) if is_number(value) else 0
+    number = int(value) if is_number(value) else 0
+    return number if number < 1 << 63 else 0
 
 
 def _time(stats: Mapping[str, Any], key: str) -> float | None:

@@ -243,7 +243,7 @@ def test_what_a_lost_or_unfinished_image_looks_like(tmp_path: Path):
     slot = Slot("cold", 0, tmp_path)
     data = {"image": "no/such", "image_id": "1", "map": "krbd", "cluster": {}, "mapped": False}
     assert source.look(slot, data, None) == FoundLayer(
-        "partial", "it was being brought up when zvault stopped", present=True
+        "partial", "it is being brought up, or was when zvault stopped", present=True
     )
     assert source.look(slot, data | {"mapped": True}, None).state == "gone"
     assert source.look(slot, None, None) == FoundLayer()

@@ -89,6 +89,13 @@ def test_one_that_goes_tells_its_rate_without_its_pauses():
     assert parse_scan(going, NOW).ended is None
 
 
+def test_a_count_that_fell_below_zero_is_none():
+    # As a stock Debian's OpenZFS 2.3.9 told it, after the server of the pool's device had been killed.
+    fallen = FINISHED | {"issued": 18446744073709355008, "issued_bytes_per_scan": 18446744073709355008}
+    assert parse_scan(fallen, NOW).done == 0
+    assert parse_scan(fallen | {"state": "SCANNING"}, NOW).rate is None
+
+
 def test_a_paused_one():
     paused = parse_scan(FINISHED | {"state": "SCANNING", "scrub_pause": 1795316000}, NOW)
     assert (paused.state, paused.open, paused.rate) == ("paused", True, None)
