@@ -95,6 +95,7 @@ WRITERS = {
     "system/mount_folder.py": "words for zvaultd, which reads them",
     "system/notify/sender_child.py": "one document",
     "system/process/sampler.py": "one document",
+    "system/device_users.py": "words for zvaultd, which reads them",
     "system/snapshot_users.py": "words for zvaultd, which reads them",
     "system/tree_changes_child.py": "one document",
     "zfs/lzc_child.py": "one document",

@@ -97,7 +97,7 @@ AUTOMATIC_REPAIRS = (
         "tests/unit/ops/vaults/test_shared.py::test_a_lease_that_changed_hands_is_not_taken",
     ),
     AutomaticRepair(
-        "zpool scrub -e",
+        "zpool scrub -e, never while something is half received",
         "errors are left of what was half received",
         "nothing is half received in the pool",
         "it crashes the kernel while something is",
