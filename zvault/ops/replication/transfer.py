@@ -15,6 +15,7 @@ from zvault.core.errors import (
     Busy,
     Conflict,
     ResumeRefused,
+    StreamInterrupted,
     ToolMissing,
     TransferFailed,
     WrongBytes,
@@ -50,6 +51,9 @@ BUSY_PATIENCE = 60.0
 
 BUSY_PAUSE = 2.0
 
+MOST_INTERRUPTIONS = 10
+"""How often one dataset's stream is sent on in one try after the kernel broke it off: a host is not frozen for ever."""
+
 MANY_STREAMS = 64
 """Streams among which a backup's limit may be shared (``transfers`` is at most that)."""
 
@@ -65,6 +69,8 @@ class Transfers:
     meter: RunMeter
     throttle: Sequence[str] = ()
     small: SmallStreams | None = None
+    interruptions: int = 0
+    """How often this dataset's stream was broken off by the kernel, and sent on, before this."""
 
     @property
     def route(self) -> Route:
@@ -148,6 +154,8 @@ class Transfers:
             if not await self._is_damaged_half(plan, dataset):
                 raise
             await self._do_without(plan, wrong, f"it is damaged, and cannot be brought whole: {wrong.why}")
+        except StreamInterrupted as interrupted:
+            await self._send_on(plan, interrupted)
         except NamesGone as error:
             await self._without_gone(plan, dataset, error)
         finally:
@@ -190,6 +198,25 @@ class Transfers:
         if again.action is Action.RESUME:
             raise refused
         await (await self._looked_again(sides, plans)).carry_out(again)
+
+    async def _send_on(self, plan: TransferPlan, interrupted: StreamInterrupted) -> None:
+        """Look again, and go on from what was received. Raises StreamInterrupted where that happens again and again.
+
+        Where zvault's processes are frozen (a suspend that nobody announced, a hypervisor), the kernel breaks off the
+        read within a receive with EINTR. Nothing is wrong then, so nobody is warned (test_false_alarms).
+        """
+        opened = self.opened
+        if self.interruptions >= MOST_INTERRUPTIONS:
+            raise interrupted
+        opened.emit(
+            "message", text=f"{plan.dataset}: the host stood still, and its stream was broken off: sending on"
+        )
+        opened.source.forget(plan.dataset)
+        sides = await look(opened.context, opened.backup, opened.vault.zfs, elsewhere=True)
+        plans = await plan_all(opened.context, opened.backup, sides)
+        again = next(one for one in plans if one.dataset == plan.dataset)
+        after = replace(await self._looked_again(sides, plans), interruptions=self.interruptions + 1)
+        await after.carry_out(again)
 
     async def _looked_again(self, sides: Sides, plans: Sequence[TransferPlan]) -> Transfers:
         """The same after another look, of which these plans were made."""
