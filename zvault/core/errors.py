@@ -114,6 +114,10 @@ class TransferFailed(ZvaultError):
     retryable = True
 
 
+class StreamInterrupted(TransferFailed):
+    """The kernel broke a call of a stream off, as for a host that was frozen (EINTR): it goes on if it is sent on."""
+
+
 class WrongBytes(TransferFailed):
     """The receiver read wrong bytes: in the stream, which may have ended too soon, or on its own disks."""
 

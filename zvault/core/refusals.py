@@ -19,6 +19,7 @@ from zvault.core.errors import (
     DeviceGone,
     PoolReadOnly,
     PoolSuspended,
+    StreamInterrupted,
     TransferFailed,
     VaultFull,
     WrongBytes,
@@ -474,6 +475,14 @@ REFUSALS: tuple[Refusal, ...] = (
         "bytes changed on their way",
         "the next try resumes what was received; if it comes again, test the memory of both hosts",
     ),
+    Refusal(
+        "signal received",
+        "any",
+        _T,
+        StreamInterrupted,
+        "the kernel broke a call off, as where the host was frozen for a moment (EINTR)",
+        "nothing: it is sent on",
+    ),
     # Devices
     Refusal(
         "Input/output error",
@@ -534,7 +543,9 @@ def _find_kernel_refusal(said: str) -> Refusal | None:
     for code, row in KERNEL_REFUSALS.items():
         words = KERNEL_WORDS[code]
         if any(line.endswith(f": {words}") for line in lines):
-            error = ZfsRefused if row.duration is _P else TransferFailed
+            error: type[ZvaultError] = ZfsRefused if row.duration is _P else TransferFailed
+            if code == errno.EINTR:
+                error = StreamInterrupted
             return Refusal(words, "any", row.duration, error, row.means, row.next)
     return None
 

@@ -167,6 +167,7 @@ SAID: dict[str, tuple[Speaker, str]] = {
         NEW + "checksum mismatch or incomplete stream.\nPartially received snapshot is saved.",
     ),
     "checksum mismatch": ("receive", NEW + "invalid stream (checksum mismatch)"),  # SOURCE
+    "signal received": ("receive", ON + "signal received"),  # SOURCE: EZFS_INTR
     "Input/output error": ("send", SEND + "Input/output error"),
     "I/O error": ("receive", NEW + "I/O error"),
     "one or more devices is currently unavailable": (

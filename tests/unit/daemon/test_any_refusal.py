@@ -407,6 +407,34 @@ def test_what_zfs_refuses_a_stream_for(step: str, said: list[str], play: Any) ->
     play(lambda here: refuse(here, refused))
 
 
+@pytest.mark.parametrize("times", [1, 3, 10_000])
+def test_a_stream_that_a_frozen_host_broke_off_is_sent_on(times: int, play: Any) -> None:
+    """It is no trouble of anybody's, unless it never ends."""
+
+    async def freeze(here: Refusals) -> None:
+        left, target = times, "cold/host/tank/a/c"
+        really = here.refused.words
+
+        def words(step: str, name: str) -> str | None:
+            nonlocal left
+            if (step, name) == ("receive", target) and left:
+                left -= 1
+                return "cannot receive incremental stream: Interrupted system call"
+            return really(step, name)
+
+        here.refused.words = words  # type: ignore[method-assign]
+        result, told = await here.run()
+        loud = [one["event"] for one in told if one["event"] in {"warning", "dataset-failed", "retry"}]
+        if times <= transfer.MOST_INTERRUPTIONS:
+            assert (result, loud, left) == ("ok", [], 0)
+            assert here.is_sent("tank/a/c")
+        else:
+            assert (result, here.is_sent("tank/a")) == ("partial", True)
+            assert "tank/a/c" in names_of(told)
+
+    play(freeze)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_some_that_refuse_some_steps(seed: int, play: Any) -> None:
     """Each with an errno of its own, on either side. The root may be among them."""

@@ -15,12 +15,13 @@ from zvault.core.errors import (
     Busy,
     Conflict,
     ResumeRefused,
+    StreamInterrupted,
     ToolMissing,
     TransferFailed,
     WrongBytes,
     ZvaultError,
 )
-from zvault.core.model import Dataset, Snapshot
+from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import Action, Step, TransferPlan, sent_by
 from zvault.core.replication.progress import RunMeter
@@ -34,7 +35,7 @@ from zvault.ops.replication.base_guard import BaseGuard
 from zvault.ops.replication.parallel import told_while_waiting
 from zvault.ops.replication.plan import plan_all
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
-from zvault.ops.replication.sides import Sides, look
+from zvault.ops.replication.sides import look
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.vault_encryption import expect_encryptions
 from zvault.ops.stream.route import Route
@@ -49,6 +50,9 @@ BUSY_PATIENCE = 60.0
 """Seconds to wait for an earlier receive to end that was put down while its device was gone."""
 
 BUSY_PAUSE = 2.0
+
+MOST_INTERRUPTIONS = 10
+"""How often one dataset's stream is sent on in one try after the kernel broke it off: a host is not frozen for ever."""
 
 MANY_STREAMS = 64
 """Streams among which a backup's limit may be shared (``transfers`` is at most that)."""
@@ -65,6 +69,8 @@ class Transfers:
     meter: RunMeter
     throttle: Sequence[str] = ()
     small: SmallStreams | None = None
+    interruptions: int = 0
+    """How often this dataset's stream was broken off by the kernel, and sent on, before this."""
 
     @property
     def route(self) -> Route:
@@ -148,6 +154,8 @@ class Transfers:
             if not await self._is_damaged_half(plan, dataset):
                 raise
             await self._do_without(plan, wrong, f"it is damaged, and cannot be brought whole: {wrong.why}")
+        except StreamInterrupted as interrupted:
+            await self._send_on(plan, interrupted)
         except NamesGone as error:
             await self._without_gone(plan, dataset, error)
         finally:
@@ -184,17 +192,37 @@ class Transfers:
         giving_up = replace(plan, action=Action.NOTHING, changes=(useless,))
         await arrange(opened.vault.zfs, giving_up, "", opened.emit)
         opened.source.forget(plan.dataset)
-        sides = await look(opened.context, opened.backup, opened.vault.zfs, elsewhere=True)
-        plans = await plan_all(opened.context, opened.backup, sides)
-        again = next(one for one in plans if one.dataset == plan.dataset)
+        after, again = await self._plan_again(plan)
         if again.action is Action.RESUME:
             raise refused
-        await (await self._looked_again(sides, plans)).carry_out(again)
+        await after.carry_out(again)
 
-    async def _looked_again(self, sides: Sides, plans: Sequence[TransferPlan]) -> Transfers:
-        """The same after another look, of which these plans were made."""
+    async def _send_on(self, plan: TransferPlan, interrupted: StreamInterrupted) -> None:
+        """Look again, and go on from what was received. Raises StreamInterrupted where that happens again and again.
+
+        Where zvault's processes are frozen (a suspend that nobody announced, a hypervisor), the kernel breaks off the
+        read within a receive with EINTR. Nothing is wrong then, so nobody is warned (test_false_alarms).
+        """
+        opened = self.opened
+        if self.interruptions >= MOST_INTERRUPTIONS:
+            raise interrupted
+        opened.emit(
+            "message", text=f"{plan.dataset}: the host stood still, and its stream was broken off: sending on"
+        )
+        opened.source.forget(plan.dataset)
+        after, again = await self._plan_again(plan)
+        await replace(after, interruptions=self.interruptions + 1).carry_out(again)
+
+    async def _plan_again(
+        self, plan: TransferPlan, source: Tree | None = None
+    ) -> tuple[Transfers, TransferPlan]:
+        """Look at both sides again (``source``: at the vault alone), and plan this dataset anew."""
+        opened = self.opened
+        sides = await look(opened.context, opened.backup, opened.vault.zfs, source=source, elsewhere=True)
+        plans = await plan_all(opened.context, opened.backup, sides)
         lying = {**self.plan.encryptions, **await sides.compute(expect_encryptions, sides, plans)}
-        return replace(self, plan=replace(self.plan, sides=sides, encryptions=lying))
+        after = replace(self, plan=replace(self.plan, sides=sides, encryptions=lying))
+        return after, next(one for one in plans if one.dataset == plan.dataset)
 
     async def _without_gone(self, plan: TransferPlan, dataset: Dataset, error: NamesGone) -> None:
         """Snapshots that were to be sent, or sent from, vanished: plan anew without them. What is left is held by now.
@@ -211,10 +239,8 @@ class Transfers:
         left = replace(dataset, snapshots=tuple(snap for snap in dataset.snapshots if snap.name not in gone))
         before = self.plan.sides.source
         source = replace(before, datasets={**before.datasets, dataset.name: left})
-        sides = await look(opened.context, opened.backup, opened.vault.zfs, source=source, elsewhere=True)
-        plans = await plan_all(opened.context, opened.backup, sides)
-        again = next(one for one in plans if one.dataset == plan.dataset)
-        await (await self._looked_again(sides, plans)).carry_out(again)
+        after, again = await self._plan_again(plan, source)
+        await after.carry_out(again)
 
     async def _is_gone(self, dataset: Dataset, error: NamesGone) -> None:
         """A dataset vanished: that is no failure, unless it was only renamed. Raises the error, to be tried again."""

@@ -38,7 +38,7 @@ class FilesPlan:
     """What is copied: ``tops`` with all below them, so many files and bytes.
 
     ``there`` are those that exist already and are not as in the snapshot; ``same`` and ``same_bytes`` count those that
-    are, as far as type, size, owner, mode and time tell.
+    are, as far as type, size, owner, mode and time tell, and that are only compared.
     """
 
     snapshot: Snapshot
@@ -128,10 +128,9 @@ async def check_target_folder(folder: str) -> None:
 async def _copy(worker: TreeWorker, plan: FilesPlan, wanted: FilesRequest, emit: Emit) -> None:
     """Copy what can be copied; the comparison finds what was not. Without one, raises ToolFailed for the first."""
     began = time.monotonic()
-    before = 0 if wanted.overwrite else plan.same_bytes
 
     def report(files: int, size: int) -> None:
-        done = min(plan.bytes, size + before)
+        done = min(plan.bytes, size + plan.same_bytes)
         emit(
             "progress",
             dataset=wanted.request.to,
@@ -216,7 +215,8 @@ def tops_of(paths: tuple[str, ...]) -> list[bytes]:
 async def _plan(worker: TreeWorker, snapshot: Snapshot, wanted: FilesRequest) -> FilesPlan:
     tops = tops_of(wanted.paths)
     try:
-        found = await worker.plan(tops or None)
+        keep_same = wanted.request.compare and not wanted.overwrite
+        found = await worker.plan(tops or None, keep_same=keep_same)
     except NotFound as error:
         raise NotFound(
             f"{snapshot.name} has not all that was named",

@@ -1,9 +1,10 @@
 """The child process that works on trees of files: ``ROOT FOLDER THREADS``, answers in JSON lines.
 
 Each line of its standard input is a task, carried out to its end: ``{"act": "check" | "plan" | "copy" | "compare",
-"names": [...], "overwrite": false}``. Names are paths below ROOT in base64, null for all of it. Each is copied, or
-compared, with all below it, and is in FOLDER under its own last name. With null for names all of ROOT and FOLDER must
-be the same. Reading can block in the kernel for long, so it must not happen in the daemon (invariant 7).
+"names": [...], "overwrite": false, "keep_same": false, "ours": false}``. Names are paths below ROOT in base64, null for
+all of it. Each is copied, or compared, with all below it, and is in FOLDER under its own last name. With null for names
+all of ROOT and FOLDER must be the same. Reading can block in the kernel for long, so it must not happen in the daemon
+(invariant 7).
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ class TreeTasks:
     threads: int
     notes: DigestNotes = field(default_factory=DigestNotes)
 
-    def plan(self, names: list[bytes] | None) -> None:
+    def plan(self, names: list[bytes] | None, *, keep_same: bool) -> None:
         """Say what there is to copy."""
         reporter, pool = Reporter(), TaskPool(self.threads)
-        planner, tops = TreePlanner(pool, reporter), self._tops(names)
+        planner, tops = TreePlanner(pool, reporter, keep_same), self._tops(names)
         with ExitStack() as stack:
             for above, last in self._each(tops, stack):
                 folders = OpenFolders(os.dup(above), os.dup(self.folder))
@@ -136,7 +137,7 @@ def _do(task: dict[str, Any], tasks: TreeTasks) -> None:
         case "check":
             _check(tasks.folder)
         case "plan":
-            tasks.plan(names)
+            tasks.plan(names, keep_same=task["keep_same"])
         case "copy":
             tasks.copy(names, overwrite=task["overwrite"])
         case "compare":

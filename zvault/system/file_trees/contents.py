@@ -76,7 +76,7 @@ def _next_data(fd: int, at: int, end: int) -> int | None:
 
 def copy_range(source: int, target: int, start: int, end: int) -> tuple[int, bytes]:
     """Copy a range, holes as holes; returns the bytes that were data, and the hash. Raises OSError."""
-    digest, copied, memory = hashlib.blake2b(digest_size=32), 0, bytearray(BLOCK)
+    digest, copied, memory = hashlib.blake2b(digest_size=32), 0, bytearray(min(BLOCK, end - start))
     for block, stop, extents in blocks_with_data(source, start, end):
         view = memoryview(memory)[: stop - block]
         _read_all(source, view, block)
@@ -95,7 +95,7 @@ def hash_range(fd: int, start: int, end: int, *, skip_holes: bool = False) -> by
     Without ``skip_holes`` they are read: of a file that was just written ZFS answers where they are only after the next
     transaction group (zfs_dmu_offset_next_sync in zfs(4)).
     """
-    digest, memory = hashlib.blake2b(digest_size=32), bytearray(BLOCK)
+    digest, memory = hashlib.blake2b(digest_size=32), bytearray(min(BLOCK, end - start))
     blocks = ((at, min(end, at + BLOCK)) for at in range(start, end, BLOCK))
     if skip_holes:
         blocks = ((block, stop) for block, stop, _ in blocks_with_data(fd, start, end))

@@ -139,7 +139,7 @@ class TreeCopier:
                 return
             self.reporter.add(files=1)
             if not self.overwrite and (there := find_entry(within.target, name)) is not None:
-                if seen.st_nlink > 1 and is_same(seen, there):
+                if seen.st_nlink > 1 and stat.S_ISREG(seen.st_mode) and is_same(seen, there):
                     self.links.found(seen.st_ino, (path, (there.st_dev, there.st_ino)))
                 self._done(within)
                 return
@@ -426,8 +426,11 @@ def remove_entry(folder: int, name: bytes) -> None:
 
 
 def is_same(seen: os.stat_result, found: os.stat_result) -> bool:
-    """Whether a file is as a copy of the snapshot's would be, as far as its inode tells. A copy gets its times last."""
-    return stat.S_ISREG(seen.st_mode) and (
-        (seen.st_mode, seen.st_uid, seen.st_gid, seen.st_size, seen.st_mtime_ns)
-        == (found.st_mode, found.st_uid, found.st_gid, found.st_size, found.st_mtime_ns)
-    )
+    """Whether what is there is as a copy of the snapshot's would be, as far as its inode tells. A copy gets its times
+    last. Where a link leads, and what a file holds, the comparison tells.
+    """
+    sides = [
+        (one.st_mode, one.st_uid, one.st_gid, one.st_size, one.st_mtime_ns, one.st_rdev)
+        for one in (seen, found)
+    ]
+    return not stat.S_ISDIR(seen.st_mode) and sides[0] == sides[1]

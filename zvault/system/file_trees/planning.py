@@ -42,12 +42,14 @@ class OpenFolders:
 class TreePlanner:
     """Counts entries with all below them.
 
-    ``there`` are files of the folder that are in the way: what is as the snapshot's file, by type, size, times, mode
-    and owner, is ``same`` and stays. So a copy that was stopped goes on when it is asked for again.
+    ``there`` are files of the folder that are in the way. With ``keep_same`` what is as the snapshot's, by type, size,
+    time, mode and owner, is not: it is ``same`` and stays, so a copy that was stopped goes on when it is asked for
+    again. Only who compares afterwards may ask for that: whoever owns the folder can make another file look the same.
     """
 
     pool: TaskPool
     reporter: Reporter
+    keep_same: bool
     there: list[bytes] = field(default_factory=list)
     same: int = 0
     size: int = 0
@@ -70,7 +72,7 @@ class TreePlanner:
                 return
             self.reporter.add(files=1, size=seen.st_size)
             if found is not None:
-                if is_same(seen, found):
+                if self.keep_same and is_same(seen, found):
                     with self._lock:
                         self.same += 1
                         self.size += seen.st_size

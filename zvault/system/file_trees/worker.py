@@ -43,7 +43,7 @@ class CopyPlan:
 
 
 @dataclass(slots=True)
-class Copied:
+class CopyReport:
     """What could not be copied as it was: the first of it in words, and how much there was of it."""
 
     failed: list[str] = field(default_factory=list)
@@ -77,10 +77,14 @@ class TreeWorker:
                 advice = f"'mkdir -p {self._folder}' first"
                 raise NotFound(f"there is no folder '{self._folder}'", str(answer["error"]), advice)
 
-    async def plan(self, names: Sequence[bytes] | None) -> CopyPlan:
-        """Find out what copying ``names`` would do; None is all. Raises NotFound for the first that is not there."""
+    async def plan(self, names: Sequence[bytes] | None, *, keep_same: bool) -> CopyPlan:
+        """Find out what copying ``names`` would do; None is all.
+
+        With ``keep_same`` what is there as in the snapshot, by its inode, is not in the way: for who compares it later.
+        Raises NotFound for the first name that is not there, ToolFailed.
+        """
         found = CopyPlan()
-        async for answer in self._ask("plan", names):
+        async for answer in self._ask("plan", names, keep_same=keep_same):
             if "missing" in answer:
                 raise NotFound(f"there is no '{answer['missing']}'", str(answer["why"]))
             if "error" in answer:
@@ -98,12 +102,12 @@ class TreeWorker:
         *,
         overwrite: bool,
         on_progress: OnProgress = lambda _files, _bytes: None,
-    ) -> Copied:
+    ) -> CopyReport:
         """Copy the trees named. Without ``overwrite`` what is there stays as it is.
 
         Raises ToolFailed, DeadlineExceeded.
         """
-        found = Copied()
+        found = CopyReport()
         async for answer in self._ask("copy", names, overwrite=overwrite):
             if "missing" in answer or "error" in answer:
                 why = answer.get("error") or f"{answer['missing']}: {answer['why']}"
@@ -127,12 +131,19 @@ class TreeWorker:
                 yield _report_of(answer)
 
     async def _ask(
-        self, act: str, names: Sequence[bytes] | None, *, overwrite: bool = False, ours: bool = False
+        self,
+        act: str,
+        names: Sequence[bytes] | None,
+        *,
+        overwrite: bool = False,
+        keep_same: bool = False,
+        ours: bool = False,
     ) -> AsyncGenerator[dict[str, Any], None]:
         """What the child says, to the end of this task."""
         task = {
             "act": act,
             "overwrite": overwrite,
+            "keep_same": keep_same,
             "ours": ours,
             "names": None if names is None else [b64encode(name).decode() for name in names],
         }

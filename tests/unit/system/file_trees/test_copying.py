@@ -23,7 +23,7 @@ from zvault.system.file_trees import contents, copying
 from zvault.system.file_trees.copying import FolderPair, TreeCopier
 from zvault.system.file_trees.reporter import Reporter
 from zvault.system.file_trees.task_pool import TaskPool
-from zvault.system.file_trees.worker import Copied, CopyPlan, start_tree_worker
+from zvault.system.file_trees.worker import CopyPlan, CopyReport, start_tree_worker
 
 
 async def check_folder(folder: str) -> None:
@@ -33,10 +33,10 @@ async def check_folder(folder: str) -> None:
 
 async def plan_copy(root: Path, folder: Path, names: list[bytes] | None = None) -> CopyPlan:
     async with start_tree_worker(str(root), str(folder)) as worker:
-        return await worker.plan(names)
+        return await worker.plan(names, keep_same=False)
 
 
-async def copy_trees(root: Path, folder: Path, names: list[bytes], *, overwrite: bool = False) -> Copied:
+async def copy_trees(root: Path, folder: Path, names: list[bytes], *, overwrite: bool = False) -> CopyReport:
     async with start_tree_worker(str(root), str(folder)) as worker:
         return await worker.copy(names, overwrite=overwrite)
 
@@ -292,7 +292,7 @@ async def test_any_tree_is_copied_as_it_was_and_each_change_of_the_copy_is_found
     root.mkdir()
     make_random_tree(root, chance)
     async with start_tree_worker(str(root), str(folder), threads=chance.choice([1, 3, 32])) as worker:
-        plan = await worker.plan(None)
+        plan = await worker.plan(None, keep_same=True)
         assert (await worker.copy(plan.tops, overwrite=False)).failed == []
         assert [one.unlike for one in [one async for one in worker.compare(plan.tops)] if one.unlike] == []
         files = [
@@ -300,11 +300,10 @@ async def test_any_tree_is_copied_as_it_was_and_each_change_of_the_copy_is_found
             for one in sorted(folder.rglob("*"))
             if not one.is_symlink() and one.is_file() and one.stat().st_size
         ]
-        again = await worker.plan(None)
+        again = await worker.plan(None, keep_same=True)
         assert (again.files, again.bytes) == (plan.files, plan.bytes)
-        assert len(again.there) + again.same == plan.files, (
-            "links and fifos are made anew only when that is asked for"
-        )
+        assert (again.there, again.same) == ([], plan.files), "links and fifos are known again, too"
+        assert len((await worker.plan(None, keep_same=False)).there) == plan.files
         if files:
             harmed, seen = (one := chance.choice(files)), one.stat()
             at = chance.randrange(seen.st_size)
@@ -340,10 +339,33 @@ async def test_what_was_stopped_leaves_whole_files_and_goes_on(tmp_path: Path, f
     for one in there:
         assert one.read_bytes() == (root / one.relative_to(folder)).read_bytes()
     async with start_tree_worker(str(root), str(folder)) as worker:
-        plan = await worker.plan(None)
+        plan = await worker.plan(None, keep_same=True)
         assert (plan.there, plan.same) == ([], len(there))
         assert (await worker.copy(plan.tops, overwrite=False)).failed == []
         assert [one.unlike async for one in worker.compare(plan.tops) if one.unlike] == []
+
+
+async def test_what_only_looks_the_same_is_found(root: Path, folder: Path):
+    """Whoever owns the folder can make another file of the same size, mode and time, or another link."""
+    async with start_tree_worker(str(root), str(folder)) as worker:
+        plan = await worker.plan(None, keep_same=True)
+        assert (await worker.copy(plan.tops, overwrite=False)).failed == []
+    for name, other in (("plain", "that is plain"), ("link", "to\nthere")):
+        seen = (folder / name).lstat()
+        (folder / name).unlink()
+        if name == "link":
+            (folder / name).symlink_to(other)
+        else:
+            (folder / name).write_text(other)
+            (folder / name).chmod(stat.S_IMODE(seen.st_mode))
+        os.utime(folder / name, ns=(seen.st_atime_ns, seen.st_mtime_ns), follow_symlinks=False)
+    async with start_tree_worker(str(root), str(folder)) as worker:
+        plan = await worker.plan(None, keep_same=True)
+        assert (plan.there, plan.same) == ([], plan.files)
+        assert (await worker.copy(plan.tops, overwrite=False)).failed == []
+        found = {one.unlike[:2] async for one in worker.compare(plan.tops) if one.unlike}
+        assert {("plain", "content"), ("link", "link target")} <= found
+        assert sorted((await worker.plan([b"plain"], keep_same=False)).there) == [b"./plain"]
 
 
 async def test_a_file_longer_than_a_range_and_a_deep_tree(tmp_path: Path, folder: Path):
