@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from zvault.api.vaults import VaultDocument
+from zvault.api.vaults import VaultDocument, VaultState
 from zvault.config.schema import Vault
 from zvault.core.errors import DeviceGone, ZvaultError
 from zvault.core.policy.backoff import delays
+from zvault.core.policy.vault_life import Life
 from zvault.daemon import journald
 from zvault.daemon.journald import log
 from zvault.ops.state.environment import Clock
@@ -121,7 +122,7 @@ class VaultMonitor:
                 return look.result()
             sight.late = look
         late_for = sight.wait(self.clock.monotonic())
-        known: VaultDocument = {**sight.document, **own_document(vault)}
+        known: VaultDocument = {**(_moved_since(vault, sight) or sight.document), **own_document(vault)}
         if vault.error is not None:
             known["error"] = vault.error.as_dict()
         if late_for < STALE:
@@ -150,18 +151,18 @@ class VaultMonitor:
         """See a vault as it is once no move has come between.
 
         A vault that goes down in good order has its pool exported and then its devices disconnected. A look that began
-        before finds them gone, which was told as critical, and as well again by the next.
+        before finds them gone, which was told as critical, and as well again by the next; or half up, as a look that
+        begins in a move and ends after it does.
         """
         while True:
             began, moving = self.clock.monotonic(), vault.moving
             document = await vault_document(vault)
+            if not vault.moving and (moving or vault.changed > began):
+                continue
             taken = any(device["state"] == "gone" for device in document["devices"])
-            if document["state"] != "gone" or document["health"] is not None or not taken:
-                return document
-            if vault.moving or (moving and vault.changed <= began):
+            if vault.moving and document["state"] == "gone" and document["health"] is None and taken:
                 return {**document, "state": "partial"}
-            if vault.changed <= began:
-                return document
+            return document
 
     async def watch(self) -> list[VaultDocument]:
         """Look, and repair what can be repaired; the result is what was seen."""
@@ -206,6 +207,18 @@ class VaultMonitor:
         """End what is under way; what hangs in the kernel is left there."""
         tasks = [sight.late for sight in self._sights.values()] + [m.task for m in self._repairs.values()]
         await cancel(*(task for task in tasks if task is not None))
+
+
+def _moved_since(vault: ManagedVault, sight: VaultReading) -> VaultDocument | None:
+    """Tell what a move that has ended since the last look left of the vault; None where there was none.
+
+    What was seen before it, or in it, holds no longer. A host that stood still in the next look was told that a vault
+    is half up, as it had been for a moment on its way down.
+    """
+    states: dict[Life, VaultState] = {Life.UP: "up", Life.DOWN: "down", Life.HELD_DOWN: "down"}
+    if vault.moving or sight.at > vault.changed or vault.life not in states:
+        return None
+    return {**unknown_document(vault), "state": states[vault.life]}
 
 
 def _rests(vault: ManagedVault, sight: VaultReading, now: float) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.core.errors import Busy, DeviceGone
-from zvault.core.policy.vault_life import VaultFacts
+from zvault.core.policy.vault_life import Life, VaultFacts
 from zvault.daemon.monitors import vault_monitor
 from zvault.daemon.monitors.vault_monitor import STALE, VaultMonitor
 from zvault.ops.state.environment import Clock
@@ -43,6 +43,7 @@ class Vault:
     name = "cold"
     moving = False
     changed = 0.0
+    life = Life.UP
     pinned = False
     awake = SimpleNamespace(held=False, since=None)
     context = SimpleNamespace(
@@ -85,7 +86,9 @@ def vault(monkeypatch: pytest.MonkeyPatch) -> Vault:
         return vault.document
 
     monkeypatch.setattr(vault_monitor, "vault_document", look)
-    monkeypatch.setattr(vault_monitor, "unknown_document", lambda _: {**WELL, "state": "down"})
+    monkeypatch.setattr(
+        vault_monitor, "unknown_document", lambda _: {**WELL, "state": "down", "health": None}
+    )
     monkeypatch.setattr(vault_monitor, "PATIENCE", 0.05)
     return it
 
@@ -205,6 +208,39 @@ async def test_on_the_way_down_only_what_lies_below_an_imported_pool_is_lost(
     assert (await it.documents())[0]["state"] == state
     vault.moving, vault.changed = False, 0.0
     assert (await it.documents())[0]["state"] == "gone", "once it is still what is seen is so"
+
+
+PARTIAL: dict[str, Any] = {**WELL, "state": "partial", "health": None}
+
+
+@pytest.mark.parametrize("ends", [Life.UP, Life.DOWN, Life.HELD_DOWN])
+async def test_a_host_that_stands_still_after_a_move_tells_nothing_that_was_seen_in_it(
+    it: VaultMonitor, vault: Vault, ends: Life
+):
+    """A look in the move saw it half up, and the next one is late."""
+    vault.document, vault.moving = PARTIAL, True
+    assert await it.documents() == [PARTIAL]
+    vault.moving, vault.changed, vault.life, vault.hangs = False, time.monotonic(), ends, True
+    (told,) = await it.documents()
+    assert (told["state"], told["health"]) == ("up" if ends is Life.UP else "down", None)
+
+
+@pytest.mark.parametrize("moves", ["ends", "fails"])
+async def test_a_look_that_began_in_a_move_and_ends_after_it_is_taken_again(
+    it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch, moves: str
+):
+    """It saw the devices as they were before and the pool as it is after."""
+    documents = [PARTIAL, DOWN]
+    vault.moving = True
+
+    async def look(vault: Vault) -> dict[str, Any]:
+        was, vault.moving = vault.moving, False
+        if was and moves == "ends":
+            vault.changed = time.monotonic()
+        return documents.pop(0)
+
+    monkeypatch.setattr(vault_monitor, "vault_document", look)
+    assert await it.documents() == [DOWN]
 
 
 async def test_a_host_out_of_reach_is_gone_whatever_is_done(it: VaultMonitor, vault: Vault):
