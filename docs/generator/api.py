@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from generator.marked_part import with_part
-from zvault.api.routes import ROUTES, Route
+from zvault.api.routes import ROUTES, ApiRoute
 
 PAGE = Path(__file__).resolve().parents[1] / "reference" / "api.md"
 BEGIN = "<!-- The routes: made by docs/generate.py from zvault/api/routes.py. -->\n"
@@ -21,12 +21,12 @@ def api() -> str:
     return with_part(PAGE, BEGIN, HEAD + "".join(map(row, ROUTES)), END)
 
 
-def row(route: Route[Any]) -> str:
+def row(route: ApiRoute[Any]) -> str:
     """One route."""
     return f"| {request(route)} | {route.may} | {route.does} | {answer(route)} |\n"
 
 
-def request(route: Route[Any]) -> str:
+def request(route: ApiRoute[Any]) -> str:
     """``POST /v1/prune/BACKUP`` with the names in its body."""
     path = re.sub(r"\{(\w+)\}", lambda name: name[1].upper(), route.path)
     query = "&".join(f"{name}={example}" for name, example in route.query.items())
@@ -34,7 +34,7 @@ def request(route: Route[Any]) -> str:
     return text if route.body is None else f"{text} with {keys(route.body)}"
 
 
-def answer(route: Route[Any]) -> str:
+def answer(route: ApiRoute[Any]) -> str:
     """The names in the document that is answered."""
     found = keys(route.answer)
     if route.form == "events":

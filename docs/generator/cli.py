@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
-from zvault.cli.app import assembled
-from zvault.cli.tables import Column
+from zvault.cli.app import assemble_app
+from zvault.cli.tables import TableColumn
 from zvault.cli.verbs import backups, holds, notify, vaults
 
 INTRO = """\
@@ -40,19 +40,19 @@ error: `error` has `reason` ([a word](metrics.md#reasons)), `what`, `why` and `n
 
 """
 
-COLUMNS: dict[str, list[tuple[str, list[Column]]]] = {
-    "list": [("Columns", backups.DATASETS), ("Columns with `-t snapshot`", backups.SNAPSHOTS)],
-    "history": [("Columns", backups.RUNS)],
-    "holds": [("Columns", holds.COLUMNS)],
-    "notify show": [("Columns", notify.COLUMNS)],
-    "vault status": [("Columns", vaults.COLUMNS)],
+COLUMNS: dict[str, list[tuple[str, list[TableColumn]]]] = {
+    "list": [("Columns", backups.LIST_COLUMNS), ("Columns with `-t snapshot`", backups.SNAPSHOT_COLUMNS)],
+    "history": [("Columns", backups.HISTORY_COLUMNS)],
+    "holds": [("Columns", holds.HOLD_COLUMNS)],
+    "notify show": [("Columns", notify.TARGET_COLUMNS)],
+    "vault status": [("Columns", vaults.VAULT_COLUMNS)],
 }
 """What the commands print, which their help does not list."""
 
 
 def cli() -> str:
     """The page."""
-    root = typer.main.get_command(assembled())
+    root = typer.main.get_command(assemble_app())
     text = INTRO + paragraphs(root.help) + COMMON + table(options(root))
     return text + "".join(section(*named) for named in commands(root)).rstrip() + "\n"
 

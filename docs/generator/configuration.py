@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from zvault.config.fields import Text
-from zvault.config.introspection import FieldShape, field_shape
-from zvault.config.profile import Profile
+from zvault.config.fields import TextForm
+from zvault.config.introspection import FieldShape, find_field_shape
+from zvault.config.profile import VaultProfile
 from zvault.config.schema import Config
-from zvault.config.toml_lines import literal
+from zvault.config.toml_lines import format_literal
 
 INTRO = """\
 <!-- Made by docs/generate.py from zvault/config. Do not edit. -->
@@ -47,11 +47,12 @@ PLAIN = {str: "string", int: "integer", bool: "boolean", float: "number"}
 
 def configuration() -> str:
     """docs/reference/configuration.md."""
-    kinds: dict[str, Text] = {}
+    kinds: dict[str, TextForm] = {}
     tables = render(list(sections(Config, "")), kinds)
-    profiles = render(list(sections(Profile, "")), kinds)
+    profiles = render(list(sections(VaultProfile, "")), kinds)
     how = "".join(
-        f"| {text.kind} | {text.hint} | `{literal(text.example)}` |\n" for _, text in sorted(kinds.items())
+        f"| {text.kind} | {text.hint} | `{format_literal(text.example)}` |\n"
+        for _, text in sorted(kinds.items())
     )
     return INTRO + tables + PROFILES + profiles + VALUES + how
 
@@ -63,7 +64,7 @@ Section = tuple[str, type[BaseModel] | FieldInfo]
 def sections(model: type[BaseModel], prefix: str) -> Iterator[Section]:
     """The tables below the one with header ``prefix``, in the order of the model."""
     for key, info in model.model_fields.items():
-        shape = field_shape(info)
+        shape = find_field_shape(info)
         if shape.table is not None:
             name = header(prefix, key, shape)
             yield name, shape.table
@@ -72,7 +73,7 @@ def sections(model: type[BaseModel], prefix: str) -> Iterator[Section]:
             yield f"[{key}]", info
 
 
-def render(found: list[Section], kinds: dict[str, Text]) -> str:
+def render(found: list[Section], kinds: dict[str, TextForm]) -> str:
     """The sections as text; tables of the same model share one."""
     text, done = "", set()
     for _, what in found:
@@ -94,10 +95,10 @@ def header(prefix: str, key: str, shape: FieldShape) -> str:
     return f"[[{path}]]" if shape.form == "list" else f"[{path}]"
 
 
-def entry(key: str, info: FieldInfo, kinds: dict[str, Text]) -> str:
+def entry(key: str, info: FieldInfo, kinds: dict[str, TextForm]) -> str:
     """One key: what it is, what it is when left out, what it does, how it is written."""
     forms = {"table": "table", "list": "array of tables", "named": "tables"}
-    what = forms.get(field_shape(info).form) or type_name(info.annotation, tuple(info.metadata), kinds)
+    what = forms.get(find_field_shape(info).form) or type_name(info.annotation, tuple(info.metadata), kinds)
     return f"### `{key}`\n\n*{what}*, {default(info)}\n\n{info.description}\n\n{examples(key, info)}"
 
 
@@ -105,8 +106,10 @@ def examples(key: str, info: FieldInfo) -> str:
     """The examples of a field, or nothing. Without a key each is a table, and its pairs are shown."""
     if not info.examples:
         return ""
-    lines = [f"{key} = {literal(example)}" for example in info.examples if key]
-    lines += [f"{k} = {literal(v)}" for example in info.examples if not key for k, v in example.items()]
+    lines = [f"{key} = {format_literal(example)}" for example in info.examples if key]
+    lines += [
+        f"{k} = {format_literal(v)}" for example in info.examples if not key for k, v in example.items()
+    ]
     return "```toml\n" + "\n".join(lines) + "\n```\n\n"
 
 
@@ -116,22 +119,22 @@ def default(info: FieldInfo) -> str:
         return "**required**"
     if info.default_factory is not None:
         return "empty by default"
-    return "not set by default" if info.default is None else f"default `{literal(info.default)}`"
+    return "not set by default" if info.default is None else f"default `{format_literal(info.default)}`"
 
 
 def type_name(  # noqa: PLR0911 - a table of kinds
-    annotation: Any, metadata: tuple[Any, ...], kinds: dict[str, Text]
+    annotation: Any, metadata: tuple[Any, ...], kinds: dict[str, TextForm]
 ) -> str:
     """What a value is called. Adds to ``kinds`` what has to be explained."""
     for mark in metadata:
-        if isinstance(mark, Text):
+        if isinstance(mark, TextForm):
             kinds[mark.kind] = mark
             return mark.kind
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return type_name(args[0], args[1:], kinds)
     if origin is Literal:
-        return "one of " + ", ".join(f"`{literal(choice)}`" for choice in args)
+        return "one of " + ", ".join(f"`{format_literal(choice)}`" for choice in args)
     if origin is list:
         return f"array, each a {type_name(args[0], (), kinds)}"
     if origin is dict:

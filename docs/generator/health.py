@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zvault.core.health.conditions import CONDITIONS
-from zvault.core.health.verdict import LEVELS, Condition, Kind
+from zvault.core.health.verdict import VERDICT_LEVELS, HealthCondition, SubjectKind
 
 INTRO = """\
 <!-- Made by docs/generate.py from zvault/core/health. Do not edit. -->
@@ -32,7 +32,7 @@ A condition that holds has a sample of the metric `zvault_condition`, with its s
 conditions of a subject change, the journal gets a line with the fields `HEALTH=` (the level) and `CONDITION=`.
 """
 
-HEADS: dict[Kind, str] = {
+HEADS: dict[SubjectKind, str] = {
     "backup": """
 ## Backups
 
@@ -70,12 +70,12 @@ def health() -> str:
     return INTRO + "".join(HEADS[kind] + _table(conditions) for kind, conditions in CONDITIONS.items()) + END
 
 
-def _table(conditions: tuple[Condition, ...]) -> str:
-    rows = "".join(map(_row, sorted(conditions, key=lambda one: -LEVELS.index(one.level))))
+def _table(conditions: tuple[HealthCondition, ...]) -> str:
+    rows = "".join(map(_row, sorted(conditions, key=lambda one: -VERDICT_LEVELS.index(one.level))))
     return f"\n{COLUMNS}{'|---' * 7}|\n{rows}"
 
 
-def _row(one: Condition) -> str:
+def _row(one: HealthCondition) -> str:
     word = f"`{one.word}`" if one.word else "that of the pool"
     step = one.next.format(name="NAME").replace("|", "\\|")
     alert = one.alert or {"warning": "ZvaultWarning", "critical": "ZvaultCritical"}.get(one.level, "")

@@ -8,7 +8,7 @@ import typer
 
 from generator import cli, configuration
 from generator.roff import page
-from zvault.cli.app import assembled
+from zvault.cli.app import assemble_app
 
 DAEMON = """\
 # SYNOPSIS
@@ -72,7 +72,7 @@ _SEE = "\n# SEE ALSO\n\n"
 
 def pages() -> dict[str, str]:
     """Every page: its file's name, and its source."""
-    verbs = dict(cli.commands(typer.main.get_command(assembled())))
+    verbs = dict(cli.commands(typer.main.get_command(assemble_app())))
     made = {f"zvaultctl-{name.replace(' ', '-')}.1": _verb(name, command) for name, command in verbs.items()}
     made["zvaultctl.1"] = _ctl(verbs)
     made["zvaultd.8"] = page(

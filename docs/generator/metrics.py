@@ -11,10 +11,10 @@ from prometheus_client.core import Metric
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.core.diagnosis.stalls import KINDS
+from zvault.core.diagnosis.stalls import STALL_KINDS
 from zvault.core.errors import ZvaultError
-from zvault.daemon.app import Daemon
-from zvault.daemon.metrics.exporter import HEALTH
+from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.metrics.exporter import POOL_STATES
 
 INTRO = """\
 <!-- Made by docs/generate.py from zvault/daemon/metrics/exporter.py. Do not edit. -->
@@ -54,7 +54,7 @@ def families() -> list[Metric]:
     """What a daemon exposes, without samples: nothing is configured."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
-        daemon = Daemon(Config(), Paths(etc=here, run=here, state=here))
+        daemon = ZvaultDaemon(Config(), Paths(etc=here, run=here, state=here))
         with contextlib.closing(daemon.history):
             return list(daemon.metrics.exporter().collect())
 
@@ -72,7 +72,8 @@ def row(family: Metric) -> str:
 def states() -> str:
     """The values of a pool's state, and of a stall's kind."""
     return (
-        f"\n`state` is one of {listed(state.lower() for state in HEALTH)}, `kind` one of {listed(KINDS)}.\n"
+        f"\n`state` is one of {listed(state.lower() for state in POOL_STATES)}, `kind` one of "
+        f"{listed(STALL_KINDS)}.\n"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from zvault.core.refusals import KERNEL_REFUSALS, REFUSALS, UNKNOWN_NEXT, Duration
+from zvault.core.refusals import KERNEL_REFUSALS, REFUSAL_ROWS, UNKNOWN_NEXT, Duration
 
 INTRO = """\
 <!-- Made by docs/generate.py from zvault/core/refusals.py. Do not edit. -->
@@ -53,7 +53,7 @@ def refusals() -> str:
     rows = "".join(
         f"| {row.words} | {_speaker(row.speaker)} | {row.duration} | {_cell(row.means)} | {_cell(row.next)} |"
         f" `{row.error.reason}` |\n"
-        for row in REFUSALS
+        for row in REFUSAL_ROWS
     )
     numbers = "".join(
         f"| {errno.errorcode[code]} ({os.strerror(code)}) | {row.duration} | {_cell(row.means)} | {_cell(row.next)} |\n"

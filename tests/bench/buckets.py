@@ -14,7 +14,7 @@ from far import ENTER
 from world import eventually, sh
 
 from zvault.config.device_specs.s3backer import parse_s3backer
-from zvault.devices.nbd.s3backer import FILE, command
+from zvault.devices.nbd.s3backer import S3BACKER_FILE, s3backer_argv
 
 OBJECT = "128k"
 """Of both peers: the record size of ZFS."""
@@ -83,11 +83,11 @@ def s3backer(bucket: Bucket, key: str) -> Iterator[str]:
     mount = FOLDER / "s3backer"
     mount.mkdir(exist_ok=True)
     with (FOLDER / "s3backer.said").open("wb") as out:
-        files = subprocess.Popen([*ENTER, *command(spec), str(mount)], stdout=out, stderr=out)
+        files = subprocess.Popen([*ENTER, *s3backer_argv(spec), str(mount)], stdout=out, stderr=out)
     try:
-        eventually("s3backer's file", lambda: files.poll() is not None or (mount / FILE).exists())
+        eventually("s3backer's file", lambda: files.poll() is not None or (mount / S3BACKER_FILE).exists())
         assert files.poll() is None, (FOLDER / "s3backer.said").read_text()
-        with connected(["file", str(mount / FILE)], "s3backer") as device:
+        with connected(["file", str(mount / S3BACKER_FILE)], "s3backer") as device:
             yield device
     finally:
         with suppress(AssertionError):

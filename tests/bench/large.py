@@ -18,30 +18,30 @@ from pathlib import Path
 
 import numpy as np
 
-from zvault.blockstore.attach import attach
+from zvault.blockstore.attach import attach_store
 from zvault.blockstore.checkpoint import _MapWriter
-from zvault.blockstore.format import BLOCK, SLOT, SLOTS, TABLE
-from zvault.blockstore.map.map_part import PART, RUNS, MapPart
-from zvault.blockstore.options import Options
-from zvault.blockstore.recovery import create
+from zvault.blockstore.format import BLOCK_SIZE, SEGMENT_SLOTS, SEGMENT_TABLE, SLOT_SIZE
+from zvault.blockstore.map.map_part import PART_BLOCKS, PART_RUNS, MapPart
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.recovery import create_store
 from zvault.object_store.interface import ObjectStore
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_settings import S3Settings
 
 RECORD = 32
 """Blocks of a record."""
-PARTS_A_TIB = (1 << 40) // (PART * BLOCK)
+PARTS_A_TIB = (1 << 40) // (PART_BLOCKS * BLOCK_SIZE)
 
 
 def make(store: ObjectStore, prefix: str, tib: int, journal: Path) -> int:
     """Make one; the bytes that its checkpoint and its map take in the bucket."""
-    create(store, prefix, tib << 40)
-    engine = attach(store, prefix, Options(journal, uploads=0), "bench")
-    root, per_part, per_segment = engine.blocks.root, PART // RECORD, SLOTS // RECORD
+    create_store(store, prefix, tib << 40)
+    engine = attach_store(store, prefix, EngineOptions(journal, uploads=0), "bench")
+    root, per_part, per_segment = engine.blocks.root, PART_BLOCKS // RECORD, SEGMENT_SLOTS // RECORD
     order = np.random.default_rng(6).permutation(PARTS_A_TIB * per_part)
     writer = _MapWriter(engine.checkpoints)
     for part in range(PARTS_A_TIB):
-        runs = np.zeros(per_part, RUNS)
+        runs = np.zeros(per_part, PART_RUNS)
         runs["start"] = np.arange(per_part) * RECORD
         runs["less"] = RECORD - 1
         place = order[part * per_part : (part + 1) * per_part]
@@ -53,8 +53,8 @@ def make(store: ObjectStore, prefix: str, tib: int, journal: Path) -> int:
     segments = len(order) // per_segment * tib
     usage = engine.usage
     usage._grow(segments)
-    usage.live[1 : segments + 1] = np.random.default_rng(7).integers(1, SLOTS, segments)
-    usage.size[1 : segments + 1] = SLOTS * SLOT + per_segment * TABLE.itemsize
+    usage.live[1 : segments + 1] = np.random.default_rng(7).integers(1, SEGMENT_SLOTS, segments)
+    usage.size[1 : segments + 1] = SEGMENT_SLOTS * SLOT_SIZE + per_segment * SEGMENT_TABLE.itemsize
     usage.changed = set(range(segments // 8192 + 1))
     root.applied = segments
     engine.log.begin(engine.fence.epoch.number, segments, 0)
@@ -75,10 +75,10 @@ def main() -> None:
     store = S3Store(S3Settings(bucket, endpoint, region="default", keys="/run/blockstore-lab/keys"))
     store.read(f"{prefix}/store")  # boto3 itself takes its time to begin with
     before, began = resident(), time.monotonic()
-    engine = attach(store, prefix, Options(Path(journal)), "bench")
+    engine = attach_store(store, prefix, EngineOptions(Path(journal)), "bench")
     took, opened = time.monotonic() - began, resident()
     for part in range(int(parts)):
-        engine.blocks.locate(part * PART, 1)
+        engine.blocks.locate(part * PART_BLOCKS, 1)
     told = {
         "attach_s": round(took, 3),
         "attach_mib": round((opened - before) / (1 << 20), 1),

@@ -23,7 +23,7 @@ from report import chosen, finish, race, ratio, say
 from storage import NBD, REQUESTS, STORAGE, Model, storage
 from world import sh
 
-from zvault.system.file_trees.worker import start_tree_worker
+from zvault.system.file_trees.tree_worker import start_tree_worker
 
 FILES = int(os.environ.get("FILES", "1500"))
 SIZE = 8 << 10

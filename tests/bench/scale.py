@@ -30,18 +30,18 @@ from report import say
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.names import make_snapname
-from zvault.core.replication.base_names import mark_name
-from zvault.daemon.app import Daemon
-from zvault.ops.list_documents import Page, list_document
-from zvault.ops.replication.lag import lags
-from zvault.ops.replication.plan import plan_all
-from zvault.ops.replication.sides import look
+from zvault.core.replication.base_names import make_mark_name
+from zvault.daemon.app import ZvaultDaemon
+from zvault.ops.list_documents import DatasetPagePart, make_list_document
+from zvault.ops.replication.lag import measure_lags
+from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import note_held, plan_holds
-from zvault.system.process.runner import HostRunner, Result
+from zvault.system.process.runner import HostRunner, ProcessResult
 from zvault.zfs.client import Zfs
-from zvault.zfs.parse import SENT
-from zvault.zfs.pool.change_reader import Changed
+from zvault.zfs.parse_listing import SENT
+from zvault.zfs.pool.change_reader import ChangedDatasets
 
 HOURS = 400
 """Moments from which those that have snapshots of their own have some."""
@@ -92,7 +92,7 @@ class MadeUp(HostRunner):
         deadline: float = 60.0,
         stdin: bytes | None = None,
         check: bool = True,
-    ) -> Result:
+    ) -> ProcessResult:
         """The answer of a ``zfs list`` or ``zfs get``."""
         began, cpu = time.perf_counter(), time.process_time()
         names = argv[argv.index("-o") + (3 if argv[1] == "get" else 2) :]
@@ -110,7 +110,7 @@ class MadeUp(HostRunner):
         text = "".join(f"{line}\n" for line in lines)
         self.took += time.perf_counter() - began
         self.cpu += time.process_time() - cpu
-        return Result(tuple(argv), 0, text, "", 0.0)
+        return ProcessResult(tuple(argv), 0, text, "", 0.0)
 
     def _line(self, number: int) -> str:
         changed = START + HOURS * 3600 + self.came[number]
@@ -146,7 +146,7 @@ class MadeUp(HostRunner):
         yield from (self._line_of(number, moment) for moment in moments)
         if self.source:
             guid = ((number + 1) << 32) + HOURS - 1
-            yield f"{self.name(number)}#{mark_name(POOL, guid)}\t{guid}\t{1000 + HOURS - 1}"
+            yield f"{self.name(number)}#{make_mark_name(POOL, guid)}\t{guid}\t{1000 + HOURS - 1}"
 
 
 @lru_cache(maxsize=1 << 12)
@@ -166,7 +166,7 @@ class Events:
     works = True
 
     def __init__(self) -> None:
-        self.changed = Changed(lost=True)
+        self.changed = ChangedDatasets(lost=True)
         self._followers: list[Any] = []
 
     def follow(self, follower: Any) -> None:
@@ -175,7 +175,7 @@ class Events:
 
     async def collect(self) -> None:
         """Let all hear what changed since this was last called."""
-        changed, self.changed = self.changed, Changed()
+        changed, self.changed = self.changed, ChangedDatasets()
         for follower in self._followers:
             follower.note(changed)
 
@@ -197,7 +197,7 @@ class World:
     def __init__(self, datasets: int, snapshots: int, state: Path) -> None:
         self.source = MadeUp("tank", datasets, snapshots, source=True)
         self.vault = MadeUp("cold/lab/tank", datasets, snapshots, source=False)
-        self.daemon = Daemon(Config.model_validate(CONFIG), Paths(state, state, state, state))
+        self.daemon = ZvaultDaemon(Config.model_validate(CONFIG), Paths(state, state, state, state))
         self.context = self.daemon.context
         self.events = Events()
         feed: Any = self.events
@@ -226,10 +226,10 @@ class World:
     async def plan(self) -> int:
         """What a run plans, from listing what changed to the holds on the vault; how many datasets it would send."""
         backup, clients = self.context.env.backup("bench"), self.context.clients
-        sides = await look(self.context, backup, clients.vault_of(backup), sizes="vault")
+        sides = await list_both_sides(self.context, backup, clients.vault_of(backup), sizes="vault")
         plans = await plan_all(self.context, backup, sides)
         self.daemon.runs.readings.keep(
-            "bench", lags(self.context, backup, sides), self.context.env.way(backup)
+            "bench", measure_lags(self.context, backup, sides), self.context.env.way(backup)
         )
         for plan in plan_prune(self.context, backup, sides):
             assert not plan.over
@@ -282,7 +282,9 @@ async def measured(datasets: int, snapshots: int, state: Path) -> dict[str, obje
         return len(world.daemon.metrics.text())
 
     async def page(after: str = "") -> str | None:
-        found = await list_document(context, world.daemon.vaults, "bench", page=Page(1000, after))
+        found = await make_list_document(
+            context, world.daemon.vaults, "bench", page=DatasetPagePart(1000, after)
+        )
         assert len(found["datasets"]) == min(1000, datasets)
         return found["next"]
 

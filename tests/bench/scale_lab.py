@@ -24,7 +24,7 @@ import world
 from report import finish, say
 from world import CONFIG, METRICS, answer, ask, ok, sh
 
-from zvault.core.replication.source_properties import PROPERTY
+from zvault.core.replication.source_properties import SOURCE_RECORD_PROPERTY
 
 DATASETS, SNAPSHOTS, CHANGED = 1000, 10, 30
 FOLDER = 100
@@ -49,7 +49,7 @@ def make(datasets: list[str]) -> None:
     from libzfs_core import lzc_create
 
     # The copy has what a stream would have brought; else the first run sets it, with a program for each.
-    brought = {PROPERTY.encode(): b"none"}
+    brought = {SOURCE_RECORD_PROPERTY.encode(): b"none"}
     with ThreadPoolExecutor(AT_ONCE) as some:
         for depth in sorted({name.count("/") for name in datasets}):
             level = [name.encode() for name in datasets if name.count("/") == depth]

@@ -14,9 +14,9 @@ from world import shell as sh
 
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
-from zvault.devices.stack import Stack
+from zvault.devices.stack import DeviceStack
+from zvault.system.lease_store import LeaseStore
 from zvault.system.process.runner import HostRunner
-from zvault.system.state_files import LeaseStore
 
 BCACHE = Path("/sys/block/bcache0/bcache")
 MIB = 1 << 20
@@ -83,7 +83,7 @@ class Cached:
 
     def stack(
         self, *, create: bool = True, cache: str | None = None, runner: HostRunner | None = None
-    ) -> Stack:
+    ) -> DeviceStack:
         device = Device.model_validate(
             {
                 "nbd": file_spec(self.backing, self.filters),
@@ -94,7 +94,7 @@ class Cached:
         )
         leases = LeaseStore(LEASES)
         queue = QueueSettings(read_ahead_kb=64)
-        return Stack("cold", [device], queue, runner or HostRunner(), PATHS, leases, create=create)
+        return DeviceStack("cold", [device], queue, runner or HostRunner(), PATHS, leases, create=create)
 
     def write(self, seed: int, mib: int = 8) -> bytes:
         """Data that is the cache's alone for now."""

@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError
 from world import eventually, sh
 
 import zvault
-from zvault.blockstore import position
+from zvault.blockstore import known_position
 
 PLUGIN = Path(zvault.__file__).parent / "blockstore" / "nbdkit_plugin.py"
 FOLDER = Path("/run/blockstore-lab")
@@ -261,7 +261,7 @@ class Disk:
         shutil.rmtree(self.journal)
         for notes in self.notes.iterdir() if self.notes.exists() else ():
             # What this host notes of a journal in memory counts in the boot in which it was noted, and no other.
-            os.truncate(notes, min(notes.stat().st_size, position._JOURNAL_AT))
+            os.truncate(notes, min(notes.stat().st_size, known_position._JOURNAL_AT))
 
 
 class Direct:

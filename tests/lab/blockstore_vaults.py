@@ -32,8 +32,8 @@ from world import (
     tree_hashes,
 )
 
-from zvault.config.device_specs.blockstore import USERS
-from zvault.devices.s3_lease.lease import BucketPlace, Store
+from zvault.config.device_specs.blockstore import SERVER_USER_IDS
+from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore
 
 KEYS = Path("/etc/credstore/zvault.lab")
 UNIT = "zvault-blockstore@cold-0.service"
@@ -74,8 +74,8 @@ class Vault(World):
         )
 
     @property
-    def lease(self) -> Store:
-        return Store(
+    def lease(self) -> LeaseObjectStore:
+        return LeaseObjectStore(
             BucketPlace.of(
                 [f"bucket={BUCKET}", f"key={self.key}", f"endpoint={self.s3.endpoint}", f"keys={KEYS}"]
             )
@@ -151,7 +151,7 @@ def a_user_of_its_own(it: Vault) -> None:
     lines = Path(f"/proc/{told()['pid']}/status").read_text().splitlines()
     status = {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
     (uid,) = set(status["Uid"])
-    assert int(uid) in USERS, journal()
+    assert int(uid) in SERVER_USER_IDS, journal()
     assert set(status["Gid"]) == {uid}
     assert status["Groups"] == []
     for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):

@@ -20,10 +20,10 @@ from blockstore_lab import FOLDER, MIB, Bucket, Direct, Disk, keys_file, store
 from botocore.exceptions import ClientError
 from world import eventually, sh
 
-from zvault.blockstore.attach import attach
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.maintenance.repair import quiet
-from zvault.blockstore.options import Options
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.maintenance.repair import quiet_options
+from zvault.blockstore.options import EngineOptions
 from zvault.cli.verbs import blockstore_place
 
 MOUNT = Path("/mnt/seen")
@@ -157,7 +157,7 @@ class Writing:
     def once(self, device: Direct) -> None:
         # The labels first, and both ends of where the pool has its data.
         for at in [0, self.mib - 1, *self.random.sample(range(1, self.mib - 1), self.mib - 2)]:
-            device.write(at * MIB // BLOCK, self.random.randbytes(MIB))
+            device.write(at * MIB // BLOCK_SIZE, self.random.randbytes(MIB))
             self.written += 1
             if at % 32 == 0:
                 device.flush()
@@ -218,13 +218,18 @@ def seen(place: str, *more: str, verb: str = "serve") -> Iterator[Seen]:
 def refused_to_write(device: str) -> None:
     assert sh("blockdev", "--getro", device).strip() == "1"
     with pytest.raises(PermissionError), Direct(device) as it:
-        it.write(0, bytes(BLOCK))
+        it.write(0, bytes(BLOCK_SIZE))
 
 
 def clear(place: str, folder: Path) -> None:
     """Have a writer discard everything, and take checkpoints until the segments are gone."""
-    found = blockstore_place.find(place)
-    engine = attach(blockstore_place.reach(found), found.spec.key, quiet(Options(folder / "journal")), "lab")
+    found = blockstore_place.find_store(place)
+    engine = attach_store(
+        blockstore_place.reach_objects(found),
+        found.spec.key,
+        quiet_options(EngineOptions(folder / "journal")),
+        "lab",
+    )
     engine.discard(0, engine.size)
     engine.flush()
     for _ in range(4):

@@ -175,24 +175,24 @@ def wrap() -> None:
     """Put a boundary at every place where the daemon touches the world outside."""
     from zvault.system.process import spawn
 
-    spawn.spawn = spawning(spawn.spawn)  # before anybody imports it from there
+    spawn.spawn_program = spawning(spawn.spawn_program)  # before anybody imports it from there
 
-    from zvault.daemon.app import Daemon
-    from zvault.daemon.history import History
-    from zvault.daemon.runs import Runs
+    from zvault.daemon.app import ZvaultDaemon
+    from zvault.daemon.backup_runs import BackupRuns
+    from zvault.daemon.history import RunHistory
     from zvault.system import logind, tasks
+    from zvault.system.lease_store import LeaseStore
     from zvault.system.process.json_child import JsonChild
-    from zvault.system.state_files import LeaseStore
 
     JsonChild.ask = asking(JsonChild.ask)
     JsonChild.tell = telling(JsonChild.tell)
     LeaseStore.put = before(lambda _, name, data: f"lease put {name}", LeaseStore.put)
     LeaseStore.drop = before(lambda _, name: f"lease drop {name}", LeaseStore.drop)
-    History.begin = before(lambda *_: "history begin", History.begin)
-    History.end = before(lambda *_: "history end", History.end)
+    RunHistory.begin = before(lambda *_: "history begin", RunHistory.begin)
+    RunHistory.end = before(lambda *_: "history end", RunHistory.end)
     logind._call = before(lambda member, *_: f"logind {member}", logind._call)
-    Runs._conduct = enters("run", Runs._conduct)
-    Daemon.reconcile = enters("start", Daemon.reconcile)
+    BackupRuns._conduct = enters("run", BackupRuns._conduct)
+    ZvaultDaemon.reconcile = enters("start", ZvaultDaemon.reconcile)
     # It looks every two seconds: how often within a run would depend on how fast that is.
     tasks.WATCH_EVERY = 3600.0
 

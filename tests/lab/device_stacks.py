@@ -21,9 +21,9 @@ from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.devices.device_state import DeviceState
-from zvault.devices.stack import Stack
-from zvault.system.process.runner import HostRunner, Result
-from zvault.system.state_files import LeaseStore
+from zvault.devices.stack import DeviceStack
+from zvault.system.lease_store import LeaseStore
+from zvault.system.process.runner import HostRunner, ProcessResult
 
 PATHS = Paths()
 DEVICES = PATHS.run / "device"
@@ -89,13 +89,13 @@ def clean_before_and_after() -> Iterator[None]:
 
 def stack_of(
     *specs: str, vault: str = "cold", settings: QueueSettings | None = None, **device: object
-) -> Stack:
+) -> DeviceStack:
     devices = [Device.model_validate({"nbd": spec, "timeout": "5s", **device}) for spec in specs]
     settings = settings or QueueSettings()
-    return Stack(vault, devices, settings, HostRunner(), PATHS, LeaseStore(LEASES), create=True)
+    return DeviceStack(vault, devices, settings, HostRunner(), PATHS, LeaseStore(LEASES), create=True)
 
 
-def patient_stack_of(*specs: str, **more: Any) -> Stack:
+def patient_stack_of(*specs: str, **more: Any) -> DeviceStack:
     """One whose devices wait for their servers for longer than a busy machine may stand still."""
     return stack_of(*specs, **({"timeout": "30s"} | more))
 
@@ -108,12 +108,12 @@ def quiet(_: str) -> None:
     pass
 
 
-async def only_state(stack: Stack) -> DeviceState:
+async def only_state(stack: DeviceStack) -> DeviceState:
     (state,) = await stack.probe()
     return state
 
 
-async def becomes(stack: Stack, state: str, detail: str = "") -> DeviceState:
+async def becomes(stack: DeviceStack, state: str, detail: str = "") -> DeviceState:
     """The only device's state, once it is that: systemd and the kernel notice a death a little later."""
     for _ in range(600):
         seen = await only_state(stack)
@@ -169,7 +169,7 @@ class MortalRunner(HostRunner):
     def __init__(self, moment: Moment) -> None:
         self.moment = moment
 
-    async def run(self, argv: Sequence[str], **options: Any) -> Result:
+    async def run(self, argv: Sequence[str], **options: Any) -> ProcessResult:
         if self.moment.comes():
             if not self.moment.before:
                 asyncio.get_running_loop().call_later(0.01, self.moment.die)
@@ -198,13 +198,15 @@ class MortalLeases(LeaseStore):
             self.moment.die()
 
 
-def killed(stack: Stack, verb: str, moment: Moment) -> bool:
+def killed(stack: DeviceStack, verb: str, moment: Moment) -> bool:
     """Let another process do something with a vault; whether it was killed on the way."""
     child = os.fork()
     if child == 0:
         leases = MortalLeases(LEASES)
         leases.moment = moment
-        mortal = Stack("cold", stack.devices, stack.queue, MortalRunner(moment), PATHS, leases, create=True)
+        mortal = DeviceStack(
+            "cold", stack.devices, stack.queue, MortalRunner(moment), PATHS, leases, create=True
+        )
         asyncio.run(getattr(mortal, verb)(quiet))
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL

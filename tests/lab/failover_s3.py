@@ -13,10 +13,10 @@ from failover_hosts import ADDRESS, POOL, begin, on, prepare
 from s3_proxy import Proxy
 from world import eventually
 
-from zvault.blockstore.format import numbers
+from zvault.blockstore.format import find_key_numbers
 from zvault.blockstore.map.root import EpochStart
-from zvault.blockstore.recovery import newest_root, superblock
-from zvault.devices.s3_lease.lease import BucketPlace, Store
+from zvault.blockstore.recovery import read_newest_root, read_superblock
+from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore
 from zvault.object_store.s3 import S3Store
 
 BUCKET, KEY, KEYS = "zvault", "cold", "/etc/credstore/zvault.lab"
@@ -29,7 +29,7 @@ class Bucket:
     """The storage of the vault: see failover.Storage."""
 
     proxy: Proxy
-    lease: Store
+    lease: LeaseObjectStore
     objects: S3Store
     units: str = f"zvault-blockstore@{POOL}-0"
     ports: str = str(PORT)
@@ -52,7 +52,7 @@ class Bucket:
         before that would count, and so would one of the objects that are replaced, or one in the place of another's.
         """
         eventually("no request under way", lambda: not self.proxy.held)
-        reigns = newest_root(self.objects, KEY, superblock(self.objects, KEY)).reigns
+        reigns = read_newest_root(self.objects, KEY, read_superblock(self.objects, KEY)).reigns
         keys = [(put.client, put.path.removeprefix(f"/{BUCKET}/{KEY}")) for put in self.proxy.puts]
         began = [(one, at) for one in reigns if (at := _began(keys, one)) is not None]
         theirs = [number for number, (_, at) in enumerate(began) if keys[at][0] == ADDRESS[taker]]
@@ -94,9 +94,9 @@ def _counts(key: str, now: EpochStart) -> bool:
     if key in {"/epoch", ".lease", ".note"}:
         return True
     if key.startswith("/checkpoints/"):
-        return numbers(key)[0] >= now.epoch
+        return find_key_numbers(key)[0] >= now.epoch
     if key.startswith("/segments/"):
-        sequence, epoch = numbers(key)
+        sequence, epoch = find_key_numbers(key)
         return epoch >= now.epoch or sequence < now.first
     return False
 
@@ -120,5 +120,5 @@ def shared_bucket(keep: int = 9, mib: int = 8) -> Iterator[Bucket]:
                 "blockstore",
                 keep,
             )
-            lease = Store(place)
+            lease = LeaseObjectStore(place)
             yield Bucket(proxy, lease, lease._objects)

@@ -17,9 +17,9 @@ from zvault.config.schema import Config
 from zvault.core.health.conditions import CONDITIONS
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.policy.retention import decide
-from zvault.daemon.app import Daemon
-from zvault.ops.replication.sides import Sides
+from zvault.core.policy.retention import decide_retention
+from zvault.daemon.app import ZvaultDaemon
+from zvault.ops.replication.listing import BothListings
 
 DAY, GIB, TIB = 86400.0, 1 << 30, 1 << 40
 HOUR = 3600.0
@@ -231,7 +231,7 @@ def datasets_page(folder: Path) -> Any:
         "vault": {"cold": {"pool": "cold"}},
         "backup": {"mail": table},
     }
-    daemon = Daemon(Config.model_validate(config), Paths(folder, folder, folder, folder))
+    daemon = ZvaultDaemon(Config.model_validate(config), Paths(folder, folder, folder, folder))
     try:
         names = daemon.context.env.config.backup["mail"].snapshot.names
 
@@ -247,9 +247,11 @@ def datasets_page(folder: Path) -> Any:
         )
         rules = daemon.context.env.config.backup["mail"].keep.vault
         every = [made(into, hours) for hours in range(-24 * 365 * 3, 1)]
-        kept = decide(every, rules, now=now - HOUR * 11, zone=UTC, protected={}, ours=lambda _: True)
+        kept = decide_retention(
+            every, rules, now=now - HOUR * 11, zone=UTC, protected={}, ours=lambda _: True
+        )
         vault = Dataset(into, 2, "filesystem", snapshots=tuple(it.snapshot for it in kept if it.keep))
-        sides = Sides(Tree({name: source}), Tree({into: vault}), ((source, into),))
+        sides = BothListings(Tree({name: source}), Tree({into: vault}), ((source, into),))
         listings = daemon.runs.readings.listings
         listings.keep("mail", sides, daemon.runs.lags.way("mail"), now - 600)
         found = json.loads(asyncio.run(daemon.page.dataset(f"1\0mail\0{name}")))

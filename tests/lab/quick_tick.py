@@ -19,7 +19,7 @@ def main() -> None:
     if "lags" in sys.argv:
         from zvault.daemon import app, lag_readings
 
-        app.OBSERVE_EVERY = lag_readings.DOWN_EVERY = 1.0
+        app.OBSERVE_EVERY = lag_readings.DOWN_SOURCE_INTERVAL = 1.0
     from zvault.daemon.main import main as zvaultd
 
     sys.argv = ["zvaultd"]

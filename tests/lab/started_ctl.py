@@ -59,9 +59,9 @@ def run(argv: Sequence[str], timeout: float) -> tuple[int, str, str]:
 
 
 def _serve(requests: socket.socket) -> None:
-    from zvault.cli.app import assembled
+    from zvault.cli.app import assemble_app
 
-    assembled()  # imports all verbs
+    assemble_app()  # imports all verbs
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     while True:

@@ -42,9 +42,9 @@ from world import shell as sh
 
 from zvault.config.profile import QueueSettings
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
-from zvault.devices.stack import Stack
-from zvault.system.process.runner import HostRunner, Result
-from zvault.system.state_files import LeaseStore
+from zvault.devices.stack import DeviceStack
+from zvault.system.lease_store import LeaseStore
+from zvault.system.process.runner import HostRunner, ProcessResult
 
 LAB = {"mem": "4G", "timeout": 1000}
 
@@ -69,7 +69,7 @@ async def test_made_used_and_taken_down_clean(cached: Cached):
     began = time.monotonic()
     await cached.stack().up(said.append)
     assert said[-1] == "/dev/bcache0 is up already"
-    await Stack("cold", [], QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES)).down(said.append)
+    await DeviceStack("cold", [], QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES)).down(said.append)
     print(f"down in {time.monotonic() - began:.2f} s")
     assert cached.holds(1, data)
     cleared()
@@ -138,7 +138,9 @@ def dies(cached: Cached, verb: str, moment: Moment) -> bool:
     if child == 0:
         stack, leases = cached.stack(), MortalLeases(LEASES)
         leases.moment = moment
-        mortal = Stack("cold", stack.devices, stack.queue, MortalRunner(moment), PATHS, leases, create=True)
+        mortal = DeviceStack(
+            "cold", stack.devices, stack.queue, MortalRunner(moment), PATHS, leases, create=True
+        )
         asyncio.run(getattr(mortal, verb)(quiet))
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -223,7 +225,7 @@ class LateUdev(HostRunner):
     def __init__(self) -> None:
         self.refused, self.came = False, False
 
-    async def run(self, argv: Sequence[str], **options: Any) -> Result:
+    async def run(self, argv: Sequence[str], **options: Any) -> ProcessResult:
         self.refused |= argv[0] == "bcache-super-show"
         if self.refused and not self.came and argv[-1] == "/dev/nbd0" and "O_EXCL" in " ".join(argv):
             self.came = True

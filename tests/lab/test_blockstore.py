@@ -24,11 +24,11 @@ from blockstore_lab import (  # fixtures among them
 )
 from world import eventually, sh
 
-from zvault.blockstore.attach import attach
-from zvault.blockstore.garbage import SLACK
-from zvault.blockstore.options import Options
-from zvault.blockstore.recovery import create
-from zvault.object_store.metered import MeteredStore
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.garbage import ALLOWED_GARBAGE
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.recovery import create_store
+from zvault.object_store.metered_store import MeteredStore
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_settings import S3Settings
 
@@ -206,12 +206,12 @@ def test_churn_is_collected_and_costs_few_requests(bucket: Bucket) -> None:
     """Without a kernel and NBD, which change nothing here and take most of the time."""
     os.environ |= {"AWS_ACCESS_KEY_ID": bucket.s3.access_key, "AWS_SECRET_ACCESS_KEY": bucket.s3.secret_key}
     counted = MeteredStore(S3Store(S3Settings(BUCKET, bucket.s3.endpoint, region="default")))
-    create(counted, "churn", 8 << 30)
+    create_store(counted, "churn", 8 << 30)
     # Idle is who is done with writing, and not who waits for the bucket: each checkpoint costs requests.
-    options = Options(
+    options = EngineOptions(
         FOLDER / "churn-journal", journal_size=64 * MIB, checkpoint_segments=8, idle=15.0, collect_rate=1e9
     )
-    engine = attach(counted, "churn", options, "test")
+    engine = attach_store(counted, "churn", options, "test")
     chance, piece = random.Random(7), 64 * 1024
     holds: dict[int, bytes] = {}
     for day in range(7):
@@ -236,9 +236,9 @@ def test_churn_is_collected_and_costs_few_requests(bucket: Bucket) -> None:
         assert engine.read(at * piece, piece) == begins * (piece // 16)
     engine.close()
     stored = sum(size for key, size in bucket.listed("churn").items() if "/segments/" in key)
-    assert stored <= 1.3 * status["live_bytes"] + SLACK
+    assert stored <= 1.3 * status["live_bytes"] + ALLOWED_GARBAGE
 
 
 def excess(status: dict[str, int]) -> float:
     """Bytes stored beyond what may be."""
-    return status["stored_bytes"] - 1.3 * status["live_bytes"] - SLACK
+    return status["stored_bytes"] - 1.3 * status["live_bytes"] - ALLOWED_GARBAGE

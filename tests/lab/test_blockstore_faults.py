@@ -24,7 +24,7 @@ from blockstore_lab import (  # fixtures among them
 from s3_proxy import Proxy
 from world import eventually, sh
 
-from zvault.blockstore.format import SLOT
+from zvault.blockstore.format import SLOT_SIZE
 
 LAB = {"mem": "4G", "timeout": 900}
 
@@ -215,7 +215,7 @@ def test_wrong_keys_are_told_in_one_line(bucket: Bucket) -> None:
     assert len(said) == 1, said
     assert "SignatureDoesNotMatch" in said[0]
     assert "see that bucket, keys and permissions are right" in said[0]
-    assert disk.status()["error"]["kind"] == "Denied"
+    assert disk.status()["error"]["kind"] == "StoreDenied"
     assert not bucket.listed("denied")
 
 
@@ -231,9 +231,9 @@ def test_damage_is_an_error_on_its_blocks_and_on_no_other(bucket: Bucket) -> Non
     hurt: set[int] = set()
     for key in segments:
         data = bytearray(bucket.get(key))
-        for slot in chance.sample(range(len(data) // SLOT), 3):
-            hurt.add(int.from_bytes(data[slot * SLOT : slot * SLOT + 8], "little"))
-            data[slot * SLOT + chance.randrange(SLOT)] ^= 1 << chance.randrange(8)
+        for slot in chance.sample(range(len(data) // SLOT_SIZE), 3):
+            hurt.add(int.from_bytes(data[slot * SLOT_SIZE : slot * SLOT_SIZE + 8], "little"))
+            data[slot * SLOT_SIZE + chance.randrange(SLOT_SIZE)] ^= 1 << chance.randrange(8)
         bucket.put(key, bytes(data))
     disk.start()
     failed = set()

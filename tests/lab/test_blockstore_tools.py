@@ -25,16 +25,16 @@ from bucket_states import (
 )
 from world import eventually, sh, tree_hashes
 
-from zvault.blockstore.attach import attach
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.locked_bucket import bare_store
-from zvault.blockstore.maintenance.repair import quiet
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.locked_bucket import open_bare_store
+from zvault.blockstore.maintenance.repair import quiet_options
 from zvault.blockstore.maintenance.version_gc import remove_versions
-from zvault.blockstore.options import Options
-from zvault.blockstore.reach import settings_of
-from zvault.blockstore.recovery import create
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.reached_store import make_s3_settings
+from zvault.blockstore.recovery import create_store
 from zvault.cli.verbs import blockstore_place
-from zvault.core.policy.object_lock import Lock
+from zvault.core.policy.object_lock import ObjectLock
 from zvault.object_store.s3 import S3Store
 
 LAB = {"mem": "4G", "timeout": 900}
@@ -51,25 +51,25 @@ def test_a_life(bucket: Bucket, tmp_path: Path):
     assert ctl("create", place, "--size", "1G")["size"] == 1 << 30
     ctl("create", place, "--size", "1G", status=2)
 
-    engine = attach(
-        blockstore_place.reach(blockstore_place.find(place)),
+    engine = attach_store(
+        blockstore_place.reach_objects(blockstore_place.find_store(place)),
         "cold",
-        quiet(Options(tmp_path / "journal")),
+        quiet_options(EngineOptions(tmp_path / "journal")),
         "lab",
     )
     for tag in range(1, 5):
-        engine.write(0, bytes([tag]) * (3000 * BLOCK))
-        engine.write(1000 * tag * BLOCK, b"k" * (900 * BLOCK))
+        engine.write(0, bytes([tag]) * (3000 * BLOCK_SIZE))
+        engine.write(1000 * tag * BLOCK_SIZE, b"k" * (900 * BLOCK_SIZE))
         engine.flush()
         engine.checkpoint()
     during = ctl("check", place, "--all")
     assert during["well"]
-    engine.write(0, b"z" * BLOCK)
-    truth = engine.read(0, 5000 * BLOCK)
+    engine.write(0, b"z" * BLOCK_SIZE)
+    truth = engine.read(0, 5000 * BLOCK_SIZE)
     engine.close()
 
     told = ctl("info", place)
-    assert told["live_bytes"] == 4800 * BLOCK
+    assert told["live_bytes"] == 4800 * BLOCK_SIZE
     assert told["owner"] == "lab"
     found = ctl("check", place, "--all")
     assert (found["well"], found["strays"]) == (True, [])
@@ -93,10 +93,13 @@ def test_a_life(bucket: Bucket, tmp_path: Path):
     found = ctl("check", place, "--all")
     assert (found["well"], found["strays"]) == (True, [])
     for where, key in ((place, "cold"), (other, "warm/copy")):
-        engine = attach(
-            blockstore_place.reach(blockstore_place.find(where)), key, quiet(Options(tmp_path / key)), "lab"
+        engine = attach_store(
+            blockstore_place.reach_objects(blockstore_place.find_store(where)),
+            key,
+            quiet_options(EngineOptions(tmp_path / key)),
+            "lab",
         )
-        assert engine.read(0, 5000 * BLOCK) == truth
+        assert engine.read(0, 5000 * BLOCK_SIZE) == truth
         engine.close()
 
 
@@ -135,7 +138,7 @@ def test_what_was_before_an_attack_with_the_writers_key_is_brought_back(bucket: 
         sh("blkdiscard", disk.device)
         with Direct(disk.device) as device:
             for at in range(0, 96, 3):
-                device.write(at * MIB // BLOCK, random.Random(at).randbytes(MIB))
+                device.write(at * MIB // BLOCK_SIZE, random.Random(at).randbytes(MIB))
             device.flush()
         disk.stop()
         locked.allow(locked.NAME, {**locked.RIGHTS, "writer": ("*Object*",)})
@@ -169,14 +172,14 @@ def bring_back(bucket: Bucket, reader: str, then: float, truth: dict[str, str]) 
 
 def test_a_lock_is_made_longer_and_what_nobody_needs_goes_when_it_ends(locked: Locked, tmp_path: Path):
     place = locked.place("short", "owner", "lock=governance:1d", f"lease-bucket={locked.LEASES}")
-    found, lock = blockstore_place.find(place), Lock("governance", 6.0)
-    settings = replace(settings_of(found.spec), lock=lock)
-    bare, store = S3Store(settings), bare_store(settings, found.spec)
-    create(store, "short", 1 << 30)
-    options = quiet(Options(tmp_path / "journal", lock=lock))
+    found, lock = blockstore_place.find_store(place), ObjectLock("governance", 6.0)
+    settings = replace(make_s3_settings(found.spec), lock=lock)
+    bare, store = S3Store(settings), open_bare_store(settings, found.spec)
+    create_store(store, "short", 1 << 30)
+    options = quiet_options(EngineOptions(tmp_path / "journal", lock=lock))
     # What nobody needs is removed by whom this test asks for it, and not by the engine before that.
-    engine = attach(store, "short", replace(options, keeps_locked=True, gc_elsewhere=True), "lab")
-    engine.write(0, b"a" * (500 * BLOCK))
+    engine = attach_store(store, "short", replace(options, keeps_locked=True, gc_elsewhere=True), "lab")
+    engine.write(0, b"a" * (500 * BLOCK_SIZE))
     engine.flush()
     engine.checkpoint()
     (first,) = [one for one in locked.versions("short") if "/segments/" in one["Key"]]
@@ -188,13 +191,13 @@ def test_a_lock_is_made_longer_and_what_nobody_needs_goes_when_it_ends(locked: L
         return now is not None and now.until > was.until and now.mode == "governance"
 
     eventually("it is locked for longer", longer)
-    engine.write(0, b"b" * (500 * BLOCK))
+    engine.write(0, b"b" * (500 * BLOCK_SIZE))
     engine.flush()
     for _ in range(3):
         engine.checkpoint()
     # Nobody makes its lock longer any more. It is not to end before that was seen.
     bare.retain(first["Key"], first["VersionId"], "governance", time.time() + 600)
-    with blockstore_place.workers(2) as pool:
+    with blockstore_place.start_workers(2) as pool:
         removed = remove_versions(store, "short", pool, do=True)
         assert removed.locked > 0
         assert first["VersionId"] in {one["VersionId"] for one in locked.versions("short")}
@@ -217,7 +220,7 @@ def test_a_lock_is_made_longer_and_what_nobody_needs_goes_when_it_ends(locked: L
         eventually("it goes", gone, every=1)
         assert time.time() > ends, "it went before its lock ended"
         assert went > 0
-    assert engine.read(0, 500 * BLOCK) == b"b" * (500 * BLOCK)
+    assert engine.read(0, 500 * BLOCK_SIZE) == b"b" * (500 * BLOCK_SIZE)
     engine.close()
     # Whose bucket it is may bypass this mode; and what there is is locked for seconds only.
     tried = ctl("drill", place, status=1)["tried"]
@@ -236,16 +239,16 @@ def test_buckets_that_do_not_lock_and_that_lock_by_themselves(bucket: Bucket, lo
         Bucket=locked.NAME,
         ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": days}},
     )
-    found = blockstore_place.find(locked.place("default", "owner", f"lease-bucket={locked.LEASES}"))
-    store = blockstore_place.reach(found)
-    create(store, "default", 1 << 30)
-    engine = attach(store, "default", quiet(Options(tmp_path / "journal")), "lab")
+    found = blockstore_place.find_store(locked.place("default", "owner", f"lease-bucket={locked.LEASES}"))
+    store = blockstore_place.reach_objects(found)
+    create_store(store, "default", 1 << 30)
+    engine = attach_store(store, "default", quiet_options(EngineOptions(tmp_path / "journal")), "lab")
     for tag in (b"a", b"b"):
-        engine.write(0, tag * (100 * BLOCK))
+        engine.write(0, tag * (100 * BLOCK_SIZE))
         engine.flush()
         for _ in range(3):
             engine.checkpoint()
-    assert engine.read(0, 100 * BLOCK) == b"b" * (100 * BLOCK)
+    assert engine.read(0, 100 * BLOCK_SIZE) == b"b" * (100 * BLOCK_SIZE)
     engine.close()
     assert ctl("check", locked.place("default", "owner", f"lease-bucket={locked.LEASES}"))["well"]
 
@@ -311,7 +314,7 @@ def test_a_pool_that_was_destroyed_is_there_as_it_was(bucket: Bucket):
         sh("blkdiscard", disk.device)
         with Direct(disk.device) as device:
             for at in range(32):
-                device.write(at * MIB // BLOCK, random.Random(at).randbytes(MIB))
+                device.write(at * MIB // BLOCK_SIZE, random.Random(at).randbytes(MIB))
             device.flush()
         disk.stop()
         found = ctl("history", place)

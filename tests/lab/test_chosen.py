@@ -13,7 +13,7 @@ import pytest
 import world
 from world import World, ctl, events, get, named_at, ok, sh, shell, snapshots, status
 
-from zvault.core.replication.receive_properties import SETTABLE
+from zvault.core.replication.receive_properties import SETTABLE_PROPERTIES
 
 LAB = {"mem": "3G", "timeout": 1200}
 
@@ -85,7 +85,7 @@ def test_every_value_that_is_taken_is_printed_as_it_is_written(tank: Chosen) -> 
     """So what is in force can be held against what is configured."""
     sh("zfs", "create", "-o", "mountpoint=none", "tank/values")
     unlike = []
-    for name, known in SETTABLE.items():
+    for name, known in SETTABLE_PROPERTIES.items():
         values = re.findall(r"[a-z0-9][a-z0-9,-]*", re.sub(r"\([^)]*\)\?|\([^)]*\)", "", known.values))
         values += {
             "compression": [f"zstd-{level}" for level in range(1, 20)]

@@ -32,9 +32,9 @@ from world import shell as sh
 
 from zvault.config.profile import QueueSettings
 from zvault.core.errors import Busy, DeviceGone, ToolFailed, ToolMissing
-from zvault.devices import queue
+from zvault.devices import request_queue
 from zvault.devices.nbd import sockets, target
-from zvault.system.state_files import LeaseStore
+from zvault.system.lease_store import LeaseStore
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ async def test_a_server_without_a_record(tmp_path: Path):
             await call(quiet)
     sh("nbd-client -d /dev/nbd0")
     its = str(DEVICES / "cold-0.sock")
-    eventually("its server serves nobody", lambda: not sockets.unix_links(its))
+    eventually("its server serves nobody", lambda: not sockets.list_unix_links(its))
     await stack.up(quiet)
     await stack.down(quiet)
 
@@ -178,7 +178,10 @@ def test_killed_at_any_moment(tmp_path: Path, verb: str, before: bool):
     """After every step, and with every tool on its way, the next start adopts or clears what is there."""
     settings = QueueSettings(scheduler="none", read_ahead_kb=64)
     stack = stack_of(file_spec(tmp_path / "a"), size="64M", settings=settings)
-    queues = {index: {name: queue.read(f"nbd{index}", name) for name in queue.ORDER} for index in range(4)}
+    queues = {
+        index: {name: request_queue.read_queue_setting(f"nbd{index}", name) for name in request_queue.ORDER}
+        for index in range(4)
+    }
     seen = []
     for nth in range(1, 100):
         if verb == "down":
@@ -197,7 +200,8 @@ def test_killed_at_any_moment(tmp_path: Path, verb: str, before: bool):
     print(f"killed in {verb} at {len(seen)} moments, found", seen)
     assert len(seen) > 5
     assert queues == {
-        index: {name: queue.read(f"nbd{index}", name) for name in queue.ORDER} for index in range(4)
+        index: {name: request_queue.read_queue_setting(f"nbd{index}", name) for name in request_queue.ORDER}
+        for index in range(4)
     }
 
 

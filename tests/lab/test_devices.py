@@ -29,10 +29,10 @@ from world import eventually
 from world import shell as sh
 
 from zvault.core.errors import Busy, NotFound, Refused, ToolFailed
-from zvault.devices import queue
+from zvault.devices import request_queue
 from zvault.system.process.runner import HostRunner
-from zvault.system.system_bus import unit_states
-from zvault.system.systemd_units import Units
+from zvault.system.system_bus import read_unit_states
+from zvault.system.systemd_units import SystemdUnits
 
 GIB = 1 << 30
 
@@ -46,7 +46,7 @@ def connect(server: str, index: int) -> None:
 async def test_up_gives_a_device_that_works_and_down_leaves_nothing(tmp_path: Path):
     stack = stack_of(file_spec(tmp_path / "cold.img"), size="1G", settings=QUEUE)
     assert (await only_state(stack)).state == "down"
-    before = {name: queue.read("nbd0", name) for name in queue.ORDER}
+    before = {name: request_queue.read_queue_setting("nbd0", name) for name in request_queue.ORDER}
     said: list[str] = []
     began = time.monotonic()
     (device,) = await stack.up(said.append)
@@ -84,7 +84,7 @@ async def test_up_gives_a_device_that_works_and_down_leaves_nothing(tmp_path: Pa
     await stack.down(said.append)
     print(f"down in {time.monotonic() - began:.2f} s")
     cleared()
-    assert {name: queue.read("nbd0", name) for name in queue.ORDER} == before
+    assert {name: request_queue.read_queue_setting("nbd0", name) for name in request_queue.ORDER} == before
     assert (await only_state(stack)).state == "down"
     await stack.down(quiet)
     assert backing.stat().st_size == GIB
@@ -103,7 +103,7 @@ async def test_another_process_adopts_what_is_up(tmp_path: Path):
     assert sh("systemctl show -p MainPID,InvocationID zvault-device@cold-0") == unit
     # What goes back is what was there before the first, not what the first set.
     await later.down(quiet)
-    assert queue.read("nbd0", "read_ahead_kb") != "64"
+    assert request_queue.read_queue_setting("nbd0", "read_ahead_kb") != "64"
 
 
 async def test_down_needs_no_configuration(tmp_path: Path):
@@ -368,18 +368,18 @@ def test_the_bus_tells_of_units_what_systemctl_shows(monkeypatch: pytest.MonkeyP
     eventually("the second fails", lambda: sh(f"systemctl is-failed {names[1]}", check=False) == "failed")
     eventually("the third ends", lambda: sh(f"systemctl show -P SubState {names[2]}") == "exited")
     try:
-        told = asyncio.run(unit_states(names))
+        told = asyncio.run(read_unit_states(names))
         assert told is not None
-        assert told == asyncio.run(Units(HostRunner()).states(names))
+        assert told == asyncio.run(SystemdUnits(HostRunner()).states(names))
         assert [told[name].running for name in names] == [True, False, False, False]
         assert (told[names[1]].active, told[names[1]].result) == ("failed", "exit-code")
         assert not told[names[3]].loaded
         open_before = len(list(Path("/proc/self/fd").iterdir()))
         for _ in range(20):
-            asyncio.run(unit_states(names))
+            asyncio.run(read_unit_states(names))
         assert len(list(Path("/proc/self/fd").iterdir())) <= open_before + 2
         monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nowhere")
-        assert asyncio.run(unit_states(names)) is None
-        assert asyncio.run(Units(HostRunner(), unit_states).states(names)) == told
+        assert asyncio.run(read_unit_states(names)) is None
+        assert asyncio.run(SystemdUnits(HostRunner(), read_unit_states).states(names)) == told
     finally:
         sh(f"systemctl stop {' '.join(names[:3])}; systemctl reset-failed", check=False)

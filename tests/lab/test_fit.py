@@ -9,7 +9,7 @@ import pytest
 import world
 from world import World, ctl, noise, ok, sh
 
-from zvault.core.tuning.alignment import units
+from zvault.core.tuning.alignment import count_storage_units
 
 LAB = {"mem": "3G", "timeout": 800}
 
@@ -106,7 +106,7 @@ def test_a_server_gets_requests_as_they_were_expected(tank):
     for unit in (MIB, 4 * MIB):
         touched = sum((start + count - 1) // unit - start // unit + 1 for start, count in data)
         whole = sum(max(0, (start + count) // unit - -(-start // unit)) for start, count in data)
-        expected = [units(count, unit, 4096) for _, count in data]
+        expected = [count_storage_units(count, unit, 4096) for _, count in data]
         print(
             f"objects of {unit >> 20} MiB: {touched} touched, {sum(one[0] for one in expected):.0f} expected;"
             f" {touched - whole} in part, {sum(one[1] for one in expected):.0f} expected"

@@ -24,16 +24,16 @@ from device_stacks import LEASES, PATHS
 from s3_proxy import Proxy
 from world import eventually, sh, shell
 
-from zvault.blockstore.attach import attach
-from zvault.blockstore.options import Options
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.options import EngineOptions
 from zvault.config.profile import QueueSettings
 from zvault.config.tables.device import Device
 from zvault.core.errors import DeviceGone
-from zvault.devices.s3_lease.lease import BucketPlace, Store
-from zvault.devices.stack import Stack
-from zvault.ops.vaults.abandon import abandon
+from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore
+from zvault.devices.stack import DeviceStack
+from zvault.ops.vaults.abandon_pool import abandon_pool
+from zvault.system.lease_store import LeaseStore
 from zvault.system.process.runner import HostRunner
-from zvault.system.state_files import LeaseStore
 from zvault.zfs.pool.pool import Zpool
 
 LAB = {"mem": "4G", "timeout": 900}
@@ -55,10 +55,10 @@ def proxy(bucket: Bucket) -> Iterator[Proxy]:
         yield it
 
 
-def stack_of(proxy: Proxy, key: str) -> Stack:
+def stack_of(proxy: Proxy, key: str) -> DeviceStack:
     spec = f"zvault:{BUCKET}/{key} size={SIZE} endpoint={proxy.endpoint} region=default style=path"
     device = Device.model_validate({"nbd": f"{spec} credential=zvault.lab", "timeout": f"{TIMEOUT}s"})
-    return Stack(POOL, [device], QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES), create=True)
+    return DeviceStack(POOL, [device], QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES), create=True)
 
 
 def state() -> str:
@@ -114,7 +114,7 @@ def give_up(
 
     async def export() -> None:
         stack, zpool = stack_of(proxy, key), Zpool(HostRunner(), Path("/proc"))
-        await abandon(POOL, zpool, stack, Meanwhile(exported), say)
+        await abandon_pool(POOL, zpool, stack, Meanwhile(exported), say)
         await stack.down(say)
 
     try:
@@ -158,8 +158,11 @@ def test_while_another_host_goes_on(bucket: Bucket, proxy: Proxy) -> None:
             f"endpoint={bucket.s3.endpoint}",
             f"keys={bucket.keys_file()}",
         ]
-        other = attach(
-            Store(BucketPlace.of(words))._objects, "shared", Options(FOLDER / "other"), "another host"
+        other = attach_store(
+            LeaseObjectStore(BucketPlace.of(words))._objects,
+            "shared",
+            EngineOptions(FOLDER / "other"),
+            "another host",
         )
         for offset in range(0, other.size, 8 * MIB):
             other.write(offset, other.read(offset, 8 * MIB))

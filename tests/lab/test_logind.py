@@ -14,8 +14,14 @@ from harmless_reboot import harmless_reboot
 from world import shell as sh
 
 from zvault.core.errors import ToolMissing
-from zvault.core.policy.sleep import Mode
-from zvault.system.logind import MODE_BEFORE_257, Announcement, hear_announcements, inhibit, longest_delay
+from zvault.core.policy.sleep import InhibitMode
+from zvault.system.logind import (
+    MODE_BEFORE_257,
+    SleepAnnouncement,
+    hear_announcements,
+    hold_inhibitor,
+    read_longest_delay,
+)
 
 PATIENT = 60.0
 """Seconds for one conversation with logind where nothing is proven by how long it takes."""
@@ -72,7 +78,7 @@ async def stopped(*units: str) -> AsyncIterator[None]:
 async def test_a_lock_is_there_while_it_is_held_and_not_after():
     await none_listed()
     began = time.monotonic()
-    async with inhibit(why="backup of tank „Köln“", deadline=PATIENT) as lock:
+    async with hold_inhibitor(why="backup of tank „Köln“", deadline=PATIENT) as lock:
         print(f"had in {time.monotonic() - began:.3f} s")
         assert lock.held
         assert lock.problem is None
@@ -85,7 +91,7 @@ async def test_a_lock_is_there_while_it_is_held_and_not_after():
 
 
 async def test_a_lock_refuses_suspend():
-    async with inhibit(why="lab", deadline=PATIENT):
+    async with hold_inhibitor(why="lab", deadline=PATIENT):
         done = subprocess.run(
             ["systemctl", "suspend", "--check-inhibitors=yes"], capture_output=True, text=True, timeout=60
         )
@@ -105,33 +111,33 @@ async def reboot() -> int:
     return await done.wait()
 
 
-async def hear(heard: asyncio.Queue[Announcement | None]) -> Announcement | None:
+async def hear(heard: asyncio.Queue[SleepAnnouncement | None]) -> SleepAnnouncement | None:
     async with asyncio.timeout(PATIENT):
         return await heard.get()
 
 
 @pytest.mark.parametrize("mode", ["block", "block-weak"])
-async def test_a_shutdown_is_refused_to_root_by_block_alone(harmless: None, mode: Mode):
+async def test_a_shutdown_is_refused_to_root_by_block_alone(harmless: None, mode: InhibitMode):
     async with (
         hear_announcements() as heard,
-        inhibit(why="lab", what="shutdown", mode=mode, deadline=PATIENT) as lock,
+        hold_inhibitor(why="lab", what="shutdown", mode=mode, deadline=PATIENT) as lock,
     ):
         assert lock.held
         assert (await reboot() == 0) == (mode == "block-weak")
         if mode == "block-weak":
-            assert await hear(heard) == Announcement("shutdown", coming=True)
-            assert await hear(heard) == Announcement("shutdown", coming=False)
+            assert await hear(heard) == SleepAnnouncement("shutdown", coming=True)
+            assert await hear(heard) == SleepAnnouncement("shutdown", coming=False)
         assert heard.empty()
 
 
 async def test_a_shutdown_that_is_delayed_waits_for_the_lock_and_comes(harmless: None):
     async with hear_announcements() as heard:
-        async with inhibit(why="lab", what="sleep:shutdown", mode="delay", deadline=PATIENT) as lock:
+        async with hold_inhibitor(why="lab", what="sleep:shutdown", mode="delay", deadline=PATIENT) as lock:
             assert lock.held
             assert await reboot() == 0
-            assert await hear(heard) == Announcement("shutdown", coming=True)
+            assert await hear(heard) == SleepAnnouncement("shutdown", coming=True)
             assert sh("systemctl is-active reboot.target", check=False) == "inactive"
-        assert await hear(heard) == Announcement("shutdown", coming=False)
+        assert await hear(heard) == SleepAnnouncement("shutdown", coming=False)
         assert sh("systemctl is-active reboot.target", check=False) == "active"
 
 
@@ -139,22 +145,22 @@ async def test_a_logind_that_does_not_know_a_mode_is_asked_for_what_it_called_th
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setitem(MODE_BEFORE_257, "block-weaker", "block")
-    async with inhibit(why="lab", mode="block-weaker", deadline=PATIENT) as lock:  # type: ignore[arg-type]
+    async with hold_inhibitor(why="lab", mode="block-weaker", deadline=PATIENT) as lock:  # type: ignore[arg-type]
         assert lock.held
         (line,) = listed()
         assert line.split()[-1] == "block"
-    async with inhibit(why="lab", mode="blocker", deadline=PATIENT) as lock:  # type: ignore[arg-type]
+    async with hold_inhibitor(why="lab", mode="blocker", deadline=PATIENT) as lock:  # type: ignore[arg-type]
         assert lock.problem is not None
         assert "blocker" in lock.problem.why
 
 
 async def test_a_lock_ends_with_an_exception_and_with_a_cancelled_task():
     with pytest.raises(RuntimeError):
-        async with inhibit(why="lab"):
+        async with hold_inhibitor(why="lab"):
             raise RuntimeError
 
     async def hold() -> None:
-        async with inhibit(why="lab"):
+        async with hold_inhibitor(why="lab"):
             await asyncio.sleep(60)
 
     open_before = open_files()
@@ -168,8 +174,8 @@ async def test_a_lock_ends_with_an_exception_and_with_a_cancelled_task():
 
 
 async def test_several_locks_and_the_list_of_them():
-    one = inhibit(why="one", what="sleep:shutdown", deadline=PATIENT)
-    two = inhibit(why="two", what="sleep", mode="delay", deadline=PATIENT)
+    one = hold_inhibitor(why="one", what="sleep:shutdown", deadline=PATIENT)
+    two = hold_inhibitor(why="two", what="sleep", mode="delay", deadline=PATIENT)
     async with one, two:
         lines = sh("systemd-inhibit --list --no-legend --no-pager").splitlines()
     held = {(why, what, mode) for who, *_, what, why, mode in map(str.split, lines) if who == "zvault"}
@@ -177,7 +183,7 @@ async def test_several_locks_and_the_list_of_them():
 
 
 async def test_a_lock_outlives_a_restart_of_logind():
-    async with inhibit(why="lab", deadline=PATIENT) as lock:
+    async with hold_inhibitor(why="lab", deadline=PATIENT) as lock:
         sh("systemctl restart systemd-logind")
         await answers()
         assert lock.held
@@ -186,31 +192,31 @@ async def test_a_lock_outlives_a_restart_of_logind():
 
 
 async def test_without_logind_work_goes_on_and_says_so():
-    async with stopped("systemd-logind.service"), inhibit(why="lab") as lock:
+    async with stopped("systemd-logind.service"), hold_inhibitor(why="lab") as lock:
         assert not lock.held
         assert isinstance(lock.problem, ToolMissing)
         print(lock.problem)
         assert "systemd-logind" in lock.problem.next
-    async with inhibit(why="lab", deadline=PATIENT) as lock:
+    async with hold_inhibitor(why="lab", deadline=PATIENT) as lock:
         assert lock.held
 
 
 async def test_without_a_bus_work_goes_on_and_says_so():
     async with stopped("dbus.socket", "dbus.service"):
-        async with inhibit(why="lab", deadline=PATIENT) as lock:
+        async with hold_inhibitor(why="lab", deadline=PATIENT) as lock:
             assert not lock.held
             assert lock.problem is not None
             print(lock.problem)
             assert "did not answer" not in lock.problem.why, "it was waited for"
         with pytest.raises(ToolMissing):
-            await longest_delay()
+            await read_longest_delay()
 
 
 async def test_a_logind_that_does_not_answer_is_not_waited_for():
     sh("systemctl kill -s STOP systemd-logind")
     try:
         began = time.monotonic()
-        async with inhibit(why="lab", deadline=1.0) as lock:
+        async with hold_inhibitor(why="lab", deadline=1.0) as lock:
             assert not lock.held
             assert lock.problem is not None
             assert "within 1 s" in lock.problem.why
@@ -225,6 +231,6 @@ async def test_a_logind_that_does_not_answer_is_not_waited_for():
 
 async def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "nonsense")
-    async with inhibit(why="lab") as lock:
+    async with hold_inhibitor(why="lab") as lock:
         assert lock.problem is not None
         print(lock.problem)

@@ -17,7 +17,7 @@ from vanishing_storage import PORT, PROMPT, Server, Vault, cut, nbd
 from watcher import Watcher
 from world import DISK, ctl, eventually, main_pid, ok
 
-from zvault.zfs.pool.exports import Exports
+from zvault.zfs.pool.exports import ExportWatch
 
 LAB = {"mem": "4G", "timeout": 2000}
 
@@ -45,7 +45,7 @@ def cut_in_export() -> Iterator[subprocess.Popen[str]]:
     """``vault down``, with its device cut off from its export on for as long as the block runs."""
     ok("vault", "up", "cold")
     down = subprocess.Popen(["zvaultctl", "vault", "down", "cold"], stderr=subprocess.PIPE, text=True)
-    eventually("the export", lambda: Exports(Path("/proc")).exporting("cold"), every=0.01)
+    eventually("the export", lambda: ExportWatch(Path("/proc")).find_exporter("cold"), every=0.01)
     # It is not over before the device is cut off, which takes a while.
     assert SERVER.process is not None
     SERVER.process.send_signal(signal.SIGSTOP)

@@ -19,7 +19,7 @@ from peer import FILES, daemon, install_zvault, introduce, peer, peer_daemon
 from report_to_host import PEER_SSH
 from world import ctl, eventually, journal, ok, sh
 
-from zvault.devices.s3_lease.lease import BucketPlace, Store
+from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore
 
 LAB = {"mem": "4G", "timeout": 900, "peer": True}
 
@@ -101,10 +101,10 @@ def params(s3: ceph.S3, key: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def lease(cluster: ceph.Cluster) -> Store:
+def lease(cluster: ceph.Cluster) -> LeaseObjectStore:
     """The lease of the vault ``cloud``, which is made for it."""
     ok("vault", "create", "cloud", "--yes")
-    return Store(BucketPlace.of(params(cluster.s3(), "cloud").split()))
+    return LeaseObjectStore(BucketPlace.of(params(cluster.s3(), "cloud").split()))
 
 
 def race(vault: str) -> tuple[str, str]:
@@ -223,14 +223,16 @@ def test_an_image_has_one_writer_and_a_host_cut_off_is_shut_out(cluster: ceph.Cl
     assert well("lab", "cold") == written
 
 
-def left_by(lease: Store, **host: object) -> None:
+def left_by(lease: LeaseObjectStore, **host: object) -> None:
     """Put the lease that a host left which lost its power while it had the vault."""
     seen = lease.read()
     assert seen is not None
     lease.put(replace(seen.lease, held=True, **host), seen.etag)
 
 
-def test_a_lease_outlives_a_reboot_and_of_two_who_take_it_over_at_once_one_has_it(lease: Store) -> None:
+def test_a_lease_outlives_a_reboot_and_of_two_who_take_it_over_at_once_one_has_it(
+    lease: LeaseObjectStore,
+) -> None:
     ok("vault", "up", "cloud")
     written = fill("lab", "cloud", 4, 100_000)
     ok("vault", "down", "cloud")
@@ -257,7 +259,7 @@ def test_a_lease_outlives_a_reboot_and_of_two_who_take_it_over_at_once_one_has_i
     on(winner, "zvaultctl vault down cloud")
 
 
-def test_a_lease_has_one_holder_and_a_frozen_one_is_dead_before_it_ends(lease: Store) -> None:
+def test_a_lease_has_one_holder_and_a_frozen_one_is_dead_before_it_ends(lease: LeaseObjectStore) -> None:
     first, told = race("cloud")
     held = (
         rf"is held by {first} why: {first} \({ADDRESS[first]}\) has held it since 20\S+ \S+ UTC, and renewed"

@@ -29,7 +29,7 @@ from tests.unit.daemon.page.page_documents import (
     vault,
     verdict,
 )
-from zvault.daemon.page.topics import Topic
+from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.web.server import WebServer
 
 LAB = {"where": "host"}
@@ -83,11 +83,11 @@ class Page(WebServer):
         self.files: Any = files_page()
         super().__init__(
             {
-                Topic.OVERVIEW: lambda _: json.dumps({**self.document, "now": time.time()}).encode(),
-                Topic.BACKUP: lambda _: json.dumps(self.backup).encode(),
-                Topic.DATASET: lambda _: json.dumps(self.dataset).encode(),
-                Topic.FILES: lambda _: json.dumps(self.files).encode(),
-                Topic.RUN: lambda _: json.dumps(run_page()).encode(),
+                PageTopic.OVERVIEW: lambda _: json.dumps({**self.document, "now": time.time()}).encode(),
+                PageTopic.BACKUP: lambda _: json.dumps(self.backup).encode(),
+                PageTopic.DATASET: lambda _: json.dumps(self.dataset).encode(),
+                PageTopic.FILES: lambda _: json.dumps(self.files).encode(),
+                PageTopic.RUN: lambda _: json.dumps(run_page()).encode(),
             }
         )
         self._loop = asyncio.new_event_loop()

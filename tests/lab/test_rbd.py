@@ -21,10 +21,10 @@ from world import World, ctl, eventually, main_pid, ok, sh, snapshot_hashes, sna
 
 from zvault.config.device_specs.rbd import parse_rbd
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed
-from zvault.devices.rbd import holder as rbd_owner
 from zvault.devices.rbd import image as rbd
+from zvault.devices.rbd import image_owners as rbd_owner
 from zvault.devices.rbd import mapping as rbd_map
-from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
+from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, CephCluster
 from zvault.devices.rbd.image import ImageLayout
 from zvault.system.process.runner import HostRunner
 
@@ -35,7 +35,7 @@ HOLDER = """
 import sys, rados, rbd
 cluster = rados.Rados(conffile="/etc/ceph/ceph.conf")
 cluster.connect()
-with cluster.open_ioctx("rbd_meta") as pool, rbd.Image(pool, "cold") as image:
+with cluster.open_ioctx("rbd_meta") as pool, rbd.FoundImage(pool, "cold") as image:
     image.lock_acquire(rbd.RBD_LOCK_MODE_EXCLUSIVE)
     print("held", flush=True)
     for line in sys.stdin:
@@ -305,28 +305,30 @@ def test_a_host_that_the_cluster_refuses_is_told_how_to_be_let_in_again(world: V
 
 
 async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
-    run, ours = HostRunner(), Cluster()
+    run, ours = HostRunner(), CephCluster()
     there = parse_rbd("rbd_meta/shape")
     shape = ImageLayout(size=1 << 30, object_size=8 << 20, stripe_unit=64 << 10, stripe_count=4)
-    assert await rbd.create(there, shape, ours, run)
-    assert not await rbd.create(there, shape, ours, run)
-    found = await rbd.find(there, ours, run)
+    assert await rbd.create_image(there, shape, ours, run)
+    assert not await rbd.create_image(there, shape, ours, run)
+    found = await rbd.find_image(there, ours, run)
     assert found is not None
     assert shape.differences(found.shape) == []
     with pytest.raises(Refused, match="size is 1G, not 2G; data_pool is none, not data"):
-        await rbd.create(there, ImageLayout(size=2 << 30, data_pool="data"), ours, run)
+        await rbd.create_image(there, ImageLayout(size=2 << 30, data_pool="data"), ours, run)
 
-    assert await rbd.find(parse_rbd("rbd_meta/none"), ours, run) is None
+    assert await rbd.find_image(parse_rbd("rbd_meta/none"), ours, run) is None
     with pytest.raises(NotFound, match="there is no pool 'nopool'"):
-        await rbd.find(parse_rbd("nopool/x"), ours, run)
+        await rbd.find_image(parse_rbd("nopool/x"), ours, run)
     with pytest.raises(NotFound, match="there is no namespace 'ns'"):
-        await rbd.find(parse_rbd("rbd_meta/ns/x"), ours, run)
+        await rbd.find_image(parse_rbd("rbd_meta/ns/x"), ours, run)
     with pytest.raises(NotFound, match="there is no pool 'nodata'"):
-        await rbd.create(parse_rbd("rbd_meta/new"), ImageLayout(size=1 << 30, data_pool="nodata"), ours, run)
+        await rbd.create_image(
+            parse_rbd("rbd_meta/new"), ImageLayout(size=1 << 30, data_pool="nodata"), ours, run
+        )
     with pytest.raises(DeviceGone, match=r"does not let client\.nobody in"):
-        await rbd.find(there, Cluster(user="nobody"), run)
+        await rbd.find_image(there, CephCluster(user="nobody"), run)
     with pytest.raises(NotFound, match="no Ceph configuration at /none"):
-        await rbd.find(there, Cluster(conf="/none"), run)
+        await rbd.find_image(there, CephCluster(conf="/none"), run)
 
     sh("rbd", "trash", "mv", "rbd_meta/shape")
     with pytest.raises(NotFound, match=r"rbd_meta/shape is in the trash") as in_trash:
@@ -334,49 +336,49 @@ async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
     (restore,) = re.findall(r"'(rbd trash restore [^']+)'", in_trash.value.next)
     sh(*shlex.split(restore))
     await rbd.refuse_if_in_trash(there, ours, run)
-    assert await rbd.find(there, ours, run) is not None
+    assert await rbd.find_image(there, ours, run) is not None
 
     sh("rbd", "namespace", "create", "rbd_meta/ns")
     odd = parse_rbd("rbd_meta/ns/odd")
-    assert await rbd.create(
+    assert await rbd.create_image(
         odd, ImageLayout(size=1 << 30, features=("exclusive-lock", "journaling")), ours, run
     )
     await rbd_map.check_krbd(run)
-    argv = rbd_map.map_command(odd, ours, exclusive=True, timeout=10)
+    argv = rbd_map.map_argv(odd, ours, exclusive=True, timeout=10)
     with pytest.raises(
         ToolFailed, match=r"lacks a feature of it: journaling.*feature disable rbd_meta/ns/odd"
     ):
         await rbd_map.map_krbd(odd, argv, ours, run, exclusive=True)
     sh("rbd", "feature", "disable", str(odd), "journaling")
     await rbd_map.map_krbd(odd, argv, ours, run, exclusive=True)
-    mapping = rbd_map.mapped(odd)
+    mapping = rbd_map.find_mapping(odd)
     assert mapping is not None
     assert mapping.size == 1 << 30
-    assert rbd_map.mapped(parse_rbd("rbd_meta/odd")) is None
-    (owner,) = await rbd_owner.owners(odd, ours, run)
+    assert rbd_map.find_mapping(parse_rbd("rbd_meta/odd")) is None
+    (owner,) = await rbd_owner.list_owners(odd, ours, run)
     assert (owner.address, owner.watches, owner.lock is not None) == (mapping.client, True, True)
     with (
         Path(mapping.path).open("rb"),
         pytest.raises(Busy, match=rf"it is open: .* \(process {os.getpid()}, user root\)"),
     ):
-        await rbd_map.unmap(mapping, ours, run)
-    await rbd_map.unmap(mapping, ours, run)
-    assert rbd_map.mapped(odd) is None
-    assert await rbd_owner.owners(odd, ours, run) == []
+        await rbd_map.unmap_image(mapping, ours, run)
+    await rbd_map.unmap_image(mapping, ours, run)
+    assert rbd_map.find_mapping(odd) is None
+    assert await rbd_owner.list_owners(odd, ours, run) == []
 
 
 async def test_a_cluster_that_does_not_answer_is_given_up(
     cluster: ceph.Cluster, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(rbd, "CALL_DEADLINE", 5.0)
+    monkeypatch.setattr(rbd, "RBD_CALL_DEADLINE", 5.0)
     run, image = HostRunner(), parse_rbd("rbd_meta/any")
     cluster.stop_osd()
     with pytest.raises(DeviceGone, match="no answer within 5 s: OSDs may be down"):
-        await rbd.find(image, Cluster(), run)
+        await rbd.find_image(image, CephCluster(), run)
     cluster.start_osd()
     cluster.stop_mon()
     # The tool gives up by itself, also where it takes long to start.
-    monkeypatch.setattr(rbd, "CALL_DEADLINE", 240.0)
+    monkeypatch.setattr(rbd, "RBD_CALL_DEADLINE", 240.0)
     with pytest.raises(DeviceGone, match=f"no monitor of Ceph answered within {MONITOR_TIMEOUT} s"):
-        await rbd.find(image, Cluster(), run)
+        await rbd.find_image(image, CephCluster(), run)
     cluster.start_mon()

@@ -334,13 +334,13 @@ def test_what_a_waiting_receive_keeps_is_told(tank):
     noise(Path(f"/{HOME}/second"), 8)
     base = snapshots(VAULTED)[-1]
     cut(["-L", "-c", "-e", "-i", f"@{base}", snapshot(2)], 4)
-    from zvault.ops.retention.prune import Explainer
+    from zvault.ops.retention.prune import HoldExplainer
     from zvault.system.process.runner import HostRunner
     from zvault.zfs.client import Zfs
 
     name = f"{VAULTED}@{base}"
     release_all(VAULTED)  # it is the newest, too
-    why = asyncio.run(Explainer(Zfs(HostRunner()))([name]))
+    why = asyncio.run(HoldExplainer(Zfs(HostRunner()))([name]))
     assert why == {name: f"a receive into {VAULTED} is under way, or waits to be resumed"}
     assert (
         "dependent clones"

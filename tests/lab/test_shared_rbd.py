@@ -18,10 +18,10 @@ from failover_rbd import Image, shared_image, watched
 from world import eventually, shell
 
 from zvault.config.device_specs.rbd import RbdImage
-from zvault.devices.rbd.cluster import Cluster, may_blocklist
+from zvault.devices.rbd.cluster import CephCluster, may_blocklist
 from zvault.devices.rbd.objects import RadosObjects
 from zvault.devices.rbd.place import ImagePlace
-from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed
+from zvault.object_store.interface import NO_OBJECT_YET, ObjectMissing, PreconditionFailed
 from zvault.system.process.runner import HostRunner
 
 LAB = {"mem": "4G", "timeout": 1500, "peer": True}
@@ -34,12 +34,12 @@ def image() -> Iterator[Image]:
 
 
 def test_an_object_is_put_only_in_the_place_of_the_one_that_was_read(image: Image) -> None:
-    place = ImagePlace(RbdImage("rbd_meta", "", "other"), Cluster(user="zvault"))
+    place = ImagePlace(RbdImage("rbd_meta", "", "other"), CephCluster(user="zvault"))
     here, there = RadosObjects(place), RadosObjects(place)
     with pytest.raises(ObjectMissing):
         here.read_aged("x")
-    first = here.put("x", b"one", NEW)
-    for stale in (NEW, str(int(first) + 1), "0", "no version"):
+    first = here.put("x", b"one", NO_OBJECT_YET)
+    for stale in (NO_OBJECT_YET, str(int(first) + 1), "0", "no version"):
         with pytest.raises(PreconditionFailed):
             there.put("x", b"two", stale)
     began = time.monotonic()
@@ -57,8 +57,8 @@ def test_an_object_is_put_only_in_the_place_of_the_one_that_was_read(image: Imag
 
 def test_a_user_that_may_not_shut_others_out_is_refused(image: Image) -> None:
     weak = image.cluster.client("weak", mon="allow r", osd="profile rbd")
-    assert not asyncio.run(may_blocklist(Cluster(user="weak", keyring=str(weak)), HostRunner()))
-    assert asyncio.run(may_blocklist(Cluster(user="zvault"), HostRunner()))
+    assert not asyncio.run(may_blocklist(CephCluster(user="weak", keyring=str(weak)), HostRunner()))
+    assert asyncio.run(may_blocklist(CephCluster(user="zvault"), HostRunner()))
 
 
 def test_of_two_that_are_due_one_runs_and_the_other_skips(image: Image) -> None:

@@ -30,7 +30,7 @@ from several_datasets import (
 )
 from world import ctl, events, eventually, get, ok, sh, snapshots, status
 
-from zvault.core.replication.bandwidth import BURST
+from zvault.core.replication.bandwidth import ALLOWANCE_BURST
 from zvault.daemon.shutdown import DRAIN_SECONDS
 
 LAB = {"mem": "4G", "timeout": 2500}
@@ -274,7 +274,7 @@ def keep_within(
     What is told of them at a moment may be old by then, and so too little, but never too much.
     """
     moments = [*(begin for begin, _ in rates[1:]), end]
-    most = max(rate for _, rate in rates) * BURST
+    most = max(rate for _, rate in rates) * ALLOWANCE_BURST
 
     def may_be(when: float) -> float:
         spans = zip(rates, moments, strict=True)

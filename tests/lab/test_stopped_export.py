@@ -16,7 +16,7 @@ import pytest
 import world
 from world import World, answer, ask, ctl, eventually, ok, service, sh, status
 
-from zvault.zfs.pool.exports import Exports
+from zvault.zfs.pool.exports import ExportWatch
 
 LAB = {"mem": "4G", "timeout": 1200}
 
@@ -52,7 +52,7 @@ def test_what_was_sent_was_sent(tank: World):
     time.sleep(1.1)
     ok("run", "--no-wait", "tank")
     pid = eventually("the vault's server", server)
-    eventually("the export", lambda: Exports(Path("/proc")).exporting("cold"), every=0.01)
+    eventually("the export", lambda: ExportWatch(Path("/proc")).find_exporter("cold"), every=0.01)
     os.kill(pid, signal.SIGSTOP)
     began = time.monotonic()
     try:
@@ -71,7 +71,7 @@ def test_what_was_sent_was_sent(tank: World):
     up = ctl("vault", "up", "cold", timeout=200)
     print(vault["state"], vault["error"], up.code, up.err)
     if up.code:
-        assert Exports(Path("/proc")).exporting("cold"), up.err
+        assert ExportWatch(Path("/proc")).find_exporter("cold"), up.err
         assert "is being exported" in up.err
         assert "only a reboot helps" in " ".join(up.err.split())
     assert service("ActiveState") == "active"

@@ -28,7 +28,7 @@ from vanishing_storage import (
 from watcher import Watcher
 from world import DISK, eventually, main_pid, ok, sh
 
-from zvault.daemon.monitors.vault_monitor import LOOK_EVERY
+from zvault.daemon.monitors.vault_monitor import VAULT_INTERVAL
 
 LAB = {"mem": "4G", "timeout": 3600}
 ALL = bool(os.environ.get("ZVAULT_ALL"))
@@ -101,7 +101,7 @@ def test_what_somebody_wants_so_is_not_repaired(stage: Stage):
     ok("vault", "up", "cold")
     assert imported()
     ok("vault", "down", "cold")
-    time.sleep(3 * LOOK_EVERY)
+    time.sleep(3 * VAULT_INTERVAL)
     assert not imported(), "what was taken down came up by itself"
 
 

@@ -30,4 +30,4 @@ class AnswerLine(TypedDict):
     answer: object
 
 
-Line = TextLine | AnswerLine | ErrorAnswer
+LongAnswerLine = TextLine | AnswerLine | ErrorAnswer

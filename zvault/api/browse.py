@@ -53,7 +53,7 @@ class NameDocument(TypedDict):
     newest: StretchDocument
 
 
-class PastDocument(TypedDict):
+class PathPastDocument(TypedDict):
     """The past of a path: its ``versions``, the newest first, and the ``names`` that were ever in it.
 
     ``dataset`` is the source's name, ``path`` is below its root. ``snapshots`` were looked into. ``more``: there are
@@ -84,7 +84,7 @@ class DiffBody(TypedDict, total=False):
     session: str | None
 
 
-class PointDocument(TypedDict):
+class ComparedPointDocument(TypedDict):
     """A snapshot that was compared: where it is, and when it was made."""
 
     snapshot: str
@@ -127,8 +127,8 @@ class DiffDocument(TypedDict):
     backup: str
     dataset: str
     path: str
-    old: PointDocument
-    new: PointDocument
+    old: ComparedPointDocument
+    new: ComparedPointDocument
     by: Literal["zfs diff", "walk", "content"]
     why: str
     changes: list[ChangeDocument]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypedDict
 
-from zvault.core.cost.prices import money
+from zvault.core.cost.prices import format_money
 
 
 class CostDocument(TypedDict):
@@ -28,26 +28,26 @@ class CostDocument(TypedDict):
     forecast: float | None
 
 
-def spent(cost: CostDocument) -> str:
+def describe_spending(cost: CostDocument) -> str:
     """Say what it has cost this month, and what it will: ``$1.20 this month, $3.10 at this pace``; "" without
     prices.
     """
     if cost["cost"] is None:
         return ""
-    so_far = f"{money(cost['cost'], cost['currency'])} this month"
+    so_far = f"{format_money(cost['cost'], cost['currency'])} this month"
     if cost["forecast"] is None:
         return so_far
-    return f"{so_far}, {money(cost['forecast'], cost['currency'])} at this pace"
+    return f"{so_far}, {format_money(cost['forecast'], cost['currency'])} at this pace"
 
 
-def told_cost(cost: CostDocument | None, uncounted: Sequence[str]) -> str:
+def describe_cost(cost: CostDocument | None, uncounted: Sequence[str]) -> str:
     """The same of a vault with its requests, and with its devices whose requests nobody counts, at a cost unknown."""
-    known = (spent(cost), asked(cost)) if cost is not None else ()
+    known = (describe_spending(cost), describe_requests(cost)) if cost is not None else ()
     missing = f"not counted: {', '.join(uncounted)}" if uncounted else ""
     return "; ".join(filter(None, (*known, missing)))
 
 
-def asked(cost: CostDocument) -> str:
+def describe_requests(cost: CostDocument) -> str:
     """Say what was asked for this month: ``1,204 put, 31 get, 2 list``."""
     kinds = (("put", cost["put"]), ("get", cost["get"]), ("list", cost["list"]), ("delete", cost["delete"]))
     return ", ".join(f"{number:,} {kind}" for kind, number in kinds if number) or "no requests"

@@ -4,7 +4,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from zvault.api.backups import Side
 from zvault.api.restore import DifferenceDocument
-from zvault.api.runs import Result
+from zvault.api.runs import RunResult
 from zvault.api.vaults import DamageDocument
 from zvault.core.errors import ErrorDocument
 
@@ -36,7 +36,7 @@ class TextFields(TypedDict):
     hook: NotRequired[str]
 
 
-class Message(EventHead, TextFields):
+class MessageEvent(EventHead, TextFields):
     """See TextFields."""
 
     event: Literal["message"]
@@ -51,7 +51,7 @@ class WarningFields(TextFields):
     over_limit: NotRequired[int]
 
 
-class Warned(EventHead, WarningFields):
+class WarningEvent(EventHead, WarningFields):
     """See WarningFields."""
 
     event: Literal["warning"]
@@ -91,7 +91,7 @@ class InhibitorFields(TypedDict):
     message: str
 
 
-class Inhibitor(EventHead, InhibitorFields):
+class InhibitorEvent(EventHead, InhibitorFields):
     """See InhibitorFields."""
 
     event: Literal["inhibitor"]
@@ -126,7 +126,7 @@ class PlanFields(TypedDict):
     bytes_total: int
 
 
-class Planned(EventHead, PlanFields):
+class PlannedEvent(EventHead, PlanFields):
     """See PlanFields."""
 
     event: Literal["plan"]
@@ -220,7 +220,7 @@ class RetryFields(TypedDict):
     error: ErrorDocument
 
 
-class Retry(EventHead, RetryFields):
+class RetryEvent(EventHead, RetryFields):
     """See RetryFields."""
 
     event: Literal["retry"]
@@ -234,7 +234,7 @@ class PrunedFields(TypedDict):
     snapshots: list[str]
 
 
-class Pruned(EventHead, PrunedFields):
+class PrunedEvent(EventHead, PrunedFields):
     """See PrunedFields."""
 
     event: Literal["pruned"]
@@ -243,7 +243,7 @@ class Pruned(EventHead, PrunedFields):
 HealResult = Literal["healed", "partial", "failed"]
 
 
-class Unhealed(DamageDocument):
+class UnhealedDocument(DamageDocument):
     """Damage that stays, and whether it is lost for good."""
 
     why: str
@@ -257,10 +257,10 @@ class HealedFields(TypedDict):
     result: HealResult
     found: int
     healed: int
-    left: list[Unhealed]
+    left: list[UnhealedDocument]
 
 
-class Healed(EventHead, HealedFields):
+class HealedEvent(EventHead, HealedFields):
     """See HealedFields."""
 
     event: Literal["healed"]
@@ -276,7 +276,7 @@ class RestoredFields(TypedDict):
     files: NotRequired[int]
 
 
-class Restored(EventHead, RestoredFields):
+class RestoredEvent(EventHead, RestoredFields):
     """See RestoredFields."""
 
     event: Literal["restored"]
@@ -288,7 +288,7 @@ class DiffersFields(TypedDict):
     differences: list[DifferenceDocument]
 
 
-class Differs(EventHead, DiffersFields):
+class DiffersEvent(EventHead, DiffersFields):
     """See DiffersFields."""
 
     event: Literal["differs"]
@@ -309,7 +309,7 @@ class ComparedFields(TypedDict):
     commands: list[str]
 
 
-class Compared(EventHead, ComparedFields):
+class ComparedEvent(EventHead, ComparedFields):
     """See ComparedFields."""
 
     event: Literal["compared"]
@@ -326,7 +326,7 @@ class VerifiedFields(TypedDict):
     unproven: dict[str, str]
 
 
-class Verified(EventHead, VerifiedFields):
+class VerifiedEvent(EventHead, VerifiedFields):
     """See VerifiedFields."""
 
     event: Literal["verified"]
@@ -336,7 +336,7 @@ class RunFinishedFields(TypedDict):
     """A run ended."""
 
     trigger: str
-    result: Result
+    result: RunResult
     bytes: int
     datasets: int
     sent: int
@@ -351,26 +351,26 @@ class RunFinished(EventHead, RunFinishedFields):
     event: Literal["run-finished"]
 
 
-Event = (
+RunEvent = (
     RunStarted
-    | Message
-    | Warned
+    | MessageEvent
+    | WarningEvent
     | HookOutput
     | VaultUp
-    | Inhibitor
+    | InhibitorEvent
     | SnapshotMade
-    | Planned
+    | PlannedEvent
     | TransferStarted
     | ProgressMade
     | TransferFinished
     | ResumeAborted
     | DatasetFailed
-    | Retry
-    | Pruned
-    | Healed
-    | Restored
-    | Differs
-    | Compared
-    | Verified
+    | RetryEvent
+    | PrunedEvent
+    | HealedEvent
+    | RestoredEvent
+    | DiffersEvent
+    | ComparedEvent
+    | VerifiedEvent
     | RunFinished
 )

@@ -3,9 +3,9 @@
 from typing import Literal, TypedDict
 
 from zvault.api.backups import Side
-from zvault.api.health import Level
+from zvault.api.health import HealthLevel
 
-Topic = Literal[
+ExplainTopic = Literal[
     "selected",
     "snapshot",
     "made",
@@ -30,12 +30,12 @@ class ReasonDocument(TypedDict):
     ``side`` where it is about one side only. ``why`` and ``next`` may be empty.
     """
 
-    topic: Topic
+    topic: ExplainTopic
     side: Side | None
     state: str
     why: str
     next: str
-    level: Level
+    level: HealthLevel
 
 
 class AccountDocument(TypedDict):

@@ -2,7 +2,7 @@
 
 from typing import Literal, TypedDict, final
 
-Level = Literal["ok", "unknown", "warning", "critical"]
+HealthLevel = Literal["ok", "unknown", "warning", "critical"]
 
 
 @final
@@ -10,7 +10,7 @@ class FindingDocument(TypedDict):
     """A condition of docs/reference/health.md that holds: what is wrong, why, and what to do next."""
 
     condition: str
-    level: Level
+    level: HealthLevel
     state: str
     what: str
     why: str
@@ -21,6 +21,6 @@ class FindingDocument(TypedDict):
 class HealthDocument(TypedDict):
     """A verdict: the ``level`` and the one-word ``state`` of the worst finding (``ok`` for none); worst first."""
 
-    level: Level
+    level: HealthLevel
     state: str
     findings: list[FindingDocument]

@@ -4,9 +4,9 @@ from typing import Literal, NotRequired, TypedDict, final
 
 from zvault.core.errors import ErrorDocument
 
-Way = Literal["apprise", "mail", "webhook", "ntfy", "healthchecks", "uptime_kuma", "ping"]
+NotifyWay = Literal["apprise", "mail", "webhook", "ntfy", "healthchecks", "uptime_kuma", "ping"]
 
-State = Literal["ok", "untried", "failed", "waiting", "failing"]
+NotifyState = Literal["ok", "untried", "failed", "waiting", "failing"]
 
 
 @final
@@ -20,10 +20,10 @@ class NotifyTarget(TypedDict):
     """
 
     name: str
-    way: Way
+    way: NotifyWay
     severity: Literal["warning", "critical"] | None
     backups: list[str]
-    state: State
+    state: NotifyState
     waiting: int
     next_try: float | None
     open: int
@@ -60,7 +60,7 @@ class NotifyTestResult(TypedDict):
     """The result of a test. "skipped": a dead-man's switch would take it for a success; test it by its name."""
 
     target: str
-    way: Way
+    way: NotifyWay
     result: Literal["sent", "failed", "skipped"]
     error: ErrorDocument | None
 

@@ -15,7 +15,7 @@ from zvault.api.backups import (
     PruneDocument,
     ReapBody,
 )
-from zvault.api.browse import DiffBody, DiffDocument, LookBody, PastDocument, SessionAnswer, SessionBody
+from zvault.api.browse import DiffBody, DiffDocument, LookBody, PathPastDocument, SessionAnswer, SessionBody
 from zvault.api.diagnosis import DoctorDocument, FitDocument
 from zvault.api.events import EventHead
 from zvault.api.explain import ExplainDocument
@@ -52,17 +52,17 @@ from zvault.core.errors import Refused
 
 A = TypeVar("A")
 
-May = Literal["read", "operate", "act"]
+RoutePermission = Literal["read", "operate", "act"]
 """Who may use a route: "read" is open to root and the group zvault, "operate" to root and the group zvault-operator,
 "act" to root alone.
 """
 
-Form = Literal["document", "lines", "events"]
+AnswerForm = Literal["document", "lines", "events"]
 """How an answer comes: one document; lines of text, and the document in the last one (api/answers.py); events."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Route(Generic[A]):
+class ApiRoute(Generic[A]):
     """One route: what is asked for how, what it does, and the document it answers.
 
     ``path`` has names in braces. ``query`` has an example for each parameter, all of which may be left out.
@@ -73,11 +73,11 @@ class Route(Generic[A]):
     path: str
     answer: type[A]
     does: str
-    may: May
+    may: RoutePermission
     other: type[A] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     body: type | None = None
-    form: Form = "document"
+    form: AnswerForm = "document"
 
     def target(self, arguments: Mapping[str, object]) -> str:
         """Path and query with these arguments; those that are None are left out of the query.
@@ -103,14 +103,14 @@ class Route(Generic[A]):
         return f"{path}?{urlencode(query, errors='surrogateescape')}" if query else path
 
 
-def _read(path: str, answer: type[A], does: str, query: Mapping[str, str] | None = None) -> Route[A]:
-    return Route("GET", path, answer, does, "read", query=query or {})
+def _read(path: str, answer: type[A], does: str, query: Mapping[str, str] | None = None) -> ApiRoute[A]:
+    return ApiRoute("GET", path, answer, does, "read", query=query or {})
 
 
 def _act(
     path: str, answer: type[A], does: str, body: type | None = None, query: Mapping[str, str] | None = None
-) -> Route[A]:
-    return Route("POST", path, answer, does, "act", body=body, query=query or {})
+) -> ApiRoute[A]:
+    return ApiRoute("POST", path, answer, does, "act", body=body, query=query or {})
 
 
 STATUS = _read("/v1/status", StatusDocument, "Everything at a glance.")
@@ -186,7 +186,7 @@ REPORT = _read(
     ReportAnswer,
     "What is reported of the last `weekly` or `monthly` period, as text and as HTML.",
 )
-EVENTS = Route(
+EVENTS = ApiRoute(
     *("GET", "/v1/events", EventHead),
     "[Events](#events) as they happen, one JSON object a line; of one run from its beginning.",
     "read",
@@ -199,7 +199,7 @@ NOTIFY_TEST = _act(
     "Sends a test to a target, or to all; see [being told](../how-to/be-told.md).",
     NotifyTestBody,
 )
-RUN = Route("POST", "/v1/run/{backup}", StartedAnswer, "Starts a run.", "operate", body=RunBody)
+RUN = ApiRoute("POST", "/v1/run/{backup}", StartedAnswer, "Starts a run.", "operate", body=RunBody)
 PRUNE = _act("/v1/prune/{backup}", StartedAnswer, "Prunes now.", PruneBody)
 REAP = _act(
     "/v1/holds/reap",
@@ -208,7 +208,7 @@ REAP = _act(
     ReapBody,
 )
 RESTORE = _act("/v1/restore", StartedAnswer, "Starts a restore.", RestoreBody)
-RESTORE_PLAN: Route[RestorePlanDocument | FilesPlanDocument] = Route(
+RESTORE_PLAN: ApiRoute[RestorePlanDocument | FilesPlanDocument] = ApiRoute(
     *("POST", "/v1/restore/plan", RestorePlanDocument),
     "What such a restore would do: of datasets, or of files.",
     "act",
@@ -216,7 +216,7 @@ RESTORE_PLAN: Route[RestorePlanDocument | FilesPlanDocument] = Route(
     body=RestoreBody,
 )
 FIND = _act("/v1/find", FoundDocument, "Finds the versions of files in a vault.", FindBody)
-MOUNT = Route(
+MOUNT = ApiRoute(
     *("POST", "/v1/mount", MountedAnswer),
     "Mounts a snapshot of a vault, read-only; [it tells how it goes](#long-answers). Who closes the connection has it"
     " unmounted.",
@@ -224,15 +224,15 @@ MOUNT = Route(
     body=MountBody,
     form="lines",
 )
-BROWSE = Route(
-    *("POST", "/v1/browse", PastDocument),
+BROWSE = ApiRoute(
+    *("POST", "/v1/browse", PathPastDocument),
     "The versions of a path over the snapshots of both sides, and of the names in it where it is a folder;"
     " [it tells how it goes](#long-answers). A vault that is down is brought up, and the snapshots are held meanwhile.",
     "act",
     body=LookBody,
     form="lines",
 )
-BROWSE_SESSION = Route(
+BROWSE_SESSION = ApiRoute(
     *("POST", "/v1/browse/session", SessionAnswer),
     "Keeps a vault up and a dataset's snapshots held for as long as its client stays: requests that name its `session`"
     " are answered from what is open, once a first line has come.",
@@ -240,7 +240,7 @@ BROWSE_SESSION = Route(
     body=SessionBody,
     form="lines",
 )
-DIFF = Route(
+DIFF = ApiRoute(
     *("POST", "/v1/diff", DiffDocument),
     "What differs between two snapshots of a dataset: paths, or the lines of one file;"
     " [it tells how it goes](#long-answers).",
@@ -288,7 +288,7 @@ BEGIN_ANEW = _act(
     BeginAnewBody,
 )
 TAKE = _act("/v1/vaults/{vault}/take", VaultAnswer, "Takes the vault over from another host.", TakeBody)
-SCRUB: Route[StartedAnswer | ScrubAnswer] = Route(
+SCRUB: ApiRoute[StartedAnswer | ScrubAnswer] = ApiRoute(
     *("POST", "/v1/vaults/{vault}/scrub", StartedAnswer),
     'Begins a scrub or goes on with one; "pause" and "stop" put scrubs off.',
     "operate",
@@ -296,12 +296,14 @@ SCRUB: Route[StartedAnswer | ScrubAnswer] = Route(
     body=ScrubBody,
 )
 HEAL = _act("/v1/vaults/{vault}/heal", StartedAnswer, "Begins to heal what is damaged.", HealBody)
-MEASURE = Route(
+MEASURE = ApiRoute(
     *("POST", "/v1/vaults/{vault}/measure", MeasuredAnswer),
     "Measures the vault's device; [it tells how it goes](#long-answers). Who closes the connection stops it.",
     "act",
     form="lines",
 )
 
-ROUTES: tuple[Route[Any], ...] = tuple(one for one in list(globals().values()) if isinstance(one, Route))
+ROUTES: tuple[ApiRoute[Any], ...] = tuple(
+    one for one in list(globals().values()) if isinstance(one, ApiRoute)
+)
 """All of them, in this order."""

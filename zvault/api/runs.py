@@ -4,7 +4,7 @@ from typing import Literal, TypedDict
 
 from zvault.core.errors import ErrorDocument
 
-Result = Literal["ok", "partial", "failed", "interrupted", "skipped"]
+RunResult = Literal["ok", "partial", "failed", "interrupted", "skipped"]
 
 
 class RunDocument(TypedDict):
@@ -15,7 +15,7 @@ class RunDocument(TypedDict):
     trigger: str
     started: float
     ended: float | None
-    result: Result | None
+    result: RunResult | None
     bytes: int
     datasets: int
     sent: int

@@ -3,7 +3,7 @@
 from typing import Literal, NotRequired, TypedDict
 
 from zvault.api.health import HealthDocument
-from zvault.api.runs import Result
+from zvault.api.runs import RunResult
 from zvault.api.vaults import JudgedVault
 from zvault.core.errors import ErrorDocument
 
@@ -72,7 +72,7 @@ class BackupDocument(TypedDict):
     late: bool
     last_success: float | None
     last_run: float | None
-    last_result: Result | None
+    last_result: RunResult | None
     last_error: ErrorDocument | None
     scheduled: bool
     next_run: float | None

@@ -3,7 +3,7 @@
 from typing import Literal, TypedDict
 
 
-class PointDocument(TypedDict):
+class MeasuredPointDocument(TypedDict):
     """Requests of ``size`` bytes, ``depth`` at once: ``bandwidth`` in bytes a second, ``latency`` of each."""
 
     size: int
@@ -36,7 +36,7 @@ class MeasuredDocument(TypedDict):
     time: float
     devices: list[str]
     way: Literal["read", "write"]
-    points: list[PointDocument]
+    points: list[MeasuredPointDocument]
     choices: list[ChoiceDocument]
     tries: list[TryDocument]
     advice: str

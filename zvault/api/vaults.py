@@ -58,7 +58,7 @@ class ScrubDocument(TypedDict):
     damages: list[DamageDocument]
 
 
-class PastDocument(TypedDict):
+class VaultPastDocument(TypedDict):
     """A vault as it was, open beside it: of which moment (``taken``), and what its pool is called.
 
     ``opened`` is False while it is being opened, and of one that could not be closed. ``pinned``: until it is closed;
@@ -89,7 +89,7 @@ class UseDocument(TypedDict):
     inhibitor_since: float | None
     scrub: ScrubDocument | None
     foreign: list[str]
-    past: list[PastDocument]
+    past: list[VaultPastDocument]
 
 
 class VaultDocument(UseDocument):
@@ -144,13 +144,13 @@ class ClosePastBody(TypedDict, total=False):
 class PastAnswer(TypedDict):
     """A vault as it was, which is open."""
 
-    past: PastDocument
+    past: VaultPastDocument
 
 
 class ClosedAnswer(TypedDict):
     """The moments of a vault that were closed."""
 
-    closed: list[PastDocument]
+    closed: list[VaultPastDocument]
 
 
 class VaultAnswer(TypedDict):

@@ -11,44 +11,51 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 import numpy as np
 
 from zvault.blockstore.awaited_journal import FoundJournal, MissingJournal, find_missing_journal
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.format import BLOCK, SLOT_BITS, ZERO, Damaged, Segment, numbers
-from zvault.blockstore.log.journal import Frame, Journal
-from zvault.blockstore.log_tail import LogTail, tail
-from zvault.blockstore.map.blockmap import BlockMap, fetched
-from zvault.blockstore.map.root import EpochStart, Root
-from zvault.blockstore.map.usage import Usage
-from zvault.blockstore.options import Options
-from zvault.blockstore.position import (
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.format import (
+    BLOCK_SIZE,
+    SLOT_BITS,
+    ZERO_SLOT,
+    ObjectDamaged,
+    Segment,
+    find_key_numbers,
+)
+from zvault.blockstore.known_position import (
     NEXT_WENT_BACK,
     SeenPosition,
-    WentBack,
-    see_that_checkpoints_did_not_go_back,
-    see_that_the_log_did_not_go_back,
+    StoreWentBack,
+    refuse_older_checkpoint,
+    refuse_older_log,
 )
-from zvault.blockstore.recovery import Epoch, newest_root, see_that_it_did_not_go_back, superblock
+from zvault.blockstore.log.journal import Journal, JournalFrame
+from zvault.blockstore.log_tail import LogTail, read_log_tail
+from zvault.blockstore.map.blockmap import BlockMap, fetch_references
+from zvault.blockstore.map.root import CheckpointRoot, EpochStart
+from zvault.blockstore.map.usage import SegmentUsage
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.recovery import WriterEpoch, read_newest_root, read_superblock, refuse_older_root
 from zvault.core.errors import Busy, Refused
 from zvault.core.units import format_size
 from zvault.object_store.interface import ObjectStore, StoreError
 
 Say = Callable[[str], None]
-TEND = 0.5
+TEND_INTERVAL = 0.5
 """Seconds between two looks at what is to be done."""
-TOGETHER = 64
+PAGES_PER_REQUEST = 64
 """Pages of one request at most."""
-LOOKS = 16
+READS_WHILE_OPENING = 16
 """Requests at once while a store is opened."""
 
 
-def attach(
-    store: ObjectStore, prefix: str, options: Options, owner: str, say: Say = lambda _: None
-) -> Engine:
+def attach_store(
+    store: ObjectStore, prefix: str, options: EngineOptions, owner: str, say: Say = lambda _: None
+) -> BlockEngine:
     """Take a store and open it. Whoever had it can write no more, and finds that out.
 
-    Raises NotFound, Busy, Damaged, StoreError; Refused where the journal holds what would be lost, JournalMissing where
-    the one that holds it is not there: then nothing is taken, so that it can come back.
+    Raises NotFound, Busy, ObjectDamaged, StoreError; Refused where the journal holds what would be lost,
+    JournalMissing where the one that holds it is not there: then nothing is taken, so that it can come back.
     """
-    what = superblock(store, prefix)
+    what = read_superblock(store, prefix)
     journal = Journal(
         options.journal, what.identity, capacity=options.journal_size, durable=options.mode == "writeback"
     )
@@ -57,29 +64,29 @@ def attach(
         seen = SeenPosition(options.seen, what.identity, options.open_position)
     if seen is not None and seen.trouble is not None:
         say(seen.trouble)
-    engine: Engine | None = None
+    engine: BlockEngine | None = None
     try:
-        root = newest_root(store, prefix, what)
+        root = read_newest_root(store, prefix, what)
         _refuse_what_went_back(seen, journal, root, prefix, options)
         # Roots are ordered by their epoch, so the next is after all of them, also where the object was lost.
-        before = Epoch.read(store, prefix)
+        before = WriterEpoch.read(store, prefix)
         _refuse_without_journal(before, root, seen, journal, prefix, options)
         refuse_to_lose(journal, root, options, before.owner)
         if not options.accept_older:
-            see_that_it_did_not_go_back(before, root, prefix)
+            refuse_older_root(before, root, prefix)
         known = seen.known.epoch if seen is not None and seen.known is not None else 0
         newest = (root.epoch, root.number)
         epoch = before.taken_by(store, prefix, owner, newest, max(known, journal.epoch))
-        root = newest_root(store, prefix, what)
+        root = read_newest_root(store, prefix, what)
         _refuse_what_went_back(seen, journal, root, prefix, options)
         if not options.accept_older:
-            see_that_it_did_not_go_back(epoch, root, prefix)
+            refuse_older_root(epoch, root, prefix)
         if root.epoch >= epoch.number:
             raise Busy(
                 f"the block store {prefix} could not be taken", "another writer is at it", "see who it is"
             )
         refuse_to_lose(journal, root, options, before.owner)
-        engine = Engine(store, prefix, what, root, epoch, journal, options)
+        engine = BlockEngine(store, prefix, what, root, epoch, journal, options)
         engine.seen = seen
         _open(engine, root, what.identity, say)
     except BaseException:
@@ -98,22 +105,22 @@ def attach(
     return engine
 
 
-def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
-    pool = ThreadPoolExecutor(LOOKS, "attach") if engine.options.uploads else None
+def _open(engine: BlockEngine, root: CheckpointRoot, identity: bytes, say: Say) -> None:
+    pool = ThreadPoolExecutor(READS_WHILE_OPENING, "attach") if engine.options.uploads else None
     try:
         load_usage(engine.usage, engine.store, engine.prefix, root, pool)
-        rest = tail(engine.store, engine.prefix, root, pool)
+        rest = read_log_tail(engine.store, engine.prefix, root, pool)
     finally:
         if pool is not None:
             pool.shutdown(wait=False)
-    take_in(engine.blocks, rest.segments)
+    add_segments(engine.blocks, rest.segments)
     engine.log.done = {segment.sequence: segment for segment in rest.segments}
     last = root.applied + len(rest.segments)
     frame = rest.segments[-1].frame if rest.segments else root.frame
     _refuse_a_log_that_went_back(engine, root, last, frame)
     engine.log.begin(engine.fence.epoch.number, last, frame)
     # At once: each of them costs a look whenever the store is opened. Those of whoever comes after are left alone.
-    gone = {key for key in rest.broken_off if numbers(key)[1] < engine.fence.epoch.number}
+    gone = {key for key in rest.broken_off if find_key_numbers(key)[1] < engine.fence.epoch.number}
     if gone and engine.options.removes_at_once:
         engine.store.delete(sorted(gone))
     engine.checkpoints.strays = [key for key in rest.strays if key not in gone]
@@ -132,7 +139,12 @@ def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
 
 
 def _refuse_without_journal(
-    before: Epoch, root: Root, seen: SeenPosition | None, journal: Journal, prefix: str, options: Options
+    before: WriterEpoch,
+    root: CheckpointRoot,
+    seen: SeenPosition | None,
+    journal: Journal,
+    prefix: str,
+    options: EngineOptions,
 ) -> None:
     """See that the journal is there which may hold what was answered. Raises JournalMissing."""
     if options.give_up_journal or options.accept_older:
@@ -146,7 +158,11 @@ def _refuse_without_journal(
 
 
 def find_missing(
-    before: Epoch, root: Root, seen: SeenPosition | None, there: FoundJournal, options: Options
+    before: WriterEpoch,
+    root: CheckpointRoot,
+    seen: SeenPosition | None,
+    there: FoundJournal,
+    options: EngineOptions,
 ) -> MissingJournal | None:
     """Return what is missing of the journal that the store waits for, by what the bucket and this host say."""
     note = seen.journal if seen is not None else None
@@ -155,30 +171,30 @@ def find_missing(
 
 
 def _refuse_what_went_back(
-    seen: SeenPosition | None, journal: Journal, root: Root, prefix: str, options: Options
+    seen: SeenPosition | None, journal: Journal, root: CheckpointRoot, prefix: str, options: EngineOptions
 ) -> None:
-    """See that the newest checkpoint is not older than this host knows the store. Raises WentBack."""
+    """See that the newest checkpoint is not older than this host knows the store. Raises StoreWentBack."""
     if options.accept_older:
         return
     if seen is not None and seen.known is not None:
-        see_that_checkpoints_did_not_go_back(seen.known, root, prefix)
+        refuse_older_checkpoint(seen.known, root, prefix)
     if journal.epoch > root.epoch:
-        raise WentBack(
+        raise StoreWentBack(
             f"the block store {prefix} is older than this host's journal knows it",
             f"the journal is of epoch {journal.epoch}, and the newest checkpoint of epoch {root.epoch}",
             NEXT_WENT_BACK,
         )
 
 
-def _refuse_a_log_that_went_back(engine: Engine, root: Root, last: int, frame: int) -> None:
+def _refuse_a_log_that_went_back(engine: BlockEngine, root: CheckpointRoot, last: int, frame: int) -> None:
     """The same, of the log, which ends with this segment and frame."""
     if engine.options.accept_older:
         return
     if engine.seen is not None and engine.seen.known is not None:
-        see_that_the_log_did_not_go_back(engine.seen.known, root, last, engine.prefix)
+        refuse_older_log(engine.seen.known, root, last, engine.prefix)
     first = engine.journal.first
     if engine.journal.epoch == root.epoch and root.epoch and first is not None and first > frame + 1:
-        raise WentBack(
+        raise StoreWentBack(
             f"the block store {engine.prefix} is older than this host's journal knows it",
             f"its log ends with write {frame}, and all before write {first} had been put there",
             NEXT_WENT_BACK,
@@ -206,13 +222,15 @@ def _tell_of(rest: LogTail, last: int, say: Say) -> None:
         )
 
 
-def load_usage(usage: Usage, store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -> None:
-    """Read how much of each segment is live. Raises Damaged, StoreError."""
+def load_usage(
+    usage: SegmentUsage, store: ObjectStore, prefix: str, root: CheckpointRoot, pool: Executor | None
+) -> None:
+    """Read how much of each segment is live. Raises ObjectDamaged, StoreError."""
     pages = np.flatnonzero(root.pages["map"])
     pages = pages[np.argsort(root.pages[pages], order=["map", "epoch", "offset"])]
 
     def read(several: list[int]) -> list[bytes]:
-        return fetched(store, prefix, [root.pages[page] for page in several])
+        return fetch_references(store, prefix, [root.pages[page] for page in several])
 
     groups = _neighbours(root.pages, pages.tolist())
     for several, found in zip(
@@ -223,7 +241,7 @@ def load_usage(usage: Usage, store: ObjectStore, prefix: str, root: Root, pool: 
                 usage.load_page(page, data)
             except (ValueError, zlib.error) as error:
                 what = "how much of the segments is live cannot be read"
-                raise Damaged(what, str(error), "run 'zvaultctl blockstore check'") from error
+                raise ObjectDamaged(what, str(error), "run 'zvaultctl blockstore check'") from error
 
 
 def _neighbours(refs: np.ndarray, ordered: list[int]) -> list[list[int]]:
@@ -233,7 +251,7 @@ def _neighbours(refs: np.ndarray, ordered: list[int]) -> list[list[int]]:
     for page in ordered:
         ref = refs[page]
         where = (int(ref["map"]), int(ref["epoch"]), int(ref["offset"]))
-        if where == end and len(out[-1]) < TOGETHER:
+        if where == end and len(out[-1]) < PAGES_PER_REQUEST:
             out[-1].append(page)
         else:
             out.append([page])
@@ -241,17 +259,17 @@ def _neighbours(refs: np.ndarray, ordered: list[int]) -> list[list[int]]:
     return out
 
 
-def take_in(blocks: BlockMap, segments: list[Segment]) -> None:
+def add_segments(blocks: BlockMap, segments: list[Segment]) -> None:
     """Have the map tell of these segments too."""
     for segment in segments:
         for block, count, slot in segment.table.tolist():
-            if slot == ZERO:
+            if slot == ZERO_SLOT:
                 blocks.overlay.zero(block, count, segment.sequence)
             else:
                 blocks.overlay.put(block, count, segment.sequence << SLOT_BITS | slot)
 
 
-def refuse_to_lose(journal: Journal, root: Root, options: Options, owner: str) -> None:
+def refuse_to_lose(journal: Journal, root: CheckpointRoot, options: EngineOptions, owner: str) -> None:
     """See that the journal holds nothing that a later writer, ``owner``, made impossible to keep. Raises Refused."""
     if journal.epoch in (0, root.epoch) or (options.accept_older and journal.epoch > root.epoch):
         return
@@ -269,7 +287,7 @@ def refuse_to_lose(journal: Journal, root: Root, options: Options, owner: str) -
     )
 
 
-def _known_end(epoch: int, root: Root) -> int | None:
+def _known_end(epoch: int, root: CheckpointRoot) -> int | None:
     """The last frame of an epoch that is in the store; None if that is not known any more."""
     for before, after in zip(root.reigns, root.reigns[1:], strict=False):
         if before.epoch == epoch:
@@ -277,13 +295,15 @@ def _known_end(epoch: int, root: Root) -> int | None:
     return None
 
 
-def _replay(engine: Engine, after: int, say: Say) -> None:
+def _replay(engine: BlockEngine, after: int, say: Say) -> None:
     """Put into the log what was answered and never reached the store."""
     frames = size = 0
     for frame in _frames(engine, after, say):
-        if frame.block + frame.count > engine.size // BLOCK:
+        if frame.block + frame.count > engine.size // BLOCK_SIZE:
             why = f"frame {frame.number} is of blocks beyond the end of the device"
-            raise Damaged(f"the journal in {engine.options.journal} is damaged", why, "see what it is of")
+            raise ObjectDamaged(
+                f"the journal in {engine.options.journal} is damaged", why, "see what it is of"
+            )
         with engine.changed:
             while not engine.log.room(frame.count if frame.data is not None else 1):
                 engine.log.wait()
@@ -305,16 +325,16 @@ def _replay(engine: Engine, after: int, say: Say) -> None:
                 engine.log.wait()
 
 
-def _frames(engine: Engine, after: int, say: Say) -> Iterator[Frame]:
+def _frames(engine: BlockEngine, after: int, say: Say) -> Iterator[JournalFrame]:
     try:
         yield from engine.journal.frames(after)
-    except Damaged as error:
+    except ObjectDamaged as error:
         if not (engine.options.give_up_journal or engine.options.accept_older):
             raise
         say(f"{error.what}: {error.why}; what comes after that is given up")
 
 
-def _uploading(engine: Engine) -> None:
+def _uploading(engine: BlockEngine) -> None:
     """A thread that uploads."""
     try:
         while engine.failure is None:
@@ -330,12 +350,12 @@ def _uploading(engine: Engine) -> None:
         _give_up(engine, error)
 
 
-def _tending(engine: Engine, say: Say) -> None:
+def _tending(engine: BlockEngine, say: Say) -> None:
     """A thread that looks after everything else."""
     written, since, watched = 0, time.monotonic(), time.monotonic()
     try:
         while engine.failure is None:
-            time.sleep(TEND)
+            time.sleep(TEND_INTERVAL)
             if engine.closing:
                 return
             now = time.monotonic()
@@ -350,12 +370,12 @@ def _tending(engine: Engine, say: Say) -> None:
         _give_up(engine, error)
 
 
-def _keeping_locked(engine: Engine, say: Say) -> None:
+def _keeping_locked(engine: BlockEngine, say: Say) -> None:
     """A thread that has what is needed locked."""
     told = None
     try:
         while engine.failure is None and not engine.closing:
-            time.sleep(TEND)
+            time.sleep(TEND_INTERVAL)
             engine.keep_locked()
             trouble = engine.keeper.trouble if engine.keeper is not None else None
             if trouble is not None and trouble != told:
@@ -367,7 +387,7 @@ def _keeping_locked(engine: Engine, say: Say) -> None:
             _give_up(engine, error)
 
 
-def _give_up(engine: Engine, error: Exception) -> None:
+def _give_up(engine: BlockEngine, error: Exception) -> None:
     """Nobody may wait for a thread that is no more."""
     what = "the block store failed by a fault of its own"
     engine.fail(

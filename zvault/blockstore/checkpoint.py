@@ -1,7 +1,7 @@
 """Checkpoints: what the log said is taken into the map, and the map's changed parts and root are put into the store.
 
 A crash at any moment leaves the last root and everything that it needs. What two roots in a row do not need is removed
-after the second, unless a moment of the past needs it that is kept (history.py).
+after the second, unless a moment of the past needs it that is kept (kept_moments.py).
 """
 
 from __future__ import annotations
@@ -13,21 +13,28 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import xxhash
 
-from zvault.blockstore.format import ZERO, Segment, checkpoint_key, map_key, numbers, segment_key
-from zvault.blockstore.history import Moment, Needs, kept, with_next
-from zvault.blockstore.log.log import Log
+from zvault.blockstore.format import (
+    ZERO_SLOT,
+    Segment,
+    find_key_numbers,
+    make_checkpoint_key,
+    make_map_key,
+    make_segment_key,
+)
+from zvault.blockstore.kept_moments import KeptMoment, MomentNeeds, add_moment, select_kept_moments
+from zvault.blockstore.log.log import SegmentLog
 from zvault.blockstore.map.blockmap import BlockMap
-from zvault.blockstore.map.map_part import PART, PART_BITS, PartChange
-from zvault.blockstore.map.past_bytes import past_bytes
-from zvault.blockstore.map.root import REF, EpochStart, Root
-from zvault.blockstore.map.usage import Usage
-from zvault.blockstore.recovery import checkpoint_keys
+from zvault.blockstore.map.map_part import PART_BITS, PART_BLOCKS, PartChange
+from zvault.blockstore.map.past_bytes import count_past_bytes
+from zvault.blockstore.map.root import MAP_REFERENCE, CheckpointRoot, EpochStart
+from zvault.blockstore.map.usage import SegmentUsage
+from zvault.blockstore.recovery import list_checkpoint_keys
 from zvault.core.policy.retention import KeepRules
 from zvault.object_store.interface import ObjectStore
 
 MAP_BYTES = 8 << 20
 """An object of the map is put when it has so many."""
-BATCH = 1000
+KEYS_PER_REMOVAL = 1000
 """Keys a request may remove: S3's bound."""
 MAP_WASTE = 2.0
 """So many bytes of the map may be stored for each that is live, and MAP_BYTES more, before parts are written anew."""
@@ -39,8 +46,8 @@ class Checkpoints:
     def __init__(  # noqa: PLR0913 - what it works on is passed in
         self,
         blocks: BlockMap,
-        usage: Usage,
-        log: Log,
+        usage: SegmentUsage,
+        log: SegmentLog,
         changed: threading.Condition,
         still_ours: Callable[[], None],
         history: KeepRules | None = None,
@@ -60,7 +67,7 @@ class Checkpoints:
         self.history = history
         self.clock = clock
         self.removes = removes
-        self.kept_before: list[Moment] = []
+        self.kept_before: list[KeptMoment] = []
         """The moments that the root before the newest kept."""
         self.store: ObjectStore = blocks.store
         self.prefix = blocks.prefix
@@ -78,9 +85,9 @@ class Checkpoints:
     @property
     def past_bytes(self) -> int:
         """The bytes of segments that only moments of the past need. With the lock held."""
-        return past_bytes(self.usage, self.blocks.root.past)
+        return count_past_bytes(self.usage, self.blocks.root.past)
 
-    def begin(self, root: Root, reign: EpochStart) -> None:
+    def begin(self, root: CheckpointRoot, reign: EpochStart) -> None:
         """The first checkpoint of a writer: no more than that from ``reign`` on the log is its own."""
         root.past, root.taken = self._past(root.moment), self.clock()
         root.reigns = [*root.reigns, reign]
@@ -89,7 +96,7 @@ class Checkpoints:
         self._put_root(root)
 
     def take(self, counts: dict[str, int]) -> None:
-        """Take one. Raises StoreError, also Damaged where a part of the map cannot be read."""
+        """Take one. Raises StoreError, also ObjectDamaged where a part of the map cannot be read."""
         root = self.blocks.root
         before, past_before = root.moment, root.past
         with self.changed:
@@ -125,20 +132,24 @@ class Checkpoints:
         self.kept_before = past_before
         if not self.removes:
             return
-        still = set(self._free(dead, Needs([*past_before, *root.past])))
+        still = set(self._free(dead, MomentNeeds([*past_before, *root.past])))
         self._remove([number for number in self.dying if number in still], past_before)
         with self.changed:
             dead = [number for number in dead if self.usage.size[number]]
-            self.dying = self._free(dead, Needs(root.past))
+            self.dying = self._free(dead, MomentNeeds(root.past))
 
-    def _past(self, before: Moment) -> list[Moment]:
+    def _past(self, before: KeptMoment) -> list[KeptMoment]:
         """The moments that are kept from the root after this one on. Without rules they stay, and none is added."""
         past = self.blocks.root.past
         if self.history is None:
             return past
-        return [] if self.history.empty else kept(with_next(past, before), self.history, self.clock())
+        return (
+            []
+            if self.history.empty
+            else select_kept_moments(add_moment(past, before), self.history, self.clock())
+        )
 
-    def _free(self, dead: list[int], needs: Needs) -> list[int]:
+    def _free(self, dead: list[int], needs: MomentNeeds) -> list[int]:
         """Of dead segments those that no moment needs."""
         numbers = np.array(dead, np.int64)
         needed = needs.segments(numbers, self.usage.died[numbers])
@@ -199,7 +210,7 @@ class Checkpoints:
         for page, data in pages:
             writer.page(page, data)
 
-    def _live_maps(self, root: Root) -> dict[tuple[int, int], int]:
+    def _live_maps(self, root: CheckpointRoot) -> dict[tuple[int, int], int]:
         """Bytes of each of the map's objects that are needed."""
         live: dict[tuple[int, int], int] = {}
         for table in (root.parts, root.pages):
@@ -210,7 +221,7 @@ class Checkpoints:
                 live[key] = live.get(key, 0) + size
         return live
 
-    def _reigns(self, root: Root) -> list[EpochStart]:
+    def _reigns(self, root: CheckpointRoot) -> list[EpochStart]:
         """Those of which there are segments left, and the one of now."""
         ends = [*(reign.first for reign in root.reigns[1:]), None]
         size = self.usage.size
@@ -220,34 +231,36 @@ class Checkpoints:
             if end is None or end > root.applied or size[reign.first : end].any()
         ]
 
-    def _put_root(self, root: Root) -> None:
-        self.store.put(checkpoint_key(self.prefix, root.number, root.epoch), root.as_bytes())
+    def _put_root(self, root: CheckpointRoot) -> None:
+        self.store.put(make_checkpoint_key(self.prefix, root.number, root.epoch), root.as_bytes())
         with self.changed:
             self.log.checkpoint = root.number
 
-    def _remove(self, segments: list[int], past_before: list[Moment]) -> None:
+    def _remove(self, segments: list[int], past_before: list[KeptMoment]) -> None:
         root = self.blocks.root
-        keys = [segment_key(self.prefix, number, root.epoch_of(number)) for number in segments]
+        keys = [make_segment_key(self.prefix, number, root.epoch_of(number)) for number in segments]
         keys += self.strays
-        needs = Needs([*past_before, *root.past])
+        needs = MomentNeeds([*past_before, *root.past])
         maps = [
             key
             for key, (_, died) in root.past_maps.items()
             if died < root.number and not needs.map_object(key[0], died)
         ]
-        keys += [map_key(self.prefix, *key) for key in maps]
+        keys += [make_map_key(self.prefix, *key) for key in maps]
         if self.taken == 1:
             keys += self._lost_maps()
-        keep = {checkpoint_key(self.prefix, root.number - back, root.epoch) for back in (0, 1)}
-        keep |= {checkpoint_key(self.prefix, one.number, one.epoch) for one in (*past_before, *root.past)}
-        listed = checkpoint_keys(self.store, self.prefix)
-        mine = checkpoint_key(self.prefix, root.number, root.epoch)
+        keep = {make_checkpoint_key(self.prefix, root.number - back, root.epoch) for back in (0, 1)}
+        keep |= {
+            make_checkpoint_key(self.prefix, one.number, one.epoch) for one in (*past_before, *root.past)
+        }
+        listed = list_checkpoint_keys(self.store, self.prefix)
+        mine = make_checkpoint_key(self.prefix, root.number, root.epoch)
         keys += [key for key in listed if key not in keep and key < mine]
         if not keys:
             return
         self.still_ours()
-        for at in range(0, len(keys), BATCH):
-            self.store.delete(keys[at : at + BATCH])
+        for at in range(0, len(keys), KEYS_PER_REMOVAL):
+            self.store.delete(keys[at : at + KEYS_PER_REMOVAL])
         self.strays = []
         with self.changed:
             self.usage.gone(segments)
@@ -257,10 +270,10 @@ class Checkpoints:
     def _lost_maps(self) -> list[str]:
         """Objects of the map that a writer before this one left behind."""
         root = self.blocks.root
-        known = {map_key(self.prefix, *key) for key in (*root.maps, *root.past_maps)}
-        mine = map_key(self.prefix, root.map_number + 1, 0)
+        known = {make_map_key(self.prefix, *key) for key in (*root.maps, *root.past_maps)}
+        mine = make_map_key(self.prefix, root.map_number + 1, 0)
         listed = [found.key for found in self.store.list(f"{self.prefix}/maps/")]
-        ours = [key for key in listed if key == map_key(self.prefix, *numbers(key))]
+        ours = [key for key in listed if key == make_map_key(self.prefix, *find_key_numbers(key))]
         return [key for key in ours if key not in known and key < mine]
 
 
@@ -293,7 +306,7 @@ class _MapWriter:
         if not self._data:
             return
         number, epoch = self.root.map_number + 1, self.root.epoch
-        self.of.store.put(map_key(self.of.prefix, number, epoch), self._data)
+        self.of.store.put(make_map_key(self.of.prefix, number, epoch), self._data)
         with self.of.changed:
             self.root.map_number = number
             self.root.maps[number, epoch] = len(self._data)
@@ -306,7 +319,7 @@ class _MapWriter:
     def _point(self, page: int, ref: tuple[int, ...]) -> None:
         missing = page + 1 - len(self.root.pages)
         if missing > 0:
-            self.root.pages = np.concatenate([self.root.pages, np.zeros(missing, REF)])
+            self.root.pages = np.concatenate([self.root.pages, np.zeros(missing, MAP_REFERENCE)])
         self.root.pages[page] = ref
 
 
@@ -326,19 +339,19 @@ def _split(table: np.ndarray, sequences: np.ndarray) -> tuple[np.ndarray, np.nda
     end = np.minimum(whole["block"] + whole["count"], bound)
     out["block"], out["count"] = start, end - start
     moved = whole["slot"] + (start - whole["block"]).astype(np.uint32)
-    out["slot"] = np.where(whole["slot"] == ZERO, ZERO, moved)
+    out["slot"] = np.where(whole["slot"] == ZERO_SLOT, ZERO_SLOT, moved)
     return out, np.repeat(sequences, times)
 
 
 def _change(table: np.ndarray, sequences: np.ndarray) -> PartChange:
     """Entries of one part, in the order of the log, block by block."""
-    blank = np.flatnonzero((table["count"] == PART) & (table["slot"] == ZERO))
+    blank = np.flatnonzero((table["count"] == PART_BLOCKS) & (table["slot"] == ZERO_SLOT))
     if len(blank):
         table, sequences = table[blank[-1] + 1 :], sequences[blank[-1] + 1 :]
     counts = table["count"].astype(np.int64)
     nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    blocks = (np.repeat(table["block"], counts) & np.uint64(PART - 1)).astype(np.int64) + nth
+    blocks = (np.repeat(table["block"], counts) & np.uint64(PART_BLOCKS - 1)).astype(np.int64) + nth
     slots = np.repeat(table["slot"], counts)
-    zero = slots == ZERO
+    zero = slots == ZERO_SLOT
     segments = np.where(zero, 0, np.repeat(sequences, counts))
     return PartChange(bool(len(blank)), blocks, segments, np.where(zero, 0, slots + nth))

@@ -8,15 +8,15 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from zvault.blockstore.reach import settings_of
+from zvault.blockstore.reached_store import make_s3_settings
 from zvault.blockstore.serve_options import ServeOptions
 from zvault.core.errors import ZvaultError
 from zvault.system import landlock
 
-PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/gnu")
+PROGRAM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/gnu")
 """What is run, and its libraries: also what boto3's configuration may name to get keys with."""
 
-KNOWLEDGE = (
+HOST_KNOWLEDGE_PATHS = (
     "/etc",
     "/proc",
     "/sys",
@@ -27,13 +27,13 @@ KNOWLEDGE = (
 )
 """How names are resolved, certificates, keys; and what the host and the process are like."""
 
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+DEVICE_PATHS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
-AWS = Path("~/.aws")
+AWS_FOLDER = Path("~/.aws")
 AWS_WRITES = ("~/.aws/sso/cache", "~/.aws/login/cache", "~/.aws/cli/cache")
 """Where boto3 keeps tokens that it renews."""
 
-NAMED = (
+CREDENTIAL_VARIABLES = (
     "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE", "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_DATA_PATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "CREDENTIALS_DIRECTORY",
@@ -41,21 +41,23 @@ NAMED = (
 """Of the environment: files and folders that boto3 and TLS read."""
 
 
-def confine(words: ServeOptions) -> str:
+def confine_server(words: ServeOptions) -> str:
     """Keep the server to what it needs, and say in words what came of it. Called before it starts any thread.
 
     Makes the folders of its journal and its cache, because what is not there cannot be allowed.
     """
-    own = own_folders(words)
+    own = list_own_folders(words)
     try:
         for folder in own:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         return f"not kept to its own folders: {error}"  # it will not get far
-    rights = landlock.readable(what_it_reads(words))
-    rights |= landlock.writable([*own, *map(Path, DEVICES), *(Path(one).expanduser() for one in AWS_WRITES)])
+    rights = landlock.grant_read(list_read_paths(words))
+    rights |= landlock.grant_write(
+        [*own, *map(Path, DEVICE_PATHS), *(Path(one).expanduser() for one in AWS_WRITES)]
+    )
     try:
-        done = landlock.restrict(rights)
+        done = landlock.restrict_paths(rights)
     except OSError as error:
         return f"not kept to its own folders: {error}"
     if not done:
@@ -64,7 +66,7 @@ def confine(words: ServeOptions) -> str:
     return f"kept to its own folders, but for {before} threads" if before else "kept to its own folders"
 
 
-def own_folders(words: ServeOptions) -> list[Path]:
+def list_own_folders(words: ServeOptions) -> list[Path]:
     """The folders that it writes to."""
     spec = words.spec
     journal = None if words.readonly or spec.journal is None else Path(spec.journal)
@@ -75,10 +77,10 @@ def own_folders(words: ServeOptions) -> list[Path]:
     return [one for one in (journal, cache, status, seen) if one is not None]
 
 
-def what_it_reads(words: ServeOptions) -> list[Path]:
+def list_read_paths(words: ServeOptions) -> list[Path]:
     """List what the server reads besides its own folders."""
     try:
-        settings = settings_of(words.spec)
+        settings = make_s3_settings(words.spec)
     except ZvaultError:
         named: list[str] = []  # it will say so itself
     else:
@@ -87,10 +89,10 @@ def what_it_reads(words: ServeOptions) -> list[Path]:
             settings.keys or "",
             *(one[1:] for one in secrets if one is not None and one.startswith("+")),
         ]
-    named += [os.environ.get(name, "") for name in NAMED]
+    named += [os.environ.get(name, "") for name in CREDENTIAL_VARIABLES]
     libraries = [*sys.path, *site.getsitepackages(), sys.prefix, sys.base_prefix]
-    found = [Path(one) for one in (*PROGRAMS, *KNOWLEDGE, *libraries) if one]
-    return [*found, AWS.expanduser(), *_with_folders(Path(one).expanduser() for one in named if one)]
+    found = [Path(one) for one in (*PROGRAM_PATHS, *HOST_KNOWLEDGE_PATHS, *libraries) if one]
+    return [*found, AWS_FOLDER.expanduser(), *_with_folders(Path(one).expanduser() for one in named if one)]
 
 
 def _with_folders(paths: Iterable[Path]) -> Iterable[Path]:

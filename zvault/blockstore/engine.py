@@ -14,32 +14,37 @@ from concurrent.futures import ThreadPoolExecutor
 
 from zvault.api.blockstore import EngineStatus
 from zvault.blockstore.awaited_journal import JournalMark, JournalNote
+from zvault.blockstore.block_writer import BlockWriter
 from zvault.blockstore.checkpoint import Checkpoints
-from zvault.blockstore.fence import Fence, Fenced
-from zvault.blockstore.format import BLOCK, Superblock
-from zvault.blockstore.garbage import LAGGING, SLACK, Collector, chosen
+from zvault.blockstore.format import BLOCK_SIZE, Superblock
+from zvault.blockstore.garbage import (
+    ALLOWED_GARBAGE,
+    COLLECTION_LAG_SHARE,
+    GarbageCollector,
+    choose_segments_to_clear,
+)
+from zvault.blockstore.known_position import SeenPosition, StorePosition
 from zvault.blockstore.lock_keeper import LockKeeper
 from zvault.blockstore.log.journal import Journal, JournalFailed
-from zvault.blockstore.log.log import Log
+from zvault.blockstore.log.log import SegmentLog
 from zvault.blockstore.map.blockmap import BlockMap
-from zvault.blockstore.map.root import Root
-from zvault.blockstore.map.usage import Usage
-from zvault.blockstore.options import Options
-from zvault.blockstore.position import Position, SeenPosition
-from zvault.blockstore.read.cache import Cache
-from zvault.blockstore.read.fetcher import Fetcher
-from zvault.blockstore.read.reader import Reader
-from zvault.blockstore.recovery import Epoch
-from zvault.blockstore.writer import Writer
+from zvault.blockstore.map.root import CheckpointRoot
+from zvault.blockstore.map.usage import SegmentUsage
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.read.block_reader import BlockReader
+from zvault.blockstore.read.disk_cache import DiskCache
+from zvault.blockstore.read.slot_fetcher import SlotFetcher
+from zvault.blockstore.recovery import WriterEpoch
+from zvault.blockstore.writer_fence import WriterFence, WriterFenced
 from zvault.core.errors import Busy
 from zvault.object_store.interface import Buffer, ObjectStore, StoreError
 
 
-class Closed(StoreError):
+class DeviceClosed(StoreError):
     """The device was closed."""
 
 
-class Engine:
+class BlockEngine:
     """One open store. Safe for threads; see attach.py for how it comes to be."""
 
     def __init__(
@@ -47,10 +52,10 @@ class Engine:
         store: ObjectStore,
         prefix: str,
         what: Superblock,
-        root: Root,
-        epoch: Epoch,
+        root: CheckpointRoot,
+        epoch: WriterEpoch,
         journal: Journal,
-        options: Options,
+        options: EngineOptions,
     ) -> None:
         self.seen: SeenPosition | None = None
         """What this host keeps of it; attaching sets it."""
@@ -58,7 +63,7 @@ class Engine:
         self.prefix = prefix
         self.uuid, self.size = what.uuid, what.size
         self.options = options
-        self.fence = Fence(store, prefix, epoch)
+        self.fence = WriterFence(store, prefix, epoch)
         self.journal = journal
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
@@ -69,15 +74,15 @@ class Engine:
         threads = options.uploads
         self.pool = ThreadPoolExecutor(max(8, 2 * threads), "fetch") if threads else None
         cache = (
-            Cache(options.cache, what.identity, size=options.cache_size)
+            DiskCache(options.cache, what.identity, size=options.cache_size)
             if options.cache is not None
             else None
         )
         self.cache = cache
-        self.log = Log(store, prefix, what.identity, self.changed, threading.Condition(lock), threads)
+        self.log = SegmentLog(store, prefix, what.identity, self.changed, threading.Condition(lock), threads)
         self.log.wait = self._wait
         self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
-        self.usage = Usage()
+        self.usage = SegmentUsage()
         self.checkpoints = Checkpoints(
             self.blocks,
             self.usage,
@@ -88,16 +93,18 @@ class Engine:
             options.clock,
             removes=options.removes_at_once,
         )
-        self.collector = Collector(self.blocks, self.log, what.identity, self.changed, options.collect_rate)
-        self.fetcher = Fetcher(store, prefix, cache, options.memory // 4, self.pool)
-        self.reader = Reader(
+        self.collector = GarbageCollector(
+            self.blocks, self.log, what.identity, self.changed, options.collect_rate
+        )
+        self.fetcher = SlotFetcher(store, prefix, cache, options.memory // 4, self.pool)
+        self.reader = BlockReader(
             self.blocks,
             self.fetcher,
             what.blocks,
             self.log.memory,
             lambda: self._usable(reading=True),
         )
-        self.writer = Writer(
+        self.writer = BlockWriter(
             self.log,
             journal,
             self.blocks,
@@ -152,7 +159,7 @@ class Engine:
         Raises StoreError.
         """
         self._check(offset, length)
-        self.writer.zero_blocks(-(-offset // BLOCK), (offset + length) // BLOCK)
+        self.writer.zero_blocks(-(-offset // BLOCK_SIZE), (offset + length) // BLOCK_SIZE)
 
     def flush(self) -> None:
         """All that was written is durable when this returns. Raises StoreError."""
@@ -164,7 +171,7 @@ class Engine:
         try:
             target = self.put_all()
             self.fence.sure_of(target, lambda: self.log.uploaded)
-        except Fenced as error:
+        except WriterFenced as error:
             self.fail(error)
             raise
         self.note_position(target)
@@ -172,7 +179,7 @@ class Engine:
     def note_position(self, segment: int, *, durable: bool = False, anew: bool = False) -> None:
         """Keep on this host that the store has come so far, which was shown; see SeenPosition.note."""
         if self.seen is not None and self.opened:
-            position = Position(self.fence.epoch.number, self.log.checkpoint, segment)
+            position = StorePosition(self.fence.epoch.number, self.log.checkpoint, segment)
             self.seen.note(position, durable=durable, anew=anew)
 
     def _flush_journal(self) -> None:
@@ -203,7 +210,7 @@ class Engine:
     # Reading
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read any range. Raises Damaged for what cannot be read rightly, StoreError."""
+        """Read any range. Raises ObjectDamaged for what cannot be read rightly, StoreError."""
         self._check(offset, length)
         return self.reader.read(offset, length)
 
@@ -236,7 +243,7 @@ class Engine:
             self.log.seal()
 
     def checkpoint(self) -> None:
-        """Take a checkpoint of what is in the store. Raises StoreError, Fenced."""
+        """Take a checkpoint of what is in the store. Raises StoreError, WriterFenced."""
         with self._care:
             if self.keeper is not None:
                 self.keeper.unsaved = False
@@ -271,7 +278,7 @@ class Engine:
             self.seen.note_journal(JournalNote(0), durable=True)
 
     def keep_locked(self) -> None:
-        """Lock what is needed again, and remove what is not, where that is due. Raises StoreError, Fenced."""
+        """Lock what is needed again, and remove what is not, where that is due. Raises StoreError, WriterFenced."""
         if self.keeper is not None and self.keeper.tend() and not self.closing:
             self.checkpoint()
 
@@ -285,8 +292,10 @@ class Engine:
         with self._care:
             with self.changed:
                 dying = sum(int(self.usage.size[number]) for number in self.usage.dead())
-                numbers = chosen(self.usage, self.blocks.root.applied, self.options.stored, dying)
-                most = LAGGING * self.options.stored * self.usage.live_bytes + SLACK
+                numbers = choose_segments_to_clear(
+                    self.usage, self.blocks.root.applied, self.options.stored, dying
+                )
+                most = COLLECTION_LAG_SHARE * self.options.stored * self.usage.live_bytes + ALLOWED_GARBAGE
                 self.log.reserve = self.log.limit // 3 if self.usage.stored_bytes - dying > most else 0
             done = 0
             for number in numbers:
@@ -313,7 +322,7 @@ class Engine:
             self.release()
             self.forget_journal()
         finally:
-            self.fail(Closed("the block store is closed"))
+            self.fail(DeviceClosed("the block store is closed"))
             self.abandon()
 
     def abandon(self) -> None:
@@ -346,7 +355,7 @@ class Engine:
         if self.failure is not None:
             raise self.failure
         if self.closing and not reading:
-            raise Closed("the block store is being closed")
+            raise DeviceClosed("the block store is being closed")
 
     def _check(self, offset: int, length: int) -> None:
         if offset < 0 or length < 0 or offset + length > self.size:
@@ -387,5 +396,5 @@ class Engine:
                 "checkpoints": self.checkpoints.taken,
                 "map_memory": self.blocks.memory_used,
                 "trouble": str(self.failure) if self.failure is not None else self._troubles(),
-                "fenced": isinstance(self.failure, Fenced),
+                "fenced": isinstance(self.failure, WriterFenced),
             }

@@ -12,21 +12,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from zvault.blockstore.history import up_to
-from zvault.blockstore.own_rights import give_up_rights
-from zvault.blockstore.reach import place
+from zvault.blockstore.kept_moments import find_moment_up_to
+from zvault.blockstore.own_rights import drop_server_rights
+from zvault.blockstore.reached_store import describe_place
 from zvault.blockstore.serve_options import ServeOptions
-from zvault.blockstore.server import ServedDevice, say
+from zvault.blockstore.server import ServedDevice, log_server_line
 from zvault.core.errors import ZvaultError
 
 
-def found(when: float, words: Sequence[str]) -> dict[str, Any]:
+def find_moment(when: float, words: Sequence[str]) -> dict[str, Any]:
     """Find the moment and return what is printed."""
     try:
-        serving = ServedDevice(ServeOptions.of(words), say)
+        serving = ServedDevice(ServeOptions.of(words), log_server_line)
         serving.take_key()
-        give_up_rights(serving)
-        moment = up_to(serving.past(), when, place(serving.words.spec))
+        drop_server_rights(serving)
+        moment = find_moment_up_to(serving.past(), when, describe_place(serving.words.spec))
     except ZvaultError as error:
         told = {"kind": type(error).__name__, "what": error.what, "why": error.why, "next": error.next}
         return {"error": told}
@@ -38,4 +38,4 @@ def found(when: float, words: Sequence[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    json.dump(found(float(sys.argv[1]), sys.argv[2:]), sys.stdout)
+    json.dump(find_moment(float(sys.argv[1]), sys.argv[2:]), sys.stdout)

@@ -12,7 +12,7 @@ from zvault.core.errors import Busy
 
 
 @contextmanager
-def locked_folder(folder: Path, what: str, remedy: str) -> Iterator[int]:
+def lock_folder(folder: Path, what: str, remedy: str) -> Iterator[int]:
     """Make it where it is not there, and lock it: its descriptor, which whoever gets it closes in the end.
 
     Where the block fails it is closed and free again. ``what`` is in the folder and ``remedy`` what to do where

@@ -7,27 +7,36 @@ import time
 
 import numpy as np
 
-from zvault.blockstore.format import BLOCK, SLOT, SLOTS, ZERO, Damaged, Segment, segment_key, taken_out
-from zvault.blockstore.log.log import Log
+from zvault.blockstore.format import (
+    BLOCK_SIZE,
+    SEGMENT_SLOTS,
+    SLOT_SIZE,
+    ZERO_SLOT,
+    ObjectDamaged,
+    Segment,
+    make_segment_key,
+    take_verified_slots,
+)
+from zvault.blockstore.log.log import SegmentLog
 from zvault.blockstore.log_tail import read_segment
 from zvault.blockstore.map.blockmap import BlockMap, PartsNotLoaded
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.map.usage import SegmentUsage
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
-SLACK = 4 * SLOTS * SLOT
+ALLOWED_GARBAGE = 4 * SEGMENT_SLOTS * SLOT_SIZE
 """Bytes that may be stored in any case."""
-SMALL = SLOTS * SLOT // 4
+SMALL_SEGMENT = SEGMENT_SLOTS * SLOT_SIZE // 4
 """A segment of fewer bytes is small: flushes made it, and many of them cost more requests than one."""
-GAP = 256
+WASTED_SLOTS = 256
 """Slots that are read for nothing rather than with a request of their own."""
-LAGGING = 1.2
+COLLECTION_LAG_SHARE = 1.2
 """So many times what may be stored is stored: then writers have to leave room for collecting."""
-MANY = 64
+TOLERATED_SMALL_SEGMENTS = 64
 """So many small ones are left alone."""
 
 
-def chosen(usage: Usage, applied: int, allowed: float, dying: int) -> list[int]:
+def choose_segments_to_clear(usage: SegmentUsage, applied: int, allowed: float, dying: int) -> list[int]:
     """Segments to clear, the most worthwhile first. ``allowed``: stored bytes for each live one.
 
     ``dying``: bytes that are dead already and will be removed by themselves.
@@ -35,26 +44,30 @@ def chosen(usage: Usage, applied: int, allowed: float, dying: int) -> list[int]:
     sequences = np.flatnonzero((usage.size > 0) & (usage.live > 0))
     sequences = sequences[sequences <= applied]
     size = usage.size[sequences].astype(np.int64)
-    live = usage.live[sequences].astype(np.int64) * SLOT
-    excess = usage.stored_bytes - dying - allowed * usage.live_bytes - SLACK
+    live = usage.live[sequences].astype(np.int64) * SLOT_SIZE
+    excess = usage.stored_bytes - dying - allowed * usage.live_bytes - ALLOWED_GARBAGE
     order = np.argsort(live / np.maximum(size, 1), kind="stable")
     gain = np.cumsum((size - live)[order])
     found: list[int] = []
     if excess > 0:
         worth = order[(size - live)[order] * 20 > size[order]]
         found = sequences[worth[: int(np.searchsorted(gain[: len(worth)], excess)) + 1]].tolist()
-    small = sequences[size < SMALL]
-    if len(small) > MANY:
+    small = sequences[size < SMALL_SEGMENT]
+    if len(small) > TOLERATED_SMALL_SEGMENTS:
         have = set(found)
-        found += [number for number in small[: len(small) - MANY // 2].tolist() if number not in have]
+        found += [
+            number
+            for number in small[: len(small) - TOLERATED_SMALL_SEGMENTS // 2].tolist()
+            if number not in have
+        ]
     return found
 
 
-class Collector:
+class GarbageCollector:
     """Clears segments of one engine. Nothing here is called with its lock held."""
 
     def __init__(
-        self, blocks: BlockMap, log: Log, identity: bytes, changed: threading.Condition, rate: float
+        self, blocks: BlockMap, log: SegmentLog, identity: bytes, changed: threading.Condition, rate: float
     ) -> None:
         """``rate``: bytes a second at most."""
         self.blocks = blocks
@@ -72,13 +85,13 @@ class Collector:
     def clear(self, sequence: int) -> bool:
         """Write a segment's live blocks anew; whether all of them. Raises StoreError."""
         root = self.blocks.root
-        key = segment_key(self.blocks.prefix, sequence, root.epoch_of(sequence))
+        key = make_segment_key(self.blocks.prefix, sequence, root.epoch_of(sequence))
         began, before = time.monotonic(), self.moved_bytes
         try:
-            segment = read_segment(self.store, key, self.identity, len(root.parts) * PART)
+            segment = read_segment(self.store, key, self.identity, len(root.parts) * PART_BLOCKS)
             for blocks, slots in self._live(segment):
                 self._move(key, segment, blocks, slots)
-        except (Damaged, ObjectMissing) as error:
+        except (ObjectDamaged, ObjectMissing) as error:
             # It stays: what can be read in it is read.
             self.trouble = str(error)
             self.refused.add(sequence)
@@ -95,13 +108,13 @@ class Collector:
         """Blocks and slots of a segment that the map still points to, in pieces near each other."""
         out: list[tuple[list[int], list[int]]] = []
         for block, count, slot in segment.table.tolist():
-            if slot == ZERO:
+            if slot == ZERO_SLOT:
                 continue
             for extent in self.blocks.locate(block, count):
                 shift = extent.block - block
                 if extent.sequence != segment.sequence or extent.slot != slot + shift:
                     continue
-                if not out or extent.slot - out[-1][1][-1] > GAP:
+                if not out or extent.slot - out[-1][1][-1] > WASTED_SLOTS:
                     out.append(([], []))
                 out[-1][0].extend(range(extent.block, extent.block + extent.count))
                 out[-1][1].extend(range(extent.slot, extent.slot + extent.count))
@@ -109,11 +122,13 @@ class Collector:
 
     def _move(self, key: str, segment: Segment, blocks: list[int], slots: list[int]) -> None:
         first, last = min(slots), max(slots)
-        data = self.store.get(key, first * SLOT, (last + 1 - first) * SLOT)
+        data = self.store.get(key, first * SLOT_SIZE, (last + 1 - first) * SLOT_SIZE)
         for block, slot in zip(blocks, slots, strict=True):
-            taken = taken_out(data, slot - first, [block], segment.sequence, segment.epoch)
+            taken = take_verified_slots(data, slot - first, [block], segment.sequence, segment.epoch)
             if taken is None:
-                raise Damaged(f"the segment {key} cannot be cleared", f"its slot {slot} is damaged", _NEXT)
+                raise ObjectDamaged(
+                    f"the segment {key} cannot be cleared", f"its slot {slot} is damaged", _NEXT
+                )
             self._move_block(segment.sequence, block, slot, taken[0])
 
     def _move_block(self, sequence: int, block: int, slot: int, data: memoryview) -> None:
@@ -126,7 +141,7 @@ class Collector:
                     if (extent.sequence, extent.slot) != (sequence, slot):
                         return
                     self.blocks.moved(block, 1, *self.log.place(block, data))
-                    self.moved_bytes += BLOCK
+                    self.moved_bytes += BLOCK_SIZE
                     return
             except PartsNotLoaded as error:
                 self.blocks.load(error.parts)

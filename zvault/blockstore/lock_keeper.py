@@ -13,27 +13,27 @@ from concurrent.futures import Executor
 from itertools import islice
 from typing import TypeVar
 
-from zvault.blockstore.format import map_key, numbers, segment_key
-from zvault.blockstore.history import Moment
+from zvault.blockstore.format import find_key_numbers, make_map_key, make_segment_key
+from zvault.blockstore.kept_moments import KeptMoment
 from zvault.blockstore.map.blockmap import BlockMap
-from zvault.blockstore.map.usage import Usage
-from zvault.blockstore.needed import Needed, ObjectVersions, by_key
-from zvault.core.policy.object_lock import Lock, LockState
+from zvault.blockstore.map.usage import SegmentUsage
+from zvault.blockstore.needed_objects import NeededObjects, ObjectVersions, group_versions
+from zvault.core.policy.object_lock import LockState, ObjectLock
 from zvault.object_store.interface import (
-    Damaged,
-    Denied,
     ListedVersion,
+    ObjectDamaged,
     ObjectMissing,
     ObjectStore,
+    StoreDenied,
 )
 
-EVERY = 86400.0
+VERSION_LISTING_INTERVAL = 86400.0
 """Seconds from one listing of all versions to the next."""
-AGAIN = 3600.0
+LOCK_RETRY_PAUSE = 3600.0
 """Seconds after which what the store refused is tried again."""
-AT_ONCE = 500
+OBJECTS_BETWEEN_STOPS = 500
 """Objects that are looked at between two looks whether the engine is to be closed."""
-SKEW = 900.0
+STORE_CLOCK_SKEW = 900.0
 """Seconds that the store's clock may differ from ours."""
 
 T = TypeVar("T")
@@ -48,11 +48,11 @@ class LockKeeper:
     def __init__(  # noqa: PLR0913 - what it works on is passed in
         self,
         blocks: BlockMap,
-        usage: Usage,
+        usage: SegmentUsage,
         *,
-        lock: Lock | None,
+        lock: ObjectLock | None,
         removes: bool,
-        kept_before: Callable[[], list[Moment]],
+        kept_before: Callable[[], list[KeptMoment]],
         care: threading.RLock,
         changed: threading.Condition,
         still_ours: Callable[[], None],
@@ -86,7 +86,7 @@ class LockKeeper:
         if now < self._not_before:
             return False
         renew = self.lock is not None and self.state.due(self.lock, now)
-        return renew or not 0 <= now - self.state.seen < EVERY
+        return renew or not 0 <= now - self.state.seen < VERSION_LISTING_INTERVAL
 
     def tend(self) -> bool:
         """Do what is due; return whether anything was. Raises StoreError, and what ``still_ours`` raises."""
@@ -94,15 +94,15 @@ class LockKeeper:
             return False
         try:
             _Round(self).go()
-        except (Denied, Damaged) as error:
+        except (StoreDenied, ObjectDamaged) as error:
             # What can be written and read goes on. It is told, and tried again.
             self.trouble = f"what is needed cannot be kept locked: {error}" if self.lock else str(error)
-            self._not_before = self.clock() + AGAIN
+            self._not_before = self.clock() + LOCK_RETRY_PAUSE
         return True
 
-    def needed(self) -> Needed:
+    def needed(self) -> NeededObjects:
         """As of now; ``care`` is held for as long as it is used."""
-        return Needed(self.prefix, self.blocks.root, self.usage, self.kept_before())
+        return NeededObjects(self.prefix, self.blocks.root, self.usage, self.kept_before())
 
     def set(self, state: LockState) -> None:
         """Keep this; the next root has it."""
@@ -140,8 +140,8 @@ class _Round:
 
     def go(self) -> None:
         of = self.of
-        objects = by_key(of.store.versions(f"{of.prefix}/", of.state.after if self.renewing else ""))
-        while some := list(islice(objects, AT_ONCE)):
+        objects = group_versions(of.store.versions(f"{of.prefix}/", of.state.after if self.renewing else ""))
+        while some := list(islice(objects, OBJECTS_BETWEEN_STOPS)):
             if of.stopping():
                 return
             self._some(some)
@@ -170,7 +170,7 @@ class _Round:
                         keep += self._seen(one)
                 self._go_on(one.key, needed)
         if self.renewing:
-            of.all(self._renew, [one for one in keep if one.modified <= self.began + SKEW])
+            of.all(self._renew, [one for one in keep if one.modified <= self.began + STORE_CLOCK_SKEW])
         if self.of.removes and remove:
             of.still_ours()
             of.store.delete_versions(remove)
@@ -195,10 +195,10 @@ class _Round:
 
     # What is not there any more
 
-    def _go_on(self, key: str, needed: Needed) -> None:
+    def _go_on(self, key: str, needed: NeededObjects) -> None:
         """The listing has come to this key."""
         kind = key.removeprefix(f"{self.of.prefix}/").partition("/")[0]
-        first, second = numbers(key)
+        first, second = find_key_numbers(key)
         if kind == "maps":
             self.maps.add((first, second))
         if kind != "segments" or not 0 < first <= self.applied or second != needed.root.epoch_of(first):
@@ -212,10 +212,10 @@ class _Round:
             with self.of.care:
                 self._gone(self.of.needed(), self.segment, self.applied + 1)
 
-    def _gone(self, needed: Needed, after: int, before: int) -> None:
+    def _gone(self, needed: NeededObjects, after: int, before: int) -> None:
         for number, verdict in needed.segments_between(after, before):
             if verdict == "needed":
-                self._miss(segment_key(self.of.prefix, number, needed.root.epoch_of(number)))
+                self._miss(make_segment_key(self.of.prefix, number, needed.root.epoch_of(number)))
             else:
                 with self.of.changed:
                     self.of.usage.gone([number])
@@ -227,7 +227,7 @@ class _Round:
             for number, epoch in [*root.maps, *root.past_maps]:
                 if (number, epoch) in self.maps or number > self.map_number:
                     continue
-                key = map_key(of.prefix, number, epoch)
+                key = make_map_key(of.prefix, number, epoch)
                 if needed.verdict(key) == "needed":
                     self._miss(key)
                 elif (number, epoch) in root.past_maps:
@@ -242,10 +242,10 @@ class _Round:
             self.missing.append(key)
 
     def _told(self) -> str | None:
-        return tampered(self.strange, self.missing)
+        return describe_tampering(self.strange, self.missing)
 
 
-def tampered(strange: list[str], missing: list[str]) -> str | None:
+def describe_tampering(strange: list[str], missing: list[str]) -> str | None:
     """Say in words what somebody did to a store; None where nobody did anything."""
     said = list(_said(strange, "hidden or put again by somebody else")) + list(_said(missing, "missing"))
     if not said:

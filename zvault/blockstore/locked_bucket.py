@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from zvault.blockstore.recovery import Epoch
+from zvault.blockstore.recovery import WriterEpoch
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.core.errors import Refused
-from zvault.object_store.apart import ApartStore
+from zvault.object_store.apart_store import ApartStore
 from zvault.object_store.conditions import ROUNDS, Puts, find_fault, try_conditions
 from zvault.object_store.interface import ObjectStore
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_settings import S3Settings
 
 
-def bare_store(settings: S3Settings, spec: BlockstoreServer) -> ObjectStore:
+def open_bare_store(settings: S3Settings, spec: BlockstoreServer) -> ObjectStore:
     """Its objects, wherever they are, without any patience. Raises ToolMissing."""
     objects = S3Store(settings)
     if spec.lease_bucket == spec.bucket:
         return objects
     apart = S3Store(replace(settings, bucket=spec.lease_bucket, lock=None))
-    return ApartStore(objects, apart, Epoch.key(spec.key))
+    return ApartStore(objects, apart, WriterEpoch.key(spec.key))
 
 
 def writers_bucket(settings: S3Settings, spec: BlockstoreServer) -> S3Store:
@@ -52,7 +52,7 @@ def see_that_conditions_hold(
     )
 
 
-def see_that_it_locks(settings: S3Settings) -> None:
+def require_locking(settings: S3Settings) -> None:
     """See that the bucket can lock what is put there, where that is wanted. Raises Refused, StoreError.
 
     Where the store does not say, or not to this key, the first put tells.

@@ -12,13 +12,21 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from zvault.blockstore.format import MAX_BLOCKS, TAIL, Damaged, Segment, decode, numbers, segment_key
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.map.root import Root
+from zvault.blockstore.format import (
+    MAX_BLOCKS,
+    SEGMENT_TAIL_SIZE,
+    ObjectDamaged,
+    Segment,
+    decode_segment,
+    find_key_numbers,
+    make_segment_key,
+)
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.map.root import CheckpointRoot
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 
-class LogGap(Damaged):
+class LogGap(ObjectDamaged):
     """Something is missing that what is there tells of; ``key``: the object."""
 
     def __init__(self, key: str, what: str, why: str, following: str) -> None:
@@ -41,22 +49,23 @@ class LogTail:
     """Strays of an older zvault, of which nobody can tell whether they were acknowledged."""
     unlisted: int = 0
     """Segments of the log that the store has and did not list."""
-    trouble: Damaged | None = None
+    trouble: ObjectDamaged | None = None
     broken: int | None = None
 
 
-def tail(store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -> LogTail:
-    """Read the log after a checkpoint: up to the first number that is missing. Raises LogGap, Damaged, StoreError.
+def read_log_tail(store: ObjectStore, prefix: str, root: CheckpointRoot, pool: Executor | None) -> LogTail:
+    """Read the log after a checkpoint: up to the first number that is missing. Raises LogGap, ObjectDamaged,
+    StoreError.
 
     What lies beyond a gap was not acknowledged, as far as it says so itself: a flush waits for all before it.
     """
-    found = survey(store, prefix, root, pool)
+    found = survey_log_tail(store, prefix, root, pool)
     if found.trouble is not None:
         raise found.trouble
     return found
 
 
-def survey(store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -> LogTail:
+def survey_log_tail(store: ObjectStore, prefix: str, root: CheckpointRoot, pool: Executor | None) -> LogTail:
     """The same, of a log that may be damaged: then as far as it can be read. Raises StoreError."""
     return _Survey(store, prefix, root, pool).read()
 
@@ -65,7 +74,7 @@ def survey(store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -
 class _Survey:
     store: ObjectStore
     prefix: str
-    root: Root
+    root: CheckpointRoot
     pool: Executor | None
     own: dict[int, str] = field(default_factory=dict)
     """Segments after the checkpoint that are listed, and of the epoch that they should be of."""
@@ -75,7 +84,7 @@ class _Survey:
     segments: list[Segment] = field(default_factory=list)
     unproven: int = 0
     unlisted: int = 0
-    trouble: Damaged | None = None
+    trouble: ObjectDamaged | None = None
 
     def read(self) -> LogTail:
         self._list()
@@ -96,10 +105,10 @@ class _Survey:
 
     def _list(self) -> None:
         root = self.root
-        after = segment_key(self.prefix, root.applied, 0xFFFFFFFF)
+        after = make_segment_key(self.prefix, root.applied, 0xFFFFFFFF)
         for found in self.store.list(f"{self.prefix}/segments/", after):
-            at, epoch = numbers(found.key)
-            if at <= root.applied or segment_key(self.prefix, at, epoch) != found.key:
+            at, epoch = find_key_numbers(found.key)
+            if at <= root.applied or make_segment_key(self.prefix, at, epoch) != found.key:
                 continue  # not ours to judge, and not ours to remove
             if epoch == root.epoch_of(at):
                 self.own[at] = found.key
@@ -107,7 +116,7 @@ class _Survey:
                 (self.later if epoch > root.epoch else self.strays).append(found.key)
 
     def _key(self, sequence: int) -> str:
-        return segment_key(self.prefix, sequence, self.root.epoch_of(sequence))
+        return make_segment_key(self.prefix, sequence, self.root.epoch_of(sequence))
 
     def _listed_run(self) -> bool:
         """Take those that are listed one after another; whether there were any."""
@@ -133,26 +142,26 @@ class _Survey:
         self.unlisted += 1
         return True
 
-    def _every(self, keys: Sequence[str]) -> Iterable[Segment | Damaged | None]:
+    def _every(self, keys: Sequence[str]) -> Iterable[Segment | ObjectDamaged | None]:
         return map(self._look, keys) if self.pool is None else self.pool.map(self._look, keys)
 
-    def _look(self, key: str) -> Segment | Damaged | None:
+    def _look(self, key: str) -> Segment | ObjectDamaged | None:
         """A segment's own account; None where it is not there."""
         try:
-            return read_segment(self.store, key, self.root.identity, len(self.root.parts) * PART)
+            return read_segment(self.store, key, self.root.identity, len(self.root.parts) * PART_BLOCKS)
         except ObjectMissing:
             return None
-        except Damaged as error:
+        except ObjectDamaged as error:
             return error
 
-    def _proof_of_a_gap(self, last: int, beyond: Sequence[str]) -> Damaged | None:
+    def _proof_of_a_gap(self, last: int, beyond: Sequence[str]) -> ObjectDamaged | None:
         """What says that the log did not end there."""
         root = self.root
         if root.reigns and root.reigns[-1].first - 1 > last:
             why = f"it was there when the first checkpoint of epoch {root.epoch} was put: it was acknowledged"
             return self._gap(last + 1, why)
         for key, found in zip(beyond, self._every(beyond), strict=True):
-            if isinstance(found, Damaged):
+            if isinstance(found, ObjectDamaged):
                 return found  # it might say that what is missing was acknowledged
             if found is not None and found.safe is None:
                 self.unproven += 1
@@ -161,7 +170,7 @@ class _Survey:
                 return self._gap(last + 1, why)
         return self._proof_of_a_checkpoint()
 
-    def _proof_of_a_checkpoint(self) -> Damaged | None:
+    def _proof_of_a_checkpoint(self) -> ObjectDamaged | None:
         for key, found in zip(self.later, self._every(self.later), strict=True):
             if isinstance(found, Segment) and found.checkpoint > 0:
                 where = f"{self.prefix}/checkpoints/{found.epoch:08x}-…"
@@ -178,16 +187,16 @@ class _Survey:
 def read_segment(store: ObjectStore, key: str, identity: bytes, blocks: int = MAX_BLOCKS) -> Segment:
     """Read a segment's own account, without its blocks; the device has ``blocks``.
 
-    Raises ObjectMissing, Damaged, StoreError.
+    Raises ObjectMissing, ObjectDamaged, StoreError.
     """
-    length = TAIL
+    length = SEGMENT_TAIL_SIZE
     while True:
         data, size = store.tail(key, length)
-        found = decode(data, size, identity, key, blocks)
+        found = decode_segment(data, size, identity, key, blocks)
         if found is not None:
             return found
         if length > size:
-            raise Damaged(f"the segment {key} is damaged", "its table does not fit into it", _CHECK)
+            raise ObjectDamaged(f"the segment {key} is damaged", "its table does not fit into it", _CHECK)
         length = length * 8
 
 

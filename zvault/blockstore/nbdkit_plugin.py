@@ -25,18 +25,18 @@ for _threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import nbdkit  # noqa: E402 - nbdkit's own, there only below it
 
-from zvault.blockstore.engine import Engine  # noqa: E402
-from zvault.blockstore.format import BLOCK  # noqa: E402
-from zvault.blockstore.latest import Latest  # noqa: E402
+from zvault.blockstore.engine import BlockEngine  # noqa: E402
+from zvault.blockstore.format import BLOCK_SIZE  # noqa: E402
+from zvault.blockstore.latest_device import LatestDevice  # noqa: E402
 from zvault.blockstore.map.extents import find_extents  # noqa: E402
-from zvault.blockstore.own_rights import give_up_rights  # noqa: E402
-from zvault.blockstore.readonly import ReadOnly  # noqa: E402
+from zvault.blockstore.own_rights import drop_server_rights  # noqa: E402
+from zvault.blockstore.readonly_device import ReadOnlyDevice  # noqa: E402
 from zvault.blockstore.serve_options import ServeOptions  # noqa: E402
-from zvault.blockstore.server import ServedDevice, number_of, say  # noqa: E402
+from zvault.blockstore.server import ServedDevice, choose_errno, log_server_line  # noqa: E402
 from zvault.core.errors import Refused, ZvaultError  # noqa: E402
 
 API_VERSION = 2
-LARGEST = 32 << 20
+LARGEST_REQUEST = 32 << 20
 """Bytes in a request, as NBD's documentation says."""
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def config(key: str, value: str) -> None:
 def config_complete() -> None:
     """Check the parameters, all of which have come; nbdkit ends where they are wrong."""
     try:
-        _serving.append(ServedDevice(ServeOptions.of(_words), say))
+        _serving.append(ServedDevice(ServeOptions.of(_words), log_server_line))
     except ZvaultError as error:
         _end(error)
 
@@ -67,17 +67,17 @@ def after_fork() -> None:
     """Attach, without root's rights and the rest of the file system: threads are started from here on."""
     try:
         _serving[0].take_key()
-        told = give_up_rights(_serving[0])
+        told = drop_server_rights(_serving[0])
         _serving[0].begin()
     except Exception as error:
         _end(error)
     for one in told:
-        say(one)
+        log_server_line(one)
 
 
 def _end(error: Exception) -> NoReturn:
     # An exception here would be a traceback in the journal.
-    say(f"nbdkit: error: {error if isinstance(error, ZvaultError) else repr(error)}")
+    log_server_line(f"nbdkit: error: {error if isinstance(error, ZvaultError) else repr(error)}")
     os._exit(1)
 
 
@@ -93,7 +93,7 @@ def get_size(handle: ServedDevice) -> int:
 
 def block_size(handle: ServedDevice) -> tuple[int, int, int]:
     """Any alignment goes; from 4 KiB on nothing is read to be written again."""
-    return 1, 4096, LARGEST
+    return 1, 4096, LARGEST_REQUEST
 
 
 def can_write(handle: ServedDevice) -> bool:
@@ -133,7 +133,7 @@ def can_fast_zero(handle: ServedDevice) -> bool:
 
 def can_extents(handle: ServedDevice) -> bool:
     """The map knows what holds something; a copy that is thrown away looks at several maps, and does not tell."""
-    return isinstance(_device(handle), Engine | ReadOnly)
+    return isinstance(_device(handle), BlockEngine | ReadOnlyDevice)
 
 
 def is_rotational(handle: ServedDevice) -> bool:
@@ -155,7 +155,7 @@ def zero(handle: ServedDevice, count: int, offset: int, flags: int) -> None:
 
     Fast are whole blocks only: the rest of a block that is zeroed in part has to be read, perhaps from the store.
     """
-    if flags & nbdkit.FLAG_FAST_ZERO and (offset % BLOCK or count % BLOCK):
+    if flags & nbdkit.FLAG_FAST_ZERO and (offset % BLOCK_SIZE or count % BLOCK_SIZE):
         nbdkit.set_error(errno.EOPNOTSUPP)
         raise Refused("these zeroes are not fast", "they are not of whole blocks", "")
     _tried(lambda: _engine(handle).zero(offset, count))
@@ -194,22 +194,24 @@ def _flush_if_asked(handle: ServedDevice, flags: int) -> None:
         _tried(_engine(handle).flush)
 
 
-def _extents(device: Engine | ReadOnly | Latest, offset: int, count: int) -> list[tuple[int, int, bool]]:
-    if isinstance(device, Latest):
+def _extents(
+    device: BlockEngine | ReadOnlyDevice | LatestDevice, offset: int, count: int
+) -> list[tuple[int, int, bool]]:
+    if isinstance(device, LatestDevice):
         return [(offset, count, False)]
-    blocks = device.blocks if isinstance(device, Engine) else device.view.blocks
+    blocks = device.blocks if isinstance(device, BlockEngine) else device.view.blocks
     return find_extents(blocks, device.size, offset, count)
 
 
-def _device(handle: ServedDevice) -> Engine | ReadOnly | Latest:
+def _device(handle: ServedDevice) -> BlockEngine | ReadOnlyDevice | LatestDevice:
     if handle.device is None:
         raise RuntimeError("nobody is connected before it is attached")
     return handle.device
 
 
-def _engine(handle: ServedDevice) -> Engine:
+def _engine(handle: ServedDevice) -> BlockEngine:
     device = _device(handle)
-    if not isinstance(device, Engine):
+    if not isinstance(device, BlockEngine):
         raise Refused(f"{device} cannot be written to", "it is served with readonly=yes", "")
     return device
 
@@ -218,9 +220,9 @@ def _tried(call: Callable[[], T]) -> T:
     try:
         return call()
     except ZvaultError as error:
-        nbdkit.set_error(number_of(error))
+        nbdkit.set_error(choose_errno(error))
         # nbdkit writes the traceback of each into the journal: dozens of lines that hide the words.
         raise error.with_traceback(None) from None
     except Exception as error:
-        nbdkit.set_error(number_of(error))
+        nbdkit.set_error(choose_errno(error))
         raise

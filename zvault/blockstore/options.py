@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from zvault.core.policy.object_lock import Lock
+from zvault.core.policy.object_lock import ObjectLock
 from zvault.core.policy.retention import KeepRules
 from zvault.core.units import parse_size
 
-Mode = Literal["strict", "writeback"]
+WriteMode = Literal["strict", "writeback"]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class EngineOptions:
     """Sizes in bytes, times in seconds.
 
     ``mode``: a flush answers when all is in the store (strict), or when it is in the journal (writeback).
@@ -36,7 +36,7 @@ class Options:
     """
 
     journal: Path
-    mode: Mode = "strict"
+    mode: WriteMode = "strict"
     journal_size: int = parse_size("256M")
     cache: Path | None = None
     cache_size: int = parse_size("10G")
@@ -53,7 +53,7 @@ class Options:
     accept_older: bool = False
     open_position: Callable[[bytes], int] | None = None
     history: KeepRules | None = None
-    lock: Lock | None = None
+    lock: ObjectLock | None = None
     gc_elsewhere: bool = False
     keeps_locked: bool = True
     clock: Callable[[], float] = time.time

@@ -18,26 +18,26 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zvault.blockstore.reach import settings_of
+from zvault.blockstore.reached_store import make_s3_settings
 from zvault.blockstore.serve_options import ServeOptions
-from zvault.config.device_specs.blockstore import USERS
+from zvault.config.device_specs.blockstore import SERVER_USER_IDS
 from zvault.object_store.s3_settings import S3Settings
 from zvault.system import opener
 
-NEEDS = {"CAP_CHOWN": 0, "CAP_SETGID": 6, "CAP_SETUID": 7}
+NEEDED_CAPABILITIES = {"CAP_CHOWN": 0, "CAP_SETGID": 6, "CAP_SETUID": 7}
 """Capabilities, and their numbers."""
 
-BOTO = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
+BOTO_VARIABLES = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
 """Of the environment: files that boto3 reads itself."""
 
-LIBRARIES = ("zvault", "boto3", "botocore", "cryptography", "numpy", "xxhash")
+NEEDED_LIBRARIES = ("zvault", "boto3", "botocore", "cryptography", "numpy", "xxhash")
 """What it imports, or reads files of, when it is another user already."""
 
 IN_FOLDERS = {
     "journal": re.compile(r"\d{12,}\.journal|\d+\.spare|begin\.new|lost\+found"),
     "cache": re.compile(r"frames|index|index\.new|lost\+found"),
 }
-"""What a journal and a cache have in their folders (log/journal.py, read/cache.py), which may be file systems."""
+"""What a journal and a cache have in their folders (log/journal.py, read/disk_cache.py), which may be file systems."""
 
 _PR_SET_DUMPABLE = 4
 
@@ -50,7 +50,7 @@ class OwnUser:
 
     uid: int
     words: ServeOptions
-    opener: opener.Opener
+    opener: opener.FileOpener
     names: Mapping[str, str]
     """What its folders are called, by how it reaches them."""
 
@@ -63,23 +63,23 @@ class OwnUser:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
-def stays_root(uid: int) -> str | None:
+def explain_staying_root(uid: int) -> str | None:
     """Why a server cannot become this user; None where it can."""
-    lacks = [name for name, number in NEEDS.items() if not _capabilities() >> number & 1]
+    lacks = [name for name, number in NEEDED_CAPABILITIES.items() if not _capabilities() >> number & 1]
     if lacks:
         return f"it lacks {', '.join(lacks)}: is its unit an older one?"
     if not _is_mapped(uid, Path("/proc/self/uid_map").read_text(encoding="ascii")):
         return f"user {uid} cannot be in this container"
-    if (closed := _for_root_alone(LIBRARIES)) is not None:
+    if (closed := _for_root_alone(NEEDED_LIBRARIES)) is not None:
         return f"{closed} is for root alone, and programs are below it"
-    theirs = [name for name in BOTO if os.environ.get(name)]
+    theirs = [name for name in BOTO_VARIABLES if os.environ.get(name)]
     if Path("/root/.aws").exists() or theirs:
         where = ", ".join(theirs) or "/root/.aws"
         return f"{where}: boto3 reads that itself, and it is root's; put the keys in credential= or keys="
     return None
 
 
-def shared_folder(folders: Mapping[str, str]) -> str | None:
+def find_shared_folder(folders: Mapping[str, str]) -> str | None:
     """Which of a store's folders, by setting, has something in it that is not the store's; None where none has.
 
     Whoever owns a folder may remove what is in it: one that others use as well must stay root's. One that is a server's
@@ -87,7 +87,7 @@ def shared_folder(folders: Mapping[str, str]) -> str | None:
     """
     for name, folder in folders.items():
         with suppress(FileNotFoundError):
-            if os.stat(folder).st_uid in USERS:  # noqa: PTH116
+            if os.stat(folder).st_uid in SERVER_USER_IDS:  # noqa: PTH116
                 continue
             for entry in sorted(os.listdir(folder)):  # noqa: PTH208
                 if not IN_FOLDERS[name].fullmatch(entry):
@@ -95,10 +95,10 @@ def shared_folder(folders: Mapping[str, str]) -> str | None:
     return None
 
 
-def prepare(words: ServeOptions, uid: int) -> OwnUser:
+def prepare_own_user(words: ServeOptions, uid: int) -> OwnUser:
     """All that takes root's rights. Before any thread starts. Raises OSError, and NotFound for lost keys."""
-    settings = settings_of(words.spec)
-    opens = opener.start(files_of(settings), words.seen)
+    settings = make_s3_settings(words.spec)
+    opens = opener.start_opener(list_key_files(settings), words.seen)
     paths = {"journal": words.spec.journal, "cache": words.spec.cache}
     given = {name: Path(path) for name, path in paths.items() if path is not None}
     if words.status is not None:
@@ -116,7 +116,7 @@ def prepare(words: ServeOptions, uid: int) -> OwnUser:
     return OwnUser(uid, replace(words, spec=spec, status=status), opens, names)
 
 
-def files_of(settings: S3Settings) -> list[str]:
+def list_key_files(settings: S3Settings) -> list[str]:
     """The files that its keys are in."""
     secrets = (settings.access_key, settings.secret_key, settings.session_token)
     files = [one[1:] for one in secrets if one is not None and one.startswith("+")]
@@ -153,7 +153,7 @@ def _readable(path: str) -> Iterator[int]:
 
 def _may_be_given(found: os.stat_result) -> bool:
     """A file of root's, or of another store's server, that has no other name elsewhere."""
-    theirs = found.st_uid == 0 or found.st_uid in USERS
+    theirs = found.st_uid == 0 or found.st_uid in SERVER_USER_IDS
     return theirs and stat.S_ISREG(found.st_mode) and found.st_nlink == 1
 
 

@@ -10,35 +10,35 @@ from datetime import datetime
 
 from zvault.blockstore.awaited_journal import JournalMark
 from zvault.blockstore.format import (
-    BLOCK,
+    BLOCK_SIZE,
+    FORMAT_VERSION,
     MAX_SIZE,
-    UNREADABLE,
-    VERSION,
-    Damaged,
+    PARSE_ERRORS,
+    ObjectDamaged,
     Superblock,
-    checkpoint_key,
-    numbers,
-    numbers_of,
+    find_key_numbers,
+    make_checkpoint_key,
+    parse_key_numbers,
 )
-from zvault.blockstore.history import Moment
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.map.root import Root, largest_root
+from zvault.blockstore.kept_moments import KeptMoment
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.map.root import CheckpointRoot, estimate_largest_root
 from zvault.core.errors import Busy, NotFound, Refused
 from zvault.object_store.interface import (
-    NEW,
-    Denied,
+    NO_OBJECT_YET,
     ObjectMissing,
     ObjectStore,
     PreconditionFailed,
+    StoreDenied,
     describe_loss,
 )
 
-LOOKS = 3
+CHECKPOINT_LISTINGS = 3
 """How often checkpoints are listed that are gone when they are read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class WriterEpoch:
     """The epoch of the one who writes: the object ``PREFIX/epoch`` as it was put, with its ETag.
 
     ``root``: epoch and number of the newest checkpoint when it was put. ``journal``: the one that the store waits for;
@@ -58,8 +58,8 @@ class Epoch:
         return f"{prefix}/epoch"
 
     @classmethod
-    def read(cls, store: ObjectStore, prefix: str) -> Epoch:
-        """The one of now; number 0 where nobody wrote yet. Raises Damaged, StoreError."""
+    def read(cls, store: ObjectStore, prefix: str) -> WriterEpoch:
+        """The one of now; number 0 where nobody wrote yet. Raises ObjectDamaged, StoreError."""
         try:
             data, etag = store.read(cls.key(prefix))
         except ObjectMissing:
@@ -73,8 +73,8 @@ class Epoch:
                 raise ValueError(f"{number} is no epoch")
             journal = JournalMark.of_data(found.get("journal"))
             return cls(number, str(found["owner"]), float(found["since"]), etag, root, journal)
-        except UNREADABLE as error:
-            raise Damaged(
+        except PARSE_ERRORS as error:
+            raise ObjectDamaged(
                 f"{cls.key(prefix)} does not say who writes",
                 describe_loss(data) or f"it cannot be read: {error}",
                 "'zvaultctl blockstore check --repair' makes it anew, while nobody uses the store",
@@ -82,7 +82,7 @@ class Epoch:
 
     def taken_by(
         self, store: ObjectStore, prefix: str, owner: str, root: tuple[int, int] = (0, 0), after: int = 0
-    ) -> Epoch:
+    ) -> WriterEpoch:
         """The next one, after that of ``root`` and ``after`` too, taken in the place of this one.
 
         ``root``: epoch and number of the newest checkpoint. Raises Busy when another was faster.
@@ -91,11 +91,11 @@ class Epoch:
         mine = replace(self, number=number, owner=owner, since=time.time(), root=max(self.root, root))
         return mine._put(store, prefix, "another writer took it at the same moment")
 
-    def with_journal(self, store: ObjectStore, prefix: str, mark: JournalMark | None) -> Epoch:
+    def with_journal(self, store: ObjectStore, prefix: str, mark: JournalMark | None) -> WriterEpoch:
         """The same one, put again to say which journal is waited for. Raises Busy where another has taken the store."""
         return replace(self, journal=mark)._put(store, prefix, "another writer has taken it")
 
-    def _put(self, store: ObjectStore, prefix: str, why: str) -> Epoch:
+    def _put(self, store: ObjectStore, prefix: str, why: str) -> WriterEpoch:
         """Put it in the place of the one with its ETag."""
         said = {
             "epoch": self.number,
@@ -107,7 +107,7 @@ class Epoch:
         }
         text = json.dumps(said).encode()
         try:
-            etag = store.put(self.key(prefix), text, self.etag or NEW)
+            etag = store.put(self.key(prefix), text, self.etag or NO_OBJECT_YET)
         except PreconditionFailed as error:
             there, etag = store.read(self.key(prefix))
             if there == text:  # it was put, and again after an answer that was lost
@@ -117,19 +117,19 @@ class Epoch:
         return replace(self, etag=etag)
 
 
-def create(store: ObjectStore, prefix: str, size: int) -> Superblock:
+def create_store(store: ObjectStore, prefix: str, size: int) -> Superblock:
     """Make a store of ``size`` bytes. Raises Refused for a size that cannot be, and where there is one already."""
-    if size <= 0 or size % BLOCK or size > MAX_SIZE:
-        why = f"a block store has a multiple of {BLOCK} bytes, at most 1 PiB"
+    if size <= 0 or size % BLOCK_SIZE or size > MAX_SIZE:
+        why = f"a block store has a multiple of {BLOCK_SIZE} bytes, at most 1 PiB"
         raise Refused(f"there can be no block store of {size} bytes", why, "give another size")
-    made = Superblock(VERSION, uuid.uuid4().hex, size, time.time())
+    made = Superblock(FORMAT_VERSION, uuid.uuid4().hex, size, time.time())
     key, left = f"{prefix}/store", next(iter(store.list(f"{prefix}/")), None)
     if left is None:
         _refuse_hidden(store, f"{prefix}/", f"there is no new block store made at {prefix}")
     try:
         if left is not None:
             raise PreconditionFailed(left.key)
-        store.put(key, made.as_bytes(), NEW)
+        store.put(key, made.as_bytes(), NO_OBJECT_YET)
     except PreconditionFailed:
         if left is None and store.read(key)[0] == made.as_bytes():
             return made  # it was put, and again after an answer that was lost
@@ -149,7 +149,7 @@ def _refuse_hidden(store: ObjectStore, begins: str, what: str) -> None:
     """
     try:
         hidden = next((one for one in store.versions(begins) if not one.marker), None)
-    except (Denied, Damaged):
+    except (StoreDenied, ObjectDamaged):
         return  # it keeps no versions, or this key may not list them: nothing is known of any
     if hidden is None:
         return
@@ -161,8 +161,10 @@ def _refuse_hidden(store: ObjectStore, begins: str, what: str) -> None:
     )
 
 
-def superblock(store: ObjectStore, prefix: str) -> Superblock:
-    """Read what a store is. Raises NotFound where there is none, Refused where delete markers hide one, Damaged."""
+def read_superblock(store: ObjectStore, prefix: str) -> Superblock:
+    """Read what a store is. Raises NotFound where there is none, Refused where delete markers hide one,
+    ObjectDamaged.
+    """
     try:
         data, _ = store.read(f"{prefix}/store")
     except ObjectMissing as error:
@@ -174,32 +176,32 @@ def superblock(store: ObjectStore, prefix: str) -> Superblock:
     return Superblock.of_bytes(data)
 
 
-def newest_root(store: ObjectStore, prefix: str, what: Superblock) -> Root:
-    """The newest checkpoint that can be read. Raises Damaged where that would not tell all.
+def read_newest_root(store: ObjectStore, prefix: str, what: Superblock) -> CheckpointRoot:
+    """The newest checkpoint that can be read. Raises ObjectDamaged where that would not tell all.
 
     One that is damaged is passed over for the one before it of the same epoch, which says the same together with a
     longer log: what it needs is removed two checkpoints later only. That of another epoch knows nothing of this one's.
     """
-    for _ in range(LOOKS):
-        keys = checkpoint_keys(store, prefix)
+    for _ in range(CHECKPOINT_LISTINGS):
+        keys = list_checkpoint_keys(store, prefix)
         if not keys:
             _see_that_it_is_blank(store, prefix)
-            return Root.blank(what.identity, what.blocks)
+            return CheckpointRoot.blank(what.identity, what.blocks)
         root = _newest_of(store, keys, what)
         if root is not None:
             return root
-    raise Damaged(
+    raise ObjectDamaged(
         f"no checkpoint of the block store {prefix} can be read",
         f"the store lists {keys[-1]}, and says that there is no such object",
         "a store that lists what it does not have is no store to trust: see what is wrong with it",
     )
 
 
-def _newest_of(store: ObjectStore, keys: list[str], what: Superblock) -> Root | None:
-    """The newest of these that can be read; None where all were removed since the listing. Raises Damaged."""
-    failure: Damaged | None = None
+def _newest_of(store: ObjectStore, keys: list[str], what: Superblock) -> CheckpointRoot | None:
+    """The newest of these that can be read; None where all were removed since the listing. Raises ObjectDamaged."""
+    failure: ObjectDamaged | None = None
     for key in reversed(keys):
-        (epoch, number), newest = numbers_of(key), numbers_of(keys[-1])
+        (epoch, number), newest = parse_key_numbers(key), parse_key_numbers(keys[-1])
         if failure is not None and (epoch, number + 1) < newest:
             break
         try:
@@ -207,28 +209,32 @@ def _newest_of(store: ObjectStore, keys: list[str], what: Superblock) -> Root | 
         except ObjectMissing:
             # Removed since the listing. Of those before it one may be there that is kept, and is not the newest.
             break
-        except Damaged as error:
+        except ObjectDamaged as error:
             failure = failure or error
     if failure is not None:
         raise failure
     return None
 
 
-def read_root(store: ObjectStore, key: str, what: Superblock) -> Root:
-    """One checkpoint. Raises ObjectMissing, Damaged, StoreError."""
-    data, _ = store.read(key, largest_root(what.blocks))
-    root = Root.of_bytes(data, what.identity, key)
-    if len(root.parts) != -(-what.blocks // PART):
+def read_root(store: ObjectStore, key: str, what: Superblock) -> CheckpointRoot:
+    """One checkpoint. Raises ObjectMissing, ObjectDamaged, StoreError."""
+    data, _ = store.read(key, estimate_largest_root(what.blocks))
+    root = CheckpointRoot.of_bytes(data, what.identity, key)
+    if len(root.parts) != -(-what.blocks // PART_BLOCKS):
         why = f"it has {len(root.parts)} parts, of a device of {what.size} bytes"
-        raise Damaged(f"the checkpoint {key} is of another store", why, "run 'zvaultctl blockstore check'")
-    if (root.epoch, root.number) != numbers_of(key):
-        raise Damaged(f"the checkpoint {key} is another", "", "run 'zvaultctl blockstore check'")
+        raise ObjectDamaged(
+            f"the checkpoint {key} is of another store", why, "run 'zvaultctl blockstore check'"
+        )
+    if (root.epoch, root.number) != parse_key_numbers(key):
+        raise ObjectDamaged(f"the checkpoint {key} is another", "", "run 'zvaultctl blockstore check'")
     return root
 
 
-def kept_moment(store: ObjectStore, prefix: str, what: Superblock, epoch: int, number: int) -> Moment:
-    """A moment by its checkpoint. Raises NotFound where it is not kept, Damaged, StoreError."""
-    past = newest_root(store, prefix, what).past
+def read_kept_moment(
+    store: ObjectStore, prefix: str, what: Superblock, epoch: int, number: int
+) -> KeptMoment:
+    """A moment by its checkpoint. Raises NotFound where it is not kept, ObjectDamaged, StoreError."""
+    past = read_newest_root(store, prefix, what).past
     found = next((one for one in past if (one.epoch, one.number) == (epoch, number)), None)
     if found is None:
         raise NotFound(
@@ -239,9 +245,9 @@ def kept_moment(store: ObjectStore, prefix: str, what: Superblock, epoch: int, n
     return found
 
 
-def root_at(store: ObjectStore, prefix: str, what: Superblock, moment: Moment) -> Root:
-    """The checkpoint of a moment that is kept. Raises NotFound where it is kept no more, Damaged, StoreError."""
-    key = checkpoint_key(prefix, moment.number, moment.epoch)
+def read_root_at(store: ObjectStore, prefix: str, what: Superblock, moment: KeptMoment) -> CheckpointRoot:
+    """The checkpoint of a moment that is kept. Raises NotFound where it is kept no more, ObjectDamaged, StoreError."""
+    key = make_checkpoint_key(prefix, moment.number, moment.epoch)
     try:
         root = read_root(store, key, what)
     except ObjectMissing as error:
@@ -252,43 +258,43 @@ def root_at(store: ObjectStore, prefix: str, what: Superblock, moment: Moment) -
         ) from error
     if root.moment != moment:
         why = "what it says of itself is not what the newest checkpoint says of it"
-        raise Damaged(f"the checkpoint {key} is another", why, "run 'zvaultctl blockstore check'")
+        raise ObjectDamaged(f"the checkpoint {key} is another", why, "run 'zvaultctl blockstore check'")
     return root
 
 
-def checkpoint_keys(store: ObjectStore, prefix: str) -> list[str]:
+def list_checkpoint_keys(store: ObjectStore, prefix: str) -> list[str]:
     """The checkpoints that there are, the newest last; objects of other names are left out."""
     listed = (found.key for found in store.list(f"{prefix}/checkpoints/"))
-    return [key for key in listed if key == checkpoint_key(prefix, *reversed(numbers(key)))]
+    return [key for key in listed if key == make_checkpoint_key(prefix, *reversed(find_key_numbers(key)))]
 
 
 def _see_that_it_is_blank(store: ObjectStore, prefix: str) -> None:
-    """See that nobody ever wrote to a store that has no checkpoint. Raises Damaged."""
+    """See that nobody ever wrote to a store that has no checkpoint. Raises ObjectDamaged."""
     seen = False
     for found in store.list(f"{prefix}/"):
         kind = found.key.removeprefix(f"{prefix}/").partition("/")[0]
         seen |= found.key == f"{prefix}/store"
-        if kind in ("segments", "maps") and numbers(found.key) != (-1, -1):
-            raise Damaged(
+        if kind in ("segments", "maps") and find_key_numbers(found.key) != (-1, -1):
+            raise ObjectDamaged(
                 f"the block store {prefix} has no checkpoint",
                 f"all of them are missing, and {found.key} is there",
                 "bring back the newest, if the bucket keeps versions",
             )
     if not seen:
-        raise Damaged(
+        raise ObjectDamaged(
             f"the listing of {prefix}/ cannot be right",
             f"it leaves out {prefix}/store, which is there",
             "a store that does not list what it has is no store to trust: see what is wrong with it",
         )
 
 
-def see_that_it_did_not_go_back(epoch: Epoch, root: Root, prefix: str) -> None:
-    """See that the newest checkpoint is no older than the one that a writer had seen. Raises Damaged.
+def refuse_older_root(epoch: WriterEpoch, root: CheckpointRoot, prefix: str) -> None:
+    """See that the newest checkpoint is no older than the one that a writer had seen. Raises ObjectDamaged.
 
     By one it may be: where the newest is damaged, the one before it says the same.
     """
     if (root.epoch, root.number + (root.epoch == epoch.root[0])) < epoch.root:
-        raise Damaged(
+        raise ObjectDamaged(
             f"the newest checkpoint of the block store {prefix} is missing",
             f"{epoch.owner} had seen number {epoch.root[1]} of epoch {epoch.root[0]}, and the newest that can be read"
             f" is number {root.number} of epoch {root.epoch}",

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zvault.blockstore.options import Options, ReadOptions
-from zvault.config.device_specs.blockstore import BlockstoreServer, of_words
+from zvault.blockstore.options import EngineOptions, ReadOptions
+from zvault.config.device_specs.blockstore import BlockstoreServer, parse_store_words
 from zvault.config.device_specs.blockstore_settings import MIN_JOURNAL
 from zvault.core.errors import ConfigError, Refused
-from zvault.system.state_files import current_boot_id
+from zvault.system.lease_store import read_boot_id
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
-OWN = frozenset({"status", "create", "readonly", "latest", "at", "before", "seen", "user", "try-conditions"})
+SERVER_WORDS = frozenset(
+    {"status", "create", "readonly", "latest", "at", "before", "seen", "user", "try-conditions"}
+)
 """Words that are no settings of the block store."""
 
 
@@ -31,13 +33,13 @@ class ServeOptions:
     create: bool = False
     readonly: bool = False
     latest: bool = False
-    """Whether it is looked at anew as its writer goes on, and no read fails: see latest.py."""
+    """Whether it is looked at anew as its writer goes on, and no read fails: see latest_device.py."""
     at: tuple[int, int] | None = None
     """Of which moment it is looked at, by epoch and number of its checkpoint; None: now."""
     before: float | None = None
     """Seconds since the epoch: versions that came later are not believed, and the moment need not be kept."""
     seen: Path | None = None
-    """See Options.seen."""
+    """See EngineOptions.seen."""
     user: int | None = None
     """Whom the server becomes, where it begins as root: see own_user.py."""
 
@@ -48,7 +50,7 @@ class ServeOptions:
     def of(cls, words: Sequence[str]) -> ServeOptions:
         """From ``NAME=VALUE``. Raises ConfigError."""
         own = {name: value for name, _, value in (word.partition("=") for word in words)}
-        rest = [word for word in words if word.partition("=")[0] not in OWN]
+        rest = [word for word in words if word.partition("=")[0] not in SERVER_WORDS]
         readonly, latest = own.get("readonly", "no"), own.get("latest", "no")
         try:
             for name, value in (("readonly", readonly), ("latest", latest)):
@@ -65,7 +67,7 @@ class ServeOptions:
             if before is not None and at is None:
                 raise ValueError("before= needs at=")
             user = int(own["user"]) if own.get("user") else None
-            spec = of_words(rest)
+            spec = parse_store_words(rest)
         except ValueError as error:
             raise ConfigError(
                 "the block store cannot be served so", str(error), "correct its words"
@@ -85,21 +87,21 @@ def _moment(text: str) -> tuple[int, int]:
     return int(epoch), int(number)
 
 
-def options_of(spec: BlockstoreServer) -> Options:
+def make_engine_options(spec: BlockstoreServer) -> EngineOptions:
     """Return the options to attach it with. Raises Refused for a journal that would not outlive a power cut."""
     if spec.journal is None:
         raise ConfigError("the block store has no journal", "", "give it journal=/path")
     journal, size = Path(spec.journal), spec.journal_size
-    kind = file_system(journal)
+    kind = find_file_system(journal)
     if spec.mode == "strict" and kind in IN_MEMORY:
-        size = min(size, max(MIN_JOURNAL, free(journal) // 2))
+        size = min(size, max(MIN_JOURNAL, measure_free_space(journal) // 2))
     if spec.mode == "writeback" and kind in IN_MEMORY:
         raise Refused(
             f"{journal} is no place for a journal",
             f"it is in memory ({kind}), and with mode=writeback it holds what is nowhere else yet",
             "name a folder on a disk by journal=, or leave mode=strict",
         )
-    return Options(
+    return EngineOptions(
         journal=journal,
         mode=spec.mode,
         journal_size=size,
@@ -110,25 +112,25 @@ def options_of(spec: BlockstoreServer) -> Options:
         history=spec.history,
         lock=spec.lock,
         gc_elsewhere=spec.gc_elsewhere,
-        boot=this_boot(),
+        boot=read_boot_bytes(),
     )
 
 
-def this_boot() -> bytes:
+def read_boot_bytes() -> bytes:
     """The boot of this host in 16 bytes; b"" where the kernel does not tell."""
     try:
-        return uuid.UUID(current_boot_id()).bytes
+        return uuid.UUID(read_boot_id()).bytes
     except (OSError, ValueError):
         return b""
 
 
-def read_options_of(spec: BlockstoreServer) -> ReadOptions:
+def make_read_options(spec: BlockstoreServer) -> ReadOptions:
     """Return the options to look at it with."""
     cache = Path(spec.cache) if spec.cache is not None else None
     return ReadOptions(cache, spec.cache_size, spec.memory, max(8, 2 * spec.uploads))
 
 
-def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+def find_file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     """The kind of file system that a path is in, or will be; "" where it cannot be told."""
     real, kind, longest = str(path.resolve()), "", -1
     for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -139,7 +141,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     return kind
 
 
-def free(path: Path) -> int:
+def measure_free_space(path: Path) -> int:
     """Bytes that there is room for where a path is, or will be."""
     there = next(one for one in (path, *path.parents) if one.exists())
     return shutil.disk_usage(there).free

@@ -6,7 +6,8 @@ Knows nothing of nbdkit; nbdkit_plugin.py does. The status file is one JSON docu
 - ``ready`` once it serves, ``closed`` once all is in the store and it will end;
 - ``error``: why it could not begin, or could not put everything away; kind, what, why, next;
 - ``trouble``: what is wrong now, in words; None while all goes well;
-- ``engine``: what Engine.status or ReadOnly.status tells; ``requests``: those to the store, by kind (counts.Count);
+- ``engine``: what BlockEngine.status or ReadOnlyDevice.status tells; ``requests``: those to the store, by kind
+  (counts.Count);
   both None before it was attached; ``bounds``: the upper bounds of the requests' buckets, in seconds.
 """
 
@@ -25,40 +26,40 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from zvault.blockstore.attach import attach
-from zvault.blockstore.engine import Engine
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.engine import BlockEngine
 from zvault.blockstore.format import Superblock
-from zvault.blockstore.history import Moment
-from zvault.blockstore.latest import ANSWER_SECONDS, Latest
-from zvault.blockstore.locked_bucket import see_that_conditions_hold, see_that_it_locks, writers_bucket
-from zvault.blockstore.log.journal import NoRoom
-from zvault.blockstore.maintenance.recover import moment_of
-from zvault.blockstore.options import Options, ReadOptions
-from zvault.blockstore.reach import (
+from zvault.blockstore.kept_moments import KeptMoment
+from zvault.blockstore.latest_device import READ_PATIENCE, LatestDevice
+from zvault.blockstore.locked_bucket import require_locking, see_that_conditions_hold, writers_bucket
+from zvault.blockstore.log.journal import JournalDiskFull
+from zvault.blockstore.maintenance.recover import read_found_moment
+from zvault.blockstore.options import EngineOptions, ReadOptions
+from zvault.blockstore.reached_store import (
     ReachedStore,
     Say,
-    as_of,
-    encryption_key,
-    opened_by,
-    place,
-    reach,
-    settings_of,
+    describe_place,
+    make_s3_settings,
+    open_bucket_as_of,
+    open_keys_by,
+    reach_store,
+    read_encryption_key,
 )
-from zvault.blockstore.readonly import ReadOnly
-from zvault.blockstore.recovery import create, kept_moment, newest_root, superblock
-from zvault.blockstore.serve_options import ServeOptions, options_of, read_options_of
+from zvault.blockstore.readonly_device import ReadOnlyDevice
+from zvault.blockstore.recovery import create_store, read_kept_moment, read_newest_root, read_superblock
+from zvault.blockstore.serve_options import ServeOptions, make_engine_options, make_read_options
 from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.core.printable import make_printable
 from zvault.core.units import format_size
 from zvault.object_store.interface import ObjectStore
-from zvault.object_store.metered import BOUNDS
+from zvault.object_store.metered_store import BOUNDS
 from zvault.object_store.s3_settings import S3Settings
-from zvault.system.opener import Opener
+from zvault.system.opener import FileOpener
 
 if TYPE_CHECKING:
     from zvault.blockstore.encryption.store_key import StoreKey
 
-EVERY = 1.0
+STATUS_FILE_INTERVAL = 1.0
 """Seconds between two status files."""
 
 CLOSE_SECONDS = 540.0
@@ -67,7 +68,7 @@ CLOSE_SECONDS = 540.0
 See STOP_SECONDS of zvault/devices/nbd/blockstore_server.py."""
 
 
-def owner() -> str:
+def name_owner() -> str:
     """Return who writes, as others are told."""
     return f"{socket.gethostname()}, process {os.getpid()}"
 
@@ -77,7 +78,7 @@ class ServedDevice:
 
     def __init__(self, words: ServeOptions, say: Say) -> None:
         self.words = words
-        self.device: Engine | ReadOnly | Latest | None = None
+        self.device: BlockEngine | ReadOnlyDevice | LatestDevice | None = None
         self._say = say
         self._stopping = threading.Event()
         self._reached: ReachedStore | None = None
@@ -86,7 +87,7 @@ class ServedDevice:
         self._told = threading.Event()
         self._writing = threading.Lock()
         self._complaint = ""
-        self._opener: Opener | None = None
+        self._opener: FileOpener | None = None
         self._names: Mapping[str, str] = {}
         self._key: StoreKey | None = None
 
@@ -96,7 +97,7 @@ class ServedDevice:
         Raises ZvaultError.
         """
         try:
-            self._key = self._key or encryption_key(self.words.spec)
+            self._key = self._key or read_encryption_key(self.words.spec)
         except BaseException as error:
             if self.words.status is not None:
                 with contextlib.suppress(OSError):
@@ -104,7 +105,7 @@ class ServedDevice:
             self._fail(error)
             raise
 
-    def become(self, words: ServeOptions, opener: Opener, names: Mapping[str, str]) -> None:
+    def become(self, words: ServeOptions, opener: FileOpener, names: Mapping[str, str]) -> None:
         """Go on with other words, for the same folders: ``names`` are their own, by those in ``words``."""
         self.words, self._opener, self._names = words, opener, names
         say = self._say
@@ -124,13 +125,15 @@ class ServedDevice:
 
     def _begin(self) -> None:
         spec = self.words.spec
-        options: Options | ReadOptions = read_options_of(spec) if self.words.readonly else self._options()
+        options: EngineOptions | ReadOptions = (
+            make_read_options(spec) if self.words.readonly else self._options()
+        )
         self.take_key()
         if self._reached is None:
-            bound = ANSWER_SECONDS if self.words.latest else None
-            self._reached = reach(spec, self._stopping, self._say, self._opener, self._key, bound=bound)
-        if isinstance(options, Options):
-            see_that_it_locks(self._settings())
+            bound = READ_PATIENCE if self.words.latest else None
+            self._reached = reach_store(spec, self._stopping, self._say, self._opener, self._key, bound=bound)
+        if isinstance(options, EngineOptions):
+            require_locking(self._settings())
             if self.words.tries_conditions:
                 see_that_conditions_hold(writers_bucket(self._settings(), spec), spec)
         elif self.words.before is not None and self.words.at is not None:
@@ -139,22 +142,24 @@ class ServedDevice:
         what = self._there(self._reached.bare)
         if spec.size not in (None, what.size):
             raise Refused(
-                f"the block store in {place(spec)} has {format_size(what.size)}",
+                f"the block store in {describe_place(spec)} has {format_size(what.size)}",
                 f"size={spec.setting('size')} says otherwise, and a store keeps the size that it was made with",
                 f"write size={format_size(what.size)}",
             )
         patient, counted = self._reached.objects, self._reached.counted
         if isinstance(options, ReadOptions) and self.words.latest:
-            self.device = Latest(patient, spec.key, options, self._say, place=place(spec))
+            self.device = LatestDevice(patient, spec.key, options, self._say, place=describe_place(spec))
             self._say(f"serving {self.device}, read-only: {self.device.shows}")
         elif isinstance(options, ReadOptions):
-            at = None if self.words.at is None else kept_moment(patient, spec.key, what, *self.words.at)
-            self.device = ReadOnly(patient, spec.key, what, options, self._say, place=place(spec), at=at)
+            at = None if self.words.at is None else read_kept_moment(patient, spec.key, what, *self.words.at)
+            self.device = ReadOnlyDevice(
+                patient, spec.key, what, options, self._say, place=describe_place(spec), at=at
+            )
             self._say(f"serving {self.device}, read-only: {self.device.shows}")
         else:
             if self._reached.encrypted is not None:
                 self._reached.encrypted.keep_copy()
-            self.device = attach(patient, spec.key, options, owner(), self._say)
+            self.device = attach_store(patient, spec.key, options, name_owner(), self._say)
             self.device.requests = counted.totals
         self._serving()
 
@@ -163,31 +168,33 @@ class ServedDevice:
     ) -> None:
         """What there was, by the versions of then, whatever is there now."""
         spec = self.words.spec
-        _, then = as_of(reached.patient, reached.encrypted, spec.key, before)
-        what = superblock(then, spec.key)
-        moment = moment_of(then, spec.key, what, *at)
-        self.device = ReadOnly(then, spec.key, what, options, self._say, place=place(spec), at=moment)
+        _, then = open_bucket_as_of(reached.patient, reached.encrypted, spec.key, before)
+        what = read_superblock(then, spec.key)
+        moment = read_found_moment(then, spec.key, what, *at)
+        self.device = ReadOnlyDevice(
+            then, spec.key, what, options, self._say, place=describe_place(spec), at=moment
+        )
         self._say(
             f"serving {self.device}, read-only: checkpoint {at[1]} of epoch {at[0]}, by versions of then"
         )
         self._serving()
 
-    def past(self) -> list[Moment]:
+    def past(self) -> list[KeptMoment]:
         """The moments that are kept, without serving anything and without patience. Raises NotFound, StoreError."""
         spec = self.words.spec
-        reached = reach(spec, self._stopping, self._say, self._opener, self._key)
-        return newest_root(reached.bare, spec.key, superblock(reached.bare, spec.key)).past
+        reached = reach_store(spec, self._stopping, self._say, self._opener, self._key)
+        return read_newest_root(reached.bare, spec.key, read_superblock(reached.bare, spec.key)).past
 
     def _serving(self) -> None:
         self.write_status()
         threading.Thread(target=self._tell, name="status", daemon=True).start()
 
     def _settings(self) -> S3Settings:
-        return opened_by(settings_of(self.words.spec), self._opener)
+        return open_keys_by(make_s3_settings(self.words.spec), self._opener)
 
-    def _options(self) -> Options:
+    def _options(self) -> EngineOptions:
         opens = self._opener.write if self._opener is not None else None
-        options = options_of(self.words.spec)
+        options = make_engine_options(self.words.spec)
         name = self.named(str(options.journal))
         return replace(options, seen=self.words.seen, open_position=opens, journal_name=name)
 
@@ -195,25 +202,25 @@ class ServedDevice:
         """What the store is, which is made if that is asked for."""
         spec = self.words.spec
         try:
-            return superblock(store, spec.key)
+            return read_superblock(store, spec.key)
         except NotFound as error:
             if not self.words.create:
                 raise NotFound(
-                    f"there is no block store in {place(spec)}",
+                    f"there is no block store in {describe_place(spec)}",
                     error.why,
                     "'zvaultctl vault create' makes it with the vault; if there was one, see the bucket and the key",
                 ) from error
         if spec.encryption:
             raise Refused(
-                f"no encrypted block store is made in {place(spec)}",
+                f"no encrypted block store is made in {describe_place(spec)}",
                 "it has a recovery key, which is shown once, to whoever makes the store",
                 "make it with 'zvaultctl blockstore create', and keep what that shows; then go on",
             )
         if spec.size is None:
-            what = f"the block store in {place(spec)} cannot be made"
+            what = f"the block store in {describe_place(spec)} cannot be made"
             raise Refused(what, "its size is not known", f"add size=10T to {spec}")
-        self._say(f"making a block store of {format_size(spec.size)} in {place(spec)}")
-        return create(store, spec.key, spec.size)
+        self._say(f"making a block store of {format_size(spec.size)} in {describe_place(spec)}")
+        return create_store(store, spec.key, spec.size)
 
     def close(self) -> None:
         """Put everything into the store. Raises ZvaultError when that cannot be done in CLOSE_SECONDS."""
@@ -274,7 +281,7 @@ class ServedDevice:
                 self._say(f"{file} cannot be written: {error}")
 
     def _tell(self) -> None:
-        while not self._told.wait(EVERY):
+        while not self._told.wait(STATUS_FILE_INTERVAL):
             self.write_status()
 
     def _fail(self, error: BaseException) -> None:
@@ -298,11 +305,11 @@ def _renamed(value: Any, named: Callable[[str], str]) -> Any:
     return value
 
 
-def number_of(error: BaseException) -> int:
+def choose_errno(error: BaseException) -> int:
     """The errno that a client is told. Of a full disk below the journal it can do something."""
-    return errno.ENOSPC if isinstance(error, NoRoom) else errno.EIO
+    return errno.ENOSPC if isinstance(error, JournalDiskFull) else errno.EIO
 
 
-def say(text: str) -> None:
+def log_server_line(text: str) -> None:
     """To the unit's journal, on one line."""
     print(make_printable(" ".join(text.split()), keep=""), file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal

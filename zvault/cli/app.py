@@ -15,11 +15,20 @@ import typer
 import typer.main
 
 from zvault import __version__
-from zvault.cli.client import choose
-from zvault.cli.output import TROUBLE, USAGE, complain, exit_status, expect_document, report, say, tell
+from zvault.cli.daemon_client import choose_daemon
+from zvault.cli.output import (
+    TROUBLE_STATUS,
+    USAGE_STATUS,
+    choose_exit_status,
+    expect_document,
+    print_error,
+    print_error_document,
+    print_line,
+    print_trouble,
+)
 from zvault.core.errors import ZvaultError
 
-COMMANDS = {
+VERB_COMMANDS = {
     "status": ("status", "status"),
     "top": ("top", "top"),
     "lag": ("lag", "lag"),
@@ -47,7 +56,7 @@ COMMANDS = {
 }
 """The verbs, each with its file and its function there."""
 
-GROUPS = {
+VERB_GROUPS = {
     "vault": ("vaults", "Bring a vault up or down, or show its pool and devices."),
     "tune": ("tune", "Show the module parameters that vaults want, and why."),
     "notify": ("notify", "Show whom zvaultd tells of what is wrong, or send a test."),
@@ -58,7 +67,7 @@ GROUPS = {
 
 def _version(wanted: bool) -> None:
     if wanted:
-        say(f"zvault {__version__}")
+        print_line(f"zvault {__version__}")
         raise typer.Exit
 
 
@@ -87,13 +96,13 @@ def zvaultctl(
     anything else. Of another host (-H) the same goes for the user that ssh logs in as.
     """
     if hosts:
-        from zvault.cli.hosts import chosen_hosts
+        from zvault.cli.hosts import choose_hosts
         from zvault.config.paths import Paths
 
-        choose(chosen_hosts(hosts, called.invoked_subcommand, Paths().socket))
+        choose_daemon(choose_hosts(hosts, called.invoked_subcommand, Paths().socket))
 
 
-def assembled(only: str = "") -> typer.Typer:
+def assemble_app(only: str = "") -> typer.Typer:
     """zvaultctl with all its verbs, or with one alone: importing the others takes as long as all else of a start."""
     app = typer.Typer(
         name="zvaultctl",
@@ -105,10 +114,10 @@ def assembled(only: str = "") -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(zvaultctl)
-    for name, (file, function) in COMMANDS.items():
+    for name, (file, function) in VERB_COMMANDS.items():
         if only in ("", name):
             app.command(name)(getattr(_verb(file), function))
-    for name, (file, text) in GROUPS.items():
+    for name, (file, text) in VERB_GROUPS.items():
         if only in ("", name):
             app.add_typer(_verb(file).app, name=name, help=text)
     return app
@@ -124,14 +133,14 @@ def _asked(argv: Sequence[str]) -> str:
     The version is told without any.
     """
     completing = "_ZVAULTCTL_COMPLETE" in os.environ
-    known = {*COMMANDS, *GROUPS, "-V", "--version"}
+    known = {*VERB_COMMANDS, *VERB_GROUPS, "-V", "--version"}
     return argv[0] if argv and not completing and argv[0] in known else ""
 
 
 @functools.cache
-def command(only: str = "") -> Callable[..., object]:
-    """Return what a command line is parsed by, worked out of ``assembled`` once in a process."""
-    return typer.main.get_command(assembled(only))
+def make_command(only: str = "") -> Callable[..., object]:
+    """Return what a command line is parsed by, worked out of ``assemble_app`` once in a process."""
+    return typer.main.get_command(assemble_app(only))
 
 
 def main() -> None:
@@ -142,7 +151,7 @@ def main() -> None:
             # A name with characters that the terminal cannot show must not end a listing.
             stream.reconfigure(errors="replace")
     expect_document(None)
-    choose(None)
+    choose_daemon(None)
     if "_ZVAULTCTL_COMPLETE" in os.environ:
         # typer knows the shells only where it also offers to install their completion.
         from typer._completion_classes import completion_init
@@ -150,7 +159,7 @@ def main() -> None:
         completion_init()
     try:
         try:
-            command(_asked(sys.argv[1:]))(prog_name="zvaultctl")
+            make_command(_asked(sys.argv[1:]))(prog_name="zvaultctl")
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -158,18 +167,18 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except ZvaultError as error:
-        complain(error)
+        print_error(error)
         _report(error)
-        sys.exit(exit_status(error))
+        sys.exit(choose_exit_status(error))
     except OSError as error:
         # For example a full disk under the output: not a defect in zvault.
         stopped = ZvaultError("zvaultctl could not continue", str(error))
-        complain(stopped)
+        print_error(stopped)
         _report(stopped)
         _leave_pipe()
     except Exception as error:
         _complain_of_defect(error)
-        sys.exit(USAGE)
+        sys.exit(USAGE_STATUS)
 
 
 def _open_what_is_closed() -> None:
@@ -188,14 +197,14 @@ def _open_what_is_closed() -> None:
 
 def _report(error: ZvaultError) -> None:
     with contextlib.suppress(OSError):  # stdout itself may be what failed
-        report(error)
+        print_error_document(error)
 
 
 def _leave_pipe() -> None:
     """End quietly after stdout was closed, for example by ``| head``."""
     # The interpreter flushes stdout once more at exit, so it must be writable.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(TROUBLE)
+    sys.exit(TROUBLE_STATUS)
 
 
 def _complain_of_defect(error: Exception) -> None:
@@ -208,6 +217,6 @@ def _complain_of_defect(error: Exception) -> None:
         f"unexpected error: {text}",
         "Run it again with ZVAULT_DEBUG=1 in the environment for the details.",
     )
-    tell(f"zvaultctl: {what}")
-    tell(f"This is a defect in zvault. {advice}")
+    print_trouble(f"zvaultctl: {what}")
+    print_trouble(f"This is a defect in zvault. {advice}")
     _report(ZvaultError(what, "this is a defect in zvault", advice))

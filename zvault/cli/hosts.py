@@ -15,41 +15,41 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from zvault.api import routes
-from zvault.api.events import Event
+from zvault.api.events import RunEvent
 from zvault.api.health import FindingDocument, HealthDocument
-from zvault.api.routes import Route
+from zvault.api.routes import ApiRoute
 from zvault.api.status import HostDocument, StatusDocument
-from zvault.cli.client import Client
-from zvault.core.address import SCHEME, Address, parse_address
+from zvault.cli.daemon_client import HttpClient
+from zvault.core.address import SSH_SCHEME, Address, parse_address
 from zvault.core.errors import ConfigError, HostUnreachable, Refused, ZvaultError
-from zvault.core.health.verdict import worst
+from zvault.core.health.verdict import select_worst_level
 from zvault.system import ssh
 from zvault.system.process.tunnel import Tunnel
 
 A = TypeVar("A")
 
-HERE = frozenset(
+LOCAL_VERBS = frozenset(
     {"adopt", "browse", "check-config", "diff", "install-units", "blockstore", "mount", "restore"}
 )
 """Verbs that work on files or devices of the host where they are started."""
 
 
-class Hosts:
+class SeveralDaemons:
     """The client of several hosts. Each is asked in a thread of its own."""
 
-    def __init__(self, clients: Mapping[str, Client | ZvaultError]) -> None:
+    def __init__(self, clients: Mapping[str, HttpClient | ZvaultError]) -> None:
         """``clients`` by host; an error in the place of one that cannot be reached."""
         self.clients = clients
         self._runs: dict[str, str] = {}
 
-    def get(self, route: Route[A], arguments: Mapping[str, object]) -> A:
+    def get(self, route: ApiRoute[A], arguments: Mapping[str, object]) -> A:
         """See Client. The state of everything is that of all hosts; anything else is asked of the host it names."""
         if route is routes.STATUS:
             return cast(A, self._status())
         host, own = self._named(arguments)
         return self._client(host).get(route, own)
 
-    def post(self, route: Route[A], body: Mapping[str, object] | None = None, **arguments: object) -> A:
+    def post(self, route: ApiRoute[A], body: Mapping[str, object] | None = None, **arguments: object) -> A:
         """See Client."""
         host, own, sent = self._addressed(arguments, body)
         answer = self._client(host).post(route, sent, **own)
@@ -57,7 +57,7 @@ class Hosts:
             self._runs[answer["run"]] = host
         return answer
 
-    def events(self, run: str) -> Generator[Event, None, None]:
+    def events(self, run: str) -> Generator[RunEvent, None, None]:
         """See Client: of a run that was started here, or seen in the state of everything."""
         if run not in self._runs:
             what = f"no host is known to have run {run}"
@@ -66,11 +66,11 @@ class Hosts:
         for event in self._client(host).events(run):
             yield _prefixed(event, host)
 
-    def all_events(self) -> Generator[Event, None, None]:
+    def all_events(self) -> Generator[RunEvent, None, None]:
         """See Client. Ends when one of the hosts does."""
-        heard: queue.SimpleQueue[Event | ZvaultError] = queue.SimpleQueue()
+        heard: queue.SimpleQueue[RunEvent | ZvaultError] = queue.SimpleQueue()
 
-        def listen(host: str, client: Client) -> None:
+        def listen(host: str, client: HttpClient) -> None:
             try:
                 for event in client.all_events():
                     heard.put(_prefixed(event, host))
@@ -78,20 +78,20 @@ class Hosts:
                 heard.put(error)
 
         for host, client in self.clients.items():
-            if isinstance(client, Client):
+            if isinstance(client, HttpClient):
                 threading.Thread(target=listen, args=(host, client), daemon=True).start()
         while not isinstance(event := heard.get(), ZvaultError):
             yield event
         raise event
 
     def followed(
-        self, route: Route[A], body: Mapping[str, object] | None = None, **arguments: object
+        self, route: ApiRoute[A], body: Mapping[str, object] | None = None, **arguments: object
     ) -> Generator[str, None, A]:
         """See Client."""
         host, own, sent = self._addressed(arguments, body)
         return (yield from self._client(host).followed(route, sent, **own))
 
-    def _client(self, host: str) -> Client:
+    def _client(self, host: str) -> HttpClient:
         client = self.clients[host]
         if isinstance(client, ZvaultError):
             raise client
@@ -122,9 +122,9 @@ class Hosts:
         )
 
     def _status(self) -> StatusDocument:
-        def ask(client: Client | ZvaultError) -> StatusDocument | ZvaultError:
+        def ask(client: HttpClient | ZvaultError) -> StatusDocument | ZvaultError:
             try:
-                return client.get(routes.STATUS, {}) if isinstance(client, Client) else client
+                return client.get(routes.STATUS, {}) if isinstance(client, HttpClient) else client
             except ZvaultError as error:
                 return error
 
@@ -135,10 +135,10 @@ class Hosts:
             raise next(one for one in answers.values() if isinstance(one, ZvaultError))
         for host, status in found.items():
             self._runs |= {one["run"]: host for one in status["backups"] if one["run"] is not None}
-        return merged(answers)
+        return merge_statuses(answers)
 
 
-def merged(answers: Mapping[str, StatusDocument | ZvaultError]) -> StatusDocument:
+def merge_statuses(answers: Mapping[str, StatusDocument | ZvaultError]) -> StatusDocument:
     """The state of everything on all hosts, of which at least one answered."""
     found = {host: one for host, one in answers.items() if not isinstance(one, ZvaultError)}
     findings: list[FindingDocument] = []
@@ -153,7 +153,7 @@ def merged(answers: Mapping[str, StatusDocument | ZvaultError]) -> StatusDocumen
                 {**one, "what": f"{host}: {one['what']}", "why": f"{host}: {one['why']}"} for one in told
             ]
             hosts.append({"name": host, "daemon": answer["daemon"], "error": None})
-    level = worst(one["level"] for one in findings)
+    level = select_worst_level(one["level"] for one in findings)
     first = next((one for one in findings if one["level"] == level), None)
     verdict: HealthDocument = {
         "level": level,
@@ -194,10 +194,10 @@ def _unreached(host: str, error: ZvaultError) -> FindingDocument:
     }
 
 
-def _prefixed(event: Event, host: str) -> Event:
+def _prefixed(event: RunEvent, host: str) -> RunEvent:
     told: dict[str, Any] = dict(event)
     told |= {key: f"{host}:{told[key]}" for key in ("backup", "vault") if isinstance(told.get(key), str)}
-    return cast(Event, told)
+    return cast(RunEvent, told)
 
 
 def parse_hosts(text: str) -> dict[str, Address]:
@@ -205,7 +205,7 @@ def parse_hosts(text: str) -> dict[str, Address]:
     found: dict[str, Address] = {}
     for word in text.split(","):
         try:
-            address = parse_address(word.strip() if SCHEME in word else SCHEME + word.strip())
+            address = parse_address(word.strip() if SSH_SCHEME in word else SSH_SCHEME + word.strip())
         except ValueError as error:
             raise ConfigError(
                 f"-H {text}", str(error), "give hosts as ssh knows them, as in a,root@b"
@@ -216,7 +216,7 @@ def parse_hosts(text: str) -> dict[str, Address]:
     return found
 
 
-def open_hosts(hosts: Mapping[str, Address], remote: Path) -> Hosts:
+def open_hosts(hosts: Mapping[str, Address], remote: Path) -> SeveralDaemons:
     """A way to the daemon's socket, ``remote``, of each host. The ways end with this process."""
     folder = Path(tempfile.mkdtemp(prefix="zvaultctl-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -226,7 +226,7 @@ def open_hosts(hosts: Mapping[str, Address], remote: Path) -> Hosts:
     for tunnel in tunnels.values():
         atexit.register(tunnel.close)
 
-    def reached(host: str) -> Client | ZvaultError:
+    def reached(host: str) -> HttpClient | ZvaultError:
         try:
             tunnels[host].wait()
         except ZvaultError as error:
@@ -235,14 +235,14 @@ def open_hosts(hosts: Mapping[str, Address], remote: Path) -> Hosts:
 
     with ThreadPoolExecutor(len(tunnels)) as threads:
         clients = dict(zip(tunnels, threads.map(reached, tunnels), strict=True))
-    return Hosts(clients)
+    return SeveralDaemons(clients)
 
 
 def _tunnel(address: Address, remote: Path, path: Path) -> Tunnel:
-    return Tunnel(ssh.forward_argv(address, path, remote), path, partial(ssh.failure, address))
+    return Tunnel(ssh.forward_argv(address, path, remote), path, partial(ssh.make_ssh_error, address))
 
 
-class _RemoteClient(Client):
+class _RemoteClient(HttpClient):
     """A Client that tells, of a connection that ended at once, what ssh said."""
 
     def __init__(self, host: str, tunnel: Tunnel) -> None:
@@ -264,9 +264,9 @@ class _RemoteClient(Client):
             ) from error
 
 
-def chosen_hosts(text: str, verb: str | None, remote: Path) -> Hosts:
+def choose_hosts(text: str, verb: str | None, remote: Path) -> SeveralDaemons:
     """Parse what ``-H`` asks for. Raises Refused, ConfigError."""
-    if verb in HERE:
+    if verb in LOCAL_VERBS:
         raise Refused(
             f"'{verb}' works on the host where it is started",
             "-H asks daemons of other hosts only",

@@ -10,8 +10,8 @@ import typer
 from zvault.cli import completion
 from zvault.cli.output import expect_document
 
-BackupName = Annotated[str, typer.Argument(hidden=True, autocompletion=completion.backups)]
-VaultName = Annotated[str, typer.Argument(hidden=True, autocompletion=completion.vaults)]
+BackupName = Annotated[str, typer.Argument(hidden=True, autocompletion=completion.complete_backups)]
+VaultName = Annotated[str, typer.Argument(hidden=True, autocompletion=completion.complete_vaults)]
 Store = Annotated[
     str,
     typer.Argument(

@@ -12,13 +12,13 @@ from typing import IO
 from zvault.core.errors import ConfigError, ErrorDocument, HostUnreachable, NotFound, Refused, ZvaultError
 from zvault.core.printable import escape_json, make_printable
 
-OK = 0
-TROUBLE = 1
+OK_STATUS = 0
+TROUBLE_STATUS = 1
 """Something is late, degraded or failed."""
-USAGE = 2
+USAGE_STATUS = 2
 """The command cannot run: wrong usage, bad configuration, no permission, or no daemon."""
 
-UNKNOWN = 3
+UNKNOWN_STATUS = 3
 """Nothing is known to be wrong, and not all is known to be well."""
 
 OUTPUT_VERSION = (0, 1)
@@ -39,32 +39,36 @@ _COLOURS = {
 }
 
 
-def exit_status(error: ZvaultError) -> int:
+def choose_exit_status(error: ZvaultError) -> int:
     """The exit status for an error that ends a verb."""
-    return USAGE if isinstance(error, ConfigError | HostUnreachable | NotFound | Refused) else TROUBLE
+    return (
+        USAGE_STATUS
+        if isinstance(error, ConfigError | HostUnreachable | NotFound | Refused)
+        else TROUBLE_STATUS
+    )
 
 
-def coloured(stream: IO[str]) -> bool:
+def is_coloured(stream: IO[str]) -> bool:
     """True if to use colour on a stream (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, colour: str | None, stream: IO[str]) -> str:
+def paint_text(text: str, colour: str | None, stream: IO[str]) -> str:
     """``text`` in an SGR colour if the stream gets colour, else unchanged."""
-    return f"\x1b[{colour}m{text}\x1b[0m" if colour and coloured(stream) else text
+    return f"\x1b[{colour}m{text}\x1b[0m" if colour and is_coloured(stream) else text
 
 
-def colour_of(word: str) -> str | None:
+def choose_colour(word: str) -> str | None:
     """The colour of a state; None for states without trouble."""
     return _COLOURS.get(word)
 
 
-def clean(text: str) -> str:
+def clean_line(text: str) -> str:
     """``text`` on one line and without control characters, so that it cannot control the terminal."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def width(stream: IO[str]) -> int | None:
+def find_width(stream: IO[str]) -> int | None:
     """Columns to wrap at; None for files and pipes, which get unwrapped text."""
     if not stream.isatty():
         return None
@@ -73,7 +77,7 @@ def width(stream: IO[str]) -> int | None:
     return shutil.get_terminal_size().columns
 
 
-def wrapped(text: str, indent: str, columns: int | None, later: str | None = None) -> Iterator[str]:
+def wrap_text(text: str, indent: str, columns: int | None, later: str | None = None) -> Iterator[str]:
     """``text`` after ``indent``, wrapped at ``columns``; further lines start with ``later``.
 
     Words are never split, so a long name can still be copied.
@@ -94,7 +98,7 @@ def wrapped(text: str, indent: str, columns: int | None, later: str | None = Non
     ) or [indent.rstrip()]
 
 
-def labelled(pairs: Iterable[tuple[str, str]], columns: int | None, room: int = 0) -> Iterator[str]:
+def format_labelled(pairs: Iterable[tuple[str, str]], columns: int | None, room: int = 0) -> Iterator[str]:
     """Lines ``   label: text``, right-aligned as in ``zpool status``; empty ones are left out.
 
     ``room`` is the minimum width of the labels, to align several groups of lines.
@@ -103,13 +107,13 @@ def labelled(pairs: Iterable[tuple[str, str]], columns: int | None, room: int = 
     room = max((room, *(len(label) for label, _ in kept)))
     for label, text in kept:
         first, *rest = text.splitlines()
-        yield from wrapped(clean(first), f"  {label:>{room}}: ", columns)
+        yield from wrap_text(clean_line(first), f"  {label:>{room}}: ", columns)
         for line in rest:
-            yield from wrapped(clean(line), " " * (room + 4), columns)
+            yield from wrap_text(clean_line(line), " " * (room + 4), columns)
 
 
-def shown(text: str) -> str:
-    """``text`` as a terminal gets it: of what controls one only the colours of ``paint`` stay as they are."""
+def clean_painted(text: str) -> str:
+    """``text`` as a terminal gets it: of what controls one only the colours of ``paint_text`` stay as they are."""
     if text.isprintable():
         return text
     return "".join(
@@ -120,22 +124,22 @@ def shown(text: str) -> str:
 _PAINTED = re.compile(f"(\x1b\\[(?:{RED}|{YELLOW}|0)m)")
 
 
-def say(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     """One line, or several, on stdout."""
-    sys.stdout.write(f"{shown(text)}\n")
+    sys.stdout.write(f"{clean_painted(text)}\n")
     if not sys.stdout.isatty():
         # In a log or pipe a run's lines must appear when they happen, not when a buffer is full.
         sys.stdout.flush()
 
 
-def say_all(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     """Many lines on stdout at once."""
-    sys.stdout.write("".join(f"{shown(line)}\n" for line in lines))
+    sys.stdout.write("".join(f"{clean_painted(line)}\n" for line in lines))
 
 
-def tell(text: str, colour: str | None = None) -> None:
+def print_trouble(text: str, colour: str | None = None) -> None:
     """One line on stderr."""
-    sys.stderr.write(f"{paint(shown(text), colour, sys.stderr)}\n")
+    sys.stderr.write(f"{paint_text(clean_painted(text), colour, sys.stderr)}\n")
     sys.stderr.flush()
 
 
@@ -148,27 +152,27 @@ def expect_document(verb: str | None) -> None:
     _expected[:] = [] if verb is None else [verb]
 
 
-def report(error: ZvaultError) -> None:
+def print_error_document(error: ZvaultError) -> None:
     """Print the error that ended a verb as a document on stdout, if a document is expected. Raises OSError."""
     if _expected:
-        document(_expected[0], {"error": error.as_dict()})
+        print_document(_expected[0], {"error": error.as_dict()})
         sys.stdout.flush()
 
 
-def complain(error: ErrorDocument | ZvaultError, prefix: str = "zvaultctl: ") -> None:
+def print_error(error: ErrorDocument | ZvaultError, prefix: str = "zvaultctl: ") -> None:
     """Print an error on stderr: what failed, why, and what to do next."""
     trouble = error.as_dict() if isinstance(error, ZvaultError) else error
-    columns = width(sys.stderr)
-    for line in wrapped(clean(trouble["what"]), prefix, columns, "  "):
-        tell(line, RED)
-    for line in labelled([("why", trouble["why"]), ("next", trouble["next"])], columns):
-        tell(line)
+    columns = find_width(sys.stderr)
+    for line in wrap_text(clean_line(trouble["what"]), prefix, columns, "  "):
+        print_trouble(line, RED)
+    for line in format_labelled([("why", trouble["why"]), ("next", trouble["next"])], columns):
+        print_trouble(line)
 
 
-def document(verb: str, body: Mapping[str, object]) -> None:
+def print_document(verb: str, body: Mapping[str, object]) -> None:
     """Print a JSON document on stdout. It begins with output_version, as ``-j`` output of OpenZFS ≥ 2.3 does."""
     expect_document(None)
     major, minor = OUTPUT_VERSION
     head = {"command": f"zvaultctl {verb}", "vers_major": major, "vers_minor": minor}
     # json escapes the control characters of ASCII; those above it would reach the terminal.
-    say(escape_json(json.dumps({"output_version": head, **body}, indent=2, ensure_ascii=False)))
+    print_line(escape_json(json.dumps({"output_version": head, **body}, indent=2, ensure_ascii=False)))

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from zvault.api.events import Event, ProgressMade
-from zvault.cli.output import clean
+from zvault.api.events import ProgressMade, RunEvent
+from zvault.cli.output import clean_line
 from zvault.core.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ NAME_SHARE = 0.35
 """Share of the terminal's width that a dataset's name may take."""
 
 
-WIDE = 100
+BUFFER_SHOWN_WIDTH = 100
 """Width in columns from which on the fill level of the buffer is shown."""
 
 LINE_EVERY = 60.0
 """Seconds between two lines without a terminal."""
 
 
-class Bar(Protocol):
+class ProgressBar(Protocol):
     """Shows the progress of a run while it is open as a context manager."""
 
     def __enter__(self) -> Self: ...
@@ -36,7 +36,7 @@ class Bar(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def see(self, event: Event) -> None:
+    def see(self, event: RunEvent) -> None:
         """Take in an event, and show what it changes."""
         ...
 
@@ -52,11 +52,11 @@ class NoBar:
     ) -> None:
         pass
 
-    def see(self, event: Event) -> None:
-        """See Bar.see."""
+    def see(self, event: RunEvent) -> None:
+        """See ProgressBar.see."""
 
 
-class Lines(NoBar):
+class ProgressLines(NoBar):
     """Prints a line every minute, for a log or pipe: ``34%, 1.20G of 3.50G, 80M/s, eta 29s; sending tank/home``."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,8 +65,8 @@ class Lines(NoBar):
         self._said = clock()
         self._streams: list[str] = []
 
-    def see(self, event: Event) -> None:
-        """See Bar.see."""
+    def see(self, event: RunEvent) -> None:
+        """See ProgressBar.see."""
         match event["event"]:
             case "transfer-started":
                 self._streams.append(event["dataset"])
@@ -74,49 +74,54 @@ class Lines(NoBar):
                 self._streams.remove(event["dataset"])
             case "progress" if self._clock() - self._said >= LINE_EVERY:
                 self._said = self._clock()
-                done, total, rate = event["run_bytes"], event["run_total"], overall_rate(event)
-                told = [percent(done, total), amount(done, total), speed(rate), remaining(done, total, rate)]
-                streams = clean(", ".join(self._streams))
+                done, total, rate = event["run_bytes"], event["run_total"], sum_rates(event)
+                told = [
+                    format_percent_done(done, total),
+                    format_amount(done, total),
+                    format_speed(rate),
+                    format_remaining(done, total, rate),
+                ]
+                streams = clean_line(", ".join(self._streams))
                 self._say(f"{', '.join(filter(None, told))}; sending {streams}")
 
 
-def bar(wanted: bool, say: Callable[[str], None]) -> Bar:
+def make_progress_bar(wanted: bool, say: Callable[[str], None]) -> ProgressBar:
     """Live bars if stderr is a terminal that can move its cursor, else lines to ``say``; nothing if not wanted."""
     if not wanted:
         return NoBar()
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         return LiveBar()
-    return Lines(say)
+    return ProgressLines(say)
 
 
-def shortened(name: str, room: int) -> str:
+def shorten_name(name: str, room: int) -> str:
     """A dataset's name in ``room`` characters. Keeps the end of a long name, because the ends differ."""
     return name if len(name) <= room else f"...{name[-(room - 3) :]}"
 
 
-def amount(done: int, total: int | None) -> str:
+def format_amount(done: int, total: int | None) -> str:
     """``1.20G of 2.67G``, or ``1.20G`` if the total is unknown."""
     return format_size(done) if total is None else f"{format_size(done)} of {format_size(total)}"
 
 
-def remaining(done: int, total: int | None, rate: float) -> str:
+def format_remaining(done: int, total: int | None, rate: float) -> str:
     """``eta 3m 12s``; empty if unknown."""
     if total is None or rate <= 0 or done >= total:
         return ""
     return f"eta {format_duration(max(1.0, (total - done) / rate))}"
 
 
-def percent(done: int, total: int | None) -> str:
+def format_percent_done(done: int, total: int | None) -> str:
     """``34%``; never 100% before the end, and empty if unknown."""
     return "" if not total else f"{min(99, 100 * done // total)}%"
 
 
-def speed(rate: float) -> str:
+def format_speed(rate: float) -> str:
     """``80M/s``; empty while nothing moves."""
     return format_rate(rate) if rate > 0 else ""
 
 
-def filled(marks: tuple[int, int] | None) -> str:
+def format_fill(marks: tuple[int, int] | None) -> str:
     """``buffer 3-97%``: its recent fill level. If it is full, the vault is slower; if it is empty, the source is."""
     if marks is None:
         return ""
@@ -124,7 +129,7 @@ def filled(marks: tuple[int, int] | None) -> str:
     return f"buffer {high}%" if low == high else f"buffer {low}-{high}%"
 
 
-def overall_rate(event: ProgressMade) -> float:
+def sum_rates(event: ProgressMade) -> float:
     """Bytes a second of all streams of a run; a restore has only one."""
     return event.get("run_rate", event["rate"])
 
@@ -138,7 +143,7 @@ class LiveBar:
 
         console = Console(stderr=True, highlight=False)
         self._room = max(12, int(console.width * NAME_SHARE))
-        self._wide = console.width >= WIDE
+        self._wide = console.width >= BUFFER_SHOWN_WIDTH
         self._progress: Progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None, style="dim", complete_style="default", finished_style="default"),
@@ -164,8 +169,8 @@ class LiveBar:
     ) -> None:
         self._progress.stop()
 
-    def see(self, event: Event) -> None:
-        """See Bar.see."""
+    def see(self, event: RunEvent) -> None:
+        """See ProgressBar.see."""
         match event["event"]:
             case "plan":
                 sending = [d for d in event["datasets"] if d["action"] in ("full", "incremental", "resume")]
@@ -178,10 +183,10 @@ class LiveBar:
                 if event["dataset"] not in self._datasets:
                     self._datasets[event["dataset"]] = self._add(event["dataset"], event["total"])
                 task = self._datasets[event["dataset"]]
-                buffer = filled(event["buffer"]) if self._wide else ""
+                buffer = format_fill(event["buffer"]) if self._wide else ""
                 self._move(task, event["bytes"], event["total"], event["rate"], buffer)
                 if self._run is not None:
-                    self._move(self._run, event["run_bytes"], event["run_total"], overall_rate(event))
+                    self._move(self._run, event["run_bytes"], event["run_total"], sum_rates(event))
             case "retry" if self._run is not None:
                 self._progress.update(self._run, rate="", eta="waiting")
             case "transfer-finished" | "dataset-failed":
@@ -189,10 +194,10 @@ class LiveBar:
 
     def _add(self, name: str, total: int | None) -> TaskID:
         return self._progress.add_task(
-            shortened(name, self._room),
+            shorten_name(name, self._room),
             total=total,
             percent="",
-            amount=amount(0, total),
+            amount=format_amount(0, total),
             rate="",
             eta="",
         )
@@ -203,10 +208,10 @@ class LiveBar:
             completed=done,
             # The estimate may be too low; the bar must not run beyond its end.
             total=None if total is None else max(total, done),
-            percent=percent(done, total),
-            amount=amount(done, total),
-            rate=" ".join(filter(None, (speed(rate), more))),
-            eta=remaining(done, total, rate),
+            percent=format_percent_done(done, total),
+            amount=format_amount(done, total),
+            rate=" ".join(filter(None, (format_speed(rate), more))),
+            eta=format_remaining(done, total, rate),
         )
 
     def _drop(self, dataset: str) -> None:
@@ -215,7 +220,7 @@ class LiveBar:
             self._progress.remove_task(task)
 
 
-WORDS = {
+STEP_WORDS = {
     "map": "reading the map",
     "segments": "checking segments",
     "tables": "reading tables",
@@ -224,7 +229,7 @@ WORDS = {
 }
 
 
-class Steps:
+class StepProgress:
     """Shows the progress of work in steps. Open as a context manager; call ``see`` with step, amount done and total."""
 
     def __init__(self, wanted: bool, say: Callable[[str], None]) -> None:
@@ -270,11 +275,13 @@ class Steps:
             if self._progress is not None:
                 if self._task is not None:
                     self._progress.remove_task(self._task)
-                self._task = self._progress.add_task(WORDS.get(what, what), total=total, told="")
+                self._task = self._progress.add_task(STEP_WORDS.get(what, what), total=total, told="")
         rate = done / (now - self._began) if now > self._began else 0.0
-        told = ", ".join(filter(None, [percent(done, total), remaining(done, total, rate)]))
+        told = ", ".join(
+            filter(None, [format_percent_done(done, total), format_remaining(done, total, rate)])
+        )
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, total=total, told=told)
         elif now - self._said >= LINE_EVERY:
             self._said = now
-            self._say(f"{WORDS.get(what, what)}: {told}")
+            self._say(f"{STEP_WORDS.get(what, what)}: {told}")

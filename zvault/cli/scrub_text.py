@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zvault.api.vaults import DamageDocument, ScrubDocument
-from zvault.cli.event_text import plural
-from zvault.cli.tables import ago
+from zvault.cli.event_text import format_plural
+from zvault.cli.tables import format_ago
 from zvault.core.units import format_duration, format_rate, format_size
 
-SHOWN = 20
+SHOWN_DAMAGED_FILES = 20
 """Maximum number of damaged files shown; -j shows all."""
 
 
-def scrub_told(scrub: ScrubDocument | None) -> str:
+def describe_scrub(scrub: ScrubDocument | None) -> str:
     """``43% of 1.20T, 80M/s, 2h 5m to go``; ``3 days ago, 0 errors``; empty if nothing is known."""
     if scrub is None:
         return ""
@@ -24,7 +24,7 @@ def scrub_told(scrub: ScrubDocument | None) -> str:
         return f"paused at {_progress(scrub)}" + (f": {why}" if why else "")
     if scrub["state"] == "resilver":
         return "a resilver runs"
-    last = f"the last one ended {ago(scrub['last'])}" if scrub["last"] is not None else "never"
+    last = f"the last one ended {format_ago(scrub['last'])}" if scrub["last"] is not None else "never"
     return f"{last}; paused by hand" if scrub["held"] else last
 
 
@@ -40,16 +40,23 @@ def _pace(scrub: ScrubDocument) -> Iterator[str]:
         yield f"{format_duration(scrub['left_seconds'])} to go"
 
 
-def damage_told(scrub: ScrubDocument | None) -> str:
+def describe_scrub_damage(scrub: ScrubDocument | None) -> str:
     """The damaged files, one a line; empty if there are none."""
     if scrub is None or not scrub["errors"]:
         return ""
     damages = scrub["damages"]
     if not damages:
-        return f"{plural(scrub['errors'], 'error')}, in nothing that has a name: 'zvaultctl heal' says what helps"
-    head = f"{plural(scrub['errors'], 'error')}, {plural(scrub['files'], 'file')}"
-    more = [f"and {len(damages) - SHOWN} more: -j shows all"] if len(damages) > SHOWN else []
-    return "\n".join([head, *map(_named, damages[:SHOWN]), *more])
+        return (
+            f"{format_plural(scrub['errors'], 'error')}, in nothing that has a name: 'zvaultctl heal' "
+            "says what helps"
+        )
+    head = f"{format_plural(scrub['errors'], 'error')}, {format_plural(scrub['files'], 'file')}"
+    more = (
+        [f"and {len(damages) - SHOWN_DAMAGED_FILES} more: -j shows all"]
+        if len(damages) > SHOWN_DAMAGED_FILES
+        else []
+    )
+    return "\n".join([head, *map(_named, damages[:SHOWN_DAMAGED_FILES]), *more])
 
 
 def _named(damage: DamageDocument) -> str:

@@ -12,19 +12,19 @@ from typing import Any, Literal
 import typer
 
 from zvault.cli.options import TableForm
-from zvault.cli.output import clean, colour_of, paint
+from zvault.cli.output import choose_colour, clean_line, paint_text
 from zvault.core.units import format_duration, format_size
 
-Row = Mapping[str, Any]
+TableRow = Mapping[str, Any]
 """A row of a table: a document, or values that a verb derives from one."""
 
-Kind = Literal["text", "state", "count", "figure", "size", "duration", "time", "ago", "bool"]
-_RIGHT: frozenset[Kind] = frozenset({"count", "figure", "size", "duration"})
-GAP = "  "
+ColumnKind = Literal["text", "state", "count", "figure", "size", "duration", "time", "ago", "bool"]
+_RIGHT: frozenset[ColumnKind] = frozenset({"count", "figure", "size", "duration"})
+COLUMN_GAP = "  "
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column. ``name`` is its name for ``-o`` and, in capitals, the header.
 
     ``key``: the field of the document (default: ``name``). ``get``: computes the value from the row if no single
@@ -32,18 +32,18 @@ class Column:
     """
 
     name: str
-    kind: Kind = "text"
+    kind: ColumnKind = "text"
     key: str | None = None
     get: Callable[[Any], Any] | None = None
     header: str | None = None
     missing: str | Callable[[Any], str] = "-"
 
-    def value(self, row: Row) -> Any:
+    def value(self, row: TableRow) -> Any:
         """The row's value in this column; None if unknown."""
         return self.get(row) if self.get else row[self.key or self.name]
 
 
-def written(value: Any, kind: Kind, exact: bool) -> str:  # noqa: PLR0911 - one line a kind
+def format_cell(value: Any, kind: ColumnKind, exact: bool) -> str:  # noqa: PLR0911 - one line a kind
     """A value as a table shows it; with ``exact`` numbers are whole bytes, seconds or epoch seconds."""
     if value is None or value == "":
         return "-"
@@ -51,7 +51,7 @@ def written(value: Any, kind: Kind, exact: bool) -> str:  # noqa: PLR0911 - one 
         case "bool":
             return "yes" if value else "no"
         case "text" | "state":
-            return clean(str(value))
+            return clean_line(str(value))
         case "figure":
             return repr(float(value)) if exact else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
         case _ if exact:
@@ -61,19 +61,19 @@ def written(value: Any, kind: Kind, exact: bool) -> str:  # noqa: PLR0911 - one 
         case "duration":
             return format_duration(value)
         case "time":
-            return local_time(value)
+            return format_local_time(value)
         case "ago":
-            return ago(value)
+            return format_ago(value)
         case _:
             return str(value)
 
 
-def local_time(when: float) -> str:
+def format_local_time(when: float) -> str:
     """``2026-11-21 09:00`` in the local zone."""
     return datetime.fromtimestamp(when).strftime("%Y-%m-%d %H:%M")
 
 
-def ago(when: float) -> str:
+def format_ago(when: float) -> str:
     """``3h 4m ago`` or ``in 47m``."""
     seconds = time.time() - when
     if abs(seconds) < 1:
@@ -81,7 +81,9 @@ def ago(when: float) -> str:
     return f"{format_duration(seconds)} ago" if seconds > 0 else f"in {format_duration(-seconds)}"
 
 
-def chosen(columns: Sequence[Column], wanted: str | None, default: Sequence[str]) -> list[Column]:
+def choose_columns(
+    columns: Sequence[TableColumn], wanted: str | None, default: Sequence[str]
+) -> list[TableColumn]:
     """The columns that ``-o`` names, else the default ones.
 
     Raises typer.BadParameter for a column that does not exist, naming the nearest that does.
@@ -97,15 +99,15 @@ def chosen(columns: Sequence[Column], wanted: str | None, default: Sequence[str]
             near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
             hint = f"; did you mean '{near[0]}'?" if near else "."
             raise typer.BadParameter(
-                f"there is no column '{clean(name)}'{hint} Columns: {', '.join(by_name)}.",
+                f"there is no column '{clean_line(name)}'{hint} Columns: {', '.join(by_name)}.",
                 param_hint="'-o'",
             )
     return [by_name[name] for name in names]
 
 
-def table(
-    columns: Sequence[Column],
-    rows: Iterable[Row],
+def format_table(
+    columns: Sequence[TableColumn],
+    rows: Iterable[TableRow],
     form: TableForm,
     notes: Callable[[Any], Iterable[str]] | None = None,
 ) -> Iterator[str]:
@@ -127,25 +129,27 @@ def table(
             yield from notes(row)
 
 
-def _cell(column: Column, row: Row, form: TableForm) -> str:
+def _cell(column: TableColumn, row: TableRow, form: TableForm) -> str:
     value = column.value(row)
     if value is None and not form.tabs:
         return column.missing if isinstance(column.missing, str) else column.missing(row)
-    return written(value, column.kind, form.exact)
+    return format_cell(value, column.kind, form.exact)
 
 
 def _padded(
-    columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int], colour: bool = False
+    columns: Sequence[TableColumn], cells: Sequence[str], widths: Sequence[int], colour: bool = False
 ) -> str:
     line = []
     for column, cell, room in zip(columns, cells, widths, strict=True):
         # Padded by the length of the plain text: colour codes take no room on the screen.
         pad = " " * (room - len(cell))
-        shown = paint(cell, colour_of(cell), sys.stdout) if colour and column.kind == "state" else cell
+        shown = (
+            paint_text(cell, choose_colour(cell), sys.stdout) if colour and column.kind == "state" else cell
+        )
         line.append(pad + shown if column.kind in _RIGHT else shown + pad)
-    return GAP.join(line).rstrip()
+    return COLUMN_GAP.join(line).rstrip()
 
 
-def restricted(columns: Sequence[Column], rows: Iterable[Row]) -> list[dict[str, Any]]:
+def select_columns(columns: Sequence[TableColumn], rows: Iterable[TableRow]) -> list[dict[str, Any]]:
     """Rows for ``-j -o``: only the chosen columns, values untouched."""
     return [{column.key or column.name: column.value(row) for column in columns} for row in rows]

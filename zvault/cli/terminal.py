@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from zvault.cli.fitting import Line
+from zvault.cli.screen_columns import ScreenLine
 from zvault.core.printable import make_printable
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-ESCAPE = 0.05
+ESCAPE_WAIT = 0.05
 """Seconds in which the rest of a key's escape sequence comes: a terminal sends it in one go."""
 
 LONGEST_KEY = 16
@@ -28,12 +28,12 @@ LONGEST_KEY = 16
 _COLOURS = {"31": "red", "33": "yellow"}
 
 
-def can_show() -> bool:
+def is_usable_terminal() -> bool:
     """True if there is a terminal to read keys from and to draw on."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
 
 
-def rendered(lines: Sequence[Line]) -> Group:
+def render_lines(lines: Sequence[ScreenLine]) -> Group:
     """Lines as rich draws them."""
     from rich.console import Group
     from rich.text import Text
@@ -46,12 +46,12 @@ def rendered(lines: Sequence[Line]) -> Group:
     )
 
 
-def _style(line: Line) -> str:
+def _style(line: ScreenLine) -> str:
     return " ".join([*["reverse"] * line.chosen, _COLOURS.get(line.colour or "", "")]).strip()
 
 
 @contextlib.contextmanager
-def keys() -> Iterator[list[int]]:
+def open_keys() -> Iterator[list[int]]:
     """Keys come one by one and are not shown; the signals that came, which is for others to look at.
 
     An exception from a handler may be lost: one that comes while something is finalized is only printed.
@@ -74,14 +74,14 @@ def keys() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def pressed(seconds: float) -> str | None:
+def read_key(seconds: float) -> str | None:
     """A key, if one is pressed within that time: a character, or an escape sequence. Empty: the terminal is gone."""
     fd = sys.stdin.fileno()
     try:
         if not select.select([fd], [], [], seconds)[0]:
             return None
         key = os.read(fd, 1)
-        if key == b"\x1b" and select.select([fd], [], [], ESCAPE)[0]:
+        if key == b"\x1b" and select.select([fd], [], [], ESCAPE_WAIT)[0]:
             key += os.read(fd, LONGEST_KEY)
         elif key >= b"\xc0":  # the first of several bytes of a character
             key += os.read(fd, 1 + (key >= b"\xe0") + (key >= b"\xf0"))

@@ -10,37 +10,37 @@ from pathlib import Path
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer
-from zvault.config.device_specs.secrets import names_secret
-from zvault.config.problems import Finding
+from zvault.config.device_specs.secret_words import is_secret_variable
+from zvault.config.foreign_writers import find_writers
+from zvault.config.problems import ConfigFinding
 from zvault.config.schema import Config
 from zvault.config.tables.hooks import Hook, Hooks
 from zvault.config.toml_lines import KeyPath
-from zvault.config.writers import find_writers
 from zvault.core.notify.secrets import holds_secret
 
-INTERPRETERS = re.compile(r"(ba|da|z|k)?sh|python3?(\.\d+)?|perl")
+INTERPRETER_NAMES = re.compile(r"(ba|da|z|k)?sh|python3?(\.\d+)?|perl")
 """Programs whose first argument, if it is a file, is the program that counts."""
 
-SCRIPTED = frozenset({"lua", "perl", "python", "ruby", "sh", "tcl"})
+SCRIPTED_PLUGINS = frozenset({"lua", "perl", "python", "ruby", "sh", "tcl"})
 """nbdkit's plugins whose first parameter is a program in that language."""
 
 
-def find_exposed_secrets(config: Config, homes: Mapping[KeyPath, Path]) -> Iterator[Finding]:
+def find_exposed_secrets(config: Config, homes: Mapping[KeyPath, Path]) -> Iterator[ConfigFinding]:
     """Secrets in a file that every user of this host may read. ``homes`` says which file a key is in. None is shown."""
     for path in _inline_secrets(config):
         file = next((homes[path[:n]] for n in range(len(path), 0, -1) if path[:n] in homes), None)
         if file is not None and _all_may_read(file):
-            yield Finding(
+            yield ConfigFinding(
                 path,
                 f"looks as if it holds a secret, and every user of this host may read {file}: 'chmod go-r {file}'",
             )
 
 
-def find_writable_programs(config: Config) -> Iterator[Finding]:
+def find_writable_programs(config: Config) -> Iterator[ConfigFinding]:
     """Programs that zvaultd runs as root and that others than root may write."""
     for path, program in _programs(config):
         for found in find_writers([program])[:1]:
-            yield Finding(path, f"root runs {program}, and {found}: '{found.cure}'")
+            yield ConfigFinding(path, f"root runs {program}, and {found}: '{found.cure}'")
 
 
 def _inline_secrets(config: Config) -> Iterator[KeyPath]:
@@ -48,7 +48,7 @@ def _inline_secrets(config: Config) -> Iterator[KeyPath]:
         if any(one.kept == "here" and holds_secret(one.text) for one in table.urls()):
             yield ("notify", name, table.way)
     for path, hook in _hooks(config):
-        if any(names_secret(variable) and value for variable, value in hook.environment.items()):
+        if any(is_secret_variable(variable) and value for variable, value in hook.environment.items()):
             yield (*path, "environment")
         if any(holds_secret(word) for word in hook.run):
             yield (*path, "run")
@@ -83,7 +83,7 @@ def _served_by(server: object) -> Iterator[str]:
     if isinstance(server, BlockstoreServer):
         if command := server.setting("encryption-command"):
             yield command
-    elif isinstance(server, NbdkitServer) and server.plugin in SCRIPTED:
+    elif isinstance(server, NbdkitServer) and server.plugin in SCRIPTED_PLUGINS:
         scripts = (one.removeprefix("script=") for one in server.params[:1])
         yield from (script for script in scripts if script.startswith("/"))
 
@@ -93,7 +93,7 @@ def _run_words(run: list[str]) -> Iterator[str]:
     head, *rest = run
     if head.startswith("/"):
         yield head
-    if INTERPRETERS.fullmatch(os.path.basename(head)) and rest and rest[0].startswith("/"):  # noqa: PTH119
+    if INTERPRETER_NAMES.fullmatch(os.path.basename(head)) and rest and rest[0].startswith("/"):  # noqa: PTH119
         yield rest[0]
 
 

@@ -27,7 +27,7 @@ from zvault.core.property_selection import check_user_property
 from zvault.core.snapshot_form import check_form
 
 
-class Table(BaseModel):
+class ConfigTable(BaseModel):
     """A TOML table: nothing unknown in it, no silent conversions, never changed after it was read.
 
     Defaults are written as a user would write them, and go through the same checks.
@@ -36,7 +36,7 @@ class Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
 
 
-class NamedTable(Table):
+class NamedTable(ConfigTable):
     """A table among others of its kind, as ``[vault.NAME]``. Its name is no key of it: the table around it gives it."""
 
     _name: str = PrivateAttr(default="")
@@ -52,13 +52,13 @@ class NamedTable(Table):
         return self
 
 
-def written(text: str) -> Any:
+def parse_default(text: str) -> Any:
     """A default as a user would write it; validate_default turns it into the field's type."""
     return text
 
 
 @dataclass(frozen=True)
-class Text:
+class TextForm:
     """Marks a value that is written as a TOML string and parsed.
 
     ``kind`` and ``hint`` are what the reference calls it and says of it. ``parse`` raises ValueError with the
@@ -84,12 +84,14 @@ class Text:
         if self.ready and isinstance(value, self.ready):
             return value
         if not isinstance(value, str):
-            raise ValueError(f'must be a string ({self.kind}, as in "{self.example}"), not {describe(value)}')
+            raise ValueError(
+                f'must be a string ({self.kind}, as in "{self.example}"), not {describe_value(value)}'
+            )
         return self.parse(value)
 
 
 @dataclass(frozen=True)
-class Texts(Text):
+class TextsForm(TextForm):
     """The same, or several in an array, which ``parse_all`` makes one value of."""
 
     parse_all: Callable[[Sequence[str]], Any] = list
@@ -106,11 +108,13 @@ class Texts(Text):
             return super().validate(value)
         for one in value:
             if not isinstance(one, str):
-                raise ValueError(f'must have strings only (as in "{self.example}"), not {describe(one)}')
+                raise ValueError(
+                    f'must have strings only (as in "{self.example}"), not {describe_value(one)}'
+                )
         return self.parse_all(value)
 
 
-def describe(value: object) -> str:
+def describe_value(value: object) -> str:
     """A TOML value in words, short and on one line: ``the integer 5``, ``a table``."""
     match value:
         case bool():
@@ -120,7 +124,7 @@ def describe(value: object) -> str:
         case float():
             text = f"the float {value}"
         case str():
-            text = f"the string {quote(value)}"
+            text = f"the string {quote_text(value)}"
         case list():
             text = "an array"
         case dict():
@@ -132,12 +136,12 @@ def describe(value: object) -> str:
     return text
 
 
-def quote(text: str) -> str:
+def quote_text(text: str) -> str:
     """A string in quotes on one line, shortened to 60 characters."""
     return json.dumps(text if len(text) <= 60 else text[:59] + "…", ensure_ascii=False)
 
 
-def nearest(word: str, known: list[str]) -> str:
+def suggest_nearest(word: str, known: list[str]) -> str:
     """``; did you mean "…"?`` with the known word most like ``word``, or nothing when none is like it."""
     folded = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), folded, n=1)
@@ -158,10 +162,10 @@ _RESERVED_POOLS = re.compile(r"(?:mirror|raidz|draid|spare).*|log")
 
 def _check_pool(text: str) -> None:
     if "/" in text:
-        raise ValueError(f"is the name of a pool, without a path: {quote(names.DatasetName(text).pool)}")
+        raise ValueError(f"is the name of a pool, without a path: {quote_text(names.DatasetName(text).pool)}")
     name_rules.check_dataset_name(text)
     if _RESERVED_POOLS.fullmatch(text):
-        raise ValueError(f"{quote(text)} is no name for a pool: ZFS keeps it for a kind of vdev")
+        raise ValueError(f"{quote_text(text)} is no name for a pool: ZFS keeps it for a kind of vdev")
 
 
 def _check_host(text: str) -> None:
@@ -174,8 +178,8 @@ def _check_zone(text: str) -> None:
     try:
         zoneinfo.ZoneInfo(text)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        hint = nearest(text, sorted(zoneinfo.available_timezones())) or ', as in "Europe/Vienna"'
-        raise ValueError(f"{quote(text)} is not a time zone this host knows{hint}") from None
+        hint = suggest_nearest(text, sorted(zoneinfo.available_timezones())) or ', as in "Europe/Vienna"'
+        raise ValueError(f"{quote_text(text)} is not a time zone this host knows{hint}") from None
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -183,7 +187,7 @@ def split_address(text: str) -> tuple[str, int]:
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", text)
     if match is None:
         raise ValueError(
-            f'{quote(text)} is not HOST:PORT, as in "127.0.0.1:9712", or in "[::]:9712" for every address'
+            f'{quote_text(text)} is not HOST:PORT, as in "127.0.0.1:9712", or in "[::]:9712" for every address'
         )
     port = int(match[3])
     if not 0 < port < 65536:
@@ -212,7 +216,7 @@ def _parse_share(text: str) -> float:
     except ValueError:
         percent = math.nan
     if number == text or not 1 <= percent <= 100:
-        raise ValueError(f'must be from "1%" to "100%", not {quote(text)}')
+        raise ValueError(f'must be from "1%" to "100%", not {quote_text(text)}')
     return percent / 100
 
 
@@ -222,37 +226,37 @@ def _check_snapname_pattern(text: str) -> None:
     for sign in "@/":
         if sign in text:
             raise ValueError(
-                f'{quote(text)} can match no snapshot: a name after "@" has no {quote(sign)} in it; '
+                f'{quote_text(text)} can match no snapshot: a name after "@" has no {quote_text(sign)} in it; '
                 'patterns look like "*-12-31T*"'
             )
 
 
 def _check_absolute(text: str) -> None:
     if not text.startswith("/") or not text.isprintable():
-        raise ValueError(f"{quote(text)} is not an absolute path")
+        raise ValueError(f"{quote_text(text)} is not an absolute path")
 
 
 def _check_block_path(text: str) -> None:
     if not re.fullmatch(r"/dev/[^\x00-\x1f\x7f]+", text) or "/.." in text:
-        raise ValueError(f"{quote(text)} is not the path of a device, as in /dev/nvme0n1p4")
+        raise ValueError(f"{quote_text(text)} is not the path of a device, as in /dev/nvme0n1p4")
 
 
-Duration = Annotated[
+DurationField = Annotated[
     float,
-    Text(
+    TextForm(
         "duration",
         "numbers with `ms`, `s`, `m`, `h`, `d` or `w`, the longest first",
         "2h30m",
         units.parse_duration,
     ),
 ]
-Size = Annotated[
-    int, Text("size", "a number with `K`, `M`, `G`, `T` or `P`, in powers of 1024", "128M", _parse_size)
+SizeField = Annotated[
+    int, TextForm("size", "a number with `K`, `M`, `G`, `T` or `P`, in powers of 1024", "128M", _parse_size)
 ]
-Share = Annotated[float, Text("share", "a percentage, from `1%` to `100%`", "50%", _parse_share)]
+ShareField = Annotated[float, TextForm("share", "a percentage, from `1%` to `100%`", "50%", _parse_share)]
 SnapnamePattern = Annotated[
     str,
-    Text(
+    TextForm(
         "snapshot pattern",
         "the name of a snapshot after `@`, in which `*` stands for anything, `?` for one character and "
         "`[ab]` for one of these",
@@ -260,9 +264,9 @@ SnapnamePattern = Annotated[
         _checked(_check_snapname_pattern),
     ),
 ]
-Word = Annotated[
+WordField = Annotated[
     str,
-    Text(
+    TextForm(
         "name",
         "letters, digits, `_`, `.` and `-`, at most 64, the first a letter or digit",
         "cold",
@@ -270,13 +274,17 @@ Word = Annotated[
     ),
 ]
 BlockPath = Annotated[
-    str, Text("path", "an absolute path below `/dev`", "/dev/nvme0n1p4", _checked(_check_block_path))
+    str, TextForm("path", "an absolute path below `/dev`", "/dev/nvme0n1p4", _checked(_check_block_path))
 ]
-FilePath = Annotated[str, Text("path", "an absolute path", "/etc/ceph/ceph.conf", _checked(_check_absolute))]
-FolderPath = Annotated[str, Text("path", "an absolute path", "/etc/zvault/tls", _checked(_check_absolute))]
+FilePath = Annotated[
+    str, TextForm("path", "an absolute path", "/etc/ceph/ceph.conf", _checked(_check_absolute))
+]
+FolderPath = Annotated[
+    str, TextForm("path", "an absolute path", "/etc/zvault/tls", _checked(_check_absolute))
+]
 MountPoints = Annotated[
     tuple[str, ...],
-    Texts(
+    TextsForm(
         "mount points",
         "an absolute path, or several in an array",
         "/mnt/disk",
@@ -285,10 +293,10 @@ MountPoints = Annotated[
         lambda texts: tuple(map(_checked(_check_absolute), texts)),
     ),
 ]
-PoolName = Annotated[str, Text("pool", "the name of a ZFS pool", "cold", _checked(_check_pool))]
+PoolName = Annotated[str, TextForm("pool", "the name of a ZFS pool", "cold", _checked(_check_pool))]
 SourceName = Annotated[
     Source,
-    Texts(
+    TextsForm(
         "source",
         "the full name of a ZFS dataset, after `ssh://[user@]host[:port]/` if it is on another host; or an array of "
         "such, all of one pool",
@@ -300,14 +308,16 @@ SourceName = Annotated[
 ]
 HostAddress = Annotated[
     Address,
-    Text("host address", "`ssh://[user@]host[:port]`", "ssh://root@filer1", parse_address, ready=(Address,)),
+    TextForm(
+        "host address", "`ssh://[user@]host[:port]`", "ssh://root@filer1", parse_address, ready=(Address,)
+    ),
 ]
 HostName = Annotated[
-    str, Text("host name", "one component of a dataset's name", "filer1", _checked(_check_host))
+    str, TextForm("host name", "one component of a dataset's name", "filer1", _checked(_check_host))
 ]
-Pattern = Annotated[
+PatternField = Annotated[
     str,
-    Text(
+    TextForm(
         "pattern",
         "a dataset's full name, in which `*` stands for anything within one component and `**` for any depth",
         "tank/scratch/**",
@@ -316,25 +326,25 @@ Pattern = Annotated[
 ]
 UserProperty = Annotated[
     str,
-    Text(
+    TextForm(
         "user property",
         "the name of a ZFS user property, with a `:`",
         "org.example:backup",
         _checked(check_user_property),
     ),
 ]
-Template = Annotated[
+TemplateField = Annotated[
     str,
-    Text(
+    TextForm(
         "template",
         "a dataset's path in which `{host}`, `{dataset}`, `{path}` and `{pool}` are filled in",
         "{host}/{dataset}",
-        _checked(name_rules.check_into),
+        _checked(name_rules.check_target_template),
     ),
 ]
 SnapnameForm = Annotated[
     str,
-    Text(
+    TextForm(
         "form of a name",
         "what follows the prefix: `_`, `-`, `.` or `:` first, then letters, digits and `%Y` `%m` `%d` (or `%j`, the "
         "day of the year) `%H` `%M` `%S`, in this order, or `%s`, the seconds since 1970, and then anything",
@@ -343,12 +353,14 @@ SnapnameForm = Annotated[
     ),
 ]
 TimeZone = Annotated[
-    str, Text("time zone", "a name from the IANA database", "Europe/Vienna", _checked(_check_zone))
+    str, TextForm("time zone", "a name from the IANA database", "Europe/Vienna", _checked(_check_zone))
 ]
-Listen = Annotated[str, Text("address", "`HOST:PORT`, IPv6 in brackets", "127.0.0.1:9712", _parse_listen)]
+ListenField = Annotated[
+    str, TextForm("address", "`HOST:PORT`, IPv6 in brackets", "127.0.0.1:9712", _parse_listen)
+]
 NbdServer = Annotated[
     NbdSpec,
-    Text(
+    TextForm(
         "NBD server",
         "`zvault:BUCKET/KEY setting=value …`, `nbdkit:PLUGIN key=value … filter=NAME …`, "
         "`s3backer:BUCKET[/PREFIX] option=value …`, "
@@ -360,7 +372,7 @@ NbdServer = Annotated[
 ]
 RbdImageName = Annotated[
     RbdImage,
-    Text(
+    TextForm(
         "RBD image",
         "`pool/image` or `pool/namespace/image`",
         "rbd_meta/cold",
@@ -368,18 +380,18 @@ RbdImageName = Annotated[
         ready=(RbdImage,),
     ),
 ]
-Calendar = Annotated[
-    schedule.Cron,
-    Text(
+CalendarField = Annotated[
+    schedule.CronSchedule,
+    TextForm(
         "schedule",
         "one of systemd's words (`minutely`, `hourly`, `daily`, `weekly`, `monthly`, `quarterly`, "
         "`semiannually`, `yearly`) or the five fields of cron(5)",
         "hourly",
         schedule.parse_schedule,
-        ready=(schedule.Cron,),
+        ready=(schedule.CronSchedule,),
     ),
 ]
-Interval = Annotated[
-    schedule.Interval,
-    Text("interval", "a duration", "15m", schedule.parse_every, ready=(schedule.Interval,)),
+IntervalField = Annotated[
+    schedule.ScheduleInterval,
+    TextForm("interval", "a duration", "15m", schedule.parse_every, ready=(schedule.ScheduleInterval,)),
 ]

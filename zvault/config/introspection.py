@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from zvault.config.toml_lines import KeyPath
 
-Form = Literal["value", "table", "list", "named"]
+FieldForm = Literal["value", "table", "list", "named"]
 """A plain value, one table, an array of tables, or tables by name."""
 
 
@@ -19,35 +19,35 @@ Form = Literal["value", "table", "list", "named"]
 class FieldShape:
     """The shape of a field: tables of one kind in some form, or a plain value (then ``table`` is None)."""
 
-    form: Form
+    form: FieldForm
     table: type[BaseModel] | None = None
 
 
-def shape(annotation: Any, metadata: tuple[Any, ...] = ()) -> FieldShape:
+def find_shape(annotation: Any, metadata: tuple[Any, ...] = ()) -> FieldShape:
     """The shape of a type annotation."""
     for mark in metadata:
         if isinstance(table := getattr(mark, "table", None), type):
             return FieldShape(getattr(mark, "form", "table"), table)
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return shape(args[0], args[1:])
+        return find_shape(args[0], args[1:])
     if origin in (Union, types.UnionType) and type(None) in args:
-        return next((shape(arg) for arg in args if arg is not type(None)), FieldShape("value"))
+        return next((find_shape(arg) for arg in args if arg is not type(None)), FieldShape("value"))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return FieldShape("table", annotation)
     if origin in (list, dict):
-        inner = shape(args[-1])
+        inner = find_shape(args[-1])
         if inner.table is not None:
             return FieldShape("list" if origin is list else "named", inner.table)
     return FieldShape("value")
 
 
-def field_shape(info: FieldInfo) -> FieldShape:
+def find_field_shape(info: FieldInfo) -> FieldShape:
     """The shape of a model's field."""
-    return shape(info.annotation, tuple(info.metadata))
+    return find_shape(info.annotation, tuple(info.metadata))
 
 
-def shape_at(root: type[BaseModel], path: KeyPath) -> FieldShape | None:
+def find_shape_at(root: type[BaseModel], path: KeyPath) -> FieldShape | None:
     """The shape of what stands at ``path`` below a root model; None where the model has nothing there."""
     here = FieldShape("table", root)
     for part in path:
@@ -57,19 +57,19 @@ def shape_at(root: type[BaseModel], path: KeyPath) -> FieldShape | None:
         if here.form in ("list", "named"):
             here = FieldShape("table", table)
         elif info := table.model_fields.get(str(part)):
-            here = field_shape(info)
+            here = find_field_shape(info)
         else:
             return None
     return here
 
 
-def table_at(root: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
+def find_table_at(root: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
     """The model of the one table at ``path``, or None."""
-    found = shape_at(root, path)
+    found = find_shape_at(root, path)
     return found.table if found is not None and found.form == "table" else None
 
 
-def field_at(root: type[BaseModel], path: KeyPath) -> FieldInfo | None:
+def find_field_at(root: type[BaseModel], path: KeyPath) -> FieldInfo | None:
     """The field that ``path`` names, or None."""
-    table = table_at(root, path[:-1]) if path else None
+    table = find_table_at(root, path[:-1]) if path else None
     return table.model_fields.get(str(path[-1])) if table is not None else None

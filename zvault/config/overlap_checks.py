@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import combinations, islice, product
 
-from zvault.config.fields import quote
-from zvault.config.problems import Finding
+from zvault.config.fields import quote_text
+from zvault.config.problems import ConfigFinding
 from zvault.config.schema import Backup, Vault
 from zvault.core.address import Address
-from zvault.core.name_rules import excluded, reaches, vault_dataset
+from zvault.core.name_rules import can_reach, find_exclusion, make_vault_dataset
 from zvault.core.names import DatasetName
-from zvault.core.pattern_overlap import common_names
+from zvault.core.pattern_overlap import find_common_names
 
-Pair = tuple[tuple[str, Backup], tuple[str, Backup]]
-ENOUGH = 64
+BackupPair = tuple[tuple[str, Backup], tuple[str, Backup]]
+MOST_SHARED_NAMES = 64
 """Names that two backups' patterns share that are looked at, whether they are excluded."""
 # What may stand below a dataset; no pattern but a wildcard matches these.
 _PROBES = ("", "/zvault-probe", "/zvault-probe/zvault-probe")
 
 
-def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: str) -> Iterator[Finding]:
+def find_overlaps(
+    backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: str
+) -> Iterator[ConfigFinding]:
     """Backups that would write to the same place, into their own source, or prune each other's snapshots."""
     roots: dict[str, DatasetName] = {}
     for name, backup in backups.items():
@@ -29,7 +31,7 @@ def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: s
         try:
             roots[name] = _target(backup, vaults[backup.vault], host, backup.source.dataset)
         except ValueError as error:
-            yield Finding(("backup", name, "into"), str(error))
+            yield ConfigFinding(("backup", name, "into"), str(error))
             continue
         same_host = _host(backup.source.host) == _host(vaults[backup.vault].host)
         if same_host and (finding := _into_itself(name, backup, roots[name])):
@@ -43,7 +45,7 @@ def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: s
 
 
 def _target(backup: Backup, vault: Vault, host: str, dataset: DatasetName) -> DatasetName:
-    return vault_dataset(
+    return make_vault_dataset(
         backup.into, vault.pool, _host(backup.source.host) or host, dataset, backup.source.dataset
     )
 
@@ -56,24 +58,25 @@ def _covers(backup: Backup, dataset: DatasetName) -> bool:
     """True if a backup takes a dataset of its source's host, or anything that may be below it."""
     if not dataset.is_within(backup.source.dataset):
         return False
-    if backup.include and not any(reaches(pattern, dataset) for pattern in backup.include):
+    if backup.include and not any(can_reach(pattern, dataset) for pattern in backup.include):
         return False
-    return any(excluded(dataset + probe, backup.exclude) is None for probe in _PROBES)
+    return any(find_exclusion(dataset + probe, backup.exclude) is None for probe in _PROBES)
 
 
-def _into_itself(name: str, backup: Backup, root: DatasetName) -> Finding | None:
+def _into_itself(name: str, backup: Backup, root: DatasetName) -> ConfigFinding | None:
     path = ("backup", name, "into")
     if _covers(backup, root):
-        fix = f"use a vault on another pool, or exclude {quote(root)} and {quote(root + '/**')}"
-        return Finding(path, f"the vault's dataset {quote(root)} lies within the source: {fix}")
+        fix = f"use a vault on another pool, or exclude {quote_text(root)} and {quote_text(root + '/**')}"
+        return ConfigFinding(path, f"the vault's dataset {quote_text(root)} lies within the source: {fix}")
     if backup.source.dataset.is_below(root):
-        return Finding(
-            path, f"the source {quote(backup.source.dataset)} lies within the vault's dataset {quote(root)}"
+        return ConfigFinding(
+            path,
+            f"the source {quote_text(backup.source.dataset)} lies within the vault's dataset {quote_text(root)}",
         )
     return None
 
 
-def _same_target(pair: Pair, vault: Vault, host: str) -> Finding | None:
+def _same_target(pair: BackupPair, vault: Vault, host: str) -> ConfigFinding | None:
     """Whether one backup's root on the vault is a dataset that the other writes too."""
     for (one, a), (other, b) in (pair, pair[::-1]):
         root = _target(b, vault, host, b.source.dataset)
@@ -85,23 +88,24 @@ def _same_target(pair: Pair, vault: Vault, host: str) -> Finding | None:
         if _covers(a, dataset):
             fix = "give one of them another into"
             if dataset != a.source.dataset:
-                fix += f", or exclude {quote(dataset)} and {quote(dataset + '/**')} in {one}"
-            return Finding(
+                fix += f", or exclude {quote_text(dataset)} and {quote_text(dataset + '/**')} in {one}"
+            return ConfigFinding(
                 ("backup", pair[1][0], "into"),
-                f"backups {one} and {other} would both write {quote(root)}: {fix}",
+                f"backups {one} and {other} would both write {quote_text(root)}: {fix}",
             )
     return None
 
 
-def _same_base(pair: Pair) -> Finding | None:
+def _same_base(pair: BackupPair) -> ConfigFinding | None:
     """Whether both take a dataset into one vault: its holds and bookmarks there are one dataset's, for one base."""
     (one, a), (other, b) = pair
     dataset = _shared(a, b)
     if dataset is None:
         return None
-    return Finding(
+    return ConfigFinding(
         ("backup", other, "vault"),
-        f"backups {one} and {other} both take {quote(dataset)} into vault {a.vault}, and zvault protects one base of a "
+        f"backups {one} and {other} both take {quote_text(dataset)} into vault {a.vault}, and zvault "
+        "protects one base of a "
         "dataset for each vault, so each would release that of the other: make one of them exclude what the other "
         "takes, or use another vault",
     )
@@ -116,28 +120,31 @@ def _shared(a: Backup, b: Backup) -> DatasetName | None:
         return None
     both = (*a.exclude, *b.exclude)
     if not a.include and not b.include:
-        return low if any(excluded(low + probe, both) is None for probe in _PROBES) else None
+        return low if any(find_exclusion(low + probe, both) is None for probe in _PROBES) else None
     whole = [low, f"{low}/**"]
     for patterns in product(a.include or whole, b.include or whole, whole):
-        if any(excluded(name, both) is None for name in islice(common_names(patterns), ENOUGH)):
+        if any(
+            find_exclusion(name, both) is None
+            for name in islice(find_common_names(patterns), MOST_SHARED_NAMES)
+        ):
             return next((DatasetName(one) for one in patterns if not set(one) & set("*?")), low)
     return None
 
 
-def _rival_names(pair: Pair) -> Finding | None:
+def _rival_names(pair: BackupPair) -> ConfigFinding | None:
     """Whether one backup would take the other's snapshots for its own, though their prefixes differ."""
     (name, one), (later, other) = pair
     for a, b in ((one, other), (other, one)):
         if (taken := a.snapshot.names.takes_for_its_own(b.snapshot.names)) is not None:
-            return Finding(
+            return ConfigFinding(
                 ("backup", later, "snapshot", "prefix"),
-                f"a name as {quote(taken)} may be of this backup or of backup {name}, and either would prune it: "
+                f"a name as {quote_text(taken)} may be of this backup or of backup {name}, and either would prune it: "
                 "give them prefixes of which none is the beginning of the other",
             )
     return None
 
 
-def _rival_rules(pair: Pair) -> Finding | None:
+def _rival_rules(pair: BackupPair) -> ConfigFinding | None:
     (_, one), (_, other) = pair
     shared = _covers(one, other.source.dataset) or _covers(other, one.source.dataset)
     if one.include or other.include:
@@ -147,30 +154,30 @@ def _rival_rules(pair: Pair) -> Finding | None:
     return _same_prefix(pair) if one.snapshot.prefix == other.snapshot.prefix else _rival_names(pair)
 
 
-def _same_prefix(pair: Pair) -> Finding | None:
+def _same_prefix(pair: BackupPair) -> ConfigFinding | None:
     """Two backups that make snapshots of the same datasets, and prune each other's."""
     (name, one), (later, other) = pair
     if one.snapshot.names != other.snapshot.names:
-        return Finding(
+        return ConfigFinding(
             ("backup", later, "snapshot", "form"),
             f"backup {name} names snapshots of the same datasets by the same prefix in another form: "
             "give both the same form, timezone and former, or each a snapshot.prefix of its own",
         )
     if one.select != other.select:
-        return Finding(
+        return ConfigFinding(
             ("backup", later, "select"),
             f"backup {name} makes snapshots of datasets that this one may take as well, selected otherwise: "
             "give each a snapshot.prefix of its own, so that neither keeps what the other has not sent",
         )
     if one.snapshot.skip_unchanged != other.snapshot.skip_unchanged:
-        return Finding(
+        return ConfigFinding(
             ("backup", later, "snapshot", "skip_unchanged"),
             f"backup {name} makes snapshots of the same datasets, and prunes them, by another skip_unchanged: "
             "give both the same, or each a snapshot.prefix of its own",
         )
     if one.keep.source == other.keep.source:
         return None
-    return Finding(
+    return ConfigFinding(
         ("backup", later, "keep", "source"),
         f"backup {name} makes and prunes snapshots of the same datasets by other rules: "
         "give both the same keep.source, or each a snapshot.prefix of its own",

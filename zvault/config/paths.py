@@ -15,7 +15,7 @@ class Paths:
     etc: Path = Path("/etc/zvault")
     run: Path = Path("/run/zvault")
     state: Path = Path("/var/lib/zvault")
-    profiles: Path = field(default_factory=lambda: data.path("profiles"))
+    profiles: Path = field(default_factory=lambda: data.find_data_path("profiles"))
 
     @property
     def config_file(self) -> Path:

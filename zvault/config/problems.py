@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from zvault.config.fields import describe, nearest, quote
-from zvault.config.introspection import field_at, shape_at, table_at
-from zvault.config.toml_lines import KeyPath, literal, show
+from zvault.config.fields import describe_value, quote_text, suggest_nearest
+from zvault.config.introspection import find_field_at, find_shape_at, find_table_at
+from zvault.config.toml_lines import KeyPath, format_literal, show_key
 
 _WANTED = {
     "string_type": "a string",
@@ -28,7 +28,7 @@ _WANTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ConfigFinding:
     """A problem at a key, before it is known which file and line the key stands on."""
 
     path: KeyPath
@@ -36,7 +36,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     """One thing wrong in a file. ``line`` counts from 1; None where there is none, as for a missing file."""
 
     file: Path
@@ -46,20 +46,20 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else str(self.file)
-        return ": ".join(part for part in (where, show(self.path), self.message) if part)
+        return ": ".join(part for part in (where, show_key(self.path), self.message) if part)
 
 
-def findings(error: ValidationError, root: type[BaseModel]) -> list[Finding]:
+def list_findings(error: ValidationError, root: type[BaseModel]) -> list[ConfigFinding]:
     """Every problem pydantic found with data for the model ``root``, in words of ours."""
     return [_finding(details, root) for details in error.errors(include_url=False)]
 
 
-def _finding(details: ErrorDetails, root: type[BaseModel]) -> Finding:
+def _finding(details: ErrorDetails, root: type[BaseModel]) -> ConfigFinding:
     path: KeyPath = tuple(details["loc"])
     if path and path[-1] == "[key]":
         # The name of a table rather than what stands in it.
         path = path[:-1]
-    return Finding(path, " ".join(_message(details, path, root).split()))
+    return ConfigFinding(path, " ".join(_message(details, path, root).split()))
 
 
 def _message(details: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> str:
@@ -73,32 +73,34 @@ def _message(details: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> str
             text = str(context["error"])
         case "literal_error":
             known = re.findall(r"'([^']*)'", str(context["expected"]))
-            hint = nearest(value, known) if isinstance(value, str) else ""
-            text = f"must be one of {', '.join(map(quote, known))}, not {describe(value)}{hint}"
+            hint = suggest_nearest(value, known) if isinstance(value, str) else ""
+            text = f"must be one of {', '.join(map(quote_text, known))}, not {describe_value(value)}{hint}"
         case _ if kind in _WANTED:
-            text = f"must be {_wanted(kind, path, root)}, not {describe(value)}{_table_hint(path, root)}"
+            text = (
+                f"must be {_wanted(kind, path, root)}, not {describe_value(value)}{_table_hint(path, root)}"
+            )
         case _:
             bound = _bound(context)
-            text = f"must be {bound}, not {describe(value)}" if bound else details["msg"]
+            text = f"must be {bound}, not {describe_value(value)}" if bound else details["msg"]
     return text
 
 
 def _wanted(kind: str, path: KeyPath, root: type[BaseModel]) -> str:
-    found = shape_at(root, path)
+    found = find_shape_at(root, path)
     return "an array of tables" if found is not None and found.form == "list" else _WANTED[kind]
 
 
 def _table_hint(path: KeyPath, root: type[BaseModel]) -> str:
     """How to write the table that should stand at ``path``."""
-    found, outer = shape_at(root, path), shape_at(root, path[:-1])
+    found, outer = find_shape_at(root, path), find_shape_at(root, path[:-1])
     if found is None:
         return ""
     if found.form == "list":
-        return f": write [[{show(path)}]]"
+        return f": write [[{show_key(path)}]]"
     if found.form == "named":
-        return f": write [{show(path)}.NAME]"
+        return f": write [{show_key(path)}.NAME]"
     if found.form == "table" and outer is not None and outer.form == "named":
-        return f"; if {show(path[-1:])} is no name but a key, put it in a [{show(path[:-1])}.NAME]"
+        return f"; if {show_key(path[-1:])} is no name but a key, put it in a [{show_key(path[:-1])}.NAME]"
     return ""
 
 
@@ -108,21 +110,23 @@ def _bound(context: dict[str, Any]) -> str:
 
 
 def _missing(path: KeyPath, root: type[BaseModel]) -> str:
-    info = field_at(root, path)
+    info = find_field_at(root, path)
     if info is None or not info.examples:
         return "is missing"
-    return f"is missing; for example {path[-1]} = {literal(info.examples[0])}"
+    return f"is missing; for example {path[-1]} = {format_literal(info.examples[0])}"
 
 
 def _unknown(path: KeyPath, root: type[BaseModel]) -> str:
     *outer, key = path
-    table = table_at(root, tuple(outer))
+    table = find_table_at(root, tuple(outer))
     known = list(table.model_fields) if table is not None else []
     # A key that follows a sub-table's header in the text belongs to that sub-table: TOML's best known trap.
     for end in range(len(outer) - 1, 0, -1):
-        above = table_at(root, tuple(outer[:end]))
+        above = find_table_at(root, tuple(outer[:end]))
         if above is not None and key in above.model_fields:
-            inner = show(tuple(outer))
-            return f"unknown key here; it belongs to [{show(tuple(outer[:end]))}]: move it above [{inner}]"
-    hint = nearest(str(key), known)
+            inner = show_key(tuple(outer))
+            return (
+                f"unknown key here; it belongs to [{show_key(tuple(outer[:end]))}]: move it above [{inner}]"
+            )
+    hint = suggest_nearest(str(key), known)
     return f"unknown key{hint or '; known here: ' + ', '.join(known)}"

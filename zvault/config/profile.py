@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from zvault.config.fields import Size, Table, describe, quote, written
+from zvault.config.fields import ConfigTable, SizeField, describe_value, parse_default, quote_text
 from zvault.core.units import parse_size
 
 MIN_BLOCKS = 5
@@ -18,7 +18,7 @@ _PROPERTY = re.compile(r"[a-z][a-z0-9_]*(?:@[a-z0-9_]+)?|[a-z0-9][a-z0-9_.-]*:[a
 
 def _property_name(name: str) -> str:
     if not _PROPERTY.fullmatch(name):
-        raise ValueError(f"{quote(name)} is not the name of a ZFS property")
+        raise ValueError(f"{quote_text(name)} is not the name of a ZFS property")
     return name
 
 
@@ -28,11 +28,11 @@ def _property_value(value: object) -> object:
     if isinstance(value, int):
         return str(value)
     if not isinstance(value, str) or not value or not value.isprintable():
-        raise ValueError(f"must be the value of a ZFS property, not {describe(value)}")
+        raise ValueError(f"must be the value of a ZFS property, not {describe_value(value)}")
     return value
 
 
-Properties = dict[
+PoolProperties = dict[
     Annotated[str, AfterValidator(_property_name)],
     Annotated[str, BeforeValidator(_property_value)],
 ]
@@ -43,7 +43,7 @@ _PARAMETER = re.compile(r"[a-z][a-z0-9_]*")
 
 def _parameter_name(name: str) -> str:
     if not _PARAMETER.fullmatch(name):
-        raise ValueError(f"{quote(name)} is not the name of a module parameter")
+        raise ValueError(f"{quote_text(name)} is not the name of a module parameter")
     return name
 
 
@@ -52,20 +52,20 @@ def _parameter_value(value: object) -> object:
     if isinstance(value, bool | int) and value >= 0:
         return str(int(value))
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ValueError(f"must be the value of a module parameter, not {describe(value)}")
+        raise ValueError(f"must be the value of a module parameter, not {describe_value(value)}")
     try:
         return str(parse_size(value))
     except ValueError:
         return value.strip()
 
 
-Parameters = dict[
+ModuleParameters = dict[
     Annotated[str, AfterValidator(_parameter_name)],
     Annotated[str, BeforeValidator(_parameter_value)],
 ]
 
 
-class QueueSettings(Table):
+class QueueSettings(ConfigTable):
     """Settings of each device's request queue, `/sys/block/DEVICE/queue`. What is left out stays as it is."""
 
     max_sectors_kb: int | None = Field(
@@ -96,7 +96,7 @@ class QueueSettings(Table):
     )
 
 
-class Stream(Table):
+class StreamTable(ConfigTable):
     """mbuffer's memory between `zfs send` and `zfs receive`."""
 
     direct: bool = Field(
@@ -105,9 +105,11 @@ class Stream(Table):
         "`zfs receive` reads from. For pools that answer at once.",
         examples=[True],
     )
-    buffer: Size = Field(default=written("128M"), description="All of it.", examples=["256M"])
-    block: Size = Field(
-        default=written("1M"), description="One block of it; the buffer has at least five.", examples=["4M"]
+    buffer: SizeField = Field(default=parse_default("128M"), description="All of it.", examples=["256M"])
+    block: SizeField = Field(
+        default=parse_default("1M"),
+        description="One block of it; the buffer has at least five.",
+        examples=["4M"],
     )
 
     start: int = Field(
@@ -130,32 +132,34 @@ class Stream(Table):
         return block
 
 
-class Profile(Table):
+class VaultProfile(ConfigTable):
     """A file `NAME.toml` among the profiles, named by a vault's `profile`."""
 
     queue: QueueSettings = Field(default_factory=QueueSettings, description="The devices' request queues.")
-    module: Parameters = Field(
+    module: ModuleParameters = Field(
         default_factory=dict,
         description="OpenZFS's module parameters while the vault is up, see zfs(4). They hold for all pools of the "
         "host; what they were is put back when the last vault that wants them goes down. One that the host's OpenZFS "
         "does not have is left out and told of. `zvaultctl tune show` explains each.",
         examples=[{"zfs_vdev_aggregation_limit_non_rotating": "4M", "zfs_txg_timeout": 30}],
     )
-    pool: Properties = Field(
+    pool: PoolProperties = Field(
         default_factory=dict,
         description="Properties of the pool when zvault makes it, see zpoolprops(7).",
         examples=[{"ashift": 12, "failmode": "continue"}],
     )
-    vdev: Properties = Field(
+    vdev: PoolProperties = Field(
         default_factory=dict,
         description="Properties of each of the pool's devices, set when the vault comes up, see vdevprops(7). The pool "
         "keeps them. One that the host's OpenZFS does not have is left out and told of.",
         examples=[{"scheduler": "on"}],
     )
-    dataset: Properties = Field(
+    dataset: PoolProperties = Field(
         default_factory=dict,
         description="Properties of the pool's root dataset when zvault makes it, see zfsprops(7). "
         "What is received inherits those it does not bring along.",
         examples=[{"compression": "lz4", "atime": "off"}],
     )
-    stream: Stream = Field(default_factory=Stream, description="The buffer in front of `zfs receive`.")
+    stream: StreamTable = Field(
+        default_factory=StreamTable, description="The buffer in front of `zfs receive`."
+    )

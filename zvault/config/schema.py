@@ -6,34 +6,34 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from zvault.config.fields import HostName, Listen, Size, Table, TimeZone, Word
+from zvault.config.fields import ConfigTable, HostName, ListenField, SizeField, TimeZone, WordField
 from zvault.config.tables.backup import Backup
 from zvault.config.tables.device import Device
 from zvault.config.tables.notify import Notify
-from zvault.config.tables.page import Page
+from zvault.config.tables.page import PageTable
 from zvault.config.tables.snapshot import SnapshotConfig
 from zvault.config.tables.transfer import Send
 from zvault.config.tables.vault import Vault
-from zvault.core.policy.sleep import Event, Mode
+from zvault.core.policy.sleep import InhibitEvent, InhibitMode
 
 __all__ = [
     "Backup",
     "Config",
-    "Daemon",
+    "DaemonTable",
     "Device",
-    "Host",
+    "HostTable",
     "Notify",
-    "Page",
+    "PageTable",
     "Send",
     "SnapshotConfig",
     "Vault",
 ]
 
 
-class Daemon(Table):
+class DaemonTable(ConfigTable):
     """The daemon itself. The table may be left out."""
 
-    metrics: Listen | None = Field(
+    metrics: ListenField | None = Field(
         default="127.0.0.1:9712",
         description='Where `/metrics` is served for Prometheus; "off" serves none.',
         examples=["[::]:9712", "off"],
@@ -58,14 +58,14 @@ class Daemon(Table):
         "Where that changes, the next run renames the vault's datasets: they are found by their snapshots.",
         examples=["filer1"],
     )
-    inhibit_sleep: Mode = Field(
+    inhibit_sleep: InhibitMode = Field(
         default="block",
         description='What logind does about a sleep while a vault is written to. "block" refuses it, to root as well; '
         '"block-weak" refuses it to everybody but root; "delay" puts it off for some seconds, in which zvaultd stops '
         "its streams, resumably: see [sleep and shutdown](../explanation/sleep.md).",
         examples=["delay"],
     )
-    inhibit_shutdown: Mode = Field(
+    inhibit_shutdown: InhibitMode = Field(
         default="delay",
         description='The same for a shutdown or reboot. With "block" and "block-weak" the power button does nothing, '
         'and with "block" a UPS cannot shut the host down, for as long as a run takes. Before systemd 257 "block" '
@@ -74,12 +74,12 @@ class Daemon(Table):
     )
 
     @property
-    def inhibitor_modes(self) -> dict[Event, Mode]:
+    def inhibitor_modes(self) -> dict[InhibitEvent, InhibitMode]:
         """The mode of logind's lock for each event, while a vault is written to."""
         return {"sleep": self.inhibit_sleep, "shutdown": self.inhibit_shutdown}
 
 
-class Host(Table):
+class HostTable(ConfigTable):
     """Another host, under the name by which `ssh://` addresses call it. The table may be left out."""
 
     sudo: bool = Field(
@@ -97,22 +97,22 @@ class Host(Table):
     transfers: int = Field(
         default=8, ge=1, le=64, description="How many streams this host may send at once.", examples=[2]
     )
-    buffer: Size | None = Field(
+    buffer: SizeField | None = Field(
         default=None,
         description="Memory of mbuffer on this host, for each stream; if left out, as the vault's profile says.",
         examples=["32M"],
     )
 
 
-class Config(Table):
+class Config(ConfigTable):
     """All of zvault.toml and conf.d."""
 
-    daemon: Daemon = Field(default_factory=Daemon, description="The daemon itself.")
-    page: Page = Field(default_factory=Page, description="The status page.")
-    host: dict[HostName, Host] = Field(default_factory=dict, description="Other hosts by name.")
-    vault: dict[Word, Vault] = Field(default_factory=dict, description="The vaults by name.")
-    backup: dict[Word, Backup] = Field(default_factory=dict, description="The backups by name.")
-    notify: dict[Word, Notify] = Field(
+    daemon: DaemonTable = Field(default_factory=DaemonTable, description="The daemon itself.")
+    page: PageTable = Field(default_factory=PageTable, description="The status page.")
+    host: dict[HostName, HostTable] = Field(default_factory=dict, description="Other hosts by name.")
+    vault: dict[WordField, Vault] = Field(default_factory=dict, description="The vaults by name.")
+    backup: dict[WordField, Backup] = Field(default_factory=dict, description="The backups by name.")
+    notify: dict[WordField, Notify] = Field(
         default_factory=dict,
         description="Whom to tell of what is wrong, by name.",
     )

@@ -10,15 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from zvault.config.problems import Problem
-from zvault.config.toml_lines import Positions
+from zvault.config.problems import ConfigProblem
+from zvault.config.toml_lines import KeyPositions
 
 _MAX_BYTES = 4 << 20
 _AT = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
 @dataclass(frozen=True)
-class Document:
+class TomlDocument:
     """One TOML file: its text and its values."""
 
     file: Path
@@ -26,50 +26,52 @@ class Document:
     data: Mapping[str, Any]
 
     @cached_property
-    def positions(self) -> Positions:
+    def positions(self) -> KeyPositions:
         """The lines its keys stand on. Only problems need them, and finding them takes as long as parsing."""
-        return Positions(self.text)
+        return KeyPositions(self.text)
 
 
-def read_document(file: Path) -> Document | Problem:
+def read_document(file: Path) -> TomlDocument | ConfigProblem:
     """Reads and parses a TOML file; returns why it cannot be used where that fails."""
     raw = read_bytes(file)
-    return raw if isinstance(raw, Problem) else parse_document(file, raw)
+    return raw if isinstance(raw, ConfigProblem) else parse_document(file, raw)
 
 
-def read_bytes(file: Path) -> bytes | Problem:
+def read_bytes(file: Path) -> bytes | ConfigProblem:
     """Reads the bytes of a configuration's file; returns why they cannot be had where that fails."""
     try:
         with file.open("rb") as stream:
             raw = stream.read(_MAX_BYTES + 1)
     except OSError as error:
-        return Problem(file, None, (), _why_unreadable(error))
+        return ConfigProblem(file, None, (), _why_unreadable(error))
     if len(raw) > _MAX_BYTES:
-        return Problem(file, None, (), f"is larger than {_MAX_BYTES >> 20} MiB, which no configuration is")
+        return ConfigProblem(
+            file, None, (), f"is larger than {_MAX_BYTES >> 20} MiB, which no configuration is"
+        )
     return raw
 
 
-def parse_document(file: Path, raw: bytes) -> Document | Problem:
+def parse_document(file: Path, raw: bytes) -> TomlDocument | ConfigProblem:
     """Parses the bytes of a TOML file; returns why they cannot be used where that fails."""
     try:
         # With or without a byte order mark: editors on other systems leave one.
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        return Problem(file, line, (), f"is not UTF-8, as TOML must be: byte 0x{raw[error.start]:02x}")
+        return ConfigProblem(file, line, (), f"is not UTF-8, as TOML must be: byte 0x{raw[error.start]:02x}")
     return _parse(file, text)
 
 
-def _parse(file: Path, text: str) -> Document | Problem:
+def _parse(file: Path, text: str) -> TomlDocument | ConfigProblem:
     try:
-        return Document(file, text, tomllib.loads(text))
+        return TomlDocument(file, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         return _syntax_problem(file, text, str(error))
     except RecursionError:
-        return Problem(file, None, (), "is not valid TOML: nested too deeply")
+        return ConfigProblem(file, None, (), "is not valid TOML: nested too deeply")
     except ValueError as error:
         # Well formed and still impossible: an integer of five thousand digits.
-        return Problem(file, None, (), f"is not valid TOML: {_lower(str(error))}")
+        return ConfigProblem(file, None, (), f"is not valid TOML: {_lower(str(error))}")
 
 
 def _why_unreadable(error: OSError) -> str:
@@ -80,18 +82,18 @@ def _why_unreadable(error: OSError) -> str:
     return f"cannot be read: {(error.strerror or str(error)).lower()}"
 
 
-def _syntax_problem(file: Path, text: str, error: str) -> Problem:
+def _syntax_problem(file: Path, text: str, error: str) -> ConfigProblem:
     match = _AT.search(error)
     if match:
         line, message = int(match[1]), f"{error[: match.start()]} (column {match[2]})"
     else:
         # tomllib says "at end of document": the last line that holds anything is where to look.
         line, message = text.rstrip().count("\n") + 1, error
-    first = Positions(text).first_of(line)
+    first = KeyPositions(text).first_of(line)
     message = f"is not valid TOML: {_lower(message)}" + (
         f"; it stands on line {first} already" if first else ""
     )
-    return Problem(file, line, (), message)
+    return ConfigProblem(file, line, (), message)
 
 
 def _lower(text: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 KeyPath = tuple[str | int, ...]
 """A key from the root, by names and indices in arrays: ``("vault", "cold", "device", 0)``."""
 
-MAX_DEPTH = 60
+DEEPEST_TABLE = 60
 """Arrays and inline tables nested deeper than this are not looked into."""
 
 _BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
@@ -30,7 +30,7 @@ class _Lost(Exception):
     """The text is not what the scanner expects here."""
 
 
-class Positions:
+class KeyPositions:
     """The lines of a text's keys, counted from 1."""
 
     def __init__(self, text: str) -> None:
@@ -45,7 +45,7 @@ class Positions:
 
     def line(self, path: KeyPath) -> int | None:
         """The line of a key, or of the nearest table around it that has one."""
-        return locate(self.lines, path)
+        return find_line(self.lines, path)
 
     def first_of(self, line: int) -> int | None:
         """Return the line on which what ``line`` declares was declared before, if it was."""
@@ -100,7 +100,7 @@ class Positions:
 
     def _value(self, path: KeyPath, depth: int) -> None:
         self._skip(_SPACE)
-        if depth > MAX_DEPTH:
+        if depth > DEEPEST_TABLE:
             raise _Lost
         if self._take("["):
             self._array(path, depth)
@@ -176,7 +176,7 @@ def _unquote(quoted: str) -> str:
     return str(value)
 
 
-def locate(lines: Mapping[KeyPath, int], path: KeyPath) -> int | None:
+def find_line(lines: Mapping[KeyPath, int], path: KeyPath) -> int | None:
     """The line of ``path``, or of the nearest table around it; None when not even that is known."""
     while path:
         if path in lines:
@@ -185,7 +185,7 @@ def locate(lines: Mapping[KeyPath, int], path: KeyPath) -> int | None:
     return None
 
 
-def show(path: KeyPath) -> str:
+def show_key(path: KeyPath) -> str:
     """A key as a person would write it: ``vault.cold.device[0].timeout``, in quotes where TOML needs them."""
     text = ""
     for part in path:
@@ -202,7 +202,7 @@ def _quote(name: str) -> str:
     return '"' + "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped) + '"'
 
 
-def literal(value: object) -> str:
+def format_literal(value: object) -> str:
     """A value as TOML: strings, numbers, booleans, lists and (inline) tables. Raises TypeError for others."""
     match value:
         case bool():
@@ -213,13 +213,13 @@ def literal(value: object) -> str:
             # JSON's escapes are TOML's, except that JSON may leave DEL as it is.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list() | tuple():
-            return f"[{', '.join(literal(item) for item in value)}]"
+            return f"[{', '.join(format_literal(item) for item in value)}]"
         case dict():
-            pairs = (f"{name(str(key))} = {literal(item)}" for key, item in value.items())
+            pairs = (f"{quote_key(str(key))} = {format_literal(item)}" for key, item in value.items())
             return f"{{ {', '.join(pairs)} }}" if value else "{}"
     raise TypeError(f"{type(value).__name__} has no form in TOML here")
 
 
-def name(key: str) -> str:
+def quote_key(key: str) -> str:
     """A key, in quotes where TOML needs them."""
-    return key if _BARE_KEY.fullmatch(key) else literal(key)
+    return key if _BARE_KEY.fullmatch(key) else format_literal(key)

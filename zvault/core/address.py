@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from zvault.core.name_rules import check_dataset_name
 from zvault.core.names import DatasetName
 
-SCHEME = "ssh://"
+SSH_SCHEME = "ssh://"
 
 _ADDRESS = re.compile(
     r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?"
@@ -27,7 +27,9 @@ class Address:
     def __str__(self) -> str:
         """As the configuration writes it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{SCHEME}{self.user}{'@' if self.user else ''}{host}{f':{self.port}' if self.port else ''}"
+        return (
+            f"{SSH_SCHEME}{self.user}{'@' if self.user else ''}{host}{f':{self.port}' if self.port else ''}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Source:
 
 def parse_address(text: str) -> Address:
     """Parse ``ssh://[user@]host[:port]``. Raises ValueError."""
-    match = _ADDRESS.fullmatch(text.removeprefix(SCHEME)) if text.startswith(SCHEME) else None
+    match = _ADDRESS.fullmatch(text.removeprefix(SSH_SCHEME)) if text.startswith(SSH_SCHEME) else None
     # What begins with a dash would be an option to ssh.
     if match is None or (match[3] or "").startswith("-"):
         raise ValueError(
@@ -85,7 +87,7 @@ def parse_source(text: str) -> Source:
     if not slash:
         raise ValueError(f'names no dataset, as in "{text}/tank"')
     check_dataset_name(dataset)
-    return Source(DatasetName(dataset), parse_address(SCHEME + host))
+    return Source(DatasetName(dataset), parse_address(SSH_SCHEME + host))
 
 
 def parse_sources(texts: Sequence[str]) -> Source:

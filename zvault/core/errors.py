@@ -185,7 +185,7 @@ class PoolSuspended(ZvaultError):
     retryable = True
 
 
-class Damaged(ZvaultError):
+class PoolDamaged(ZvaultError):
     """A pool has damage that ZFS cannot repair by itself."""
 
     reason = "damaged"
@@ -205,7 +205,7 @@ class HookFailed(ZvaultError):
 
 
 @contextlib.contextmanager
-def understood(what: str) -> Iterator[None]:
+def refuse_unparsable(what: str) -> Iterator[None]:
     """Guard a block that reads a program's output: raise ToolFailed for what is not of its form."""
     try:
         yield

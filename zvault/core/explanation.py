@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zvault.core.errors import ErrorDocument
-from zvault.core.health.verdict import Level
-from zvault.core.integrity.damage import Damage
-from zvault.core.name_rules import Choice
+from zvault.core.health.verdict import VerdictLevel
+from zvault.core.integrity.damage import DamagedFile
+from zvault.core.name_rules import DatasetChoice
 from zvault.core.policy.retention import KeepDecision
-from zvault.core.replication.plan_model import Action, TransferPlan
-from zvault.core.replication.sent_reason import SnapshotFate, waits
+from zvault.core.replication.plan_model import TransferAction, TransferPlan
+from zvault.core.replication.sent_reason import SnapshotFate, describe_blocked_wait
 from zvault.core.units import format_duration
 
-Side = Literal["source", "vault"]
-Topic = Literal[
+ExplainedSide = Literal["source", "vault"]
+ReasonTopic = Literal[
     "selected",
     "snapshot",
     "made",
@@ -43,54 +43,58 @@ FILES_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ExplainedDecision:
     """One thing about a dataset or snapshot: its ``state``, ``why``, and what a person can do ``next``."""
 
-    topic: Topic
+    topic: ReasonTopic
     state: str
     why: str = ""
     next: str = ""
-    level: Level = "ok"
-    side: Side | None = None
+    level: VerdictLevel = "ok"
+    side: ExplainedSide | None = None
 
 
-def chosen(topic: Literal["selected", "snapshot"], choice: Choice) -> Reason:
+def explain_choice(topic: Literal["selected", "snapshot"], choice: DatasetChoice) -> ExplainedDecision:
     """Explain why a backup takes a dataset or not, or why a run makes a snapshot of it or not."""
-    return Reason(topic, "yes" if choice.taken else "no", choice.reason)
+    return ExplainedDecision(topic, "yes" if choice.taken else "no", choice.reason)
 
 
-def transfer(plan: TransferPlan, blocked_by: TransferPlan | None = None) -> Reason:
+def explain_transfer(plan: TransferPlan, blocked_by: TransferPlan | None = None) -> ExplainedDecision:
     """Explain what a run would do with a dataset as it is. ``blocked_by``: see core/replication/sent_reason.py."""
     changes = "".join(f"; first: {change}" for change in plan.changes)
     if blocked_by is not None:
-        why = f"{plan.reason}{changes}; but {waits(blocked_by)}"
-        return Reason("sent", str(plan.action), why, blocked_by.next, "warning")
-    level: Level = "warning" if plan.action is Action.CONFLICT else "ok"
-    return Reason("sent", str(plan.action), f"{plan.reason}{changes}", plan.next, level)
+        why = f"{plan.reason}{changes}; but {describe_blocked_wait(blocked_by)}"
+        return ExplainedDecision("sent", str(plan.action), why, blocked_by.next, "warning")
+    level: VerdictLevel = "warning" if plan.action is TransferAction.CONFLICT else "ok"
+    return ExplainedDecision("sent", str(plan.action), f"{plan.reason}{changes}", plan.next, level)
 
 
-def sent(fate: SnapshotFate) -> Reason:
+def explain_sent_snapshot(fate: SnapshotFate) -> ExplainedDecision:
     """Explain what a run would do with a snapshot."""
-    return Reason("sent", fate.fate, fate.reason, fate.next, "warning" if fate.fate == "blocked" else "ok")
+    return ExplainedDecision(
+        "sent", fate.fate, fate.reason, fate.next, "warning" if fate.fate == "blocked" else "ok"
+    )
 
 
-def kept(verdict: KeepDecision, side: Side) -> Reason:
+def explain_retention(verdict: KeepDecision, side: ExplainedSide) -> ExplainedDecision:
     """Explain whether the next pruning keeps a snapshot."""
     state = "kept" if verdict.keep else "to be pruned"
-    return Reason("kept", state, verdict.reason, side=side)
+    return ExplainedDecision("kept", state, verdict.reason, side=side)
 
 
-def kept_of(verdicts: Sequence[KeepDecision], side: Side, backup: str) -> Reason:
+def summarize_retention(
+    verdicts: Sequence[KeepDecision], side: ExplainedSide, backup: str
+) -> ExplainedDecision:
     """Explain what the next pruning keeps of a dataset's snapshots."""
     selected = sum(not one.keep for one in verdicts)
     if not verdicts:
-        return Reason("kept", "no snapshots", side=side)
+        return ExplainedDecision("kept", "no snapshots", side=side)
     state = f"{len(verdicts) - selected} of {len(verdicts)} kept"
     common = Counter(_kind(one.reason) for one in verdicts if one.keep).most_common(FILES_NAMED)
     why = ", ".join(f"{count}: {reason}" for reason, count in common)
     pruned = f"the next pruning takes {selected}, which no rule keeps" if selected else ""
     each = f"'zvaultctl prune {backup} -n -v' has the reason for each"
-    return Reason("kept", state, "; ".join(filter(None, (why, pruned))), each, side=side)
+    return ExplainedDecision("kept", state, "; ".join(filter(None, (why, pruned))), each, side=side)
 
 
 def _kind(reason: str) -> str:
@@ -99,18 +103,18 @@ def _kind(reason: str) -> str:
     return rule if rule in ("hourly", "daily", "weekly", "monthly", "yearly") else reason
 
 
-def lag_of(seconds: float | None, max_lag: float | None, basis: str, cause: str) -> Reason:
+def explain_lag(seconds: float | None, max_lag: float | None, basis: str, cause: str) -> ExplainedDecision:
     """A lag, what it rests on, and what it comes from."""
     why = "; ".join(filter(None, (basis, cause)))
     if seconds is None:
-        return Reason("lag", "unknown", why, level="unknown")
+        return ExplainedDecision("lag", "unknown", why, level="unknown")
     late = max_lag is not None and seconds > max_lag
     limit = f" (max_lag is {format_duration(max_lag)})" if max_lag is not None else ""
     state = f"{format_duration(max(0.0, seconds))}{limit}"
-    return Reason("lag", state, why, level="warning" if late else "ok")
+    return ExplainedDecision("lag", state, why, level="warning" if late else "ok")
 
 
-def lag_cause(
+def find_lag_cause(
     plan: TransferPlan | None,
     blocked_by: TransferPlan | None = None,
     *,
@@ -119,28 +123,30 @@ def lag_cause(
     scheduled: bool,
 ) -> str:
     """Why the vault has not yet what the source has, by the first cause that stands in the way."""
-    if plan is not None and plan.action is Action.CONFLICT:
+    if plan is not None and plan.action is TransferAction.CONFLICT:
         return f"nothing is sent while {plan.reason}"
     if blocked_by is not None:
-        return waits(blocked_by)
+        return describe_blocked_wait(blocked_by)
     if running:
         return "a run is under way"
     if error is not None:
-        return f"the last run left it out: {told(error)}"
+        return f"the last run left it out: {format_error_line(error)}"
     return "the next run sends it" if scheduled else "it is sent when a run is started by hand"
 
 
-def told(error: ErrorDocument) -> str:
+def format_error_line(error: ErrorDocument) -> str:
     """An error in one line."""
     return f"{error['what']}: {error['why']}" if error["why"] else error["what"]
 
 
-def damage(found: Sequence[Damage], seen: str, why: Sequence[str], vault: str) -> Reason:
+def explain_damage(
+    found: Sequence[DamagedFile], seen: str, why: Sequence[str], vault: str
+) -> ExplainedDecision:
     """Explain the damage of a dataset on the vault, as last ``seen``; ``why``: what kept it from being healed, where
     known.
     """
     if not found:
-        return Reason("damage", "none known", seen, side="vault")
+        return ExplainedDecision("damage", "none known", seen, side="vault")
     files = sorted({one.path for one in found})
     named = ", ".join(files[:FILES_NAMED]) + (
         f" and {len(files) - FILES_NAMED} more" if len(files) > FILES_NAMED else ""
@@ -148,4 +154,4 @@ def damage(found: Sequence[Damage], seen: str, why: Sequence[str], vault: str) -
     unhealed = "; ".join(dict.fromkeys(why)) or "no healing has said yet why it stays"
     state = f"{len(files)} damaged"
     advice = f"'zvaultctl heal {vault}' brings back what the source still has"
-    return Reason("damage", state, f"{named}; {seen}; {unhealed}", advice, "warning", "vault")
+    return ExplainedDecision("damage", state, f"{named}; {seen}; {unhealed}", advice, "warning", "vault")

@@ -16,22 +16,22 @@ from typing import Any, Generic, TypeVar
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
 
-FEW = 16
+MOVED_SHARE = 16
 """Where one thing in so many is another, or more, things may have moved to other places."""
 
 _MISSING: Any = object()
 
 
-def others(before: Sequence[object], now: Sequence[object]) -> list[int] | None:
+def list_replaced(before: Sequence[object], now: Sequence[object]) -> list[int] | None:
     """The places at which there is another object than before; None where there are more or fewer of them."""
     if len(before) != len(now):
         return None
     return list(compress(range(len(now)), map(is_not, before, now)))
 
 
-def new_ones(before: Sequence[Thing], now: Sequence[Thing]) -> list[Thing]:
+def list_new_ones(before: Sequence[Thing], now: Sequence[Thing]) -> list[Thing]:
     """Those that were not there before, wherever they were."""
-    places = others(before, now)
+    places = list_replaced(before, now)
     if places is not None and not _moved(places, now):
         return [now[place] for place in places]
     known = set(map(id, before))
@@ -57,7 +57,7 @@ class KnownResults(Generic[Thing, Result]):
         where ``expired``, asked once all have one, names their places. The result is not to be changed.
         """
         results: list[Result]
-        places = others(self.things, things)
+        places = list_replaced(self.things, things)
         if places is None or _moved(places, things):
             known = dict(zip(map(id, self.things), self.results, strict=True))
             results = list(map(known.get, map(id, things), repeat(_MISSING)))
@@ -73,4 +73,4 @@ class KnownResults(Generic[Thing, Result]):
 
 
 def _moved(places: Sequence[int], things: Sequence[object]) -> bool:
-    return len(places) * FEW > len(things)
+    return len(places) * MOVED_SHARE > len(things)

@@ -12,7 +12,8 @@ T = TypeVar("T")
 class LazyProperty(Generic[Holder, T]):
     """As functools.cached_property, but without its lock: until Python 3.12 there is one for all objects of a class.
 
-    What one thread works out for long (system/computing.py) would keep the event loop from the same of another object.
+    What one thread works out for long (system/side_threads.py) would keep the event loop from the same of another
+    object.
     """
 
     def __init__(self, work: Callable[[Holder], T]) -> None:

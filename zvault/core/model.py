@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from zvault.core.name_rules import Choice
+from zvault.core.name_rules import DatasetChoice
 from zvault.core.names import BookmarkName, DatasetName, SnapshotName, split_snapshot
 
 DatasetType = Literal["filesystem", "volume"]
@@ -110,7 +110,7 @@ class Tree:
     """
 
     datasets: dict[str, Dataset] = field(default_factory=dict)
-    choices: Mapping[str, Choice] | None = None
+    choices: Mapping[str, DatasetChoice] | None = None
     unlisted: Mapping[DatasetName, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Dataset]:

@@ -84,7 +84,7 @@ def _check_components(name: str, label: str) -> None:
         place += len(part) + 1
 
 
-def check_into(template: str) -> None:
+def check_target_template(template: str) -> None:
     """Check ``into``, the path below a vault's pool: text and ``{host}``, ``{dataset}``, ``{path}``, ``{pool}``.
 
     It ends with its only ``{dataset}``, or with ``{path}`` as a part of its own below another: only so do the datasets
@@ -116,7 +116,7 @@ def _field(key: str, spec: str | None, conversion: str | None) -> str:
     return "{" + key + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
 
 
-def vault_dataset(
+def make_vault_dataset(
     into: str, pool: str, host: str, dataset: DatasetName, source: DatasetName | None = None
 ) -> DatasetName:
     """Return the place on the vault's ``pool`` of a ``dataset`` of a source, such as ``cold/filer1/tank/a``.
@@ -127,12 +127,12 @@ def vault_dataset(
     """
     if "/" in host:
         raise ValueError(f"the host name {host!r} has '/', which would add a level on the vault")
-    name = unchecked_vault_dataset(into, pool, host, dataset, source)
+    name = expand_vault_dataset(into, pool, host, dataset, source)
     check_dataset_name(name)
     return name
 
 
-def unchecked_vault_dataset(
+def expand_vault_dataset(
     into: str, pool: str, host: str, dataset: DatasetName, source: DatasetName | None = None
 ) -> DatasetName:
     """The same name, which may be too long."""
@@ -154,7 +154,7 @@ def check_pattern(pattern: str) -> None:
             )
 
 
-def excluded(dataset: str, patterns: Iterable[str]) -> str | None:
+def find_exclusion(dataset: str, patterns: Iterable[str]) -> str | None:
     """The first pattern that matches a dataset's full name, or None.
 
     ``*`` is any text within one part, ``?`` one character and ``**`` any number of parts. ``tank/a`` is that
@@ -164,30 +164,30 @@ def excluded(dataset: str, patterns: Iterable[str]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DatasetChoice:
     """A decision to take something or not, and the reason in words."""
 
     taken: bool
     reason: str
 
 
-def choice(
+def choose_by_pattern(
     dataset: str, include: Sequence[str], exclude: Iterable[str], included_by: str = "include"
-) -> Choice:
+) -> DatasetChoice:
     """Decide whether a backup with these patterns takes a dataset of its source. Without ``include`` it takes all but
     those that match ``exclude``, which always wins. ``included_by`` is the key that has what is included.
     """
-    if (pattern := excluded(dataset, exclude)) is not None:
-        return Choice(False, f"'{pattern}' in exclude matches it")
+    if (pattern := find_exclusion(dataset, exclude)) is not None:
+        return DatasetChoice(False, f"'{pattern}' in exclude matches it")
     if not include:
-        return Choice(True, "it lies in the source, and nothing in exclude matches it")
-    pattern = excluded(dataset, include)
+        return DatasetChoice(True, "it lies in the source, and nothing in exclude matches it")
+    pattern = find_exclusion(dataset, include)
     if pattern is None:
-        return Choice(False, f"nothing in {included_by} matches it")
-    return Choice(True, f"'{pattern}' in {included_by} matches it, and nothing in exclude")
+        return DatasetChoice(False, f"nothing in {included_by} matches it")
+    return DatasetChoice(True, f"'{pattern}' in {included_by} matches it, and nothing in exclude")
 
 
-def missing_of(include: Iterable[str], there: Container[str]) -> list[str]:
+def list_missing(include: Iterable[str], there: Container[str]) -> list[str]:
     """The datasets that patterns name without wildcards, as a whole or up to the first one, and that are not there.
 
     ``tank/vm/*`` names ``tank/vm``: with nothing below it there is nothing to take, but without it something is wrong.
@@ -201,7 +201,7 @@ def missing_of(include: Iterable[str], there: Container[str]) -> list[str]:
     return leads
 
 
-def reaches(pattern: str, source: DatasetName) -> bool:
+def can_reach(pattern: str, source: DatasetName) -> bool:
     """True if a pattern can match the source or anything below it, judged by the components they share."""
     parts, names = pattern.split("/"), source.parts
     for part, name in zip(parts, names, strict=False):

@@ -74,7 +74,7 @@ class DatasetName(_Name):
         """Its name once a dataset in which it lies, or it itself, was renamed. Raises ValueError as relative_to."""
         return new_root.child(self.relative_to(old_root))
 
-    def suffixed(self, ending: str) -> DatasetName:
+    def add_suffix(self, ending: str) -> DatasetName:
         """The name beside it that goes on with ``ending``."""
         return DatasetName(f"{self}{ending}")
 
@@ -159,7 +159,7 @@ def parse_snapname(prefix: str, snapname: str) -> datetime | None:
 
 
 @lru_cache(maxsize=1 << 16)
-def time_in_snapname(snapname: str) -> int | None:
+def parse_snapname_time(snapname: str) -> int | None:
     """The time in a snapname that has the form we write, whatever its prefix, in seconds since the epoch; else None.
 
     Years in which a time zone could lead out of the calendar are taken for no time.

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from zvault.core.names import DatasetName
 
-FILL = "zvault-probe"
+FILL_TEXT = "zvault-probe"
 """Stands for any text where a pattern leaves it open; no other pattern spells it."""
 
 _Rest = tuple[str, ...]  # what is left of a pattern, part by part
 
-LONGEST = 50
+DEEPEST_NAME = 50
 """Parts of a name that is looked for: ZFS nests datasets no deeper (zfs_max_dataset_nesting in zfs_namecheck.c)."""
 
 
-def common_names(patterns: Sequence[str]) -> Iterator[DatasetName]:
-    """Names that match all of the patterns (name_rules.excluded tells what each means), the shortest first.
+def find_common_names(patterns: Sequence[str]) -> Iterator[DatasetName]:
+    """Names that match all of the patterns (name_rules.find_exclusion tells what each means), the shortest first.
 
     Not all there are, which may be endlessly many; but if there is any, at least one.
     """
@@ -28,7 +28,7 @@ def common_names(patterns: Sequence[str]) -> Iterator[DatasetName]:
         name, rests = waiting.popleft()
         if name and all(not rest for rest in rests):
             yield DatasetName("/".join(name))
-        if len(name) == LONGEST:
+        if len(name) == DEEPEST_NAME:
             continue
         for texts, after in _steps(rests):
             part = _common_part(texts)
@@ -69,7 +69,7 @@ def _common_part(patterns: Sequence[str]) -> str | None:
         text, rests = waiting.popleft()
         if text and all(not rest.strip("*") for rest in rests):
             open_end = all(rest.endswith("*") for rest in rests)
-            return text + FILL if open_end and text == FILL[0] else text
+            return text + FILL_TEXT if open_end and text == FILL_TEXT[0] else text
         for char in _next_chars(rests):
             for after in _after(rests, char):
                 if after not in seen:
@@ -81,7 +81,7 @@ def _common_part(patterns: Sequence[str]) -> str | None:
 def _next_chars(rests: tuple[str, ...]) -> list[str]:
     """Characters that any pattern asks for next, or else one that none does."""
     asked = {char for rest in rests for char in rest.lstrip("*")[:1]} - {"?"}
-    return [*sorted(asked), FILL[0]]
+    return [*sorted(asked), FILL_TEXT[0]]
 
 
 def _after(rests: tuple[str, ...], char: str) -> Iterator[tuple[str, ...]]:

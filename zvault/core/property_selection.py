@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from zvault.core.name_rules import Choice
+from zvault.core.name_rules import DatasetChoice
 from zvault.core.names import DatasetName
 
-OWN = ("true", "on", "parent")
+OWN_SELECTING_VALUES = ("true", "on", "parent")
 """Values that select the dataset on which they are set."""
 
-BELOW = ("true", "on", "child")
+INHERITED_SELECTING_VALUES = ("true", "on", "child")
 """Values that select what inherits them."""
 
 _INHERITED = "inherited from "
@@ -36,7 +36,7 @@ def check_user_property(name: str) -> None:
         )
 
 
-def choices(values: Mapping[str, tuple[str, str]], root: DatasetName) -> dict[str, Choice]:
+def choose_by_property(values: Mapping[str, tuple[str, str]], root: DatasetName) -> dict[str, DatasetChoice]:
     """Which datasets are selected, of those within ``root`` with the property's value and source (zfs get(8)).
 
     One is, where OWN is set on it, or BELOW on the dataset within the root from which it inherits.
@@ -44,21 +44,29 @@ def choices(values: Mapping[str, tuple[str, str]], root: DatasetName) -> dict[st
     return {name: _choice(value, source, values, root) for name, (value, source) in values.items()}
 
 
-def _choice(value: str, source: str, values: Mapping[str, tuple[str, str]], root: DatasetName) -> Choice:
+def _choice(
+    value: str, source: str, values: Mapping[str, tuple[str, str]], root: DatasetName
+) -> DatasetChoice:
     if source == "local":
-        return Choice(value in OWN, f"set to '{value}' on it, {_meaning(value in OWN, value in BELOW)}")
+        return DatasetChoice(
+            value in OWN_SELECTING_VALUES,
+            f"set to '{value}' on it, {_meaning(value in OWN_SELECTING_VALUES, value in INHERITED_SELECTING_VALUES)}",
+        )
     if source == "received":
-        return Choice(False, f"'{value}' came with a stream, which does not count")
+        return DatasetChoice(False, f"'{value}' came with a stream, which does not count")
     if not source.startswith(_INHERITED):
-        return Choice(False, "not set")
+        return DatasetChoice(False, "not set")
     giver = DatasetName(source.removeprefix(_INHERITED))
     told = f"'{value}' is inherited from {giver}"
     if not giver.is_within(root):
-        return Choice(False, f"{told}, which is above the source")
+        return DatasetChoice(False, f"{told}, which is above the source")
     # What a dataset above received it passes on all the same: ZFS calls that inherited, too.
     if values.get(giver) != (value, "local"):
-        return Choice(False, f"{told}, where it is not set by hand")
-    return Choice(value in BELOW, f"{told}, {_meaning(value in BELOW, value in OWN, 'that one')}")
+        return DatasetChoice(False, f"{told}, where it is not set by hand")
+    return DatasetChoice(
+        value in INHERITED_SELECTING_VALUES,
+        f"{told}, {_meaning(value in INHERITED_SELECTING_VALUES, value in OWN_SELECTING_VALUES, 'that one')}",
+    )
 
 
 def _meaning(taken: bool, other: bool, others: str = "what is below") -> str:

@@ -60,7 +60,7 @@ class Refusal:
 
 _P, _T, _U = Duration.PERMANENT, Duration.TRANSIENT, Duration.UNKNOWN
 
-BEGIN_ANEW = (
+SET_ASIDE_ADVICE = (
     "set the vault's dataset aside, as 'zfs rename NAME NAME-old_zvault-conflict-$(date -u +%Y%m%dT%H%M%SZ)', and the "
     "next run sends it in full"
 )
@@ -68,7 +68,7 @@ BEGIN_ANEW = (
 
 _ROOM = "make room on the vault: prune more, or grow its device"
 
-REFUSALS: tuple[Refusal, ...] = (
+REFUSAL_ROWS: tuple[Refusal, ...] = (
     # No room
     Refusal(
         "quota exceeded",
@@ -165,7 +165,7 @@ REFUSALS: tuple[Refusal, ...] = (
         _U,
         TransferFailed,
         "something that was not there when the run was planned is at the dataset's place, or a sleep interrupted it",
-        BEGIN_ANEW,
+        SET_ASIDE_ADVICE,
     ),
     Refusal(
         "must destroy it to overwrite it",
@@ -173,7 +173,7 @@ REFUSALS: tuple[Refusal, ...] = (
         _P,
         Conflict,
         "a clone is at the dataset's place",
-        BEGIN_ANEW,
+        SET_ASIDE_ADVICE,
     ),
     Refusal(
         "must destroy them to overwrite it",
@@ -181,7 +181,7 @@ REFUSALS: tuple[Refusal, ...] = (
         _P,
         Conflict,
         "what was a placeholder got snapshots",
-        BEGIN_ANEW,
+        SET_ASIDE_ADVICE,
     ),
     Refusal(
         "cannot overwrite with a ZVOL",
@@ -189,7 +189,7 @@ REFUSALS: tuple[Refusal, ...] = (
         _P,
         Conflict,
         "a filesystem is where a volume is to be",
-        BEGIN_ANEW,
+        SET_ASIDE_ADVICE,
     ),
     Refusal(
         "already exists",
@@ -215,7 +215,7 @@ REFUSALS: tuple[Refusal, ...] = (
         Conflict,
         "the vault's dataset was sent with large blocks, and this stream has none (OpenZFS #6224)",
         "take 'large_blocks = false' out of this backup's 'send' if it is there. If it is not, the source's dataset"
-        f" came back without its large blocks, and the vault's cannot follow it: {BEGIN_ANEW}",
+        f" came back without its large blocks, and the vault's cannot follow it: {SET_ASIDE_ADVICE}",
     ),
     Refusal(
         "source snapshot contains large microzaps",
@@ -231,7 +231,7 @@ REFUSALS: tuple[Refusal, ...] = (
         _P,
         Conflict,
         "raw streams and others were mixed (OpenZFS #8758)",
-        f"raw streams and others were mixed (OpenZFS #8758): {BEGIN_ANEW}",
+        f"raw streams and others were mixed (OpenZFS #8758): {SET_ASIDE_ADVICE}",
     ),
     Refusal(
         "IV set guid missing",
@@ -247,7 +247,7 @@ REFUSALS: tuple[Refusal, ...] = (
         _P,
         Conflict,
         "the vault's dataset was not received raw (OpenZFS #8308)",
-        f"it was not received raw (OpenZFS #8308): {BEGIN_ANEW}",
+        f"it was not received raw (OpenZFS #8308): {SET_ASIDE_ADVICE}",
     ),
     Refusal(
         "cannot be used to destroy an encrypted filesystem",
@@ -255,7 +255,7 @@ REFUSALS: tuple[Refusal, ...] = (
         _P,
         Conflict,
         "an encrypted dataset cannot take the place of one that is not",
-        BEGIN_ANEW,
+        SET_ASIDE_ADVICE,
     ),
     Refusal(
         "embedded data stream feature",
@@ -280,7 +280,7 @@ REFUSALS: tuple[Refusal, ...] = (
         _P,
         Conflict,
         "the vault's dataset has another key than the source's: it is not its replica",
-        BEGIN_ANEW,
+        SET_ASIDE_ADVICE,
     ),
     Refusal(
         "failed to create encryption key",
@@ -534,7 +534,7 @@ def find_refusal(said: str, speaker: Speaker) -> Refusal | None:
     in "cannot receive incremental stream: Interrupted system call" of a host that was frozen. KERNEL_REFUSALS has
     those.
     """
-    own = next((row for row in REFUSALS if row.speaker in {speaker, "any"} and row.words in said), None)
+    own = next((row for row in REFUSAL_ROWS if row.speaker in {speaker, "any"} and row.words in said), None)
     return own or _find_kernel_refusal(said)
 
 

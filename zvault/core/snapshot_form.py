@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from zvault.core.names import make_snapname, parse_snapname, time_in_snapname
+from zvault.core.names import make_snapname, parse_snapname, parse_snapname_time
 
-DEFAULT = "_%Y-%m-%dT%H:%M:%SZ"
+DEFAULT_FORM = "_%Y-%m-%dT%H:%M:%SZ"
 """The form that zvault's names have where none is configured, in UTC. Names of it are always known."""
 
 _WIDTHS = {"Y": 4, "m": 2, "d": 2, "j": 3, "H": 2, "M": 2, "S": 2, "s": 10}
@@ -25,16 +25,18 @@ _SEPARATORS = "_-.:"
 _FROM, _TO = 1969, 9998
 """Years outside of which a zone could lead out of the calendar."""
 
-SAMPLES = tuple(datetime(2026, 11, 21, 9, 8, 7, tzinfo=UTC) + timedelta(days=97.3 * n) for n in range(4))
+SAMPLE_MOMENTS = tuple(
+    datetime(2026, 11, 21, 9, 8, 7, tzinfo=UTC) + timedelta(days=97.3 * n) for n in range(4)
+)
 
-Token = tuple[str, bool]
+FormToken = tuple[str, bool]
 """A field's letter (True), or literal text."""
 
 
 @lru_cache(maxsize=64)
-def _tokens(form: str) -> tuple[Token, ...]:
+def _tokens(form: str) -> tuple[FormToken, ...]:
     """The parts of a form. Raises ValueError."""
-    found: list[Token] = []
+    found: list[FormToken] = []
     for match in _TOKEN.finditer(form):
         field, literal, other = match.groups()
         if other is not None:
@@ -54,7 +56,7 @@ def _tokens(form: str) -> tuple[Token, ...]:
     return tuple(found)
 
 
-def never_changes(zone: str) -> bool:
+def is_fixed_zone(zone: str) -> bool:
     """True if a time zone has one offset for ever, by its IANA name: others may change at any time, by law."""
     return zone in {"UTC", "Etc/UTC", "Zulu", "Etc/Zulu", "GMT"} or zone.startswith("Etc/GMT")
 
@@ -86,18 +88,18 @@ def check_form(form: str) -> None:
 def check_zone(form: str, zone: str) -> None:
     """Check a form that was checked against its zone. Raises ValueError with the reason."""
     begins = next(letter for letter, field in _tokens(form) if field)
-    if begins != "s" and not never_changes(zone):
+    if begins != "s" and not is_fixed_zone(zone):
         raise ValueError(
             f"in {zone}, {form!r} would give two moments one name, or names that do not sort as time does, when its "
             "clocks go back: use UTC, a zone such as Etc/GMT-1 that never changes, or a form that begins with %s"
         )
-    for when in SAMPLES:
-        known = time_in_snapname(render(form, "p", when, ZoneInfo(zone)))
+    for when in SAMPLE_MOMENTS:
+        known = parse_snapname_time(render_snapname(form, "p", when, ZoneInfo(zone)))
         if known is not None and known != int(when.timestamp()):
             raise ValueError(f"{form!r} in {zone} looks like a time in UTC, which it is not: leave out the Z")
 
 
-def render(form: str, prefix: str, when: datetime, zone: tzinfo) -> str:
+def render_snapname(form: str, prefix: str, when: datetime, zone: tzinfo) -> str:
     """The snapname of a moment (aware), of which fractions of a second are cut off."""
     utc = when.astimezone(UTC).replace(microsecond=0)
     local = utc.astimezone(zone)
@@ -130,7 +132,7 @@ def _pattern(form: str) -> re.Pattern[str]:
     return re.compile("".join(parts))
 
 
-def read_back(form: str, prefix: str, snapname: str, zone: tzinfo) -> datetime | None:
+def parse_rendered_snapname(form: str, prefix: str, snapname: str, zone: tzinfo) -> datetime | None:
     """Return when a snapshot of that name was made, in UTC; None unless it has exactly the form."""
     match = _pattern(form).fullmatch(snapname.removeprefix(prefix))
     if match is None or not snapname.startswith(prefix):
@@ -148,7 +150,7 @@ def read_back(form: str, prefix: str, snapname: str, zone: tzinfo) -> datetime |
             return None
     except (ValueError, OverflowError):  # the form is right, the date is not: 2026-02-30
         return None
-    return when if render(form, prefix, when, zone) == snapname else None
+    return when if render_snapname(form, prefix, when, zone) == snapname else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class SnapshotNames:
     """The names of a backup's snapshots: ``prefix`` and ``form``, in ``zone``; ``former`` forms are known as well."""
 
     prefix: str
-    form: str = DEFAULT
+    form: str = DEFAULT_FORM
     zone: str = "UTC"
     former: tuple[str, ...] = ()
 
@@ -167,9 +169,9 @@ class SnapshotNames:
 
     def make(self, when: datetime) -> str:
         """The snapname of a moment (aware)."""
-        if self.form == DEFAULT and self.zone == "UTC":
+        if self.form == DEFAULT_FORM and self.zone == "UTC":
             return make_snapname(self.prefix, when)
-        return render(self.form, self.prefix, when, ZoneInfo(self.zone))
+        return render_snapname(self.form, self.prefix, when, ZoneInfo(self.zone))
 
     def known(self, snapname: str) -> bool:
         """True if zvault gave this name for the backup, by the form of now or an earlier one."""
@@ -177,10 +179,13 @@ class SnapshotNames:
 
     def takes_for_its_own(self, other: SnapshotNames) -> str | None:
         """A name that ``other`` gives and this one knows, if there is any."""
-        return next((name for when in SAMPLES if self.known(name := other.make(when))), None)
+        return next((name for when in SAMPLE_MOMENTS if self.known(name := other.make(when))), None)
 
 
 @lru_cache(maxsize=1 << 16)
 def _known(names: SnapshotNames, snapname: str) -> bool:
-    forms = [form for form in (names.form, *names.former) if form != DEFAULT]
-    return any(read_back(form, names.prefix, snapname, ZoneInfo(names.zone)) is not None for form in forms)
+    forms = [form for form in (names.form, *names.former) if form != DEFAULT_FORM]
+    return any(
+        parse_rendered_snapname(form, names.prefix, snapname, ZoneInfo(names.zone)) is not None
+        for form in forms
+    )

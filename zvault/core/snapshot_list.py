@@ -119,7 +119,7 @@ class SnapshotList(Sequence[Snapshot]):
         return repr(tuple(self))
 
 
-class Snapnames:
+class SnapnameIndex:
     """Which snapnames the snapshots of some datasets have; a name that many have is looked at once."""
 
     def __init__(self, lists: Iterable[Sequence[Snapshot]]) -> None:
@@ -147,17 +147,17 @@ def _createtxg(row: tuple[str, int, int, int]) -> int:
     return row[2]
 
 
-def guids_of(snapshots: Sequence[Snapshot]) -> Sequence[int]:
+def list_guids(snapshots: Sequence[Snapshot]) -> Sequence[int]:
     """The GUIDs of one dataset's snapshots, in their order."""
     return snapshots.guids if isinstance(snapshots, SnapshotList) else [snap.guid for snap in snapshots]
 
 
-def after(snapshots: Sequence[Snapshot], createtxg: int) -> Sequence[Snapshot]:
+def list_newer_snapshots(snapshots: Sequence[Snapshot], createtxg: int) -> Sequence[Snapshot]:
     """Those of one dataset's snapshots, oldest first, that are newer than a transaction group."""
     return snapshots[_count_until(snapshots, createtxg) :]
 
 
-def between(snapshots: Sequence[Snapshot], createtxg: int, last: int) -> Sequence[Snapshot]:
+def list_snapshots_between(snapshots: Sequence[Snapshot], createtxg: int, last: int) -> Sequence[Snapshot]:
     """Those of one dataset's snapshots, oldest first, that are newer than a transaction group, and no newer than the
     ``last``.
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 
-class State(Enum):
+class LabelledState(Enum):
     """The base of an enumeration of states. A member has a ``label`` and a ``meaning``."""
 
     def __init__(self, label: str, meaning: str) -> None:
@@ -16,12 +16,12 @@ class State(Enum):
         self.meaning = meaning
 
 
-S = TypeVar("S", bound=State)
+S = TypeVar("S", bound=LabelledState)
 E = TypeVar("E", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True)
-class Transition(Generic[S, E]):
+class StateTransition(Generic[S, E]):
     """One row of a table: an event, named by its value, leads from any of the ``sources`` to the ``target``."""
 
     event: E
@@ -34,10 +34,10 @@ class IllegalTransition(Exception):
     """An event that the table does not allow in this state: a bug in zvault."""
 
 
-class Table(dict[tuple[S, E], S]):
+class TransitionTable(dict[tuple[S, E], S]):
     """A table of where each event leads from each state in which it may happen; ``what`` says of what, in an error."""
 
-    def __init__(self, what: str, rows: Iterable[Transition[S, E]]) -> None:
+    def __init__(self, what: str, rows: Iterable[StateTransition[S, E]]) -> None:
         super().__init__({(source, row.event): row.target for row in rows for source in row.sources})
         self._what = what
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from zvault.api.events import Event, Retry
+from zvault.api.events import RetryEvent, RunEvent
 
 
 @dataclass
@@ -30,12 +30,12 @@ class ActiveRun:
     drift: str | None = None
     waiting: float | None = None
     missed: str | None = None
-    failed: Retry | None = None
+    failed: RetryEvent | None = None
     turn: str | None = None
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = 0.0
 
-    def note(self, event: Event) -> None:
+    def note(self, event: RunEvent) -> None:
         """Keep the live figures."""
         match event["event"]:
             case "plan":

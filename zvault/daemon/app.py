@@ -11,55 +11,51 @@ from typing import Any, cast
 
 import zvault
 from zvault.api.emit import Emit
-from zvault.api.events import Event
-from zvault.config.load import find_readable_secrets, load
+from zvault.api.events import RunEvent
+from zvault.config.load_config import find_readable_secrets, load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, ConfigError, Refused, ZvaultError
-from zvault.core.zfs_version import untested
+from zvault.core.zfs_version import warn_if_untested
 from zvault.daemon import journald
 from zvault.daemon.api.server import Api
-from zvault.daemon.events import Events
-from zvault.daemon.history import History
+from zvault.daemon.backup_runs import BackupRuns, make_unexpected_error
+from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.history import RunHistory
 from zvault.daemon.journald import log
-from zvault.daemon.looks import Looks
-from zvault.daemon.metrics.figures import Figures
-from zvault.daemon.monitors.config_monitor import LOOK_EVERY as CONFIG_EVERY
-from zvault.daemon.monitors.config_monitor import ConfigMonitor
+from zvault.daemon.metrics.figures import MetricFigures
+from zvault.daemon.monitors.config_monitor import CONFIG_INTERVAL, ConfigMonitor
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
-from zvault.daemon.monitors.stall_monitor import AGAIN, StallMonitor
-from zvault.daemon.monitors.state_monitor import LOOK_EVERY as STATE_EVERY
-from zvault.daemon.monitors.state_monitor import StateMonitor
-from zvault.daemon.monitors.vault_monitor import LOOK_EVERY, VaultMonitor
-from zvault.daemon.monitors.verify_scheduler import LOOK_EVERY as PROVE_EVERY
-from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
+from zvault.daemon.monitors.stall_monitor import EVENTS_RETRY_PAUSE, StallMonitor
+from zvault.daemon.monitors.state_monitor import STATE_INTERVAL, StateMonitor
+from zvault.daemon.monitors.vault_monitor import VAULT_INTERVAL, VaultMonitor
+from zvault.daemon.monitors.verify_scheduler import VERIFY_INTERVAL, VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
-from zvault.daemon.page.document import PageSource
-from zvault.daemon.page.topics import Topic
-from zvault.daemon.pool_watch import LOOK_EVERY as EVENTS_EVERY
-from zvault.daemon.pool_watch import PoolWatch
-from zvault.daemon.runs import Runs, unexpected
-from zvault.daemon.scheduler import PROMPT, Scheduler, get_snapshot_times
+from zvault.daemon.page.page_source import PageSource
+from zvault.daemon.page.topics import PageTopic
+from zvault.daemon.periodic_checks import PeriodicChecks
+from zvault.daemon.pool_watch import FEED_INTERVAL, PoolWatch
+from zvault.daemon.scheduler import PROMPT, BackupScheduler, get_snapshot_times
 from zvault.daemon.shutdown import close_readings, end_runs, release_vaults
-from zvault.daemon.status import Status
-from zvault.daemon.web.serving import Serving
+from zvault.daemon.status import DaemonStatus
+from zvault.daemon.web.web_servers import WebServers
 from zvault.ops import hooks
 from zvault.ops.context import Context
 from zvault.ops.restore import snapshot_reader
-from zvault.ops.state.environment import Clock, Environment
+from zvault.ops.state.environment import Environment, WallClock
 from zvault.ops.tuning.parameters import reconcile_tuning
-from zvault.ops.vaults.past_record import pasts
+from zvault.ops.vaults.past_record import list_past_vaults
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.change_feed import ChangeFeed
-from zvault.zfs.pool.module_parameters import loaded_version
+from zvault.zfs.pool.module_parameters import read_loaded_version
 
 OBSERVE_EVERY = 15.0
 """Seconds between looks at lags for the metrics."""
 
-STATUS_EVERY = 2.0
+STATUS_LINE_INTERVAL = 2.0
 
 READINGS_EVERY = 30.0
 """Seconds between looks at what stayed mounted or held: somebody read there, or the vault was down."""
@@ -86,7 +82,7 @@ CUT_OFF = ZvaultError(
 """What is told of a run that a crash ended."""
 
 
-class Daemon:
+class ZvaultDaemon:
     """One zvaultd. What it waits for goes by ``clock`` and by the time of the event loop that it is served in.
 
     ``loop_lag`` tells how long that loop kept others waiting (system/loop_lag.py).
@@ -96,26 +92,26 @@ class Daemon:
         self,
         config: Config,
         paths: Paths,
-        clock: Clock | None = None,
+        clock: WallClock | None = None,
         loop_lag: Callable[[], float] | None = None,
     ) -> None:
         self.paths = paths
         feed = ChangeFeed(paths.events_kept)
         self.context = Context.of(Environment.of(config, paths, HostRunner(), clock), feed)
-        self.events = Events()
-        self.events.hooks.append(journald.write)
-        self.history = History(paths.history)
+        self.events = EventPublisher()
+        self.events.hooks.append(journald.log_event)
+        self.history = RunHistory(paths.history)
         self.events.hooks.append(self.history.note)
         self.vaults = Vaults(self.context)
-        self.runs = Runs(self.context, self.vaults, self.history, self.events)
-        self.scheduler = Scheduler(self.context, self.runs.start, self.runs.last_run)
-        self.snapshot_scheduler = Scheduler(
+        self.runs = BackupRuns(self.context, self.vaults, self.history, self.events)
+        self.scheduler = BackupScheduler(self.context, self.runs.start, self.runs.last_run)
+        self.snapshot_scheduler = BackupScheduler(
             self.context, self.runs.snapshot, self.runs.last_snapshot, get_snapshot_times
         )
         self.vault_monitor = VaultMonitor(self.vaults, self.context.env.clock)
         self.state_monitor = StateMonitor(paths.state, self.history)
         self.config_monitor = ConfigMonitor(self.context.env)
-        self.status = Status(
+        self.status = DaemonStatus(
             self.context,
             self.vault_monitor,
             self.runs,
@@ -131,24 +127,24 @@ class Daemon:
         self.notifier = Notifier(
             self.status,
             lambda: self.metrics.vaults,
-            lambda: self.looks.outdated(),  # noqa: PLW0108 - both are made later
+            lambda: self.looks.list_outdated(),  # noqa: PLW0108 - both are made later
         )
         self.events.hooks.append(self.notifier.hear)
-        self.metrics = Figures(self.status, self.notifier, loop_lag)
+        self.metrics = MetricFigures(self.status, self.notifier, loop_lag)
         self.page = PageSource(
             self.status, self.events, lambda: self.metrics.vaults, lambda: self.context.env.host
         )
         self.events.hooks.append(self.page.hear)
-        self.serving = Serving(
+        self.serving = WebServers(
             self.context,
             self.status.warnings,
             {
-                Topic.METRICS: lambda _: self.metrics.text(),
-                Topic.OVERVIEW: self.page.overview,
-                Topic.BACKUP: self.page.backup,
-                Topic.RUN: self.page.run,
-                Topic.DATASET: self.page.dataset,
-                Topic.FILES: self.page.files,
+                PageTopic.METRICS: lambda _: self.metrics.text(),
+                PageTopic.OVERVIEW: self.page.overview,
+                PageTopic.BACKUP: self.page.backup,
+                PageTopic.RUN: self.page.run,
+                PageTopic.DATASET: self.page.dataset,
+                PageTopic.FILES: self.page.files,
             },
         )
         self.scrub_scheduler = ScrubScheduler(self.context, self.vaults, self.runs, self.scheduler)
@@ -165,7 +161,7 @@ class Daemon:
         )
         self.stall_monitor = StallMonitor(self.context, self.vaults, self.status.stalls)
         self.sleep_monitor = SleepMonitor(self.context, self.vaults, self.runs, self._wake)
-        self.looks = Looks(
+        self.looks = PeriodicChecks(
             self.status,
             self.vaults,
             self.metrics,
@@ -189,24 +185,24 @@ class Daemon:
         # A start that is killed begins anew, for ever. Each step has a deadline of its own: together they need none.
         async with _patience(math.inf, START_EXTENSION, self._stop):
             interrupted = await self.reconcile()
-            self._background(again_and_again("state", self.state_monitor.look, STATE_EVERY))
-            self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
+            self._background(again_and_again("state", self.state_monitor.look, STATE_INTERVAL))
+            self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_INTERVAL))
             await self.api.listen(self.paths.socket)
             await self.serving.look()
             await asyncio.gather(self.snapshot_scheduler.start(), self.scheduler.start())
         self._resume(interrupted)
-        self._background(again_and_again("vaults", self._look_at_vaults, LOOK_EVERY))
+        self._background(again_and_again("vaults", self._look_at_vaults, VAULT_INTERVAL))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(again_and_again("doubted lags", self.looks.at_doubted, 0.0))
-        self._background(again_and_again("events", self.pool_watch.look, EVENTS_EVERY))
-        self._background(again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
+        self._background(again_and_again("events", self.pool_watch.look, FEED_INTERVAL))
+        self._background(again_and_again("proofs", self.verify_scheduler.look, VERIFY_INTERVAL))
         self._background(again_and_again("readings", self.looks.at_readings, READINGS_EVERY))
-        self._background(again_and_again("stalls", self.stall_monitor.watch, AGAIN))
+        self._background(again_and_again("stalls", self.stall_monitor.watch, EVENTS_RETRY_PAUSE))
         self._background(again_and_again("notifications", self.notifier.look, NOTIFY_PAUSE))
         self._background(self._tell_status())
         self._background(self.sleep_monitor.watch())
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.env.config.backup))
-        sd_notify.ready(self.status.line())
+        sd_notify.notify_ready(self.status.line())
         await self._stop.wait()
         async with _patience(DRAIN_PATIENCE, DRAIN_EXTENSION):
             await self._drain()
@@ -220,14 +216,14 @@ class Daemon:
             log.warning("%s: %s", name, CUT_OFF, extra={"BACKUP": name})
         interrupted = {name for name in self.context.env.config.backup if self.history.cut_off(name)}
         await self._run_pending_hooks("snapshot")
-        for text in await snapshot_reader.sweep(self.context, PROMPT):
+        for text in await snapshot_reader.close_left_open(self.context, PROMPT):
             log.warning("%s", text)
         past = asyncio.create_task(self._sweep_past())
         self._tasks.add(past)
         past.add_done_callback(self._tasks.discard)
         await asyncio.wait({past}, timeout=PROMPT)
         # What a hook after a run takes away, the vault may stand on: then it goes down first.
-        ended = hooks.cut_off(self.context.records.hooks)
+        ended = hooks.list_cut_off_backups(self.context.records.hooks)
         needed = {self.context.env.backup(name).vault for name in interrupted - ended}
         adopting, later = set[asyncio.Task[None]](), set[str]()
         for vault in self.vaults.all():
@@ -275,22 +271,22 @@ class Daemon:
         def emitter(run: str, backup: str) -> Emit:
             def emit(event: str, **fields: Any) -> None:
                 head = {"event": event, "run": run, "backup": backup, "time": self.context.env.clock.time()}
-                journald.write(cast(Event, {**head, **fields}))
+                journald.log_event(cast(RunEvent, {**head, **fields}))
 
             return emit
 
-        for error in await hooks.recover(
-            self.context.records.hooks, emitter, scope, sd_notify.extend, concerns
+        for error in await hooks.recover_hooks(
+            self.context.records.hooks, emitter, scope, sd_notify.extend_start, concerns
         ):
             self.status.warnings[f"hooks {scope}"] = str(error)
             log.error("%s", error)
 
     async def _adopt(self, vault: ManagedVault, *, needed: bool) -> None:
         try:
-            await vault.adopt(journald.about(vault.name), needed=needed)
+            await vault.adopt(journald.make_vault_logger(vault.name), needed=needed)
         except Exception as error:
             # Whatever is wrong with one vault, a lease of it that nobody can read too: the others are served.
-            told = error if isinstance(error, ZvaultError) else unexpected(error)
+            told = error if isinstance(error, ZvaultError) else make_unexpected_error(error)
             vault.error = told
             log.error("vault %s: %s", vault.name, told, extra={"VAULT": vault.name})
 
@@ -314,9 +310,9 @@ class Daemon:
 
     async def _feed_watchdog(self) -> None:
         """From the loop itself: when it hangs, systemd shall know."""
-        interval = sd_notify.watchdog_interval()
+        interval = sd_notify.read_watchdog_interval()
         while interval is not None:
-            sd_notify.watchdog()
+            sd_notify.feed_watchdog()
             await asyncio.sleep(interval)
 
     async def _tell_status(self) -> None:
@@ -326,11 +322,11 @@ class Daemon:
             if not self.runs.current:
                 self._run_event.clear()
                 await self._run_event.wait()
-            await asyncio.sleep(STATUS_EVERY)
+            await asyncio.sleep(STATUS_LINE_INTERVAL)
 
     def _tell_line(self) -> None:
         if (line := self.status.line()) != self._told_line:
-            sd_notify.status(line)
+            sd_notify.notify_status(line)
             self._told_line = line
 
     async def _look_at_vaults(self) -> None:
@@ -350,10 +346,10 @@ class Daemon:
             await self._reload()
 
     async def _reload(self) -> None:
-        sd_notify.reloading("reloading")
+        sd_notify.notify_reloading("reloading")
         try:
             # Hundreds of backups take a second to be checked.
-            config = await asyncio.to_thread(load, self.paths)
+            config = await asyncio.to_thread(load_config, self.paths)
             self._refuse_loss(config)
         except ZvaultError as error:
             self.metrics.reload_ok = False
@@ -369,7 +365,7 @@ class Daemon:
             log.info("configuration reloaded; backups: %d", len(config.backup))
             for told in find_readable_secrets(self.paths, config):
                 log.warning("%s", told)
-        sd_notify.ready(self.status.line())
+        sd_notify.notify_ready(self.status.line())
 
     def _refuse_loss(self, config: Config) -> None:
         """What is up here, or open as it was, cannot vanish: nobody could take it down, or close it, any more."""
@@ -381,7 +377,7 @@ class Daemon:
                 "it could not be taken down any more",
                 f"put it back, 'zvaultctl vault down {left[0]}', then remove it",
             )
-        if then := [name for name in gone if pasts(self.context.records.leases, name)]:
+        if then := [name for name in gone if list_past_vaults(self.context.records.leases, name)]:
             raise ConfigError(
                 f"vault {', '.join(then)} is gone from the configuration but open as it was",
                 "nobody could see or close that any more",
@@ -391,7 +387,7 @@ class Daemon:
     async def _drain(self) -> None:
         """Begin nothing new, end what runs, leave nothing half-made."""
         log.info("stopping: %d runs to end", len(self.runs.current))
-        sd_notify.stopping("draining")
+        sd_notify.notify_stopping("draining")
         self.scheduler.stop()
         self.snapshot_scheduler.stop()
         self.runs.past.stop("the daemon is stopping")
@@ -427,7 +423,7 @@ async def _patience(
     async def ask() -> None:
         left = longest
         while left > 0:
-            sd_notify.extend(extension)
+            sd_notify.extend_start(extension)
             if stop is not None and stop.is_set():
                 left = min(left, DRAIN_PATIENCE)
             left -= PATIENCE_STEP
@@ -443,5 +439,5 @@ async def _patience(
 def _tell_version() -> None:
     """Warn of an OpenZFS that zvault was not tested with. It is used all the same; one not loaded is unknown."""
     with contextlib.suppress(OSError):
-        if told := untested(loaded_version()):
+        if told := warn_if_untested(read_loaded_version()):
             log.warning("%s", told)

@@ -20,7 +20,7 @@ from aiohttp import web
 from zvault.api.answers import ErrorAnswer
 from zvault.core.errors import Busy
 
-BACKLOG = 16
+LISTEN_BACKLOG = 16
 """Connections that the kernel keeps until they are accepted; more are turned away by it."""
 
 REQUEST_BYTES = 1 << 20
@@ -38,7 +38,7 @@ _SO_PEERGROUPS = 59
 _GROUPS_BYTES = 1024
 """As many as Python reads of a socket option."""
 
-Serve = Callable[[], asyncio.Protocol]
+ProtocolFactory = Callable[[], asyncio.Protocol]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _Connection:
 
 
 @dataclass(eq=False)
-class Connections:
+class ClientConnections:
     """The connections of one server."""
 
     limits: ConnectionLimits
@@ -78,11 +78,11 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def unused(self) -> float:
+    def measure_unused(self) -> float:
         """Seconds since there was a connection; 0 while there is one."""
         return 0.0 if self._open else time.monotonic() - self._moved
 
-    def guarded(self, serve: Serve) -> Serve:
+    def guarded(self, serve: ProtocolFactory) -> ProtocolFactory:
         """A protocol factory for a server, that passes on to ``serve`` what is within the limits."""
         return lambda: _GuardedProtocol(self, serve)
 
@@ -111,7 +111,7 @@ class Connections:
 
     def admit(self, transport: asyncio.Transport) -> _Connection | None:
         """A connection's entry; None where there is no room for it."""
-        uid = peer_uid(transport)
+        uid = read_peer_uid(transport)
         for wanted, most in self._rules(uid):
             same = [one for one in self._open.values() if wanted(one.uid)]
             if len(same) >= most and not self._drop_idle(same):
@@ -183,7 +183,7 @@ class Connections:
 class _GuardedProtocol(asyncio.Protocol):
     """Passes everything on to the protocol behind it, which is made only for a connection that is let in."""
 
-    def __init__(self, connections: Connections, serve: Serve) -> None:
+    def __init__(self, connections: ClientConnections, serve: ProtocolFactory) -> None:
         self._connections, self._serve = connections, serve
         self._behind: asyncio.Protocol | None = None
         self._one: _Connection | None = None
@@ -225,7 +225,7 @@ class _GuardedProtocol(asyncio.Protocol):
             self._behind.connection_lost(exc)
 
 
-def peer_uid(transport: asyncio.BaseTransport | None) -> int | None:
+def read_peer_uid(transport: asyncio.BaseTransport | None) -> int | None:
     """Return the user at the other end of a unix socket (unix(7), SO_PEERCRED); None where it cannot be told."""
     peer = None if transport is None else transport.get_extra_info("socket")
     if peer is None or peer.family != socket.AF_UNIX:
@@ -234,7 +234,7 @@ def peer_uid(transport: asyncio.BaseTransport | None) -> int | None:
     return int(struct.unpack("3i", credentials)[1])
 
 
-def peer_groups(transport: asyncio.BaseTransport | None) -> frozenset[int]:
+def read_peer_groups(transport: asyncio.BaseTransport | None) -> frozenset[int]:
     """The groups of who is at the other end, as they were when it connected (unix(7), SO_PEERGROUPS).
 
     Empty where they cannot be told: of a process with more than 256 groups, for which Python has no room.

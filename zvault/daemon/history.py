@@ -9,20 +9,27 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from zvault.api.events import Event, TransferFinished
-from zvault.api.runs import Result, RunDocument
+from zvault.api.events import RunEvent, TransferFinished
+from zvault.api.runs import RunDocument, RunResult
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.days import PastRun
-from zvault.daemon.history_file import DAMAGED, PASSING, UNWRITABLE, code_of, merge, opened
-from zvault.ops.explain.knowledge import Pruned
+from zvault.daemon.history_file import (
+    DAMAGED_CODES,
+    PASSING_CODES,
+    UNWRITABLE_CODES,
+    find_error_code,
+    merge_history,
+    open_history,
+)
+from zvault.ops.explain.knowledge import PrunedSnapshot
 
-ASIDE = ("restore", "prune", "scrub", "heal", "verify", "snapshot")
+OTHER_TRIGGERS = ("restore", "prune", "scrub", "heal", "verify", "snapshot")
 """Triggers of runs that back nothing up: they tell nothing of how a backup fares."""
 FEW_PRUNED = 10
 """Records of one name that are told: a name comes again only where somebody makes it by hand."""
-MOST = 2**63 - 1
+LARGEST_NUMBER = 2**63 - 1
 """The largest number that SQLite keeps."""
-KEPT = 10_000
+KEPT_RUNS = 10_000
 """Runs remembered; a year of hourly runs of one backup."""
 KEPT_PRUNED = 200_000
 """Pruned snapshots remembered, some 30 MB: three months of 100 datasets that are snapshotted every hour."""
@@ -31,7 +38,7 @@ SENT_INTERVAL = 1.0
 log = logging.getLogger(__name__)
 
 
-class History:
+class RunHistory:
     """Runs in SQLite. History must never stop a backup, so no call fails for what befell the file.
 
     Runs come in the order in which they began, not by their times: a clock that was set back must not hide the newest.
@@ -54,16 +61,16 @@ class History:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             try:
-                return opened(self.file)
+                return open_history(self.file)
             except sqlite3.DatabaseError as error:
-                if code_of(error) not in DAMAGED:
+                if find_error_code(error) not in DAMAGED_CODES:
                     raise
                 self._set_aside(error)
-                return opened(self.file)
+                return open_history(self.file)
         except (sqlite3.Error, OSError) as error:
             log.warning("the history cannot be kept in %s, only in memory: %s", self.file, error)
             self._in_memory, self.trouble = True, str(error)
-            return opened(":memory:")
+            return open_history(":memory:")
 
     def _set_aside(self, error: sqlite3.Error) -> None:
         aside = self.file.with_suffix(".damaged")
@@ -80,9 +87,9 @@ class History:
                 return self._connection.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:
             log.warning("the history %s fails: %s", self.file, error)
-            if code_of(error) in PASSING:
+            if find_error_code(error) in PASSING_CODES:
                 return []
-            if code_of(error) in DAMAGED:
+            if find_error_code(error) in DAMAGED_CODES:
                 with contextlib.suppress(OSError):
                     self._set_aside(error)
         self._connection.close()
@@ -91,15 +98,15 @@ class History:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:
             log.error("the history %s fails: %s", self.file, error)
-            if code_of(error) in UNWRITABLE and not self._in_memory:
+            if find_error_code(error) in UNWRITABLE_CODES and not self._in_memory:
                 return self._do_in_memory(error, sql, values)
             return []
 
     def _do_in_memory(self, error: sqlite3.Error, sql: str, values: Sequence[object]) -> list[sqlite3.Row]:
         """Go on with a copy in memory, as far as the file can be read."""
-        memory = opened(":memory:")
+        memory = open_history(":memory:")
         with contextlib.suppress(sqlite3.Error):
-            merge(self._connection, memory)
+            merge_history(self._connection, memory)
         self._connection.close()
         self._connection = memory
         self._in_memory, self.trouble = True, str(error)
@@ -111,12 +118,12 @@ class History:
             return
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            connection = opened(self.file)
+            connection = open_history(self.file)
         except (sqlite3.Error, OSError) as error:
             self.trouble = str(error)
             return
         try:
-            merge(self._connection, connection)
+            merge_history(self._connection, connection)
         except sqlite3.Error as error:
             self.trouble = str(error)
             connection.close()
@@ -133,14 +140,14 @@ class History:
         )
         self._do(
             "delete from run where id in (select id from run order by rowid desc limit -1 offset ?)",
-            (KEPT,),
+            (KEPT_RUNS,),
         )
 
     def end(
         self,
         run: str,
         ended: float,
-        result: Result,
+        result: RunResult,
         figures: Mapping[str, int],
         error: ErrorDocument | None,
         warning: str | None = None,
@@ -157,7 +164,7 @@ class History:
             (
                 ended,
                 result,
-                *(min(figures[key], MOST) for key in ("bytes", "datasets", "sent", "pruned")),
+                *(min(figures[key], LARGEST_NUMBER) for key in ("bytes", "datasets", "sent", "pruned")),
                 json.dumps(error) if error else None,
                 warning,
                 json.dumps(held_back) if held_back is not None else None,
@@ -169,7 +176,7 @@ class History:
         """Write down that another host has made a backup's run in the place of this one, as it says."""
         self._do("update run set made_by=? where id=?", (made_by, run))
 
-    def note(self, event: Event) -> None:
+    def note(self, event: RunEvent) -> None:
         """Write down what an event says was pruned or sent. Pruned all by one statement: each waits for the disk."""
         if event["event"] == "transfer-finished":
             self._note_sent(event)
@@ -189,15 +196,16 @@ class History:
         self._sent[run] = sent + 1, now if due else written
         if due:
             self._do(
-                "update run set sent=?, bytes=? where id=?", (sent + 1, min(event["run_bytes"], MOST), run)
+                "update run set sent=?, bytes=? where id=?",
+                (sent + 1, min(event["run_bytes"], LARGEST_NUMBER), run),
             )
 
-    def pruned(self, snapshot: str) -> list[Pruned]:
+    def pruned(self, snapshot: str) -> list[PrunedSnapshot]:
         """The records of a snapshot of that full name having been pruned, the newest first."""
         rows = self._do(
             "select * from pruned where snapshot=? order by rowid desc limit ?", (snapshot, FEW_PRUNED)
         )
-        return [Pruned(row["run"], row["backup"], row["side"], row["at"]) for row in rows]
+        return [PrunedSnapshot(row["run"], row["backup"], row["side"], row["at"]) for row in rows]
 
     def interrupt_unfinished(self, now: float, error: ErrorDocument | None = None) -> list[str]:
         """Mark runs that never ended, as after a crash, with the ``error`` that tells why, and name their backups."""
@@ -212,16 +220,16 @@ class History:
         """The newest runs first."""
         rows = self._do(
             "select * from run where ? is null or backup=? order by rowid desc limit ?",
-            (backup, backup, min(limit, KEPT)),
+            (backup, backup, min(limit, KEPT_RUNS)),
         )
         return [_document(row) for row in rows]
 
     def past(self, since: float) -> list[tuple[str, PastRun]]:
         """Backups' runs that ended since a time (seconds since the epoch), in the order in which they began."""
         rows = self._do(
-            f"select backup, started, ended, result, bytes from run where trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608, E501
+            f"select backup, started, ended, result, bytes from run where trigger not in ({', '.join('?' for _ in OTHER_TRIGGERS)})"  # noqa: S608, E501
             " and ended >= ? and result is not null and result != 'skipped' order by rowid",
-            (*ASIDE, since),
+            (*OTHER_TRIGGERS, since),
         )
         return [
             (row["backup"], PastRun(row["started"], row["ended"], row["result"], row["bytes"]))
@@ -239,7 +247,7 @@ class History:
         return _document(rows[0]) if rows else None
 
     def last(
-        self, backup: str, result: Result | None = None, *, way: str | None = None
+        self, backup: str, result: RunResult | None = None, *, way: str | None = None
     ) -> RunDocument | None:
         """The newest ended run of a backup, or the newest with that result. What is ASIDE tells nothing of it, nor does
         one that another host made.
@@ -247,20 +255,20 @@ class History:
         With a ``way`` only runs count from when the backup was configured to go that way.
         """
         rows = self._do(
-            f"select * from run where backup=? and trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608
+            f"select * from run where backup=? and trigger not in ({', '.join('?' for _ in OTHER_TRIGGERS)})"  # noqa: S608
             " and ended is not null and result != 'skipped' and (? is null or result=?) and (? is null or way=?)"
             " order by rowid desc limit 1",
-            (backup, *ASIDE, result, result, way, way),
+            (backup, *OTHER_TRIGGERS, result, result, way, way),
         )
         return _document(rows[0]) if rows else None
 
     def made_since(self, backup: str, *, way: str | None = None) -> str | None:
         """Which other host has made a run of a backup since this one's own newest that ended, as it says."""
         rows = self._do(
-            f"select made_by from run where backup=? and trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608
+            f"select made_by from run where backup=? and trigger not in ({', '.join('?' for _ in OTHER_TRIGGERS)})"  # noqa: S608
             " and ended is not null and (result != 'skipped' or made_by is not null) and (? is null or way=?)"
             " order by rowid desc limit 1",
-            (backup, *ASIDE, way, way),
+            (backup, *OTHER_TRIGGERS, way, way),
         )
         return rows[0]["made_by"] if rows else None
 
@@ -288,9 +296,9 @@ class History:
         None where there is none. One that was cut short does not count: it is taken up again.
         """
         rows = self._do(
-            f"select started from run where backup=? and trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608
+            f"select started from run where backup=? and trigger not in ({', '.join('?' for _ in OTHER_TRIGGERS)})"  # noqa: S608
             " and result in ('ok', 'partial', 'failed') and datasets > 0 and way=? order by rowid desc limit 1",
-            (backup, *ASIDE, way),
+            (backup, *OTHER_TRIGGERS, way),
         )
         return float(rows[0]["started"]) if rows else None
 

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-SCHEMA = """
+HISTORY_SCHEMA = """
 create table if not exists run (
     id text primary key,
     backup text not null,
@@ -35,11 +35,11 @@ create table if not exists pruned (
 );
 create index if not exists pruned_by_name on pruned (snapshot);
 """
-DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+DAMAGED_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """Result codes (sqlite.org/rescode.html) of a file that will not get better; SQLITE_ERROR: it holds something else."""
-PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+PASSING_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 """Result codes of a trouble that passes by itself: a record is lost, the file is not."""
-UNWRITABLE = {
+UNWRITABLE_CODES = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_IOERR,
@@ -49,12 +49,12 @@ UNWRITABLE = {
 """Result codes of a file that may be read, but not be written now."""
 
 
-def opened(file: Path | str) -> sqlite3.Connection:
+def open_history(file: Path | str) -> sqlite3.Connection:
     """The file, with its tables as this version has them. Raises sqlite3.Error."""
     connection = sqlite3.connect(file, isolation_level=None, timeout=1.0)
     connection.row_factory = sqlite3.Row
     try:
-        connection.executescript(SCHEMA)
+        connection.executescript(HISTORY_SCHEMA)
         _add_what_came_later(connection)
     except sqlite3.Error:
         connection.close()
@@ -62,7 +62,7 @@ def opened(file: Path | str) -> sqlite3.Connection:
     return connection
 
 
-def merge(source: sqlite3.Connection, into: sqlite3.Connection) -> None:
+def merge_history(source: sqlite3.Connection, into: sqlite3.Connection) -> None:
     """Have every run of one history in another, as it is there, in the order in which they began; all or none."""
     rows = source.execute("select * from run order by rowid").fetchall()
     into.execute("begin")
@@ -92,6 +92,6 @@ def _add_what_came_later(connection: sqlite3.Connection) -> None:
             connection.execute(f"alter table run add column {later} text")
 
 
-def code_of(error: sqlite3.Error) -> int:
+def find_error_code(error: sqlite3.Error) -> int:
     """The primary result code; 0 where the error is not SQLite's own."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from zvault.api.events import Event, RunFinished
+from zvault.api.events import RunEvent, RunFinished
 from zvault.core.errors import ErrorDocument
 from zvault.core.printable import make_printable
 from zvault.core.units import format_duration, format_size
@@ -23,7 +23,7 @@ class PrintableFormatter(logging.Formatter):
         return make_printable(super().format(record))
 
 
-def journal_handler() -> logging.Handler:
+def make_journal_handler() -> logging.Handler:
     """Sends records to journald natively, so that the fields of ``extra={"VAULT": …}`` come along."""
     from systemd.journal import JournalHandler
 
@@ -32,10 +32,10 @@ def journal_handler() -> logging.Handler:
     return handler
 
 
-def set_up() -> None:
+def set_up_logging() -> None:
     """Log to the journal when stderr goes there, else to stderr."""
     if _stderr_is_the_journal():
-        handler = journal_handler()
+        handler = make_journal_handler()
     else:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(message)s"))
@@ -44,7 +44,7 @@ def set_up() -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def about(vault: str) -> Callable[[str], None]:
+def make_vault_logger(vault: str) -> Callable[[str], None]:
     """Tells the log of a vault, with its name as a field."""
 
     def say(text: str) -> None:
@@ -62,9 +62,9 @@ def _stderr_is_the_journal() -> bool:
     return os.environ.get("JOURNAL_STREAM") == f"{here.st_dev}:{here.st_ino}"
 
 
-def write(event: Event) -> None:
+def log_event(event: RunEvent) -> None:
     """Log what a run's event says; progress is for terminals only."""
-    told = line(event)
+    told = format_event(event)
     if told is None:
         return
     level, text = told
@@ -77,14 +77,14 @@ def write(event: Event) -> None:
     log.log(level, "%s: %s", event["backup"], text, extra=known)
 
 
-def _error(event: Event) -> ErrorDocument | None:
+def _error(event: RunEvent) -> ErrorDocument | None:
     match event["event"]:
         case "dataset-failed" | "retry" | "run-finished":
             return event["error"]
     return None
 
 
-def line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911, PLR0912 - a table of what to say
+def format_event(event: RunEvent) -> tuple[int, str] | None:  # noqa: PLR0911, PLR0912 - a table of what to say
     """Return the text of an event, and how loud it is; None for what is for terminals only."""
     match event["event"]:
         case "run-started":

@@ -6,23 +6,23 @@ import contextlib
 from collections.abc import Mapping
 
 from zvault.core.errors import ZvaultError
-from zvault.core.integrity.verification import LEVELS, Level, Proof, parse_proof
-from zvault.daemon.learned import Learned
+from zvault.core.integrity.verification import PROOF_LEVELS, LevelProof, ProofLevel, parse_proof
+from zvault.daemon.per_backup import ValuesByBackup
 from zvault.ops.state.environment import Environment
-from zvault.system.state_files import LeaseStore
+from zvault.system.lease_store import LeaseStore
 
-FOLDER = "proofs"
+PROOFS_FOLDER = "proofs"
 """Below the state directory."""
 
-Proofs = Mapping[Level, Proof]
+Proofs = Mapping[ProofLevel, LevelProof]
 
 
-class KnownProofs(Learned[Proofs]):
+class KnownProofs(ValuesByBackup[Proofs]):
     """The proofs of each backup as this daemon has seen them; what is put here is noted on disk as well."""
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
-        self._store = LeaseStore(env.paths.state / FOLDER)
+        self._store = LeaseStore(env.paths.state / PROOFS_FOLDER)
         self._earlier: dict[tuple[str, str | None], Proofs | None] = {}
 
     def put(self, name: str, value: Proofs, way: str | None) -> None:
@@ -49,5 +49,5 @@ class KnownProofs(Learned[Proofs]):
             kept = self._store.get(name)
             if kept is not None and kept["way"] == way:
                 texts = kept["proofs"]
-                return {level: parse_proof(str(texts[level])) for level in LEVELS if level in texts}
+                return {level: parse_proof(str(texts[level])) for level in PROOF_LEVELS if level in texts}
         return None

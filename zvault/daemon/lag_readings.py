@@ -12,21 +12,21 @@ from zvault.core.errors import ZvaultError
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.journald import log
 from zvault.daemon.known_proofs import KnownProofs
-from zvault.daemon.learned import Learned
-from zvault.daemon.listings import Listings
+from zvault.daemon.listings import BackupListings
+from zvault.daemon.per_backup import ValuesByBackup
 from zvault.ops.context import Context
-from zvault.ops.replication.disproved import take_back
-from zvault.ops.replication.lag import lags, newest_guids, newest_made
-from zvault.ops.replication.sides import Sides, look
+from zvault.ops.replication.disproved_bookmarks import correct_disproved
+from zvault.ops.replication.lag import list_newest_guids, list_newest_made, measure_lags
+from zvault.ops.replication.listing import BothListings, list_both_sides
 from zvault.ops.replication.vault_encryption import list_exposed
 from zvault.ops.verification.proofs import read_proofs
 
-DOWN_EVERY = 60.0
+DOWN_SOURCE_INTERVAL = 60.0
 """Seconds between looks at the source of a backup whose vault is down."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LagReading:
     """A reading of lags: when it was (monotonic seconds), and whether anybody has seen the vault since zvaultd started.
 
     ``seen_at`` is when that was, in seconds since the epoch.
@@ -37,17 +37,17 @@ class Reading:
     seen_at: float | None = None
 
 
-READING = 60.0
+READING_PATIENCE = 60.0
 """Seconds for which it is told that a lag is being read; after that it is unknown like any other."""
 
-TRIES = 3
+READING_TRIES = 3
 """Looks in a row at what changes while it is looked at. Where it has changed during each look for READING seconds, the
 last of them is told all the same: a lag that stays unknown as long as datasets come and go, as containers do, says
 less than one that is a look old."""
 
 
 @dataclass(eq=False, slots=True)
-class Doubt:
+class DoubtedLags:
     """The lags as they were read before something may have changed, and since when (monotonic seconds)."""
 
     lags: dict[str, DatasetLag]
@@ -65,15 +65,15 @@ class LagReadings:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.lags: Learned[dict[str, DatasetLag]] = Learned(context.env)
+        self.lags: ValuesByBackup[dict[str, DatasetLag]] = ValuesByBackup(context.env)
         self.proofs = KnownProofs(context.env)
-        self.made: Learned[Mapping[str, int | None]] = Learned(context.env)
-        self.listings = Listings(context.env)
-        self._read: Learned[Reading] = Learned(context.env)
-        self._on_vault: Learned[frozenset[int]] = Learned(context.env)
+        self.made: ValuesByBackup[Mapping[str, int | None]] = ValuesByBackup(context.env)
+        self.listings = BackupListings(context.env)
+        self._read: ValuesByBackup[LagReading] = ValuesByBackup(context.env)
+        self._on_vault: ValuesByBackup[frozenset[int]] = ValuesByBackup(context.env)
         """The GUIDs of the newest snapshots that the vault had when it was looked at last."""
         self._not_taken_back: dict[str, str] = {}
-        self._doubts: dict[str, Doubt] = {}
+        self._doubts: dict[str, DoubtedLags] = {}
         self._changes: Counter[str] = Counter()
         """How often something may have changed, also before anything was known: what changes while a backup is looked
         at is looked at, too.
@@ -89,7 +89,7 @@ class LagReadings:
         While it is down the source is still listed, less often: what is new there is not on the vault. Nothing is kept
         while a run is ``at_work``: it tells by itself once it has ended.
         """
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(READING_TRIES)):
             changes = self._changes[backup.name]
             if at_work():
                 return
@@ -112,7 +112,7 @@ class LagReadings:
         lags = self.read_last(backup)
         if lags is None:
             return
-        self._doubts[backup] = Doubt(lags, before.since if before is not None else now)
+        self._doubts[backup] = DoubtedLags(lags, before.since if before is not None else now)
         self.lags.put(backup, {name: DatasetLag(name, None, None) for name in lags}, self.lags.way(backup))
         self.doubted.set()
         self.settled.clear()
@@ -120,7 +120,7 @@ class LagReadings:
     def _is_restless(self, backup: str) -> bool:
         """Whether a backup changed during each of the last looks, and the last one was not long ago."""
         since = self._restless.get(backup)
-        return since is not None and self.context.env.clock.monotonic() - since < READING
+        return since is not None and self.context.env.clock.monotonic() - since < READING_PATIENCE
 
     def is_doubted(self, backup: str) -> bool:
         """True if a lag is unknown since something may have changed."""
@@ -129,7 +129,7 @@ class LagReadings:
     def being_read(self, backup: str) -> bool:
         """True if a lag is unknown only because it is being read."""
         doubt = self._doubts.get(backup)
-        return doubt is not None and self.context.env.clock.monotonic() - doubt.since < READING
+        return doubt is not None and self.context.env.clock.monotonic() - doubt.since < READING_PATIENCE
 
     def read_last(self, backup: str) -> dict[str, DatasetLag] | None:
         """The lags as they were read last, also where they are doubted: for whoever looks at the source by himself."""
@@ -143,7 +143,9 @@ class LagReadings:
             return True
         doubt = self._doubts.get(backup)
         now = self.context.env.clock.monotonic()
-        if final and (self._is_restless(backup) or (doubt is not None and now - doubt.since >= READING)):
+        if final and (
+            self._is_restless(backup) or (doubt is not None and now - doubt.since >= READING_PATIENCE)
+        ):
             self._restless[backup] = now
             return True
         return False
@@ -157,19 +159,21 @@ class LagReadings:
         name, clients, vault = backup.name, self.context.clients, self.context.env.vault(backup.its_vault)
         up = await clients.pool_is_up(vault)
         last, way = self._read.get(name), self.lags.way(name)
-        recent = last is not None and self.context.env.clock.monotonic() - last.at < DOWN_EVERY
+        recent = last is not None and self.context.env.clock.monotonic() - last.at < DOWN_SOURCE_INTERVAL
         if not up and recent and not self.is_doubted(name):
             return
         began = self.context.env.clock.time()
         # What was written since, or used, decides no lag: where nothing else changed nothing has to be listed.
-        sides = await look(self.context, backup, clients.vault_of(backup) if up else None, sizes="none")
+        sides = await list_both_sides(
+            self.context, backup, clients.vault_of(backup) if up else None, sizes="none"
+        )
         if up and not await clients.pool_is_up(vault):
             # Exported while it was listed: ZFS then says the same as of a pool that is empty. The next look knows more.
             return
         if not at_work() and self._may_keep(name, changes, final=final):
             before = self.read_last(name) if last is not None and last.seen else None
             had = self._on_vault.get(name) or frozenset()
-            found = await sides.compute(lags, self.context, backup, sides, before=before, had=had)
+            found = await sides.compute(measure_lags, self.context, backup, sides, before=before, had=had)
             if not at_work() and self._may_keep(name, changes, final=final):
                 self.keep(name, found, way, seen=up or before is not None, looked=up)
                 await self.note_exposed(name, sides, way)
@@ -179,17 +183,17 @@ class LagReadings:
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
 
-    async def note_exposed(self, backup: str, sides: Sides, way: str | None) -> None:
+    async def note_exposed(self, backup: str, sides: BothListings, way: str | None) -> None:
         """Note what a look found on the vault in the clear, of a backup that went this ``way``."""
         if sides.vault_seen:
             self.context.records.exposed.note(backup, way, await sides.compute(list_exposed, sides))
 
-    async def _take_back(self, backup: Backup, sides: Sides) -> None:
+    async def _take_back(self, backup: Backup, sides: BothListings) -> None:
         """Have no bookmark tell, after a restart, what this look has disproved. Whoever may not change the source is
         told once.
         """
         try:
-            for dataset in await take_back(self.context, backup, sides):
+            for dataset in await correct_disproved(self.context, backup, sides):
                 log.warning(
                     "%s: the vault does not have what the newest bookmark of %s tells; the bookmark is corrected",
                     backup.name,
@@ -209,12 +213,12 @@ class LagReadings:
         """Read how old the snapshots are of a backup that makes nothing else."""
         name = backup.name
         last, way = self._read.get(name), self.made.way(name)
-        if last is not None and self.context.env.clock.monotonic() - last.at < DOWN_EVERY:
+        if last is not None and self.context.env.clock.monotonic() - last.at < DOWN_SOURCE_INTERVAL:
             return
         began = self.context.env.clock.time()
-        sides = await look(self.context, backup, None, sizes="none")
+        sides = await list_both_sides(self.context, backup, None, sizes="none")
         if not at_work():
-            made = await sides.compute(newest_made, backup, sides)
+            made = await sides.compute(list_newest_made, backup, sides)
             if not at_work():
                 self.keep_made(name, made, way)
                 self.listings.keep(name, sides, way, began)
@@ -222,7 +226,7 @@ class LagReadings:
     def keep_made(self, backup: str, made: Mapping[str, int | None], way: str | None) -> None:
         """Keep when the newest snapshot of each dataset was made."""
         self.made.put(backup, made, way)
-        self._read.put(backup, Reading(self.context.env.clock.monotonic(), False, None), way)
+        self._read.put(backup, LagReading(self.context.env.clock.monotonic(), False, None), way)
 
     def keep(
         self,
@@ -242,9 +246,11 @@ class LagReadings:
             self.settled.set()
         self.lags.put(backup, found, way)
         if looked:
-            self._on_vault.put(backup, frozenset(newest_guids(found.values())), way)
+            self._on_vault.put(backup, frozenset(list_newest_guids(found.values())), way)
         at = self.context.env.clock.time() if looked else self.seen_at(backup)
-        self._read.put(backup, Reading(self.context.env.clock.monotonic(), seen, at if seen else None), way)
+        self._read.put(
+            backup, LagReading(self.context.env.clock.monotonic(), seen, at if seen else None), way
+        )
 
     def seen_at(self, backup: str) -> float | None:
         """Return when anybody last looked at a backup's vault, in seconds since the epoch; None where nobody has since

@@ -5,46 +5,46 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, replace
 
-from zvault.api.events import Event
+from zvault.api.events import RunEvent
 from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Tree
 from zvault.core.names import SnapshotName
-from zvault.daemon.learned import Learned
-from zvault.ops.replication.sides import Sides
+from zvault.daemon.per_backup import ValuesByBackup
+from zvault.ops.replication.listing import BothListings
 from zvault.ops.state.environment import Environment
 
 
 @dataclass(frozen=True)
-class Listing:
+class BackupListing:
     """Both sides as they were ``listed``, and when each was, in seconds since the epoch; what was ``pruned`` since, by
     side and full name.
 
     ``vault_at`` is None where nobody has listed the vault since zvaultd started, or there is none.
     """
 
-    listed: Sides
+    listed: BothListings
     source_at: float
     vault_at: float | None
     pruned: frozenset[tuple[str, str]] = frozenset()
 
     @LazyProperty
-    def sides(self) -> Sides:
+    def sides(self) -> BothListings:
         """Both sides without what was pruned. Of a large listing that takes seconds, so it waits until somebody asks.
 
-        Whoever asks does so beside the event loop (``Sides.compute``).
+        Whoever asks does so beside the event loop (``BothListings.compute``).
         """
         return _without(self.listed, self.pruned)
 
 
-class Listings:
+class BackupListings:
     """The last listing of each backup, without what was pruned since."""
 
     def __init__(self, env: Environment) -> None:
-        self._found: Learned[Listing] = Learned(env)
+        self._found: ValuesByBackup[BackupListing] = ValuesByBackup(env)
         self._env = env
         self._pruned: dict[str, dict[tuple[str, str], float]] = {}
 
-    def keep(self, backup: str, sides: Sides, way: str | None, at: float) -> None:
+    def keep(self, backup: str, sides: BothListings, way: str | None, at: float) -> None:
         """Keep what was listed from that time on. Of a vault that is down by now stays what it had."""
         before = self._found.get(backup)
         vault_at = at if sides.vault_seen else None
@@ -54,9 +54,9 @@ class Listings:
         oldest = min(at, vault_at or at)
         gone = {key: when for key, when in self._pruned.get(backup, {}).items() if when >= oldest}
         self._pruned[backup] = gone
-        self._found.put(backup, Listing(sides, at, vault_at, frozenset(gone)), way)
+        self._found.put(backup, BackupListing(sides, at, vault_at, frozenset(gone)), way)
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: RunEvent) -> None:
         """Take in what a run pruned: no listing before that tells of it."""
         if event["event"] != "pruned":
             return
@@ -67,12 +67,12 @@ class Listings:
         if (before := self._found.get(backup)) is not None:
             self._found[backup] = replace(before, pruned=before.pruned | gone)
 
-    def of(self, backup: str) -> Listing | None:
+    def of(self, backup: str) -> BackupListing | None:
         """Return what was listed of a backup as it is configured now; None where nobody has listed it yet."""
         return self._found.get(backup)
 
 
-def _without(sides: Sides, gone: Set[tuple[str, str]]) -> Sides:
+def _without(sides: BothListings, gone: Set[tuple[str, str]]) -> BothListings:
     """The same without snapshots, given by side and full name."""
     if not gone:
         return sides

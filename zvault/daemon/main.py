@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import zvault
 from zvault.config.paths import Paths
 from zvault.core.errors import Busy, ZvaultError
-from zvault.system import own_hashes
+from zvault.system import builtin_hashes
 
 if TYPE_CHECKING:
     from zvault.config.schema import Config
 
-PYDANTIC = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS": "1"}
+PYDANTIC_ENVIRONMENT = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS": "1"}
 """It looks for no plugins, for which it reads something of each package that is installed, and does not check what it
 makes of our models, which takes as long as making it. Since 2.11 it does not by itself (its pull request 11271).
 """
@@ -34,19 +34,19 @@ def _importing() -> Iterator[None]:
     nor APScheduler looks for plugins. What is imported hashes without OpenSSL.
     """
     gc.disable()
-    own_hashes.use()
+    builtin_hashes.use_builtin_hashes()
     from importlib import metadata
 
-    os.environ.update(PYDANTIC)
+    os.environ.update(PYDANTIC_ENVIRONMENT)
     entry_points = metadata.entry_points
     vars(metadata)["entry_points"] = lambda **_: ()
     try:
         yield
     finally:
         vars(metadata)["entry_points"] = entry_points
-        for name in PYDANTIC:
+        for name in PYDANTIC_ENVIRONMENT:
             os.environ.pop(name)
-        own_hashes.use_no_longer()
+        builtin_hashes.use_openssl_hashes()
         gc.freeze()
         gc.enable()
 
@@ -72,7 +72,7 @@ def _import_without_tls() -> None:
 
 
 @contextlib.contextmanager
-def only_one(paths: Paths) -> Iterator[None]:
+def lock_instance(paths: Paths) -> Iterator[None]:
     """Keep a second daemon out. The kernel frees the lock when its holder dies. Raises Busy."""
     paths.run.mkdir(parents=True, exist_ok=True)
     file = (paths.run / "zvaultd.lock").open("a+")
@@ -98,13 +98,13 @@ def _serve(config: Config, paths: Paths) -> None:
     """Live, in an event loop that measures how long it keeps others waiting."""
     import asyncio
 
-    from zvault.daemon.app import Daemon
+    from zvault.daemon.app import ZvaultDaemon
     from zvault.system.loop_lag import LagSelector
 
     selector = LagSelector()
 
     async def serve() -> None:
-        await Daemon(config, paths, loop_lag=selector.longest).serve()
+        await ZvaultDaemon(config, paths, loop_lag=selector.longest).serve()
 
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         runner.run(serve())
@@ -125,18 +125,18 @@ def main() -> None:
     paths = Paths(etc=arguments.etc, run=arguments.run, state=arguments.state)
     with _importing():
         _import_without_tls()
-        from zvault.config.load import find_readable_secrets, load
+        from zvault.config.load_config import find_readable_secrets, load_config
         from zvault.daemon import app, journald  # noqa: F401 - the daemon itself, for _serve
-    journald.set_up()
+    journald.set_up_logging()
     try:
         if os.geteuid() != 0:
             raise ZvaultError(
                 "zvaultd must run as root", "it imports pools and receives into them", "use systemd"
             )
-        config = load(paths)
+        config = load_config(paths)
         for told in find_readable_secrets(paths, config):
             journald.log.warning("%s", told)
-        with only_one(paths):
+        with lock_instance(paths):
             _serve(config, paths)
     except ZvaultError as error:
         journald.log.error("zvaultd cannot start: %s", error)

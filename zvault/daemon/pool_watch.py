@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from zvault.config.schema import Backup
 from zvault.core.names import DatasetName
-from zvault.daemon.runs import Runs
+from zvault.daemon.backup_runs import BackupRuns
 from zvault.ops.context import Context
 from zvault.zfs.change_feed import ChangeFeed
-from zvault.zfs.pool.change_reader import Changed
+from zvault.zfs.pool.change_reader import ChangedDatasets
 
-LOOK_EVERY = 5.0
+FEED_INTERVAL = 5.0
 """Seconds between looks at the events; whoever asks for the status has them looked at, too."""
 
 
 class PoolWatch:
     """A follower of the feed of events that knows which backups they concern."""
 
-    def __init__(self, context: Context, runs: Runs, feed: ChangeFeed) -> None:
+    def __init__(self, context: Context, runs: BackupRuns, feed: ChangeFeed) -> None:
         self._context, self._runs, self._feed = context, runs, feed
         feed.follow(self)
 
@@ -32,7 +32,7 @@ class PoolWatch:
         """It knows of no dataset that another follower does not."""
         return 0
 
-    def note(self, changed: Changed) -> None:
+    def note(self, changed: ChangedDatasets) -> None:
         """Doubt the lag of each backup that a change concerns."""
         whole = [DatasetName(name) for name, points in changed.datasets.items() if points is None]
         if not (changed.missed or changed.pools or whole):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from zvault.api.events import Event
-from zvault.daemon.history import ASIDE
+from zvault.api.events import RunEvent
+from zvault.daemon.history import OTHER_TRIGGERS
 
 
 @dataclass
@@ -31,12 +31,12 @@ class RunCounters:
     _conflicting: dict[str, set[str]] = field(default_factory=dict)
     """The same of runs under way, by run."""
 
-    def count(self, event: Event) -> None:
+    def count(self, event: RunEvent) -> None:
         """Take an event of a run in."""
         backup = event["backup"]
         if event["event"] == "run-finished":
             found = self._conflicting.pop(event["run"], set())
-            if event["trigger"] not in ASIDE:
+            if event["trigger"] not in OTHER_TRIGGERS:
                 self.conflicts[backup] = found
         match event["event"]:
             case "run-started":

@@ -16,7 +16,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
-from zvault.core.policy.schedule import Cron, Interval, next_time
+from zvault.core.policy.schedule import CronSchedule, ScheduleInterval, find_next_time
 from zvault.core.units import format_duration
 from zvault.ops.context import Context
 
@@ -42,18 +42,18 @@ class CalendarTrigger(BaseTrigger):  # type: ignore[misc]
     ``monthly`` (its issues 529 and 606).
     """
 
-    def __init__(self, cron: Cron, zone: tzinfo) -> None:
+    def __init__(self, cron: CronSchedule, zone: tzinfo) -> None:
         self.cron = cron
         self.zone = zone
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
         """The first time after ``previous``, but none of those that passed before ``now``: they count as one."""
         after = max(previous, now) if previous else now - timedelta(microseconds=1)
-        return next_time(self.cron, after, self.zone)
+        return find_next_time(self.cron, after, self.zone)
 
 
 @dataclass(eq=False)
-class Question:
+class LastRunQuery:
     """The question when a backup last ran, of the source and vault (``way``) that it had as it was asked."""
 
     backup: Backup
@@ -61,7 +61,7 @@ class Question:
     task: asyncio.Task[datetime | None]
 
 
-Timetable = Cron | Interval
+Timetable = CronSchedule | ScheduleInterval
 
 
 def get_run_times(backup: Backup) -> Timetable | None:
@@ -74,7 +74,7 @@ def get_snapshot_times(backup: Backup) -> Timetable | None:
     return backup.snapshot.timetable
 
 
-class Scheduler:
+class BackupScheduler:
     """Calls ``due(backup, trigger)`` when a backup's time has come, and once for any number of missed times.
 
     ``last_run`` tells when a backup last did what is due; None where it never did, or nobody knows. ``times`` gives the
@@ -96,7 +96,7 @@ class Scheduler:
         self._tick: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._stopped = False
-        self._asked: dict[str, Question] = {}
+        self._asked: dict[str, LastRunQuery] = {}
         """Of those backups of which it is not known yet when they last ran."""
         self._before: tuple[float, float] | None = None
         """When the clock was set back (monotonic), and what it showed before (seconds since the epoch)."""
@@ -125,7 +125,7 @@ class Scheduler:
         for name, backup in timed.items():
             if name not in self._asked:
                 task = asyncio.create_task(self.last_run(backup))
-                self._asked[name] = asked = Question(backup, self.context.env.way(backup), task)
+                self._asked[name] = asked = LastRunQuery(backup, self.context.env.way(backup), task)
                 task.add_done_callback(partial(self._now_known, asked))
         if self._asked:
             await asyncio.wait([one.task for one in self._asked.values()], timeout=PROMPT)
@@ -134,7 +134,7 @@ class Scheduler:
                 "scheduled once it is known when they last ran, which takes long: %s", ", ".join(self._asked)
             )
 
-    def _now_known(self, asked: Question, _: object) -> None:
+    def _now_known(self, asked: LastRunQuery, _: object) -> None:
         """Schedule a backup of which it is known now when it last ran, unless it is another by now."""
         name = asked.backup.name
         if self._asked.get(name) is not asked:
@@ -146,7 +146,7 @@ class Scheduler:
             log.error("cannot tell when %s last ran", name, exc_info=error, extra={"BACKUP": name})
         self._schedule(asked.backup, asked.task.result() if error is None else None)
 
-    def _in_force(self, asked: Question) -> bool:
+    def _in_force(self, asked: LastRunQuery) -> bool:
         now = self.context.env.config.backup.get(asked.backup.name)
         return now is not None and now == asked.backup and self.context.env.way(now) == asked.way
 
@@ -169,7 +169,7 @@ class Scheduler:
         trigger = self._trigger(backup, last)
         if trigger is None or self._stopped:
             return
-        if late := missed(trigger, last, self.context.env.clock.now()):
+        if late := has_missed_time(trigger, last, self.context.env.clock.now()):
             # An interval counts from the run that catches up.
             trigger = self._trigger(backup, None) or trigger
         self._scheduler.add_job(
@@ -187,7 +187,7 @@ class Scheduler:
 
     def _trigger(self, backup: Backup, last: datetime | None) -> BaseTrigger | None:
         times = self.times(backup)
-        if isinstance(times, Interval):
+        if isinstance(times, ScheduleInterval):
             start = (last or self.context.env.clock.now()) + timedelta(seconds=times.seconds)
             return IntervalTrigger(seconds=times.seconds, start_date=start, timezone=UTC)
         return CalendarTrigger(times, self.context.env.zone) if times is not None else None
@@ -245,7 +245,7 @@ class Scheduler:
             self._scheduler.shutdown(wait=False)
 
 
-def missed(trigger: BaseTrigger, last: datetime | None, now: datetime) -> bool:
+def has_missed_time(trigger: BaseTrigger, last: datetime | None, now: datetime) -> bool:
     """True if a time of this trigger has passed since ``last``; a backup that never ran is due."""
     if last is None:
         return True

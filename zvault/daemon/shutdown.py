@@ -14,11 +14,11 @@ import contextlib
 
 from zvault.core.errors import ZvaultError
 from zvault.daemon import journald
+from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.journald import log
-from zvault.daemon.runs import Runs
 from zvault.ops.context import Context
 from zvault.ops.vaults.vault import ManagedVault, Vaults
-from zvault.system.systemd_units import Units
+from zvault.system.systemd_units import SystemdUnits
 
 GOES_DOWN = "the host is going down"
 """Why a run was stopped."""
@@ -26,18 +26,18 @@ GOES_DOWN = "the host is going down"
 DRAIN_SECONDS = 20.0
 """How long a daemon that stops alone lets runs end by themselves before it stops their streams, resumably."""
 
-STREAMS_END = 60.0
+STREAMS_END_TIME = 60.0
 """Seconds for runs to end that were stopped for a shutdown, before vaults that nobody uses are taken down without
 waiting for them. One hangs in the kernel then, or takes its own vault down, which goes on."""
 
 
-async def end_runs(context: Context, runs: Runs) -> None:
+async def end_runs(context: Context, runs: BackupRuns) -> None:
     """Have all runs end: where the host goes down too at once, else after some patience."""
     try:
         context.activity.awake.set()  # where a sleep was announced, this is what comes of it
         # What was announced stays true, whatever systemd tells of itself by then.
         if not context.activity.going_down:
-            context.activity.going_down = await Units(context.env.runner).host_goes_down()
+            context.activity.going_down = await SystemdUnits(context.env.runner).host_goes_down()
     except ZvaultError as error:
         log.warning("whether the host goes down as well is not known: %s", error)
     if context.activity.going_down:
@@ -46,19 +46,19 @@ async def end_runs(context: Context, runs: Runs) -> None:
         await runs.drain("the daemon is stopping", DRAIN_SECONDS)
 
 
-async def prepare_shutdown(context: Context, runs: Runs, vaults: Vaults) -> set[str]:
+async def prepare_shutdown(context: Context, runs: BackupRuns, vaults: Vaults) -> set[str]:
     """Once a shutdown is announced: stop what runs, resumably, and take down each vault that nobody uses any more.
 
     Nothing starts until ``call_off_shutdown``. Returns the backups whose runs it stopped.
     """
     context.activity.going_down = True
-    stopped = await runs.put_down(GOES_DOWN, STREAMS_END)
+    stopped = await runs.put_down(GOES_DOWN, STREAMS_END_TIME)
     idle = [vault for vault in vaults.all() if not vault.users]
     await asyncio.gather(*(_let_go(context, vault) for vault in idle))
     return stopped
 
 
-def call_off_shutdown(context: Context, runs: Runs) -> None:
+def call_off_shutdown(context: Context, runs: BackupRuns) -> None:
     """Let runs start again: the host stays up after all."""
     context.activity.going_down = False
     runs.reopen()
@@ -85,7 +85,7 @@ async def _let_go(context: Context, vault: ManagedVault) -> None:
     await vault.settled()
     if not (context.activity.going_down and vault.config.device and vault.lease.exists):
         return
-    say, pool = journald.about(vault.name), vault.config.pool
+    say, pool = journald.make_vault_logger(vault.name), vault.config.pool
     try:
         if await vault.assembly().zpool.kernel_state(pool) == "SUSPENDED":
             say(f"pool {pool} is suspended, and stays imported: nothing more can be written to it")

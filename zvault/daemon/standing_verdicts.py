@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from zvault.api.vaults import VaultDocument
-from zvault.core.health.verdict import Kind, Verdict
-from zvault.daemon.status import Status
+from zvault.core.health.verdict import HealthVerdict, SubjectKind
+from zvault.daemon.status import DaemonStatus
 
 STANDS = 300.0
 """Seconds for which verdicts stand at most."""
@@ -21,7 +21,7 @@ STANDS = 300.0
 CLOCK_SET = 1.0
 """Seconds by which the two clocks are apart more or less than before where one was set, or the host slept."""
 
-Verdicts = Mapping[tuple[Kind, str], Verdict]
+Verdicts = Mapping[tuple[SubjectKind, str], HealthVerdict]
 
 
 @dataclass
@@ -30,7 +30,7 @@ class StandingVerdicts:
     moves.
     """
 
-    status: Status
+    status: DaemonStatus
     _made_from: object = None
     _until: float = 0.0
     _ahead: float = 0.0
@@ -84,5 +84,5 @@ class StandingVerdicts:
         )
 
 
-def _told(verdicts: Verdicts) -> dict[tuple[Kind, str], tuple[str, ...]]:
+def _told(verdicts: Verdicts) -> dict[tuple[SubjectKind, str], tuple[str, ...]]:
     return {subject: verdict.keys for subject, verdict in verdicts.items()}

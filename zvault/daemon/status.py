@@ -12,28 +12,27 @@ import zvault
 from zvault.api.status import BackupDocument, StatusDocument, TurnDocument
 from zvault.api.vaults import JudgedVault, VaultDocument
 from zvault.config.schema import Backup
-from zvault.core.diagnosis.stalls import Stalls
-from zvault.core.health.backup import late
-from zvault.core.health.daemon import NAME as DAEMON
-from zvault.core.health.daemon import DaemonFacts, judge_daemon
-from zvault.core.health.verdict import Kind, Verdict
+from zvault.core.diagnosis.stalls import StallLog
+from zvault.core.health.backup import is_late
+from zvault.core.health.daemon import DAEMON_SUBJECT, DaemonFacts, judge_daemon
+from zvault.core.health.verdict import HealthVerdict, SubjectKind
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
-from zvault.daemon.health.facts import backup_facts, worst_age, worst_lag
-from zvault.daemon.health.judge import Judge
-from zvault.daemon.history import ASIDE, History
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.health.facts import find_worst_age, find_worst_lag, make_backup_facts
+from zvault.daemon.health.health_judge import HealthJudge
+from zvault.daemon.history import OTHER_TRIGGERS, RunHistory
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
-from zvault.daemon.monitors.proof_report import proofs_document
+from zvault.daemon.monitors.proof_report import make_proofs_document
 from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.pool_watch import PoolWatch
-from zvault.daemon.runs import Runs
-from zvault.daemon.scheduler import Scheduler
+from zvault.daemon.scheduler import BackupScheduler
 from zvault.ops.context import Context
-from zvault.ops.health import health_document, judged
-from zvault.ops.replication.lag import pending
+from zvault.ops.replication.lag import count_pending
 from zvault.ops.replication.parallel import describe_wait
-from zvault.ops.tuning.parameters import complaints
+from zvault.ops.tuning.parameters import list_tuning_complaints
+from zvault.ops.vault_facts import make_health_document, make_judged_vault
 
 EVENTS_PATIENCE = 1.0
 """Seconds to wait for the events of the pools, which are read without a lock of a pool's; and for what is read then."""
@@ -43,7 +42,7 @@ LAG = "lag "
 
 
 @dataclass
-class Status:
+class DaemonStatus:
     """Puts the state together. ``warnings`` are what the daemon itself complains of, by subject.
 
     All that says how something is takes it from the verdicts here: status, exit codes, metrics, journal.
@@ -51,21 +50,21 @@ class Status:
 
     context: Context
     vault_monitor: VaultMonitor
-    runs: Runs
-    history: History
-    scheduler: Scheduler
+    runs: BackupRuns
+    history: RunHistory
+    scheduler: BackupScheduler
     started: float
     warnings: dict[str, str] = field(default_factory=dict)
-    stalls: Stalls = field(default_factory=Stalls)
+    stalls: StallLog = field(default_factory=StallLog)
     state: StateMonitor | None = None
     config: ConfigMonitor | None = None
     pool_watch: PoolWatch | None = None
-    snapshot_scheduler: Scheduler | None = None
+    snapshot_scheduler: BackupScheduler | None = None
 
     def __post_init__(self) -> None:
         """It remembers since when something is unknown."""
-        self.judge = Judge(self.context)
-        self._newest: dict[tuple[Kind, str], Verdict] = {}
+        self.judge = HealthJudge(self.context)
+        self._newest: dict[tuple[SubjectKind, str], HealthVerdict] = {}
         self._catching_up: asyncio.Future[None] | None = None
 
     async def document(self) -> StatusDocument:
@@ -97,9 +96,9 @@ class Status:
                     *([self.unwritable] if self.unwritable is not None else []),
                     *self.context.activity.writes.drifts.values(),
                     *(text for texts in self._stalls().values() for text in texts),
-                    *complaints(self.context.records.leases),
+                    *list_tuning_complaints(self.context.records.leases),
                 ],
-                "verdict": health_document(self.daemon_verdict()),
+                "verdict": make_health_document(self.daemon_verdict()),
             },
             "backups": [self.backup(backup) for backup in self.context.env.config.backup.values()],
             "vaults": self.judged(vaults),
@@ -107,14 +106,16 @@ class Status:
 
     def judged(self, vaults: Sequence[VaultDocument]) -> list[JudgedVault]:
         """Vaults with their verdicts."""
-        return [judged(self.context, vault, self.vault_verdict(vault)) for vault in vaults]
+        return [make_judged_vault(self.context, vault, self.vault_verdict(vault)) for vault in vaults]
 
-    def verdicts(self, vaults: Sequence[VaultDocument]) -> dict[tuple[Kind, str], Verdict]:
+    def verdicts(self, vaults: Sequence[VaultDocument]) -> dict[tuple[SubjectKind, str], HealthVerdict]:
         """All verdicts, by kind and name; those on the vaults by documents that were made before.
 
         ``line`` goes by those that were made last.
         """
-        found: dict[tuple[Kind, str], Verdict] = {("daemon", DAEMON): self.daemon_verdict()}
+        found: dict[tuple[SubjectKind, str], HealthVerdict] = {
+            ("daemon", DAEMON_SUBJECT): self.daemon_verdict()
+        }
         config = self.context.env.config
         for name, backup in config.backup.items():
             found["backup", name] = self.backup_verdict(backup)
@@ -126,22 +127,22 @@ class Status:
 
     def verdicts_later(
         self, vaults: Sequence[VaultDocument], seconds: float
-    ) -> dict[tuple[Kind, str], Verdict]:
+    ) -> dict[tuple[SubjectKind, str], HealthVerdict]:
         """Return what all verdicts will be then if nothing but time goes on."""
         newest = self._newest
         try:
-            with self.context.env.later(seconds), self.judge.supposing():
+            with self.context.env.later(seconds), self.judge.suppose():
                 return self.verdicts(vaults)
         finally:
             self._newest = newest
 
-    def vault_verdict(self, vault: VaultDocument) -> Verdict:
+    def vault_verdict(self, vault: VaultDocument) -> HealthVerdict:
         """Judge a vault by its document and what is remembered of it."""
         return self.judge.vault(vault, self._stalls())
 
-    def backup_verdict(self, backup: Backup) -> Verdict:
+    def backup_verdict(self, backup: Backup) -> HealthVerdict:
         """Judge a backup by what is in memory and in the history."""
-        facts = backup_facts(
+        facts = make_backup_facts(
             self.context,
             self.runs,
             self.history,
@@ -152,7 +153,7 @@ class Status:
         )
         return self.judge.backup(facts, self.context.env.way(backup))
 
-    def daemon_verdict(self) -> Verdict:
+    def daemon_verdict(self) -> HealthVerdict:
         """Judge the daemon and its host. What it complains of backups and vaults is in their verdicts."""
         state = self.state if self.state is not None and self.state.looked else None
         return judge_daemon(
@@ -163,7 +164,7 @@ class Status:
                 space=state.space if state is not None else None,
                 clock_behind=self.scheduler.behind(),
                 stalls=self._stalls().get("", ()),
-                tuning=tuple(complaints(self.context.records.leases)),
+                tuning=tuple(list_tuning_complaints(self.context.records.leases)),
                 crashes=tuple(self.stalls.crashes),
             )
         )
@@ -175,7 +176,7 @@ class Status:
             found[vault] = (*found.get(vault, ()), text)
         return found
 
-    def backup(self, backup: Backup, verdict: Verdict | None = None) -> BackupDocument:
+    def backup(self, backup: Backup, verdict: HealthVerdict | None = None) -> BackupDocument:
         """One backup, from what is in memory and in the history: of the source and the vault that it has now.
 
         ``verdict`` is that on it, where it was just made: making it takes longer than all else.
@@ -203,7 +204,7 @@ class Status:
             "state": "idle" if run is None else "running" if run.waiting is None else "waiting",
             "lag_seconds": lag,
             "max_lag_seconds": backup.max_lag,
-            "late": late(verdict),
+            "late": is_late(verdict),
             "last_success": success["ended"] if success else None,
             "last_run": last["started"] if last else None,
             "last_result": last["result"] if last else None,
@@ -217,15 +218,15 @@ class Status:
             "retry_since": failed["time"] if failed else None,
             "retry_error": failed["error"] if failed else None,
             "datasets": len(lags) if lags is not None else len(self.runs.made.get(name, {})) or None,
-            "proofs": proofs_document(
+            "proofs": make_proofs_document(
                 backup.verify, self.runs.proofs.get(name), self.context.env.clock.time()
             ),
-            "pending": pending(lags.values()) if lags is not None else None,
+            "pending": count_pending(lags.values()) if lags is not None else None,
             "held_back": self._held_back(name),
             "bytes_done": run.bytes_done if run else 0,
             "bytes_total": run.bytes_total if run else None,
             "turn": self._turn(name),
-            "verdict": health_document(verdict),
+            "verdict": make_health_document(verdict),
         }
 
     def _turn(self, name: str) -> TurnDocument | None:
@@ -263,13 +264,13 @@ class Status:
         return self.runs.turns.lag(name, self._own_lag(name))
 
     def _own_lag(self, name: str) -> float | None:
-        return worst_lag(self.runs.lags.get(name, {}), self.context.env.clock.time())
+        return find_worst_lag(self.runs.lags.get(name, {}), self.context.env.clock.time())
 
     def snapshot_age(self, name: str) -> float | None:
         """Return how old the newest snapshot is where it is the oldest, of a backup that makes snapshots only; None
         if unknown.
         """
-        return worst_age(self.runs.made.get(name, {}), self.context.env.clock.time())
+        return find_worst_age(self.runs.made.get(name, {}), self.context.env.clock.time())
 
     def dataset_lags(self, name: str) -> dict[str, tuple[DatasetLag, float | None]]:
         """Each dataset's lag as last read, and its seconds now."""
@@ -278,14 +279,14 @@ class Status:
 
     def line(self) -> str:
         """One line for ``systemctl status``. What is late, it knows from the newest look at all verdicts."""
-        running = [run for run in self.runs.current.values() if run.trigger not in ASIDE]
+        running = [run for run in self.runs.current.values() if run.trigger not in OTHER_TRIGGERS]
         if running:
             return "; ".join(_running(run) for run in running)
         backups = self.context.env.config.backup
         behind = [
             name
             for name, backup in backups.items()
-            if late(self._newest.get(("backup", name)) or self.backup_verdict(backup))
+            if is_late(self._newest.get(("backup", name)) or self.backup_verdict(backup))
         ]
         return f"late: {', '.join(behind)}" if behind else f"idle; backups: {len(backups)}"
 

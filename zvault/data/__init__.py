@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-HERE = Path(__file__).parent
+DATA_FOLDER = Path(__file__).parent
 
 
-def path(name: str) -> Path:
+def find_data_path(name: str) -> Path:
     """A file or folder of these. zvault is never run from an archive, so it is always one of the file system's."""
-    return HERE / name
+    return DATA_FOLDER / name

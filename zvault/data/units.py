@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-PROGRAMS = "/usr/bin"
+SHIPPED_PROGRAMS = "/usr/bin"
 """Where the units as they are shipped have zvault's programs."""
 
 OLDEST = 252
@@ -19,7 +19,7 @@ _INSTEAD: Mapping[str, str] = {
 }
 
 
-def fitted(unit: str, programs: str, systemd: int) -> str:
+def fit_unit(unit: str, programs: str, systemd: int) -> str:
     """A unit whose programs are in the folder ``programs``, for that version of systemd.
 
     A setting that is too new is left out: systemd would only warn of it. ``Type=notify-reload`` (253) it would take for
@@ -28,8 +28,8 @@ def fitted(unit: str, programs: str, systemd: int) -> str:
     lines = []
     for line in unit.splitlines():
         key, _, value = line.partition("=")
-        if key.startswith("Exec") and value.startswith(f"{PROGRAMS}/zvault"):
-            line = f"{key}={programs}{value.removeprefix(PROGRAMS)}"  # noqa: PLW2901
+        if key.startswith("Exec") and value.startswith(f"{SHIPPED_PROGRAMS}/zvault"):
+            line = f"{key}={programs}{value.removeprefix(SHIPPED_PROGRAMS)}"  # noqa: PLW2901
         if line == "Type=notify-reload" and systemd < 253:
             lines += ["Type=notify", "ExecReload=/bin/kill -HUP $MAINPID"]
         elif systemd >= _SINCE.get(key, 0):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zvault.devices.layer import Data, State
-from zvault.devices.record import is_throw_away
+from zvault.devices.device_record import is_throw_away
+from zvault.devices.layer import Data, LayerState
 
 READ_ONLY = "it is read-only"
 """The detail of a device that is up and takes no writes."""
@@ -27,12 +27,12 @@ class DeviceState:
     name: str
     spec: str
     path: str | None
-    state: State
+    state: LayerState
     detail: str
     size: int | None
     told: Data | None = None
 
     @property
     def throw_away(self) -> bool:
-        """True if it is a copy that is thrown away, or what is left of one: see Stack.throw_away."""
+        """True if it is a copy that is thrown away, or what is left of one: see DeviceStack.throw_away."""
         return is_throw_away(self.spec)

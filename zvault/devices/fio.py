@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 
 from zvault.core.errors import ToolFailed
-from zvault.core.tuning.measurement import MeasuredPoint, Way
-from zvault.system.process.runner import Runner
+from zvault.core.tuning.measurement import IoDirection, MeasuredPoint
+from zvault.system.process.runner import ProcessRunner
 
-SECONDS = 2
+POINT_SECONDS = 2
 """How long one point is measured."""
 
-PATIENCE = 120.0
+FIO_PATIENCE = 120.0
 """Seconds more for the requests that are under way at the end; a device that hangs answers none."""
 
 REGION = 512 << 20
 """Bytes of the device that are measured on, over and over: no more of a thin device is taken up."""
 
-EDGE = 16 << 20
+UNTOUCHED_EDGE = 16 << 20
 """Bytes at either end that are left alone. Labels and signatures are there, and a blank device shall stay blank."""
 
 PATTERN = "0x7a7661756c74"
@@ -29,22 +29,24 @@ ONE_PROCESS = "--thread"
 parent's group reaches: killed while it started, fio left one behind that waited for ever (seen in the lab)."""
 
 
-async def measure(
-    path: str, capacity: int, way: Way, place: tuple[int, int], runner: Runner
+async def measure_point(
+    path: str, capacity: int, way: IoDirection, place: tuple[int, int], runner: ProcessRunner
 ) -> MeasuredPoint:
     """One point of a device of ``capacity`` bytes: requests of a size, so many at once, one after the other.
 
     ``write`` destroys what is there, in the middle of the device. Raises ToolMissing, ToolFailed, DeadlineExceeded.
     """
     size, depth = place
-    result = await runner.run(point_argv(path, capacity, way, size, depth), deadline=SECONDS + PATIENCE)
+    result = await runner.run(
+        point_argv(path, capacity, way, size, depth), deadline=POINT_SECONDS + FIO_PATIENCE
+    )
     return parse_point(result.stdout, way, size, depth)
 
 
-def point_argv(path: str, capacity: int, way: Way, size: int, depth: int) -> list[str]:
+def point_argv(path: str, capacity: int, way: IoDirection, size: int, depth: int) -> list[str]:
     """The command that measures one point. Raises ToolFailed for a device too small for it."""
-    offset = max(EDGE, capacity // 4 // EDGE * EDGE)
-    region = min(REGION, capacity - EDGE - offset) // size * size
+    offset = max(UNTOUCHED_EDGE, capacity // 4 // UNTOUCHED_EDGE * UNTOUCHED_EDGE)
+    region = min(REGION, capacity - UNTOUCHED_EDGE - offset) // size * size
     if region <= 0:
         raise ToolFailed(f"{path} is too small to be measured", f"it has {capacity} bytes")
     return [
@@ -61,12 +63,12 @@ def point_argv(path: str, capacity: int, way: Way, size: int, depth: int) -> lis
         f"--offset={offset}",
         f"--size={region}",
         "--time_based",
-        f"--runtime={SECONDS}",
+        f"--runtime={POINT_SECONDS}",
         "--output-format=json",
     ]
 
 
-def parse_point(text: str, way: Way, size: int, depth: int) -> MeasuredPoint:
+def parse_point(text: str, way: IoDirection, size: int, depth: int) -> MeasuredPoint:
     """A point from what fio says. Raises ToolFailed."""
     try:
         # fio may put a line of its own before the document.
@@ -75,7 +77,9 @@ def parse_point(text: str, way: Way, size: int, depth: int) -> MeasuredPoint:
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise ToolFailed("what fio says is not understood", str(error)) from error
     if rate <= 0 or latency <= 0:
-        raise ToolFailed("fio measured nothing", f"no request of {size} bytes was answered in {SECONDS} s")
+        raise ToolFailed(
+            "fio measured nothing", f"no request of {size} bytes was answered in {POINT_SECONDS} s"
+        )
     return MeasuredPoint(size, depth, rate, latency)
 
 

@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from zvault.config.tables.device import Device
-from zvault.devices.layer import Data, Layer, Slot
-from zvault.devices.record import DeviceRecord, FoundDevice, Level
-from zvault.system.state_files import LeaseStore
+from zvault.devices.device_record import DeviceRecord, FoundDevice, FoundLevel
+from zvault.devices.layer import Data, DeviceLayer, DeviceSlot
+from zvault.system.lease_store import LeaseStore
 from zvault.system.system_bus import UnitState
-from zvault.system.systemd_units import Units
+from zvault.system.systemd_units import SystemdUnits
 
 PartOf = tuple[str, Data | None, str | None]
 """A layer's kind, what its lease says (None: there is no lease), its unit."""
 
 
-class Inventory:
+class DeviceInventory:
     """The devices of one vault, those of the configuration and those that a lease tells of."""
 
     def __init__(
         self,
         vault_name: str,
         devices: Sequence[Device],
-        kinds: Mapping[str, Layer],
-        units: Units,
+        kinds: Mapping[str, DeviceLayer],
+        units: SystemdUnits,
         leases: LeaseStore,
         directory: Path,
     ) -> None:
@@ -35,24 +35,24 @@ class Inventory:
         self.leases = leases
         self.directory = directory
 
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[DeviceSlot]:
         """All there may be something of, leftovers' too."""
         prefix = f"device/{self.vault}/"
         leased = {int(name.removeprefix(prefix)) for name in self.leases.names(prefix)}
         return [self._slot(index) for index in sorted(leased.union(range(len(self.devices))))]
 
-    def _slot(self, index: int) -> Slot:
-        return Slot(self.vault, index, self.directory)
+    def _slot(self, index: int) -> DeviceSlot:
+        return DeviceSlot(self.vault, index, self.directory)
 
-    def configured(self) -> list[Slot]:
+    def list_configured(self) -> list[DeviceSlot]:
         """Those of the configuration, in its order."""
         return [self._slot(index) for index in range(len(self.devices))]
 
-    def device(self, slot: Slot) -> Device | None:
+    def device(self, slot: DeviceSlot) -> Device | None:
         """Return the device that the configuration has for a slot; None for a leftover."""
         return self.devices[slot.index] if slot.index < len(self.devices) else None
 
-    def record(self, slot: Slot) -> DeviceRecord | None:
+    def record(self, slot: DeviceSlot) -> DeviceRecord | None:
         """A slot's lease, if it is of this boot."""
         lease = self.leases.get(slot.lease)
         return None if lease is None or lease["stale"] else DeviceRecord.from_lease(lease)
@@ -63,7 +63,7 @@ class Inventory:
             if self.record(slot) is None:
                 self.leases.drop(slot.lease)
 
-    async def look(self, slots: Sequence[Slot]) -> list[FoundDevice]:
+    async def look(self, slots: Sequence[DeviceSlot]) -> list[FoundDevice]:
         """Return what there is of some devices. Asks the kernel and systemd, never a device."""
         records = {slot: self.record(slot) for slot in slots}
         parts = {slot: self._parts(slot, records[slot]) for slot in slots}
@@ -71,17 +71,17 @@ class Inventory:
         return [FoundDevice(slot, records[slot], self._levels(slot, parts[slot], states)) for slot in slots]
 
     def _levels(
-        self, slot: Slot, parts: Sequence[PartOf], states: Mapping[str, UnitState]
-    ) -> tuple[Level, ...]:
-        levels: list[Level] = []
+        self, slot: DeviceSlot, parts: Sequence[PartOf], states: Mapping[str, UnitState]
+    ) -> tuple[FoundLevel, ...]:
+        levels: list[FoundLevel] = []
         for kind, written, unit in parts:
             below = levels[-1].found.path if levels else None
             # udev may have brought up what zvault had not begun: a layer is looked at wherever the one below is.
             data = {"below": below} if written == {} and below is not None else written
-            levels.append(Level(kind, data, self.kinds[kind].look(slot, data, states.get(unit or ""))))
+            levels.append(FoundLevel(kind, data, self.kinds[kind].look(slot, data, states.get(unit or ""))))
         return tuple(levels)
 
-    def _parts(self, slot: Slot, record: DeviceRecord | None) -> list[PartOf]:
+    def _parts(self, slot: DeviceSlot, record: DeviceRecord | None) -> list[PartOf]:
         """Each layer's kind, data and unit, bottom up: by the lease, or else as configured."""
         device = self.device(slot)
         parts: list[tuple[str, Data | None]] = []

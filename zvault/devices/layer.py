@@ -13,10 +13,10 @@ from typing import Any, Literal, Protocol
 
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, NotFound, ZvaultError
-from zvault.devices.server_unit import Server
+from zvault.devices.server_unit import DeviceServer
 from zvault.system.system_bus import UnitState
 
-Say = Callable[[str], None]
+SayProgress = Callable[[str], None]
 Data = dict[str, Any]
 """What a layer keeps in the lease: JSON that only the layer itself reads.
 
@@ -24,12 +24,12 @@ That of a layer which lies on another has at least ``below``, the other's block 
 yet, the inventory puts it in.
 """
 
-State = Literal["up", "down", "gone", "partial"]
+LayerState = Literal["up", "down", "gone", "partial"]
 """``gone``: it was up, and nothing answers any more; ``partial``: neither up nor down, half of it is there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class DeviceSlot:
     """A device's place in a vault, and the names that follow from it."""
 
     vault: str
@@ -47,9 +47,9 @@ class Slot:
         return f"device/{self.vault}/{self.index}"
 
     @property
-    def server(self) -> Server:
+    def server(self) -> DeviceServer:
         """Its server, where it has one of ours."""
-        return Server(self.name, self.directory)
+        return DeviceServer(self.name, self.directory)
 
     def make_directory(self) -> None:
         """Make the folder of its files. It keeps others out: nbdkit's sockets are open to all, whatever the umask."""
@@ -71,7 +71,7 @@ class FoundLayer:
     ``told``: what a server of zvault's own says of itself (zvault/devices/nbd/blockstore_server.py).
     """
 
-    state: State = "down"
+    state: LayerState = "down"
     detail: str = ""
     path: str | None = None
     size: int | None = None
@@ -86,7 +86,7 @@ class FoundLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class Absence:
+class MissingPart:
     """The absence of something that is not made either: why, and what to do.
 
     ``retryable``: it may be made after a while, with nobody doing anything about it.
@@ -113,52 +113,52 @@ class LayerJob:
     formatted.
     """
 
-    slot: Slot
+    slot: DeviceSlot
     device: Device
     below: str
     had: Data
     create: bool
     write: Callable[[Data], None]
     """Puts this layer's data into the lease; it is on disk when this returns. To be called before each effect."""
-    say: Say
+    say: SayProgress
     resume: bool = False
     """A pool of this host's still waits for the device, so nobody may have had it in between."""
-    absence: Absence = field(default_factory=Absence)
+    absence: MissingPart = field(default_factory=MissingPart)
     """What to tell of what is not there, without ``create``."""
     throw_away: bool = False
-    """What is written to it shall reach nobody: see Stack.throw_away."""
+    """What is written to it shall reach nobody: see DeviceStack.throw_away."""
     pool_path: str | None = None
     """Where the pool that waits for it looks for it, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CreationCommand:
     """A command that makes something which is not there yet: what it is for, and its argv."""
 
     what: str
     argv: list[str]
 
 
-class Layer(Protocol):
+class DeviceLayer(Protocol):
     """One kind of layer. It keeps nothing: what is up is in the lease and in the kernel.
 
     Whatever may wait for a device runs in a process with a deadline (system/process/). Every method is called
     with the vault's lock held, ``look`` also without it.
     """
 
-    def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
+    def unit(self, slot: DeviceSlot, data: Data | None, device: Device | None) -> str | None:
         """The systemd unit it runs in, by the lease or else as configured; None where it has none."""
 
-    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
+    def look(self, slot: DeviceSlot, data: Data | None, unit: UnitState | None) -> FoundLayer:
         """Return what there is of it; ``data`` is None without a lease. Reads /sys and /proc only and never waits."""
 
-    def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
+    def making(self, slot: DeviceSlot, device: Device, below: str) -> list[CreationCommand]:
         """List what ``up`` runs for a new vault, in words and commands; ``below`` stands for the device below."""
 
     async def check(self, device: Device) -> None:
         """See that its tools are there. Raises ToolMissing; starts nothing."""
 
-    async def settle(self, slot: Slot, data: Data) -> bool:
+    async def settle(self, slot: DeviceSlot, data: Data) -> bool:
         """End what a crash left on its way, lest it arrive later; whether there was anything."""
 
     async def up(self, job: LayerJob) -> str:
@@ -176,7 +176,9 @@ class Layer(Protocol):
     async def rest(self, data: Data, *, resting: bool) -> None:
         """Before the host sleeps, begin nothing of its own accord on what is below; and go on after."""
 
-    async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
+    async def down(
+        self, slot: DeviceSlot, data: Data, found: FoundLayer, *, lost: bool, say: SayProgress
+    ) -> None:
         """Take it down, whatever there is of it; with ``lost`` what lies below does not answer.
 
         Returns once nothing can reach the layer below any more. Raises when it cannot be done; the layers below

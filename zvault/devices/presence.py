@@ -9,11 +9,11 @@ from zvault.config.device_specs.nbd import NbdkitServer, TcpServer, UnixServer
 from zvault.config.tables.device import Device
 from zvault.core.errors import ZvaultError
 from zvault.devices.nbd import nbdkit
-from zvault.devices.nbd.target import reach
+from zvault.devices.nbd.target import reach_target
 from zvault.devices.rbd import image as rbd
-from zvault.devices.rbd.image_lease import cluster_of
-from zvault.system.mount import is_mount_point, is_mounted_at_start, mount_point_of
-from zvault.system.process.runner import Runner
+from zvault.devices.rbd.image_lease import make_cluster
+from zvault.system.mount import find_mount_point, is_mount_point, is_mounted_at_start
+from zvault.system.process.runner import ProcessRunner
 
 
 def _unconnected(device: Device) -> str:
@@ -26,7 +26,7 @@ def _unconnected(device: Device) -> str:
     return ""
 
 
-def missing_requirement(device: Device) -> str:
+def find_missing_mount(device: Device) -> str:
     """A mount that a writeback journal is on and that may be missing when the host starts, in words; empty for none.
 
     Without it the folder below the mount point, which is empty, would get a journal. What an existing store waits for
@@ -35,7 +35,7 @@ def missing_requirement(device: Device) -> str:
     spec = device.nbd
     if not isinstance(spec, BlockstoreServer) or spec.mode != "writeback" or spec.journal is None:
         return ""
-    point = mount_point_of(spec.journal)
+    point = find_mount_point(spec.journal)
     if point == "/" or point in device.requires_mount or is_mounted_at_start(point):
         return ""
     return (
@@ -44,7 +44,7 @@ def missing_requirement(device: Device) -> str:
     )
 
 
-async def unreachable(device: Device) -> str:
+async def find_unreachable(device: Device) -> str:
     """Why a device's storage cannot be reached at this moment, in words; empty where it can, or is not asked.
 
     Buckets are not asked: that costs, and needs their secrets.
@@ -52,13 +52,13 @@ async def unreachable(device: Device) -> str:
     if (why := _unconnected(device)) or not isinstance(device.nbd, UnixServer | TcpServer):
         return why
     try:
-        await reach(device.nbd, Path(), device.tls)
+        await reach_target(device.nbd, Path(), device.tls)
     except ZvaultError as error:
         return f"{error.what}: {error.why}"
     return ""
 
 
-async def missing(device: Device, runner: Runner) -> str:
+async def find_missing_part(device: Device, runner: ProcessRunner) -> str:
     """Say in words what of a device is not there and is made for a new vault only; empty where all is.
 
     Raises DeviceGone, DeadlineExceeded, ToolMissing where that cannot be asked.
@@ -66,6 +66,6 @@ async def missing(device: Device, runner: Runner) -> str:
     file = device.nbd.backing_file if isinstance(device.nbd, NbdkitServer) else None
     if file is not None and not await nbdkit.has_backing_file(file, runner):
         return f"there is no file {file}"
-    if device.rbd is not None and await rbd.find(device.image, cluster_of(device), runner) is None:
+    if device.rbd is not None and await rbd.find_image(device.image, make_cluster(device), runner) is None:
         return f"there is no RBD image {device.rbd}"
     return ""

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["device", "s3backer", "blockstore"]
+UnitKind = Literal["device", "s3backer", "blockstore"]
 """The template that a server's unit is made of: what it must be let do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class DeviceServer:
     """The unit, script and socket of one server: in a folder for root alone, which is there already."""
 
     name: str
     directory: Path
-    kind: Kind = "device"
+    kind: UnitKind = "device"
 
     @property
     def unit(self) -> str:
@@ -34,6 +34,6 @@ class Server:
         return self.directory / f"{self.name}.sock"
 
 
-def script(argv: Sequence[str]) -> str:
+def exec_shell_script(argv: Sequence[str]) -> str:
     """A shell script that becomes the program."""
     return f"#!/bin/sh\nexec {shlex.join(argv)}\n"

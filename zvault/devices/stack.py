@@ -17,33 +17,41 @@ from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, Refused, ZvaultError
-from zvault.devices import queue as request_queue
+from zvault.devices import request_queue
 from zvault.devices.bcache.layer import Bcache
-from zvault.devices.blank import blank
+from zvault.devices.blank_check import is_blank
+from zvault.devices.device_record import DeviceRecord, FoundDevice, LayerRecord, mark_throw_away
 from zvault.devices.device_state import READ_ONLY, BlockDevice, DeviceState
-from zvault.devices.inventory import Inventory
-from zvault.devices.layer import Absence, Data, Layer, LayerJob, Say, Slot, Step
-from zvault.devices.nbd.connection import held
+from zvault.devices.inventory import DeviceInventory
+from zvault.devices.layer import (
+    CreationCommand,
+    Data,
+    DeviceLayer,
+    DeviceSlot,
+    LayerJob,
+    MissingPart,
+    SayProgress,
+)
+from zvault.devices.nbd.connection import is_held
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
-from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, throw_away_spec
 from zvault.system.block_devices import is_read_only
+from zvault.system.lease_store import LeaseStore
 from zvault.system.mount import is_mount_point
-from zvault.system.process.runner import HostRunner, Runner
-from zvault.system.state_files import LeaseStore
-from zvault.system.system_bus import unit_states
-from zvault.system.systemd_units import Units
-from zvault.system.tasks import to_its_end
+from zvault.system.process.runner import HostRunner, ProcessRunner
+from zvault.system.system_bus import read_unit_states
+from zvault.system.systemd_units import SystemdUnits
+from zvault.system.tasks import finish_work
 
-__all__ = ["Say", "Stack"]
+__all__ = ["DeviceStack", "SayProgress"]
 
-MOVING = 0.3
+REGISTERING_TIME = 0.3
 """Seconds in which a layer is there that is being registered."""
 LOCK_DEADLINE = 120.0
 """Seconds to wait for another zvault that has this vault's devices in hand."""
 
 
-class Stack:
+class DeviceStack:
     """The devices below one vault's pool. ``create``: the pool is to be made, so blank devices may be formatted, and
     images and files made; without, ``absence`` is told of what is not there.
 
@@ -55,12 +63,12 @@ class Stack:
         vault_name: str,
         devices: Sequence[Device],
         queue: QueueSettings,
-        runner: Runner,
+        runner: ProcessRunner,
         paths: Paths,
         leases: LeaseStore,
         *,
         create: bool = False,
-        absence: Absence | None = None,
+        absence: MissingPart | None = None,
         hurried: Callable[[], bool] = lambda: False,
     ) -> None:
         self.vault = vault_name
@@ -69,7 +77,7 @@ class Stack:
         self.runner = runner
         self.leases = leases
         self.create = create
-        self.absence = absence or Absence()
+        self.absence = absence or MissingPart()
         self.resume = False
         """Whether a pool waits for the devices: see layer.Job."""
         self.throw_away = False
@@ -80,17 +88,19 @@ class Stack:
         """Where the pool looks for the devices, in their order, with ``throw_away``."""
         self.keeps_lost = any(device.rbd is not None for device in self.devices)
         """Whether a device that is lost stays for as long as a pool has it open, as krbd's mappings do."""
-        self._had: dict[Slot, DeviceRecord] = {}
+        self._had: dict[DeviceSlot, DeviceRecord] = {}
         """What lost devices had when this stack first cleared them away: the pool knows them by their numbers."""
-        units = Units(runner, unit_states if isinstance(runner, HostRunner) else None)
-        self.kinds: dict[str, Layer] = {
+        units = SystemdUnits(runner, read_unit_states if isinstance(runner, HostRunner) else None)
+        self.kinds: dict[str, DeviceLayer] = {
             "nbd": NbdSource(runner, units),
             "rbd": RbdSource(runner, units),
             "bcache": Bcache(runner, hurried),
         }
-        self.inventory = Inventory(vault_name, self.devices, self.kinds, units, leases, paths.run / "device")
+        self.inventory = DeviceInventory(
+            vault_name, self.devices, self.kinds, units, leases, paths.run / "device"
+        )
 
-    async def up(self, say: Say) -> list[BlockDevice]:
+    async def up(self, say: SayProgress) -> list[BlockDevice]:
         """Bring every device up, or join what is up already; in the order of the configuration.
 
         A device whose server died comes back under its number, so that a pool suspended on it can resume
@@ -104,7 +114,7 @@ class Stack:
             await self._check(seen)
             seen, lost = await self._settle(seen, say)
             self._refuse_unmounted(seen)
-            made: list[Slot] = []
+            made: list[DeviceSlot] = []
             try:
                 for device, found in zip(self.devices, seen, strict=True):
                     if found.usable:
@@ -117,10 +127,10 @@ class Stack:
                     await self._tune(found, self.queue, say)
                 return await self._verified()
             except BaseException:
-                await to_its_end(self._undo(made, say))
+                await finish_work(self._undo(made, say))
                 raise
 
-    async def down(self, say: Say) -> None:
+    async def down(self, say: SayProgress) -> None:
         """Take down whatever of this vault is up, last first. Nothing need be.
 
         Raises Busy, with nothing changed, while a device is in use; DeviceGone for what could not be released,
@@ -131,7 +141,7 @@ class Stack:
             await self._take_all_down(await self._not_used(found), say)
             self.inventory.forget_stale()
 
-    async def cut_off(self, say: Say) -> None:
+    async def cut_off(self, say: SayProgress) -> None:
         """Disconnect every lost device, also one in use: what waits for it fails at once, not at its timeout.
 
         Who has it open keeps it; once that is closed, ``up`` brings it back under its number.
@@ -145,10 +155,10 @@ class Stack:
                     for level in found.levels:
                         await self.kinds[level.kind].cut_off(level.data or {})
 
-    async def end_discards(self, say: Say) -> None:
+    async def end_discards(self, say: SayProgress) -> None:
         """Have the kernel refuse discards on each device until it goes down: those that ZFS sends fail at once."""
         async with self.leases.lock(f"device/{self.vault}", deadline=LOCK_DEADLINE):
-            for found in await self.inventory.look(self.inventory.configured()):
+            for found in await self.inventory.look(self.inventory.list_configured()):
                 if found.usable:
                     await self._tune(found, QueueSettings(discard_max_bytes=0), say)
 
@@ -157,7 +167,7 @@ class Stack:
 
         It asks the storage, so it may take as long as the storage's own tools give it.
         """
-        for found in await self.inventory.look(self.inventory.configured()):
+        for found in await self.inventory.look(self.inventory.list_configured()):
             for level in found.levels:
                 if level.data and (cause := await self.kinds[level.kind].find_cause(level.data)) is not None:
                     return cause
@@ -176,17 +186,17 @@ class Stack:
         """Every device's state, leftovers' too. Asks the kernel and systemd, never a device."""
         return [self._state(found) for found in await self.inventory.look(self.inventory.slots())]
 
-    def making(self) -> dict[str, list[Step]]:
+    def making(self) -> dict[str, list[CreationCommand]]:
         """List what ``up`` would run to make each device of a new vault, by the device's name. Asks nothing."""
-        steps: dict[str, list[Step]] = {}
-        for device, slot in zip(self.devices, self.inventory.configured(), strict=True):
+        steps: dict[str, list[CreationCommand]] = {}
+        for device, slot in zip(self.devices, self.inventory.list_configured(), strict=True):
             layers = [self.kinds[kind] for kind in device.layers]
             steps[slot.name] = [step for layer in layers for step in layer.making(slot, device, slot.name)]
         return steps
 
     async def blank(self, path: str) -> tuple[bool, str]:
-        """Return whether a device holds nothing, and in words what it holds. See blank.blank."""
-        return await blank(path, self.runner)
+        """Return whether a device holds nothing, and in words what it holds. See blank_check.is_blank."""
+        return await is_blank(path, self.runner)
 
     # What is there
 
@@ -202,7 +212,7 @@ class Stack:
     async def _verified(self) -> list[BlockDevice]:
         """Look again at all that should be up now."""
         result = []
-        seen = await self.inventory.look(self.inventory.configured())
+        seen = await self.inventory.look(self.inventory.list_configured())
         for device, found in zip(self.devices, seen, strict=True):
             if not found.usable or found.path is None or found.size is None:
                 raise DeviceGone(
@@ -229,14 +239,14 @@ class Stack:
     async def _check(self, seen: Sequence[FoundDevice]) -> None:
         """See that the tools are there for whatever is not up. Raises ToolMissing."""
         usable = {found.slot for found in seen if found.usable}
-        for device, slot in zip(self.devices, self.inventory.configured(), strict=True):
+        for device, slot in zip(self.devices, self.inventory.list_configured(), strict=True):
             if slot not in usable:
                 for kind in device.layers:
                     await self.kinds[kind].check(device)
 
     async def _settle(
-        self, seen: Sequence[FoundDevice], say: Say
-    ) -> tuple[list[FoundDevice], dict[Slot, DeviceRecord]]:
+        self, seen: Sequence[FoundDevice], say: SayProgress
+    ) -> tuple[list[FoundDevice], dict[DeviceSlot, DeviceRecord]]:
         """Clear away what does not work; the result is the configuration's devices, and what lost ones had."""
         wanted = {index: self._spec(device) for index, device in enumerate(self.devices)}
         for found in seen:
@@ -259,17 +269,19 @@ class Stack:
                 if not self.throw_away:
                     raise
         self.inventory.forget_stale()
-        slots = self.inventory.configured()
+        slots = self.inventory.list_configured()
         self._had |= {found.slot: found.record for found in broken if found.record is not None}
-        lost = {slot: self._had[slot] for slot in self.inventory.configured() if slot in self._had}
+        lost = {slot: self._had[slot] for slot in self.inventory.list_configured() if slot in self._had}
         if not broken:
             return [found for found in seen if found.slot in slots], lost
         return await self.inventory.look(slots), lost
 
     def _spec(self, device: Device) -> str:
-        return throw_away_spec(device.spec) if self.throw_away else device.spec
+        return mark_throw_away(device.spec) if self.throw_away else device.spec
 
-    async def _bring_up(self, device: Device, slot: Slot, lost: DeviceRecord | None, say: Say) -> None:
+    async def _bring_up(
+        self, device: Device, slot: DeviceSlot, lost: DeviceRecord | None, say: SayProgress
+    ) -> None:
         slot.make_directory()
         layers = tuple(LayerRecord(kind) for kind in device.layers)
         # A device that was lost comes back under its name, with the settings that it was given.
@@ -287,7 +299,7 @@ class Stack:
             )
             below = await self.kinds[kind].up(job)
 
-    async def _adjust(self, device: Device, found: FoundDevice, say: Say) -> None:
+    async def _adjust(self, device: Device, found: FoundDevice, say: SayProgress) -> None:
         below = ""
         for depth, level in enumerate(found.levels):
             write = self._writer(found.slot, depth)
@@ -295,7 +307,7 @@ class Stack:
             await self.kinds[level.kind].adjust(job)
             below = level.found.path or ""
 
-    def _writer(self, slot: Slot, depth: int) -> Callable[[Data], None]:
+    def _writer(self, slot: DeviceSlot, depth: int) -> Callable[[Data], None]:
         """Puts one layer's data into a device's lease."""
 
         def write(data: Data) -> None:
@@ -306,7 +318,7 @@ class Stack:
 
         return write
 
-    async def _tune(self, found: FoundDevice, settings: QueueSettings, say: Say) -> None:
+    async def _tune(self, found: FoundDevice, settings: QueueSettings, say: SayProgress) -> None:
         """Set the request queues of the lowest and the topmost block device."""
         slot = found.slot
         paths = [layer.path for layer in found.layers if layer.path is not None]
@@ -314,15 +326,15 @@ class Stack:
             return
         for name in dict.fromkeys((Path(paths[0]).name, Path(paths[-1]).name)):
             record = self.inventory.record(slot) or found.record
-            changes = request_queue.plan(name, settings)
+            changes = request_queue.plan_queue_changes(name, settings)
             # What stood there first is what goes back, also when this is the second time.
             before = {change.name: change.before for change in changes} | record.queue.get(name, {})
             self.leases.put(slot.lease, replace(record, queue=record.queue | {name: before}).as_lease())
-            for done in await request_queue.write(name, changes, self.runner):
+            for done in await request_queue.write_queue_changes(name, changes, self.runner):
                 if not done.as_wanted:
                     say(f"{name}: {done.name} is {done.got}, which is what it takes of {done.wanted}")
 
-    async def _undo(self, slots: Sequence[Slot], say: Say) -> None:
+    async def _undo(self, slots: Sequence[DeviceSlot], say: SayProgress) -> None:
         with contextlib.suppress(ZvaultError):
             seen = [found for found in await self.inventory.look(slots) if found.present]
             await self._take_all_down(seen, say)
@@ -337,7 +349,7 @@ class Stack:
             try:
                 await self._refuse_if_used(seen)
             except Busy:
-                await asyncio.sleep(MOVING)
+                await asyncio.sleep(REGISTERING_TIME)
                 again = await self.inventory.look([found.slot for found in seen])
                 now = [found for found in again if found.present]
                 if _topmost(now) == _topmost(seen):
@@ -356,7 +368,7 @@ class Stack:
 
     async def _refuse_if_held(self, path: str, found: FoundDevice) -> None:
         try:
-            if not await held(path, self.runner):
+            if not await is_held(path, self.runner):
                 return
             why = "a pool, a file system or another layer on it is in use"
         except DeadlineExceeded:
@@ -368,7 +380,7 @@ class Stack:
             "export the pool first; if its device is gone, 'zpool clear' releases it",
         )
 
-    async def _take_all_down(self, seen: Sequence[FoundDevice], say: Say) -> None:
+    async def _take_all_down(self, seen: Sequence[FoundDevice], say: SayProgress) -> None:
         first: ZvaultError | None = None
         for found in reversed(seen):
             try:
@@ -380,7 +392,7 @@ class Stack:
         if first is not None:
             raise first
 
-    async def _take_down(self, found: FoundDevice, say: Say) -> None:
+    async def _take_down(self, found: FoundDevice, say: SayProgress) -> None:
         """Undo one device, the topmost layer first; the lease goes last of all."""
         slot, record = found.slot, found.record
         for depth, level in reversed(list(enumerate(found.levels))):
@@ -390,7 +402,7 @@ class Stack:
             lost = not all(below.usable for below in found.layers[:depth])
             await kind.down(slot, data, level.found, lost=lost, say=say)
             if record is not None and (name := kind.leftover(data)) is not None:
-                await request_queue.restore(name, record.queue.get(name, {}), self.runner)
+                await request_queue.restore_queue(name, record.queue.get(name, {}), self.runner)
         self.leases.drop(slot.lease)
 
 

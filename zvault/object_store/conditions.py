@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from zvault.object_store.interface import (
-    NEW,
-    Denied,
+    NO_OBJECT_YET,
     ObjectMissing,
     PreconditionFailed,
+    StoreDenied,
     StoreError,
-    Unreachable,
+    StoreUnreachable,
 )
 
 CLIENTS = 12
@@ -58,7 +58,8 @@ class ConditionResult:
 
 
 def try_conditions(store: Puts, prefix: str, rounds: int = ROUNDS) -> list[ConditionResult]:
-    """Try both conditions on objects that begin with ``prefix``, and remove these. Raises Unreachable, Denied.
+    """Try both conditions on objects that begin with ``prefix``, and remove these. Raises StoreUnreachable,
+    StoreDenied.
 
     ``rounds`` 0: nothing is tried at once. Nor is it where conditions are not even kept one after the other.
     """
@@ -87,7 +88,7 @@ def find_fault(results: Sequence[ConditionResult]) -> ConditionResult | None:
 def _try_in_turn(store: Puts, key: str) -> list[ConditionResult]:
     first = store.put(key, _body())
     return [
-        _refused(store, key, NEW, "If-None-Match: * where there is an object"),
+        _refused(store, key, NO_OBJECT_YET, "If-None-Match: * where there is an object"),
         _refused(store, key, STALE, "If-Match with another ETag"),
         *_replaced(store, key, first),
     ]
@@ -98,7 +99,7 @@ def _refused(store: Puts, key: str, condition: str, what: str) -> ConditionResul
         store.put(key, _body(), condition)
     except PreconditionFailed:
         return ConditionResult(what, True, "refused")
-    except Denied as error:
+    except StoreDenied as error:
         return ConditionResult(what, False, f"not understood: {error.why}")
     return ConditionResult(what, False, "done, though it should have been refused")
 
@@ -108,7 +109,7 @@ def _replaced(store: Puts, key: str, etag: str) -> list[ConditionResult]:
     what = "If-Match with the right ETag"
     try:
         store.put(key, _body(), etag)
-    except (PreconditionFailed, Denied) as error:
+    except (PreconditionFailed, StoreDenied) as error:
         return [ConditionResult(what, False, f"refused: {error.why}")]
     after = _refused(store, key, etag, "If-Match with the ETag of before")
     return [ConditionResult(what, True, "done"), after]
@@ -130,7 +131,7 @@ def _race(store: Puts, name: Callable[[], str], rounds: int, condition: Conditio
 
 def _run_round(store: Puts, key: str, condition: Condition, pool: ThreadPoolExecutor) -> int:
     """How many of those that put at once were told that they did."""
-    expected = NEW if condition == "If-None-Match" else store.put(key, _body())
+    expected = NO_OBJECT_YET if condition == "If-None-Match" else store.put(key, _body())
     ready = threading.Barrier(CLIENTS)
 
     def put() -> bool:
@@ -139,7 +140,7 @@ def _run_round(store: Puts, key: str, condition: Condition, pool: ThreadPoolExec
             ready.wait(5.0)
         try:
             store.put(key, body, expected)
-        except (PreconditionFailed, Unreachable, ObjectMissing):
+        except (PreconditionFailed, StoreUnreachable, ObjectMissing):
             # 409 and 500 are how some stores answer the losers (RGW 18.2.7): nobody is told that he won.
             return False
         return True

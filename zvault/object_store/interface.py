@@ -11,12 +11,12 @@ from zvault.core.policy.object_lock import LockMode
 
 Buffer = bytes | bytearray | memoryview
 
-SMALL = 1 << 20
+SMALL_OBJECT = 1 << 20
 """Bytes: more than any object has that only says who, what and since when."""
-LARGEST = 64 << 20
+LARGEST_OBJECT = 64 << 20
 """Bytes: more than any object of data that is put. A store that knows no ranges sends so much at most."""
 
-NEW = ""
+NO_OBJECT_YET = ""
 """As the condition of a put: there must be no object of that key yet."""
 
 
@@ -51,27 +51,27 @@ class PreconditionFailed(StoreError):
     """A put whose condition does not hold: somebody else put first."""
 
 
-class Denied(StoreError):
+class StoreDenied(StoreError):
     """It will not do it for us: keys, permissions, no such bucket. May pass when somebody repairs it."""
 
 
-class Unsupported(Denied):
+class Unsupported(StoreDenied):
     """It cannot do this at all (501, another protocol): to wait for that is in vain."""
 
 
-class Unreachable(StoreError):
+class StoreUnreachable(StoreError):
     """It did not answer, answered too late, or said that it is too busy (429, 500, 503). Worth another try."""
 
     retryable = True
 
 
-class Damaged(StoreError):
+class ObjectDamaged(StoreError):
     """An object is not what was put there."""
 
     reason = "damaged"
 
 
-class TooLarge(Damaged):
+class ObjectTooLarge(ObjectDamaged):
     """More came than there can rightly be; it was not read to its end."""
 
 
@@ -99,12 +99,12 @@ class ListedVersion:
     marker: bool = False
 
 
-def at_version(key: str, version: str) -> str:
+def join_version(key: str, version: str) -> str:
     """Return what to read in place of a key, to have that version of it."""
     return f"{key}{_AT}{version}"
 
 
-def key_and_version(name: str) -> tuple[str, str]:
+def split_version(name: str) -> tuple[str, str]:
     """A key, and the version of it that is meant; "": the newest."""
     key, _, version = name.partition(_AT)
     return key, version
@@ -113,20 +113,20 @@ def key_and_version(name: str) -> tuple[str, str]:
 class ObjectStore(Protocol):
     """Objects of one bucket. Safe to call from several threads; each call waits until it is done.
 
-    Every call raises Unreachable or Denied. An answer that was lost may have been carried out. Where a key is read,
-    ``at_version`` may stand.
+    Every call raises StoreUnreachable or StoreDenied. An answer that was lost may have been carried out. Where a key
+    is read, ``join_version`` may stand.
     """
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """Part of an object, in bytes; less where it ends sooner. Raises ObjectMissing, TooLarge."""
+        """Part of an object, in bytes; less where it ends sooner. Raises ObjectMissing, ObjectTooLarge."""
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes of an object, or all, and its whole size. Raises ObjectMissing."""
 
-    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL_OBJECT) -> tuple[bytes, str]:
         """Fetch a whole object of at most ``most`` bytes, and its ETag.
 
-        Raises ObjectMissing, TooLarge, and Damaged for an object without an ETag.
+        Raises ObjectMissing, ObjectTooLarge, and ObjectDamaged for an object without an ETag.
         """
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
@@ -138,7 +138,7 @@ class ObjectStore(Protocol):
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """Objects whose key begins with ``prefix`` and comes after ``after``, in order of their keys' bytes.
 
-        Raises Damaged for a listing that is not that.
+        Raises ObjectDamaged for a listing that is not that.
         """
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -147,13 +147,13 @@ class ObjectStore(Protocol):
     def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
         """All versions and delete markers of keys as ``list`` has them: by key, the newest first.
 
-        Raises Damaged for a listing that is not that.
+        Raises ObjectDamaged for a listing that is not that.
         """
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
         """Lock a version until then, in seconds since the epoch.
 
-        Raises ObjectMissing; Denied where it is longer already.
+        Raises ObjectMissing; StoreDenied where it is longer already.
         """
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:

@@ -1,7 +1,7 @@
 """Trying what an S3 store can do, on objects made for it, before anything is kept there. Nothing is left behind.
 
 Each try tells what it found, also where that is bad: a store is not refused here. What a store is good for follows from
-the tries alone (``judge``), so that a document of one (``as_dict``) can be read by whoever was not there.
+the tries alone (``judge_tries``), so that a document of one (``as_dict``) can be read by whoever was not there.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from zvault.core.policy.object_lock import SPAN, Lock
+from zvault.core.policy.object_lock import LOCK_SPAN_FACTOR, ObjectLock
 from zvault.core.units import format_duration
 from zvault.object_store.conditions import LONG_ROUNDS, try_conditions
 from zvault.object_store.interface import (
-    Damaged,
-    Denied,
     ListedVersion,
+    ObjectDamaged,
     ObjectMissing,
+    StoreDenied,
     StoreError,
-    Unreachable,
+    StoreUnreachable,
     Unsupported,
-    at_version,
+    join_version,
 )
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_errors import Expired
+from zvault.object_store.s3_errors import KeysExpired
 from zvault.object_store.s3_settings import S3Settings
 
 MIB = 1 << 20
@@ -105,7 +105,7 @@ class ProbeReport:
 
     def verdicts(self) -> list[Verdict]:
         """What the store is good for."""
-        return judge(self.tries)
+        return judge_tries(self.tries)
 
     def best_depth(self) -> int | None:
         """The least number of puts at once that comes within a tenth of the fastest; None where none was measured."""
@@ -136,7 +136,7 @@ NEEDED: dict[Use, tuple[str, ...]] = {
 """The tries that each use needs beside those of one host."""
 
 
-def judge(tries: Sequence[Try]) -> list[Verdict]:
+def judge_tries(tries: Sequence[Try]) -> list[Verdict]:
     """What a store is good for by what was tried, each "no" with its reason."""
     by_name = {one.name: one for one in tries}
     verdicts = []
@@ -150,7 +150,7 @@ def judge(tries: Sequence[Try]) -> list[Verdict]:
     return verdicts
 
 
-def probe(
+def probe_store(
     settings: S3Settings,
     prefix: str,
     *,
@@ -160,7 +160,7 @@ def probe(
     say: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> ProbeReport:
-    """Try all of it on objects that begin with ``prefix``. Raises Denied, Unreachable where nothing answers.
+    """Try all of it on objects that begin with ``prefix``. Raises StoreDenied, StoreUnreachable where nothing answers.
 
     ``writers``: the bucket of conditional puts, where it is another one. ``speed``: whether speed is measured, by some
     hundreds of MiB.
@@ -193,15 +193,15 @@ def find_settings(settings: S3Settings, prefix: str) -> S3Settings:
     for candidate in _candidates(settings):
         try:
             next(iter(S3Store(replace(candidate, read_seconds=10.0)).list(prefix)), None)
-        except (Unreachable, Denied, Damaged) as error:
+        except (StoreUnreachable, StoreDenied, ObjectDamaged) as error:
             first = first or error
             region = _region_told(error)
             if region and region != candidate.region:
-                with contextlib.suppress(Unreachable, Denied, Damaged):
+                with contextlib.suppress(StoreUnreachable, StoreDenied, ObjectDamaged):
                     told = replace(candidate, region=region)
                     next(iter(S3Store(told).list(prefix)), None)
                     return told
-            if isinstance(error, (Expired, Unsupported)):
+            if isinstance(error, (KeysExpired, Unsupported)):
                 break
         else:
             return candidate
@@ -363,7 +363,7 @@ class _Probe:
             self.sleep(APART)
             self.store.delete([key])
             again = [one for one in self.store.versions(key) if one.version == first[0].version]
-            if not again or self.store.read(at_version(key, first[0].version))[0] != DATA:
+            if not again or self.store.read(join_version(key, first[0].version))[0] != DATA:
                 return False, "a version that a delete marker hides is gone"
             moved = again[0].modified - first[0].modified
             if abs(moved) > APART / 2:
@@ -388,7 +388,9 @@ class _Probe:
         if not self.attempt("lock", enabled):
             return
         key = self.key("locked")
-        store = S3Store(replace(self.settings, lock=Lock("governance", LOCK_SECONDS / SPAN)))
+        store = S3Store(
+            replace(self.settings, lock=ObjectLock("governance", LOCK_SECONDS / LOCK_SPAN_FACTOR))
+        )
         try:
             store.put(key, DATA)
             version = next(one for one in store.versions(key) if one.key == key)
@@ -400,7 +402,7 @@ class _Probe:
         self.report.add("lock kept against removal", refused, "refused" if refused else "it was removed")
         try:
             self.store.retain(key, version.version, "governance", store.now() + 5)
-        except Denied:
+        except StoreDenied:
             self.report.add("lock kept against shortening", True, "refused")
         except StoreError as error:
             self.report.add("lock kept against shortening", False, f"{error.what}: {error.why}")

@@ -1,4 +1,4 @@
-"""Objects of an S3 bucket, by boto3. Tries nothing twice: retrying.py does.
+"""Objects of an S3 bucket, by boto3. Tries nothing twice: retrying_store.py does.
 
 What is asked of a store: ranges, ListObjectsV2 with StartAfter, DeleteObjects, and conditional puts (If-None-Match,
 If-Match). Seen with Ceph 18.2.7's RGW and boto3 1.37; Amazon has all of them since November 2024.
@@ -23,24 +23,30 @@ from zvault.core.policy.object_lock import LockMode
 from zvault.object_store import s3_versions
 from zvault.object_store.conditions import STALE
 from zvault.object_store.interface import (
-    LARGEST,
-    NEW,
-    SMALL,
+    LARGEST_OBJECT,
+    NO_OBJECT_YET,
+    SMALL_OBJECT,
     Buffer,
-    Damaged,
-    Denied,
     ListedObject,
     ListedVersion,
+    ObjectDamaged,
+    ObjectTooLarge,
     PreconditionFailed,
+    StoreDenied,
     StoreError,
-    TooLarge,
-    Unreachable,
+    StoreUnreachable,
     describe_loss,
-    key_and_version,
+    split_version,
 )
-from zvault.object_store.metered import PAGE
-from zvault.object_store.s3_client import S3Clients, md5, put_object
-from zvault.object_store.s3_errors import Kind, RangeBeyondEnd, of_answer, told, unreachable
+from zvault.object_store.metered_store import LISTING_PAGE
+from zvault.object_store.s3_client import S3Clients, compute_md5, put_object
+from zvault.object_store.s3_errors import (
+    RangeBeyondEnd,
+    S3RequestKind,
+    make_answer_error,
+    make_unreachable_error,
+    translate_s3_errors,
+)
 from zvault.object_store.s3_settings import S3Settings
 
 EMPTY_PAGES = 100
@@ -63,7 +69,7 @@ class _Part:
 class S3Store:
     """The ObjectStore of a bucket. ETags are without their quotes."""
 
-    def __init__(self, settings: S3Settings, page: int = PAGE) -> None:
+    def __init__(self, settings: S3Settings, page: int = LISTING_PAGE) -> None:
         """Asks nothing yet. ``page``: how many objects a listing is asked for at a time. Raises ToolMissing without
         boto3.
         """
@@ -79,10 +85,10 @@ class S3Store:
         if length == 0:
             return self.get(key, start, 1)[:0]
         if start == 0 and length is None:
-            return self._fetch(key, "", LARGEST).data
+            return self._fetch(key, "", LARGEST_OBJECT).data
         try:
             span = f"bytes={start}-{start + length - 1 if length else ''}"
-            part = self._fetch(key, span, LARGEST if length is None else length)
+            part = self._fetch(key, span, LARGEST_OBJECT if length is None else length)
         except RangeBeyondEnd:
             part = self._fetch_whole(key)
         end = part.size if length is None else min(start + length, part.size)
@@ -97,10 +103,10 @@ class S3Store:
         found = self._cut(key, part, start, part.size)
         return (found if length else b""), part.size
 
-    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL_OBJECT) -> tuple[bytes, str]:
         part = self._fetch(key, "", most)
         if not part.etag:
-            raise Damaged(
+            raise ObjectDamaged(
                 f"{key} cannot be believed",
                 describe_loss(part.data)
                 or "the store sends it without an ETag, which S3 promises of each object",
@@ -111,21 +117,21 @@ class S3Store:
     def read_aged(self, key: str) -> tuple[bytes, str, float]:
         """Fetch an object, its ETag, and how many seconds ago it was put by the store's own clock.
 
-        The ETag is "" where the store sends none, as of an object that it lost. Raises ObjectMissing, Unreachable.
+        The ETag is "" where the store sends none, as of an object that it lost. Raises ObjectMissing, StoreUnreachable.
         """
-        answer, data = self._ask(key, "", SMALL)
+        answer, data = self._ask(key, "", SMALL_OBJECT)
         try:
             age = _date_of(answer) - answer["LastModified"].timestamp()
         except (KeyError, TypeError, ValueError) as error:
             why = f"the answer does not say when it was put: {error}"
-            raise unreachable(f"{key} cannot be read", why) from error
+            raise make_unreachable_error(f"{key} cannot be read", why) from error
         return data, _etag_of(answer), max(0.0, age)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         body = memoryview(data).cast("B")
         if condition is None:
             return self._put(key, body, "put")
-        if condition == NEW:
+        if condition == NO_OBJECT_YET:
             return self._put(key, body, "put-if", IfNoneMatch="*")
         # RGW compares what it is sent with an ETag without its quotes, so the quoted form never matches there.
         bare = bool(self._bare)
@@ -153,12 +159,12 @@ class S3Store:
             for wanted, bare in ((etag, False), (STALE, True)):
                 try:
                     self._put(beside, memoryview(b"the same, again"), "put-if", IfMatch=_form(wanted, bare))
-                except (PreconditionFailed, Denied):
+                except (PreconditionFailed, StoreDenied):
                     continue
                 return False
             try:
                 self._put(beside, memoryview(b"the same, again"), "put-if", IfMatch=etag)
-            except (PreconditionFailed, Denied):
+            except (PreconditionFailed, StoreDenied):
                 return False
             return True
         finally:
@@ -192,36 +198,38 @@ class S3Store:
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ObjectStore. A thousand in a request; after an error some are removed and some are not."""
-        for begin in range(0, len(keys), PAGE):
-            some = [{"Key": key} for key in keys[begin : begin + PAGE]]
+        for begin in range(0, len(keys), LISTING_PAGE):
+            some = [{"Key": key} for key in keys[begin : begin + LISTING_PAGE]]
             with self._asking(f"{len(some)} objects cannot be removed", "delete") as client:
                 answer = client.delete_objects(
                     Bucket=self.settings.bucket, Delete={"Objects": some, "Quiet": True}
                 )
                 for error in answer.get("Errors", ()):
                     if error.get("Code") != "NoSuchKey":
-                        raise of_answer(f"{error.get('Key')} cannot be removed", "delete", {"Error": error})
+                        raise make_answer_error(
+                            f"{error.get('Key')} cannot be removed", "delete", {"Error": error}
+                        )
 
     def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
-        yield from s3_versions.listed(self._asking, self.settings.bucket, prefix, after)
+        yield from s3_versions.list_versions(self._asking, self.settings.bucket, prefix, after)
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        s3_versions.retain(self._asking, self.settings.bucket, key, version, mode, until)
+        s3_versions.retain_version(self._asking, self.settings.bucket, key, version, mode, until)
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
-        return s3_versions.delete(self._asking, self.settings.bucket, versions)
+        return s3_versions.delete_versions(self._asking, self.settings.bucket, versions)
 
     def bucket_lock(self) -> s3_versions.BucketLock:
         """Ask what the bucket says of locks. Raises StoreError."""
-        return s3_versions.bucket_lock(self._asking, self.settings.bucket)
+        return s3_versions.read_bucket_lock(self._asking, self.settings.bucket)
 
     def lock_of(self, key: str, version: str) -> s3_versions.VersionLock | None:
         """Ask how a version is locked; None: it is not, or the store does not say. Raises ObjectMissing, StoreError."""
-        return s3_versions.lock_of(self._asking, self.settings.bucket, key, version)
+        return s3_versions.read_version_lock(self._asking, self.settings.bucket, key, version)
 
     def bypass(self, key: str, version: str) -> None:
-        """Remove a version as one who may bypass its lock. Raises Denied, StoreError."""
-        s3_versions.bypass(self._asking, self.settings.bucket, key, version)
+        """Remove a version as one who may bypass its lock. Raises StoreDenied, StoreError."""
+        s3_versions.bypass_lock(self._asking, self.settings.bucket, key, version)
 
     def range_status(self, key: str, span: str) -> int:
         """The status with which the store answers a Range header: 206, 200 where it knows none, or 416.
@@ -229,7 +237,7 @@ class S3Store:
         Raises ObjectMissing, StoreError.
         """
         try:
-            answer, _ = self._ask(key, span, LARGEST)
+            answer, _ = self._ask(key, span, LARGEST_OBJECT)
         except RangeBeyondEnd:
             return 416
         return int(answer["ResponseMetadata"]["HTTPStatusCode"])
@@ -243,9 +251,9 @@ class S3Store:
 
         client.meta.events.register("before-send.s3.PutObject", change)
         try:
-            with told(f"{key} was not put", "put"):
+            with translate_s3_errors(f"{key} was not put", "put"):
                 client.put_object(Bucket=self.settings.bucket, Key=key, Body=body)
-        except (Unreachable, Denied):
+        except (StoreUnreachable, StoreDenied):
             return True
         return False
 
@@ -256,7 +264,7 @@ class S3Store:
     def _fetch(self, key: str, span: str, most: int) -> _Part:
         """Fetch an object, or the part of a Range header (RFC 9110), of at most ``most`` bytes.
 
-        Raises ObjectMissing, RangeBeyondEnd, TooLarge.
+        Raises ObjectMissing, RangeBeyondEnd, ObjectTooLarge.
         """
         answer, data = self._ask(key, span, most)
         etag = _etag_of(answer)
@@ -264,7 +272,7 @@ class S3Store:
             return _Part(data, 0, len(data), etag)
         found = _RANGE.fullmatch(answer.get("ContentRange", ""))
         if found is None:
-            raise unreachable(f"{key} cannot be read", "the answer does not say which part it is")
+            raise make_unreachable_error(f"{key} cannot be read", "the answer does not say which part it is")
         return _Part(data, int(found[1]), int(found[2]), etag)
 
     def _fetch_whole(self, key: str) -> _Part:
@@ -273,41 +281,41 @@ class S3Store:
         ``rclone serve s3`` answers 416 to a suffix range longer than the object, where RFC 9110 (14.1.2) and Amazon
         send all of it: sound segments were taken for damaged ones.
         """
-        return self._fetch(key, "", LARGEST)
+        return self._fetch(key, "", LARGEST_OBJECT)
 
     def _ask(self, key: str, span: str, most: int) -> tuple[dict[str, Any], bytes]:
         with self._asking(f"{key} cannot be read", "read") as client:
-            name, version = key_and_version(key)
+            name, version = split_version(key)
             wanted = {"Range": span, "VersionId": version}
             wanted = {what: value for what, value in wanted.items() if value}
             answer = client.get_object(Bucket=self.settings.bucket, Key=name, **wanted)
             self._see_clock(answer)
             with contextlib.closing(answer["Body"]) as body:
                 if span and answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
-                    most = max(most, LARGEST)  # it knows no ranges
+                    most = max(most, LARGEST_OBJECT)  # it knows no ranges
                 return answer, _whole(body, most, key)
 
     def _cut(self, key: str, part: _Part, start: int, end: int) -> bytes:
         """What was asked for, out of what came: that, or more from a store that knows no ranges."""
         if part.first > start or part.first + len(part.data) < end:
             why = f"bytes from {part.first} came, {len(part.data)} of them, in place of {start} to {end}"
-            raise unreachable(f"{key} cannot be read", why)
+            raise make_unreachable_error(f"{key} cannot be read", why)
         return part.data[start - part.first : max(start, end) - part.first]
 
-    def _put(self, key: str, body: memoryview, kind: Kind, **condition: str) -> str:
+    def _put(self, key: str, body: memoryview, kind: S3RequestKind, **condition: str) -> str:
         said: dict[str, Any] = {**self.settings.for_new_objects(), **condition}
         if self.settings.lock is not None:
-            said |= s3_versions.lock_words(self.settings.lock, self.now())
+            said |= s3_versions.make_lock_params(self.settings.lock, self.now())
         if self._md5:
-            said["ContentMD5"] = md5(body)
+            said["ContentMD5"] = compute_md5(body)
         try:
             with self._asking(f"{key} was not put", kind) as client:
                 answer = put_object(client, body, Bucket=self.settings.bucket, Key=key, **said)
-        except Denied as error:
+        except StoreDenied as error:
             if self._md5 or "content-md5" not in error.why.lower():
                 if self.settings.lock is None:
                     raise
-                raise s3_versions.as_unlockable(error) from error.__cause__
+                raise s3_versions.advise_on_denied_lock(error) from error.__cause__
             self._md5 = True  # of a bucket that locks what comes without a lock of its own
             return self._put(key, body, kind, **condition)
         self._see_clock(answer)
@@ -315,7 +323,7 @@ class S3Store:
 
     def _read_etag(self, key: str, body: memoryview) -> str:
         """The ETag of an object that was just put under a condition, and whose answer had none: the next put of it
-        needs one. Raises PreconditionFailed where it is another object by now, Damaged without an ETag.
+        needs one. Raises PreconditionFailed where it is another object by now, ObjectDamaged without an ETag.
         """
         data, etag = self.read(key, body.nbytes)
         if data != body:
@@ -330,14 +338,14 @@ class S3Store:
             self._ahead = min(max(ahead, -LARGEST_SKEW), LARGEST_SKEW)
 
     @contextlib.contextmanager
-    def _asking(self, what: str, kind: Kind) -> Iterator[Any]:
+    def _asking(self, what: str, kind: S3RequestKind) -> Iterator[Any]:
         """The client; what goes wrong is raised as a StoreError."""
         client = None
         try:
-            with told(what, kind):
+            with translate_s3_errors(what, kind):
                 client = self._clients.get()
                 yield client
-        except Denied:
+        except StoreDenied:
             self._clients.forget(client)
             raise
 
@@ -347,19 +355,21 @@ def _date_of(answer: dict[str, Any]) -> float:
     return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
 
 
-def _listed_wrongly(prefix: str, why: str) -> Damaged:
-    return Damaged(f"the listing of {prefix} cannot be right", why, "see what is wrong with the object store")
+def _listed_wrongly(prefix: str, why: str) -> ObjectDamaged:
+    return ObjectDamaged(
+        f"the listing of {prefix} cannot be right", why, "see what is wrong with the object store"
+    )
 
 
 def _whole(body: Any, most: int, key: str) -> bytes:
-    """All that comes, which is no more than ``most`` bytes, whatever length the answer says. Raises TooLarge."""
+    """All that comes, which is no more than ``most`` bytes, whatever length the answer says. Raises ObjectTooLarge."""
     pieces, left = [], most + 1
     while left > 0 and (piece := body.read(left)):
         pieces.append(piece)
         left -= len(piece)
     if left <= 0:
         why = f"it has more than {most} bytes, and nothing that is put there has"
-        raise TooLarge(f"{key} is not what was put there", why, "see what the bucket holds there")
+        raise ObjectTooLarge(f"{key} is not what was put there", why, "see what the bucket holds there")
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from zvault import __version__
 from zvault.core.errors import ToolMissing
-from zvault.object_store.interface import Buffer, Denied, TooLarge
-from zvault.object_store.s3_settings import S3Settings, keys_of
+from zvault.object_store.interface import Buffer, ObjectTooLarge, StoreDenied
+from zvault.object_store.s3_settings import S3Settings, read_s3_keys
 
 MAX_ANSWER = 6 << 20
 """Bytes: more than a page of a listing, or an error, ever has: 1000 keys of 1024 bytes, each written with three
@@ -32,7 +32,7 @@ class S3Clients:
         self._seen: tuple[int, ...] | None = None
 
     def get(self) -> Any:
-        """The client. Raises Denied where the keys or the settings are no good."""
+        """The client. Raises StoreDenied where the keys or the settings are no good."""
         seen = self._signature()
         with self._lock:
             if self._client is None or seen != self._seen:
@@ -65,7 +65,7 @@ def _client(settings: S3Settings) -> Any:
     from botocore.exceptions import BotoCoreError
 
     try:
-        session = boto3.session.Session(**keys_of(settings))
+        session = boto3.session.Session(**read_s3_keys(settings))
         client = session.client(
             "s3",
             region_name=settings.region,
@@ -75,7 +75,7 @@ def _client(settings: S3Settings) -> Any:
                 read_timeout=settings.read_seconds,
                 max_pool_connections=settings.connections,
                 tcp_keepalive=True,
-                # Retries are retrying.py's: what is tried again is counted, told, and takes turns.
+                # Retries are retrying_store.py's: what is tried again is counted, told, and takes turns.
                 retries={"total_max_attempts": 1},
                 # Checksums in trailers are Amazon's alone; a signature over the body everyone checks, and its SHA-256
                 # takes less than half the time of a Content-MD5.
@@ -86,7 +86,7 @@ def _client(settings: S3Settings) -> Any:
             ),
         )
     except (BotoCoreError, ValueError, OSError) as error:
-        raise Denied(
+        raise StoreDenied(
             f"{settings} cannot be used", str(error), "correct its endpoint, region or profile"
         ) from error
     client.meta.events.register("before-call.s3.DeleteObjects", _with_md5)
@@ -102,7 +102,7 @@ class BoundedSession:
         self._session = session
 
     def send(self, request: Any) -> Any:
-        """An answer; only the body of an object is left to be read. Raises TooLarge, and as botocore's."""
+        """An answer; only the body of an object is left to be read. Raises ObjectTooLarge, and as botocore's."""
         streamed, request.stream_output = request.stream_output, True
         answer = self._session.send(request)
         if not streamed or answer.status_code >= 300:
@@ -133,12 +133,13 @@ def _bounded(answer: Any, url: str) -> bytes:
             answer.raw.close()
     if size > MAX_ANSWER:
         why = f"it has more than {MAX_ANSWER} bytes ({url.partition('?')[0]})"
-        raise TooLarge("the store's answer is none", why, "see that the endpoint is an object store")
+        raise ObjectTooLarge("the store's answer is none", why, "see that the endpoint is an object store")
     return b"".join(pieces)
 
 
 def refuse_entities(body: bytes, url: str) -> None:
-    """Raises TooLarge for an answer that declares XML entities: 15 MiB of these grew to 2.9 GB when they were parsed.
+    """Raises ObjectTooLarge for an answer that declares XML entities: 15 MiB of these grew to 2.9 GB when they were
+    parsed.
 
     No S3 answer has any. A document type alone does no harm and is left to whoever reads the answer: a proxy's page of
     HTML has one. UTF-16, which botocore's parser knows by itself, has zero bytes.
@@ -165,7 +166,7 @@ def refuse_entities(body: bytes, url: str) -> None:
     with contextlib.suppress(Found, expat.ExpatError):
         parser.Parse(body, True)
     if declared:
-        raise TooLarge(
+        raise ObjectTooLarge(
             "the store's answer is none",
             f"it declares XML entities, which grow when they are read ({url.partition('?')[0]})",
             "see that the endpoint is an object store",
@@ -174,7 +175,7 @@ def refuse_entities(body: bytes, url: str) -> None:
 
 def _with_md5(params: dict[str, Any], **_: object) -> None:
     """Have a request protected by Content-MD5 in place of the CRC32 that boto3 puts where S3 demands a checksum."""
-    params["headers"]["Content-MD5"] = md5(params["body"])
+    params["headers"]["Content-MD5"] = compute_md5(params["body"])
     params["context"].pop("checksum", None)
 
 
@@ -202,7 +203,7 @@ def _with_body(params: dict[str, Any], **_: object) -> None:
         params["body"] = body
 
 
-def md5(data: Buffer) -> str:
+def compute_md5(data: Buffer) -> str:
     """The value of a Content-MD5 header (RFC 1864)."""
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode("ascii")
 

@@ -11,15 +11,15 @@ from typing import Any, Literal
 
 from zvault.core.printable import quote_foreign
 from zvault.object_store.interface import (
-    Denied,
     ObjectMissing,
     PreconditionFailed,
+    StoreDenied,
     StoreError,
-    Unreachable,
+    StoreUnreachable,
     Unsupported,
 )
 
-Kind = Literal["read", "put", "put-if", "list", "delete"]
+S3RequestKind = Literal["read", "put", "put-if", "list", "delete"]
 
 BUSY_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 BUSY = frozenset(
@@ -36,7 +36,7 @@ EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequi
 SKEWED = "RequestTimeTooSkewed"
 
 
-class Expired(Denied):
+class KeysExpired(StoreDenied):
     """Keys that ran out, or a clock that is wrong: passes when new keys are there, or the clock is set."""
 
     retryable = True
@@ -47,7 +47,7 @@ class RangeBeyondEnd(StoreError):
 
 
 @contextlib.contextmanager
-def told(what: str, kind: Kind) -> Iterator[None]:
+def translate_s3_errors(what: str, kind: S3RequestKind) -> Iterator[None]:
     """Raise boto3's and its libraries' errors as the StoreErrors of interface.py. ``what`` failed then."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.httpsession import URLLib3SSLError
@@ -56,19 +56,19 @@ def told(what: str, kind: Kind) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise of_answer(what, kind, error.response) from error
+        raise make_answer_error(what, kind, error.response) from error
     except BotoCoreError as error:
         raise _of_boto(what, error) from error
     except (ResponseParserError, URLLib3SSLError, OSError) as error:
-        raise unreachable(what, str(error) or type(error).__name__) from error
+        raise make_unreachable_error(what, str(error) or type(error).__name__) from error
 
 
-def unreachable(what: str, why: str) -> Unreachable:
+def make_unreachable_error(what: str, why: str) -> StoreUnreachable:
     """An answer that cannot be used, or none."""
-    return Unreachable(what, quote_foreign(why), "see that the store is up and the network reaches it")
+    return StoreUnreachable(what, quote_foreign(why), "see that the store is up and the network reaches it")
 
 
-def of_answer(what: str, kind: Kind, answer: dict[str, Any]) -> StoreError:
+def make_answer_error(what: str, kind: S3RequestKind, answer: dict[str, Any]) -> StoreError:
     """The error that an answer tells of; also one key's of a DeleteObjects, which has no status of its own."""
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     code, message = (quote_foreign(str(answer["Error"].get(name) or "")) for name in ("Code", "Message"))
@@ -83,19 +83,19 @@ def of_answer(what: str, kind: Kind, answer: dict[str, Any]) -> StoreError:
     return _no_answer(what, kind, status, code, why)
 
 
-def _no_answer(what: str, kind: Kind, status: int, code: str, why: str) -> StoreError:
+def _no_answer(what: str, kind: S3RequestKind, status: int, code: str, why: str) -> StoreError:
     # 409 says that another put is under way (perhaps our own, whose answer was lost) and does not say who wins.
     if status in BUSY_STATUS or code in BUSY or (kind == "put-if" and status == 409):
-        return unreachable(what, why)
+        return make_unreachable_error(what, why)
     if code in EXPIRED:
-        return Expired(what, why, "see that new keys are fetched, or put them where they are looked for")
+        return KeysExpired(what, why, "see that new keys are fetched, or put them where they are looked for")
     if code == SKEWED:
-        return Expired(what, why, "set this host's clock")
+        return KeysExpired(what, why, "set this host's clock")
     if status == 501:
         return Unsupported(
             what, why, "use a store that can do this; 'zvaultctl blockstore probe' tells all it can do"
         )
-    return Denied(what, why, _next(status, code))
+    return StoreDenied(what, why, _next(status, code))
 
 
 def _next(status: int, code: str) -> str:
@@ -116,23 +116,23 @@ def _of_boto(what: str, error: Exception) -> StoreError:
         return refused
     if isinstance(error, boto.EndpointConnectionError):
         where = "see that the store is up, that the endpoint is right, and style=path where it knows no other"
-        return Unreachable(what, why, where)
+        return StoreUnreachable(what, why, where)
     lost = (boto.HTTPClientError, boto.ConnectionError, boto.IncompleteReadError, boto.ChecksumError)
     if isinstance(error, lost):
-        return unreachable(what, why)
+        return make_unreachable_error(what, why)
     fetching = (boto.CredentialRetrievalError, boto.TokenRetrievalError, boto.MetadataRetrievalError)
     if isinstance(error, fetching):
-        return Expired(what, why, "see why new keys cannot be fetched")
+        return KeysExpired(what, why, "see why new keys cannot be fetched")
     if isinstance(error, (boto.NoCredentialsError, boto.PartialCredentialsError)):
-        return Denied(what, why, "give it keys: a systemd credential, a file, or boto3's own places")
-    return Denied(what, why, "correct the settings of the store")
+        return StoreDenied(what, why, "give it keys: a systemd credential, a file, or boto3's own places")
+    return StoreDenied(what, why, "correct the settings of the store")
 
 
-def _of_tls(what: str, why: str) -> Denied | None:
+def _of_tls(what: str, why: str) -> StoreDenied | None:
     """What of TLS wants a person; None for what may pass."""
     if "CERTIFICATE_VERIFY_FAILED" in why:
         trust = "have the store's certificate trusted: AWS_CA_BUNDLE names a file with its authority"
-        return Denied(what, why, trust)
+        return StoreDenied(what, why, trust)
     if "WRONG_VERSION_NUMBER" in why:
         return Unsupported(
             what, why, "the endpoint speaks no TLS on this port: write http://, or its other port"

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from zvault.core.policy.object_lock import Lock
-from zvault.object_store.interface import Denied
+from zvault.core.policy.object_lock import ObjectLock
+from zvault.object_store.interface import StoreDenied
 
 Style = Literal["auto", "path", "virtual"]
 MAX_KEYS = 1 << 20
@@ -59,7 +59,7 @@ class S3Settings:
     storage_class: str | None = None
     sse: Literal["AES256", "aws:kms"] | None = None
     sse_kms_key_id: str | None = None
-    lock: Lock | None = None
+    lock: ObjectLock | None = None
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
     connections: int = 32
@@ -97,7 +97,7 @@ class S3Settings:
         return {name: value for name, value in said.items() if value}
 
 
-def keys_of(settings: S3Settings) -> dict[str, str | None]:
+def read_s3_keys(settings: S3Settings) -> dict[str, str | None]:
     """The keys, as a session's arguments. What is in the file must not get into an error."""
     if settings.access_key is not None:
         given = (settings.access_key, settings.secret_key, settings.session_token)
@@ -110,14 +110,14 @@ def keys_of(settings: S3Settings) -> dict[str, str | None]:
     try:
         found.read_string(_text(settings, settings.keys))
     except OSError as error:
-        raise Denied(what, error.strerror or str(error), "correct its path or mode") from error
+        raise StoreDenied(what, error.strerror or str(error), "correct its path or mode") from error
     except (configparser.Error, UnicodeDecodeError):
-        raise Denied(what, "it cannot be understood", form) from None
+        raise StoreDenied(what, "it cannot be understood", form) from None
     if not found.has_section(section):
-        raise Denied(what, f"it has no section [{section}]", form)
+        raise StoreDenied(what, f"it has no section [{section}]", form)
     keys = {name: found.get(section, name, fallback=None) or None for name in _KEYS}
     if not (keys[_KEYS[0]] and keys[_KEYS[1]]):
-        raise Denied(what, f"[{section}] lacks {_KEYS[0]} or {_KEYS[1]}", form)
+        raise StoreDenied(what, f"[{section}] lacks {_KEYS[0]} or {_KEYS[1]}", form)
     return keys
 
 
@@ -133,4 +133,6 @@ def _secret(value: str | None, settings: S3Settings) -> str | None:
         return _text(settings, value[1:]).split("\n", 1)[0]
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
-        raise Denied(f"the secret in {value[1:]} cannot be read", why, "correct its path or mode") from None
+        raise StoreDenied(
+            f"the secret in {value[1:]} cannot be read", why, "correct its path or mode"
+        ) from None

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from zvault.core.policy.object_lock import Lock, LockMode
-from zvault.object_store.interface import Damaged, Denied, ListedVersion, StoreError
-from zvault.object_store.metered import PAGE
-from zvault.object_store.s3_errors import Kind, of_answer
+from zvault.core.policy.object_lock import LockMode, ObjectLock
+from zvault.object_store.interface import ListedVersion, ObjectDamaged, StoreDenied, StoreError
+from zvault.object_store.metered_store import LISTING_PAGE
+from zvault.object_store.s3_errors import S3RequestKind, make_answer_error
 
-Asking = Callable[[str, Kind], AbstractContextManager[Any]]
+Asking = Callable[[str, S3RequestKind], AbstractContextManager[Any]]
 """Gives the client: what is asked of it, in words for its errors, and of which kind that is."""
 
-DAY = 86400.0
+SECONDS_PER_DAY = 86400.0
 _NOT_THERE = frozenset({"NoSuchKey", "NoSuchVersion"})
 _REFUSED = frozenset({"AccessDenied", "InvalidRequest", "ObjectLocked", "MethodNotAllowed"})
 _MODES: dict[str, LockMode] = {"GOVERNANCE": "governance", "COMPLIANCE": "compliance"}
@@ -31,7 +31,7 @@ class BucketLock:
     """The bucket's settings of locks; ``enabled`` None: it does not say. ``default``: of objects put without one."""
 
     enabled: bool | None
-    default: Lock | None = None
+    default: ObjectLock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,17 @@ class VersionLock:
     until: float
 
 
-def lock_words(lock: Lock, now: float) -> dict[str, Any]:
+def make_lock_params(lock: ObjectLock, now: float) -> dict[str, Any]:
     """Return what a put says of its lock, as boto3's parameters."""
-    return {"ObjectLockMode": lock.mode.upper(), "ObjectLockRetainUntilDate": date(now + lock.span)}
+    return {"ObjectLockMode": lock.mode.upper(), "ObjectLockRetainUntilDate": make_date(now + lock.span)}
 
 
-def date(at: float) -> datetime:
+def make_date(at: float) -> datetime:
     """Whole seconds: all stores understand them."""
     return datetime.fromtimestamp(int(at), UTC)
 
 
-def listed(asking: Asking, bucket: str, prefix: str, after: str) -> Iterator[ListedVersion]:
+def list_versions(asking: Asking, bucket: str, prefix: str, after: str) -> Iterator[ListedVersion]:
     """See ObjectStore.versions. Asks for a page at a time, when it is wanted.
 
     RGW begins with the key of a marker, where S3 begins after it.
@@ -61,7 +61,7 @@ def listed(asking: Asking, bucket: str, prefix: str, after: str) -> Iterator[Lis
     held: list[ListedVersion] = []
     while True:
         with asking(f"the versions below {prefix} cannot be listed", "list") as client:
-            page = client.list_object_versions(Bucket=bucket, Prefix=prefix, MaxKeys=PAGE, **where)
+            page = client.list_object_versions(Bucket=bucket, Prefix=prefix, MaxKeys=LISTING_PAGE, **where)
         found = [_of(item, marker=False) for item in page.get("Versions", ())]
         found += [_of(item, marker=True) for item in page.get("DeleteMarkers", ())]
         # Of a key whose versions go over two pages the second may belong before the end of the first.
@@ -100,11 +100,13 @@ def _of(item: dict[str, Any], *, marker: bool) -> ListedVersion:
     return ListedVersion(key, version, size, str(item.get("ETag", "")).strip('"'), at.timestamp(), marker)
 
 
-def _listed_wrongly(prefix: str, why: str) -> Damaged:
-    return Damaged(f"the listing of {prefix} cannot be right", why, "see what is wrong with the object store")
+def _listed_wrongly(prefix: str, why: str) -> ObjectDamaged:
+    return ObjectDamaged(
+        f"the listing of {prefix} cannot be right", why, "see what is wrong with the object store"
+    )
 
 
-def as_unlockable(error: Denied) -> Denied:
+def advise_on_denied_lock(error: StoreDenied) -> StoreDenied:
     """A put with a lock that was refused, with what to do where the lock may be the reason."""
     status = getattr(error.__cause__, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
     if status not in (400, 501):
@@ -112,21 +114,21 @@ def as_unlockable(error: Denied) -> Denied:
     following = (
         "see that the bucket has object lock, and the store knows the mode that lock= of the device names"
     )
-    return Denied(error.what, error.why, following)
+    return StoreDenied(error.what, error.why, following)
 
 
-def retain(asking: Asking, bucket: str, key: str, version: str, mode: LockMode, until: float) -> None:
+def retain_version(asking: Asking, bucket: str, key: str, version: str, mode: LockMode, until: float) -> None:
     """See ObjectStore.retain."""
-    wanted = {"Mode": mode.upper(), "RetainUntilDate": date(until)}
+    wanted = {"Mode": mode.upper(), "RetainUntilDate": make_date(until)}
     with asking(f"{key} cannot be locked for longer", "read") as client:
         client.put_object_retention(Bucket=bucket, Key=key, VersionId=version, Retention=wanted)
 
 
-def delete(asking: Asking, bucket: str, versions: Sequence[ListedVersion]) -> list[ListedVersion]:
+def delete_versions(asking: Asking, bucket: str, versions: Sequence[ListedVersion]) -> list[ListedVersion]:
     """See ObjectStore.delete_versions. A thousand in a request."""
     left: list[ListedVersion] = []
-    for begin in range(0, len(versions), PAGE):
-        some = versions[begin : begin + PAGE]
+    for begin in range(0, len(versions), LISTING_PAGE):
+        some = versions[begin : begin + LISTING_PAGE]
         named = [{"Key": one.key, "VersionId": one.version} for one in some]
         with asking(f"{len(some)} versions of objects cannot be removed", "delete") as client:
             answer = client.delete_objects(Bucket=bucket, Delete={"Objects": named, "Quiet": True})
@@ -137,18 +139,18 @@ def delete(asking: Asking, bucket: str, versions: Sequence[ListedVersion]) -> li
         }
         for (key, _), error in refused.items():
             if error.get("Code") not in _REFUSED:
-                raise of_answer(f"{key} cannot be removed", "delete", {"Error": error})
+                raise make_answer_error(f"{key} cannot be removed", "delete", {"Error": error})
         left += [one for one in some if (one.key, one.version) in refused]
     return left
 
 
-def bucket_lock(asking: Asking, bucket: str) -> BucketLock:
-    """Ask what the bucket says of locks. Raises Unreachable, and Denied where there is no such bucket."""
+def read_bucket_lock(asking: Asking, bucket: str) -> BucketLock:
+    """Ask what the bucket says of locks. Raises StoreUnreachable, and StoreDenied where there is no such bucket."""
     what = f"whether the bucket {bucket} locks its objects cannot be seen"
     try:
         with asking(what, "list") as client:
             found = client.get_object_lock_configuration(Bucket=bucket).get("ObjectLockConfiguration", {})
-    except Denied as error:
+    except StoreDenied as error:
         code = _code(error)
         if code == "NoSuchBucket":
             raise
@@ -156,11 +158,11 @@ def bucket_lock(asking: Asking, bucket: str) -> BucketLock:
     rule = found.get("Rule", {}).get("DefaultRetention", {})
     days = rule.get("Days", 0) + 365 * rule.get("Years", 0)
     mode = _MODES.get(rule.get("Mode", ""))
-    default = Lock(mode, days * DAY) if mode is not None and days > 0 else None
+    default = ObjectLock(mode, days * SECONDS_PER_DAY) if mode is not None and days > 0 else None
     return BucketLock(found.get("ObjectLockEnabled") == "Enabled", default)
 
 
-def lock_of(asking: Asking, bucket: str, key: str, version: str) -> VersionLock | None:
+def read_version_lock(asking: Asking, bucket: str, key: str, version: str) -> VersionLock | None:
     """Ask how a version is locked; None where it is not, or the store does not say. Raises ObjectMissing,
     StoreError.
     """
@@ -170,8 +172,8 @@ def lock_of(asking: Asking, bucket: str, key: str, version: str) -> VersionLock 
     return None if mode is None or until is None else VersionLock(mode, until.timestamp())
 
 
-def bypass(asking: Asking, bucket: str, key: str, version: str) -> None:
-    """Remove a version as one who may bypass a lock in governance mode. Raises Denied, StoreError."""
+def bypass_lock(asking: Asking, bucket: str, key: str, version: str) -> None:
+    """Remove a version as one who may bypass a lock in governance mode. Raises StoreDenied, StoreError."""
     with asking(f"{key} cannot be removed", "delete") as client:
         client.delete_object(Bucket=bucket, Key=key, VersionId=version, BypassGovernanceRetention=True)
 

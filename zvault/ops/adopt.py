@@ -10,13 +10,19 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config, Vault
 from zvault.core.address import Source
 from zvault.core.errors import ZvaultError
-from zvault.core.replication.adoption import Adoption, adopt, called, first, tables
+from zvault.core.replication.adoption import (
+    ReplicaAdoption,
+    find_adoption,
+    list_adoption_commands,
+    suggest_name,
+    write_adoption_tables,
+)
 from zvault.ops.context import Context
-from zvault.ops.plan_documents import planned_documents
-from zvault.ops.replication.plan import plan_all
-from zvault.ops.replication.sides import look
+from zvault.ops.plan_documents import make_planned_documents
+from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.state.environment import Environment
-from zvault.system.process.runner import Runner
+from zvault.system.process.runner import ProcessRunner
 from zvault.zfs.pool.pool import Zpool
 
 
@@ -29,8 +35,8 @@ class AdoptRequest:
     replica: Source
 
 
-async def adoption_document(
-    config: Config, paths: Paths, runner: Runner, request: AdoptRequest
+async def make_adoption_document(
+    config: Config, paths: Paths, runner: ProcessRunner, request: AdoptRequest
 ) -> AdoptDocument:
     """The tables to write, and what the first run with them would do. Changes nothing. Raises NotFound, Refused."""
     found = await _look(config, paths, runner, request)
@@ -41,24 +47,26 @@ async def adoption_document(
     context = Context.of(Environment.of(planned, paths, runner))
     try:
         backup = context.env.backup(request.name)
-        sides = await look(context, backup, context.clients.vault_of(backup))
+        sides = await list_both_sides(context, backup, context.clients.vault_of(backup))
         plans = await plan_all(context, backup, sides)
         return {
             "source": str(request.source),
             "replica": str(request.replica),
-            "toml": list(tables(request.name, str(request.source), name, place, found)),
-            "first": list(first(request.replica.dataset, found)),
+            "toml": list(write_adoption_tables(request.name, str(request.source), name, place, found)),
+            "first": list(list_adoption_commands(request.replica.dataset, found)),
             "written": found.written,
             "elsewhere": list(found.elsewhere),
             "missing": list(found.missing),
             "strangers": list(found.strangers),
-            "datasets": await planned_documents(context, backup, plans, sides),
+            "datasets": await make_planned_documents(context, backup, plans, sides),
         }
     finally:
         await context.clients.close()
 
 
-async def _look(config: Config, paths: Paths, runner: Runner, request: AdoptRequest) -> Adoption:
+async def _look(
+    config: Config, paths: Paths, runner: ProcessRunner, request: AdoptRequest
+) -> ReplicaAdoption:
     context = Context.of(Environment.of(config, paths, runner))
     source, replica = request.source, request.replica
     try:
@@ -70,7 +78,7 @@ async def _look(config: Config, paths: Paths, runner: Runner, request: AdoptRequ
         there = await context.clients.source_at(replica.host).tree(replica.dataset)
     finally:
         await context.clients.close()
-    return adopt(source.dataset, here, replica.dataset, there)
+    return find_adoption(source.dataset, here, replica.dataset, there)
 
 
 def _known_vault(config: Config, replica: Source) -> Vault | None:
@@ -81,7 +89,7 @@ def _known_vault(config: Config, replica: Source) -> Vault | None:
 
 def _free(pool: str, config: Config) -> str:
     """A name for a vault of that pool that none has."""
-    wanted = called(pool)
+    wanted = suggest_name(pool)
     names = (wanted, *(f"{wanted[:60]}-{number}" for number in range(2, 1000)))
     return next(name for name in names if name not in config.vault)
 
@@ -90,7 +98,7 @@ def _host(place: Source) -> str | None:
     return None if place.host is None else str(place.host)
 
 
-def _with_tables(config: Config, request: AdoptRequest, vault: str, found: Adoption) -> Config:
+def _with_tables(config: Config, request: AdoptRequest, vault: str, found: ReplicaAdoption) -> Config:
     """The configuration with nothing but this backup, and its vault as the pool that it is now."""
     place = {"pool": str(request.replica.pool), "host": _host(request.replica)}
     made = Config.model_validate(

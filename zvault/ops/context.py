@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zvault.ops.state.activity import Activity
-from zvault.ops.state.clients import Clients
+from zvault.ops.state.clients import ZfsClients
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackups
 from zvault.ops.state.records import Records
@@ -22,11 +22,11 @@ class Context:
 
     env: Environment
     records: Records
-    clients: Clients
+    clients: ZfsClients
     activity: Activity
     known: KnownBackups = field(default_factory=KnownBackups)
 
     @classmethod
     def of(cls, env: Environment, feed: ChangeFeed | None = None) -> Context:
         """A world in which nothing goes on yet. A ``feed`` pays for who lists the same pools again and again."""
-        return cls(env, Records.at(env.paths), Clients(env, feed), Activity())
+        return cls(env, Records.at(env.paths), ZfsClients(env, feed), Activity())

@@ -9,31 +9,37 @@ from datetime import datetime, timedelta
 from zvault.api.backups import ForecastDocument, PlannedDocument, PruneDocument
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Tree
-from zvault.core.replication.base_names import hold_tag
-from zvault.core.replication.forecast import estimate, foreseen, part_to_ask, with_sent, with_snapshot
-from zvault.core.replication.plan_model import Step, TransferPlan
-from zvault.core.replication.unchanged import NOTHING_UNCHANGED
+from zvault.core.replication.base_names import make_hold_tag
+from zvault.core.replication.forecast import (
+    add_snapshot,
+    apply_plans,
+    estimate_step,
+    is_predictable,
+    trim_step_to_existing,
+)
+from zvault.core.replication.plan_model import TransferPlan, TransferStep
+from zvault.core.replication.unchanged_datasets import NOTHING_UNCHANGED
 from zvault.core.replication.vault_encryption import EncryptionOnVault
-from zvault.core.snapshot_list import Snapnames
+from zvault.core.snapshot_list import SnapnameIndex
 from zvault.ops.context import Context
-from zvault.ops.plan_documents import gone_rows, not_sent_documents, planned_document
-from zvault.ops.replication.plan import plan_all
-from zvault.ops.replication.sides import Sides, look, snapshot_choices
-from zvault.ops.replication.source_snapshot import TRIES
-from zvault.ops.replication.unchanged import unchanged_among
+from zvault.ops.plan_documents import list_gone_documents, make_not_sent_documents, make_planned_document
+from zvault.ops.replication.find_unchanged import list_unchanged_among
+from zvault.ops.replication.listing import BothListings, choose_snapshots, list_both_sides
+from zvault.ops.replication.plan_all import plan_all
+from zvault.ops.replication.source_snapshot import SNAPNAME_TRIES
 from zvault.ops.replication.vault_encryption import expect_encryptions
-from zvault.ops.retention.arrivals import arrivals
+from zvault.ops.retention.arrivals import list_arrivals
 from zvault.ops.retention.prune_plan import plan_prune
-from zvault.ops.retention.prune_report import plans_document
+from zvault.ops.retention.prune_report import make_plans_document
 from zvault.ops.state.snapshot_obstacles import (
     Obstacles,
     find_snapshot_obstacles,
-    obstacle_documents,
+    make_obstacle_documents,
 )
-from zvault.zfs.stream import Flags
+from zvault.zfs.stream_argv import SendFlags
 
 
-async def forecast_document(
+async def make_forecast_document(
     context: Context, backup: Backup, *, snapshot: bool = True, refused: str | None = None
 ) -> ForecastDocument:
     """Foresee what a run would do now. ``refused`` says why none could start. Raises NotFound, HostUnreachable."""
@@ -41,7 +47,7 @@ async def forecast_document(
         return await _snapshots_only(context, backup, snapshot=snapshot, refused=refused)
     up = await context.clients.pool_is_up(context.env.vault(backup.vault))
     vault = context.clients.vault_of(backup) if up else None
-    seen = await look(context, backup, vault, elsewhere=True)
+    seen = await list_both_sides(context, backup, vault, elsewhere=True)
     if up and not await context.clients.pool_is_up(context.env.vault(backup.vault)):
         # Exported while it was listed: ZFS then says the same as of a pool that is empty.
         up, seen = False, replace(seen, vault=Tree(), vault_seen=False)
@@ -54,10 +60,10 @@ async def forecast_document(
         "over_limit": [],
         "datasets": [_unknown(dataset, target) for dataset, target in seen.pairs],
         "excluded": [dataset.name for dataset, _ in seen.left_out],
-        "gone": gone_rows(backup.name, seen) if up else [],
+        "gone": list_gone_documents(backup.name, seen) if up else [],
         "snapshot": made.snapname,
         "snapshotted": list(made.names),
-        "not_snapshotted": obstacle_documents(made.obstacles),
+        "not_snapshotted": make_obstacle_documents(made.obstacles),
         "vault_seen": up,
         "refused": refused,
         "not_foreseen": [],
@@ -72,7 +78,7 @@ async def forecast_document(
         "datasets": [
             await _planned(context, backup, plan, seen, made.sides, lying.get(plan.dataset)) for plan in plans
         ],
-        "not_foreseen": [plan.dataset for plan in plans if not foreseen(plan)],
+        "not_foreseen": [plan.dataset for plan in plans if not is_predictable(plan)],
     }
 
 
@@ -80,18 +86,18 @@ async def _snapshots_only(
     context: Context, backup: Backup, *, snapshot: bool, refused: str | None
 ) -> ForecastDocument:
     """The same where a backup has no vault: all is known without one."""
-    seen = await look(context, backup, None)
+    seen = await list_both_sides(context, backup, None)
     made = await _Imagined.of(context, backup, seen, snapshot=snapshot)
     return {
-        **await plans_document(
+        **await make_plans_document(
             context, backup, await made.sides.compute(plan_prune, context, backup, made.sides)
         ),
-        "datasets": not_sent_documents(seen),
+        "datasets": make_not_sent_documents(seen),
         "excluded": [dataset.name for dataset, _ in seen.left_out],
         "gone": [],
         "snapshot": made.snapname,
         "snapshotted": list(made.names),
-        "not_snapshotted": obstacle_documents(made.obstacles),
+        "not_snapshotted": make_obstacle_documents(made.obstacles),
         "vault_seen": True,
         "refused": refused,
         "not_foreseen": [],
@@ -104,20 +110,20 @@ class _Imagined:
     ``obstacles``.
     """
 
-    sides: Sides
+    sides: BothListings
     snapname: str | None = None
     names: tuple[str, ...] = ()
     obstacles: Obstacles = field(default_factory=dict)
 
     @classmethod
-    async def of(cls, context: Context, backup: Backup, seen: Sides, *, snapshot: bool) -> _Imagined:
+    async def of(cls, context: Context, backup: Backup, seen: BothListings, *, snapshot: bool) -> _Imagined:
         now = context.env.clock.now()
         unchanged = NOTHING_UNCHANGED
         if seen.vault_seen and backup.snapshot.skip_unchanged:
             vault = context.clients.vault_of(backup)
-            unchanged = await unchanged_among(context, backup, vault, seen, now.timestamp())
+            unchanged = await list_unchanged_among(context, backup, vault, seen, now.timestamp())
         chosen = [dataset for dataset, _ in seen.pairs]
-        choices = snapshot_choices(context.env, backup, chosen, unchanged, make=snapshot)
+        choices = choose_snapshots(context.env, backup, chosen, unchanged, make=snapshot)
         taken = [dataset.name for dataset in chosen]
         obstacles = await find_snapshot_obstacles(context.clients, backup, taken) if snapshot else {}
         names = tuple(name for name, one in choices.items() if one.taken and name not in obstacles)
@@ -126,66 +132,68 @@ class _Imagined:
         moment = _free_moment(backup, seen, now)
         snapname = backup.snapshot.names.make(moment)
         source = await seen.compute(
-            with_snapshot, seen.source, frozenset(names), snapname, int(moment.timestamp())
+            add_snapshot, seen.source, frozenset(names), snapname, int(moment.timestamp())
         )
         return cls(await _paired(seen.with_trees(source, seen.vault)), snapname, names, obstacles)
 
 
-async def _paired(sides: Sides) -> Sides:
+async def _paired(sides: BothListings) -> BothListings:
     """The same, once what follows what is known, which is long to find where nothing was known before."""
     await sides.compute(lambda: sides.pairing)
     return sides
 
 
-def _free_moment(backup: Backup, seen: Sides, now: datetime) -> datetime:
+def _free_moment(backup: Backup, seen: BothListings, now: datetime) -> datetime:
     """When a run would make its snapshot: it waits until no side has one of that name, for some seconds at most."""
-    taken = Snapnames(one.snapshots for tree in (seen.source, seen.vault) for one in tree)
-    moments = (now + timedelta(seconds=waited) for waited in range(TRIES + 1))
+    taken = SnapnameIndex(one.snapshots for tree in (seen.source, seen.vault) for one in tree)
+    moments = (now + timedelta(seconds=waited) for waited in range(SNAPNAME_TRIES + 1))
     return next((at for at in moments if backup.snapshot.names.make(at) not in taken), now)
 
 
 async def _pruned(
-    context: Context, backup: Backup, before: Sides, plans: Sequence[TransferPlan]
+    context: Context, backup: Backup, before: BothListings, plans: Sequence[TransferPlan]
 ) -> PruneDocument:
     """What is pruned once the plans were carried out, but of what is not foreseen."""
     counterparts = before.counterparts
     sent = [(plan, counterparts.get(plan.dataset)) for plan in plans]
     after = before.with_trees(
-        before.source, await before.compute(with_sent, before.vault, before.source, sent)
+        before.source, await before.compute(apply_plans, before.vault, before.source, sent)
     )
-    unforeseen = {plan.dataset for plan in plans if not foreseen(plan)}
+    unforeseen = {plan.dataset for plan in plans if not is_predictable(plan)}
     after = replace(after, pairs=tuple(pair for pair in after.pairs if pair[0].name not in unforeseen))
     vault = context.env.vault(backup.its_vault)
     pool = await context.clients.zpool_of(vault).state(vault.pool)
     # The hold of the last base goes as the base advances, before anything is pruned.
-    lifted = {hold_tag(pool.guid)} if pool is not None else set()
+    lifted = {make_hold_tag(pool.guid)} if pool is not None else set()
     after = await _paired(after)
-    arrived = await after.compute(arrivals, before, after)
+    arrived = await after.compute(list_arrivals, before, after)
     judged = await after.compute(plan_prune, context, backup, after, arrived=arrived)
-    return await plans_document(context, backup, judged, lifted=lifted)
+    return await make_plans_document(context, backup, judged, lifted=lifted)
 
 
 async def _planned(
     context: Context,
     backup: Backup,
     plan: TransferPlan,
-    seen: Sides,
-    imagined: Sides,
+    seen: BothListings,
+    imagined: BothListings,
     lying: EncryptionOnVault | None,
 ) -> PlannedDocument:
     dataset = imagined.source.datasets[plan.dataset]
     written = seen.source.datasets[plan.dataset].written
     sizes = [await _size(context, backup, step, dataset, written) for step in plan.steps]
-    return planned_document(plan, written, sizes, lying)
+    return make_planned_document(plan, written, sizes, lying)
 
 
-async def _size(context: Context, backup: Backup, step: Step, dataset: Dataset, written: int) -> int | None:
+async def _size(
+    context: Context, backup: Backup, step: TransferStep, dataset: Dataset, written: int
+) -> int | None:
     """A stream's bytes: ZFS's estimate, and for a snapshot that is only imagined what was written since the last."""
-    part = part_to_ask(step, dataset)
+    part = trim_step_to_existing(step, dataset)
     if part is None:
-        return estimate(step, written, 0)
-    known = await context.clients.source_of(backup).estimate(part, Flags.of(backup.send, dataset))
-    return estimate(step, written, known)
+        return estimate_step(step, written, 0)
+    known = await context.clients.source_of(backup).estimate(part, SendFlags.of(backup.send, dataset))
+    return estimate_step(step, written, known)
 
 
 def _unknown(dataset: Dataset, target: str) -> PlannedDocument:

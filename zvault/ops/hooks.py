@@ -2,7 +2,7 @@
 
 What a hook before has done may have to be undone: a lock taken, a database put into backup mode. So the hooks after
 are written down before the first hook before is started, and run whatever happens: when the run fails, when it is
-cancelled, and, after a crash, when the next daemon starts (``recover``; invariant 4).
+cancelled, and, after a crash, when the next daemon starts (``recover_hooks``; invariant 4).
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from pathlib import Path
 from typing import Literal
 
 from zvault.api.emit import Emit
-from zvault.config.tables.hooks import OURS, Hook, Hooks
+from zvault.config.tables.hooks import OWN_VARIABLE_PREFIX, Hook, Hooks
 from zvault.core.errors import HookFailed, ZvaultError
 from zvault.core.printable import make_printable
 from zvault.core.units import format_duration
+from zvault.system.lease_store import LeaseStore
 from zvault.system.process.spawn import describe_exit
-from zvault.system.process.user_program import attend, has_ended
-from zvault.system.state_files import LeaseStore
-from zvault.system.tasks import to_its_end
+from zvault.system.process.user_program import has_ended, run_user_program
+from zvault.system.tasks import finish_work
 
 Scope = Literal["run", "snapshot"]
 """What hooks stand around."""
 
-LAST_LINES = 3
+ERROR_LAST_LINES = 3
 """Lines of a failed hook that its error repeats."""
 
-GRACE = 10.0
+HOOK_GRACE = 10.0
 """Seconds a hook may need beyond its timeout until it is killed and forgotten."""
 
-READY = "ready"
+READY_LINE = "ready"
 """The line by which a hook that is held says that it holds what it is for."""
 
-MOST_LINES = 500
+MOST_HOOK_LINES = 500
 """Lines of one hook that are passed on: a program gone wild must not fill the journal."""
 
 
@@ -87,8 +87,8 @@ class RunHooks:
             end, why = "failed", str(error)
             raise
         finally:
-            await to_its_end(self._let_go(held))
-            await to_its_end(self._after(pending, end, why))
+            await finish_work(self._let_go(held))
+            await finish_work(self._after(pending, end, why))
 
     async def _let_go(self, held: Sequence[_Held]) -> None:
         """End the hooks that are held, the last first. One that ended by itself did not hold over what was done."""
@@ -116,7 +116,10 @@ class RunHooks:
         among = tuple(pending.hooks)
         # What another host said may be in it: no environment has a zero byte, and a script may print it.
         error_line = make_printable(" ".join(why.split()), keep="")
-        moment, told = f"after-{pending.scope}", {f"{OURS}RESULT": end, f"{OURS}ERROR": error_line}
+        moment, told = (
+            f"after-{pending.scope}",
+            {f"{OWN_VARIABLE_PREFIX}RESULT": end, f"{OWN_VARIABLE_PREFIX}ERROR": error_line},
+        )
         for hook in among:
             try:
                 await self._run(hook, moment, _place(hook, among), told)
@@ -133,13 +136,13 @@ class RunHooks:
         ready = asyncio.Event()
 
         def hear(line: str) -> None:
-            if line.strip() == READY:
+            if line.strip() == READY_LINE:
                 ready.set()
             said.hear(line)
 
         environment = self._environment(hook, moment)
         processes: list[asyncio.subprocess.Process] = []
-        program = attend(
+        program = run_user_program(
             hook.run, env=environment, deadline=hook.timeout, hear=hear, started=processes.append
         )
         task = asyncio.create_task(program)
@@ -149,7 +152,7 @@ class RunHooks:
         try:
             await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await to_its_end(held.end())
+            await finish_work(held.end())
             raise
         finally:
             waiting.cancel()
@@ -161,12 +164,12 @@ class RunHooks:
     def _environment(self, hook: Hook, moment: str) -> dict[str, str]:
         return {
             **hook.environment,
-            f"{OURS}HOOK": moment,
-            f"{OURS}BACKUP": self.about.backup,
-            f"{OURS}RUN": self.about.run,
-            f"{OURS}SOURCE": self.about.source,
-            f"{OURS}VAULT": self.about.vault,
-            f"{OURS}SNAPSHOT": self.snapname,
+            f"{OWN_VARIABLE_PREFIX}HOOK": moment,
+            f"{OWN_VARIABLE_PREFIX}BACKUP": self.about.backup,
+            f"{OWN_VARIABLE_PREFIX}RUN": self.about.run,
+            f"{OWN_VARIABLE_PREFIX}SOURCE": self.about.source,
+            f"{OWN_VARIABLE_PREFIX}VAULT": self.about.vault,
+            f"{OWN_VARIABLE_PREFIX}SNAPSHOT": self.snapname,
         }
 
     async def _run(self, hook: Hook, moment: str, place: str, told: dict[str, str]) -> None:
@@ -175,7 +178,7 @@ class RunHooks:
         name = _name(said, moment, place)
         began = asyncio.get_running_loop().time()
         try:
-            status = await attend(
+            status = await run_user_program(
                 hook.run, env=self._environment(hook, moment) | told, deadline=hook.timeout, hear=said.hear
             )
         except ZvaultError as error:
@@ -243,17 +246,17 @@ class _Said:
     moment: str
     program: str
     lines: int = 0
-    last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=ERROR_LAST_LINES))
 
     def hear(self, line: str) -> None:
         self.lines += 1
         self.last.append(line)
-        if self.lines <= MOST_LINES:
+        if self.lines <= MOST_HOOK_LINES:
             self._tell(line)
 
     def close(self) -> None:
-        if self.lines > MOST_LINES:
-            self._tell(f"… and {self.lines - MOST_LINES} lines more, which are not kept")
+        if self.lines > MOST_HOOK_LINES:
+            self._tell(f"… and {self.lines - MOST_HOOK_LINES} lines more, which are not kept")
 
     def _tell(self, text: str) -> None:
         self.emit("hook-output", hook=self.moment, program=self.program, text=text)
@@ -293,7 +296,7 @@ class _Pending:
                 ) from error
 
 
-def cut_off(store: LeaseStore) -> set[str]:
+def list_cut_off_backups(store: LeaseStore) -> set[str]:
     """The backups whose last run was cut off before its hooks after the run."""
     return {_backup(name) for name in store.names("hooks/run/")} - {""}
 
@@ -304,7 +307,7 @@ def _backup(name: str) -> str:
     return parts[2] if len(parts) > 2 else ""
 
 
-async def recover(
+async def recover_hooks(
     store: LeaseStore,
     emitter: Callable[[str, str], Emit],
     scope: Scope,
@@ -334,7 +337,7 @@ async def recover(
                 ZvaultError(f"the hooks in {name} cannot be run", f"the lease is malformed: {error!r}")
             )
             continue
-        patience(sum(hook.timeout + GRACE for hook in pending.hooks))
+        patience(sum(hook.timeout + HOOK_GRACE for hook in pending.hooks))
         emit = emitter(about.run, about.backup)
         emit(
             "warning",

@@ -20,24 +20,24 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.lineage import find_base
 from zvault.ops.context import Context
-from zvault.ops.plan_documents import gone_rows
-from zvault.ops.replication.lag import lags
-from zvault.ops.replication.sides import look
+from zvault.ops.plan_documents import list_gone_documents
+from zvault.ops.replication.lag import measure_lags
+from zvault.ops.replication.listing import list_both_sides
 from zvault.ops.vaults.vault import Vaults
-from zvault.system.computing import compute
+from zvault.system.side_threads import compute_aside
 
-Placed = tuple[Dataset, DatasetName]
+PlacedDataset = tuple[Dataset, DatasetName]
 """A dataset of a source, and the name that its counterpart on the vault should have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DatasetPagePart:
     """A part of the datasets of one backup: so many, those that follow one by name; from the first if that is empty."""
 
     limit: int
     after: str = ""
 
-    def of(self, pairs: Sequence[Placed]) -> tuple[Sequence[Placed], str | None]:
+    def of(self, pairs: Sequence[PlacedDataset]) -> tuple[Sequence[PlacedDataset], str | None]:
         """The pairs on it, and after which the next one begins; None where it is the last.
 
         Where the dataset that it follows is gone, it begins with what would come after that.
@@ -48,13 +48,13 @@ class Page:
         return pairs[start:end], pairs[end - 1][0].name if end < len(pairs) else None
 
 
-async def list_document(
+async def make_list_document(
     context: Context,
     vaults: Vaults,
     only: str | None,
     *,
     snapshots: bool = False,
-    page: Page | None = None,
+    page: DatasetPagePart | None = None,
     lags_before: Callable[[Backup], Mapping[str, DatasetLag] | None] = lambda _: None,
 ) -> ListAnswer:
     """Every dataset of every backup (or of one), and their snapshots where asked for.
@@ -71,18 +71,18 @@ async def list_document(
         up = backup.vault is not None and await context.clients.pool_is_up(context.env.vault(backup.vault))
         try:
             vault = context.clients.vault_of(backup) if up else None
-            sides = await look(context, backup, vault, sizes="both" if page is None else "none")
+            sides = await list_both_sides(context, backup, vault, sizes="both" if page is None else "none")
         except (NotFound, HostUnreachable):
             if only:
                 raise
             continue
         before = lags_before(backup) if not up else None
-        found = await sides.compute(lags, context, backup, sides, before=before)
+        found = await sides.compute(measure_lags, context, backup, sides, before=before)
         none = DatasetLag("", None, None)
         if backup.vault is not None and not up:
             document["gone_unknown"].append(backup.name)
-        pairs: Sequence[Placed] = sides.pairs
-        gone = gone_rows(backup.name, sides) if page is None or not page.after else []
+        pairs: Sequence[PlacedDataset] = sides.pairs
+        gone = list_gone_documents(backup.name, sides) if page is None or not page.after else []
         counterparts = sides.counterparts
         if page is not None:
             pairs, document["next"] = page.of(pairs)
@@ -91,10 +91,10 @@ async def list_document(
         for dataset, target in pairs:
             there = counterparts.get(dataset.name)
             size = len(dataset.snapshots) + len(there.snapshots if there is not None else ())
-            row = await compute(
+            row = await compute_aside(
                 size,
                 None,
-                dataset_document,
+                make_dataset_document,
                 backup.name,
                 dataset,
                 target if backup.vault is not None else "",
@@ -105,7 +105,9 @@ async def list_document(
             )
             document["datasets"].append(row)
             if snapshots:
-                both_sides += await compute(size, None, snapshot_documents, backup.name, dataset, there, up)
+                both_sides += await compute_aside(
+                    size, None, make_snapshot_documents, backup.name, dataset, there, up
+                )
             await asyncio.sleep(
                 0
             )  # thousands of datasets one after another would be one long turn of the loop
@@ -115,8 +117,8 @@ async def list_document(
 
 
 async def _sized(
-    context: Context, backup: Backup, pairs: Sequence[Placed], gone: Sequence[GoneDocument]
-) -> tuple[Sequence[Placed], list[GoneDocument]]:
+    context: Context, backup: Backup, pairs: Sequence[PlacedDataset], gone: Sequence[GoneDocument]
+) -> tuple[Sequence[PlacedDataset], list[GoneDocument]]:
     """These with how much they use now. What went since is as it was when it was listed."""
     here = await context.clients.source_of(backup).used([dataset.name for dataset, _ in pairs])
     there = (
@@ -126,7 +128,7 @@ async def _sized(
     return sized, [{**row, "used": there.get(row["vault_dataset"], row["used"])} for row in gone]
 
 
-def dataset_document(
+def make_dataset_document(
     backup: str,
     dataset: Dataset,
     target: str,
@@ -154,10 +156,10 @@ def dataset_document(
     }
 
 
-def snapshot_documents(
+def make_snapshot_documents(
     backup: str, dataset: Dataset, there: Dataset | None, up: bool
 ) -> list[SnapshotDocument]:
-    """The snapshots of a dataset on both sides, oldest first; see ``dataset_document``."""
+    """The snapshots of a dataset on both sides, oldest first; see ``make_dataset_document``."""
     on_source = {snap.guid: snap for snap in dataset.snapshots}
     on_vault = {snap.guid: snap for snap in (there.snapshots if there else ())}
     base = find_base(dataset, there) if there is not None else None

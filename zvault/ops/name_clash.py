@@ -9,40 +9,45 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import SnapshotName
-from zvault.core.replication.name_clash import clashes, left_behind, still_own, waiting
-from zvault.core.snapshot_list import Snapnames
+from zvault.core.replication.name_clash import (
+    find_clashes,
+    list_left_behind,
+    list_still_own,
+    list_waiting_guids,
+)
+from zvault.core.snapshot_list import SnapnameIndex
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import Sides
+from zvault.ops.replication.listing import BothListings
 from zvault.ops.retention.other_backups import OtherBackups
 from zvault.ops.retention.prune import destroy_in_batches
-from zvault.ops.state.source_tree import source_tree
+from zvault.ops.state.source_tree import list_source
 
-NAMED = 3
+WARNED_DATASETS = 3
 """Datasets named in one warning."""
 
 
-def names_on_vault(context: Context, backup: Backup) -> Snapnames:
+def list_names_on_vault(context: Context, backup: Backup) -> SnapnameIndex:
     """The snapnames that a backup's datasets had on the vault when they were listed last, if they were."""
     pairs = context.known.of(context.env, backup).pairs.pairs.values()
-    return Snapnames(pair.vault.snapshots for pair in pairs if pair.vault is not None)
+    return SnapnameIndex(pair.vault.snapshots for pair in pairs if pair.vault is not None)
 
 
-async def to_replace(
-    context: Context, backup: Backup, sides: Sides, calls: Sequence[Sequence[str]], emit: Emit
+async def list_to_replace(
+    context: Context, backup: Backup, sides: BothListings, calls: Sequence[Sequence[str]], emit: Emit
 ) -> list[Snapshot]:
     """The snapshots that a run made by some calls (the full names of each), where some have to be made anew.
 
     None where no clash would go with them: it is told why those stay.
     """
     made_now = {name for names in calls for name in names}
-    clashing = await sides.compute(clashes, made_now, sides.pairing.pairs) if calls else []
+    clashing = await sides.compute(find_clashes, made_now, sides.pairing.pairs) if calls else []
     if not clashing:
         return []
     why = f"the vault has another snapshot of that name (the clock was set back?): {_named(clashing)}"
     if context.env.min_age_of(backup.source):
         emit("warning", text=f"{why}; it stays, for the source lies in a vault with min_age")
         return []
-    made = await sides.compute(still_own, calls, sides.source, sides.vault)
+    made = await sides.compute(list_still_own, calls, sides.source, sides.vault)
     needed = await sides.compute(_still_needed, context, backup, sides.source, made)
     names = {snap.name for snap in made}
     if not any(name in names and name not in needed for name in clashing):
@@ -55,8 +60,8 @@ async def to_replace(
     return made
 
 
-async def to_give_up(
-    context: Context, backup: Backup, sides: Sides, snapname: str, emit: Emit
+async def list_to_give_up(
+    context: Context, backup: Backup, sides: BothListings, snapname: str, emit: Emit
 ) -> list[Snapshot]:
     """The snapshots that an earlier run was to make anew and destroy, but for a crash, where this one has made its own.
 
@@ -65,8 +70,8 @@ async def to_give_up(
     written_down = context.records.replaced.of(backup.name)
     if not written_down or not snapname or context.env.min_age_of(backup.source):
         return []
-    found = await sides.compute(left_behind, written_down, snapname, sides.source, sides.pairing.pairs)
-    left = {snap.guid for snap in found} | waiting(written_down, snapname, sides.source)
+    found = await sides.compute(list_left_behind, written_down, snapname, sides.source, sides.pairing.pairs)
+    left = {snap.guid for snap in found} | list_waiting_guids(written_down, snapname, sides.source)
     context.records.replaced.remove(backup.name, {one.guid for one in written_down} - left)
     needed = await sides.compute(_still_needed, context, backup, sides.source, found)
     found = [snap for snap in found if snap.name not in needed]
@@ -78,7 +83,9 @@ async def to_give_up(
 
 def _named(names: Sequence[SnapshotName]) -> str:
     """Some of the names, and how many more there are."""
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" * (len(names) > NAMED))
+    return ", ".join(names[:WARNED_DATASETS]) + (
+        f" and {len(names) - WARNED_DATASETS} more" * (len(names) > WARNED_DATASETS)
+    )
 
 
 def _still_needed(
@@ -95,7 +102,9 @@ def _still_needed(
     return found
 
 
-async def give_up(context: Context, backup: Backup, replaced: Sequence[Snapshot], emit: Emit) -> None:
+async def give_up_snapshots(
+    context: Context, backup: Backup, replaced: Sequence[Snapshot], emit: Emit
+) -> None:
     """Destroy snapshots of the source that were made anew, and nothing else.
 
     What is another one by now stays. So does, and is told, what somebody holds or uses, or another backup has still to
@@ -104,7 +113,7 @@ async def give_up(context: Context, backup: Backup, replaced: Sequence[Snapshot]
     source = context.clients.source_of(backup)
     gone: list[Snapshot] = []
     try:
-        before = await source_tree(context.clients, backup, sizes=False)
+        before = await list_source(context.clients, backup, sizes=False)
         there = [snap for snap in replaced if before.snapshot(snap.name) == snap]
         needed = _still_needed(context, backup, before, there)
         for name, why in needed.items():
@@ -115,7 +124,7 @@ async def give_up(context: Context, backup: Backup, replaced: Sequence[Snapshot]
             emit(
                 "warning", text=f"not all of the snapshots that were made first could be destroyed: {trouble}"
             )
-            after = await source_tree(context.clients, backup, sizes=False)
+            after = await list_source(context.clients, backup, sizes=False)
             gone = [snap for snap in mine if after.snapshot(snap.name) != snap]
     except ZvaultError as error:
         emit("warning", text=f"the snapshots that were made first may still be there: {error}")

@@ -13,22 +13,22 @@ from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.policy.retention import KeepDecision
-from zvault.core.replication.forecast import foreseen, with_sent, with_snapshot
+from zvault.core.replication.forecast import add_snapshot, apply_plans, is_predictable
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.replication.plan_model import Policy
+from zvault.core.replication.plan_model import TransferPolicy
 from zvault.core.replication.planner import PoolAnswers, plan_tree
 from zvault.core.replication.send_record import FlagConflict
-from zvault.core.replication.unchanged import NOTHING_UNCHANGED
+from zvault.core.replication.unchanged_datasets import NOTHING_UNCHANGED
 from zvault.ops.context import Context
-from zvault.ops.replication import send_record
-from zvault.ops.replication.sides import (
-    Sides,
-    name_conflicts,
-    ours_of,
-    snapshot_choices,
-    wanted_of,
+from zvault.ops.replication import backup_send_record
+from zvault.ops.replication.listing import (
+    BothListings,
+    choose_snapshots,
+    find_name_conflicts,
+    make_own_filter,
+    make_sent_filter,
 )
-from zvault.ops.retention.arrivals import arrivals
+from zvault.ops.retention.arrivals import list_arrivals
 from zvault.ops.retention.prune_plan import plan_prune
 
 
@@ -49,7 +49,7 @@ class NextPrune:
     decided: Mapping[Side, Mapping[int, KeepDecision]] = field(default_factory=dict)
 
 
-def next_prune(context: Context, backup: Backup, seen: Sides, name: str) -> NextPrune | None:
+def predict_prune(context: Context, backup: Backup, seen: BothListings, name: str) -> NextPrune | None:
     """Foresee what a run that began now would leave of a dataset of the source; None where the backup takes none of
     that name.
 
@@ -58,7 +58,7 @@ def next_prune(context: Context, backup: Backup, seen: Sides, name: str) -> Next
     pair = next((one for one in seen.pairing.pairs if one.source.name == name), None)
     if pair is None:
         return None
-    there, base, ours = pair.vault, pair.base, ours_of(backup)
+    there, base, ours = pair.vault, pair.base, make_own_filter(backup)
     on_source = {snap.guid: snap for snap in pair.source.snapshots}
     on_vault = {snap.guid: snap for snap in there.snapshots} if there is not None else {}
     found = NextPrune(
@@ -70,7 +70,7 @@ def next_prune(context: Context, backup: Backup, seen: Sides, name: str) -> Next
     )
     if backup.vault is not None and not seen.vault_seen:
         return found  # which one is the base is not known, so neither is what a run would prune
-    wanted, newest = wanted_of(backup), base[0].createtxg if base is not None else -1
+    wanted, newest = make_sent_filter(backup), base[0].createtxg if base is not None else -1
     waiting = (snap.guid for snap in pair.source.snapshots if snap.createtxg > newest and wanted(snap))
     return replace(
         found,
@@ -79,11 +79,11 @@ def next_prune(context: Context, backup: Backup, seen: Sides, name: str) -> Next
     )
 
 
-def _alone(seen: Sides, pair: DatasetPair) -> Sides:
+def _alone(seen: BothListings, pair: DatasetPair) -> BothListings:
     """The same look, had there been nothing but one dataset, its backup, and what was cloned from either."""
     there = pair.vault
     target = there.name if there is not None else pair.target
-    return Sides(
+    return BothListings(
         _with_clones(seen.source, pair.source),
         _with_clones(seen.vault, there) if there is not None else Tree(),
         ((pair.source, target),),
@@ -101,35 +101,35 @@ def _with_clones(tree: Tree, dataset: Dataset) -> Tree:
 
 
 def _decided(
-    context: Context, backup: Backup, before: Sides, name: DatasetName
+    context: Context, backup: Backup, before: BothListings, name: DatasetName
 ) -> dict[Side, dict[int, KeepDecision]]:
     """By side and GUID, what a run would do to each snapshot: of the vault nothing where it would change that first."""
     (dataset,) = (one for one, _ in before.pairs)
     now = context.env.clock.now()
     made = before
-    if snapshot_choices(context.env, backup, [dataset], NOTHING_UNCHANGED)[name].taken:
+    if choose_snapshots(context.env, backup, [dataset], NOTHING_UNCHANGED)[name].taken:
         snapname = backup.snapshot.names.make(now)
-        source = with_snapshot(before.source, [name], snapname, int(now.timestamp()))
+        source = add_snapshot(before.source, [name], snapname, int(now.timestamp()))
         made = before.with_trees(source, before.vault)
     after, known = made, True
     if backup.vault is not None:
         (plan,) = plan_tree(
             made.pairing,
             made.vault,
-            wanted=wanted_of(backup),
-            policy=Policy(
+            wanted=make_sent_filter(backup),
+            policy=TransferPolicy(
                 backup.backlog == "newest",
                 backup.on_conflict,
                 f"{now:%Y%m%dT%H%M%SZ}",
-                ours=ours_of(backup),
+                ours=make_own_filter(backup),
             ),
             answers=PoolAnswers(misfits=_misfits(backup, made)),
-            conflicts=name_conflicts(context.env, backup, [dataset]),
+            conflicts=find_name_conflicts(context.env, backup, [dataset]),
         )
-        known = foreseen(plan)
+        known = is_predictable(plan)
         sent = [(plan, made.counterparts.get(plan.dataset))]
-        after = made.with_trees(made.source, with_sent(made.vault, made.source, sent))
-    plans = plan_prune(context, backup, after, arrived=arrivals(before, after))
+        after = made.with_trees(made.source, apply_plans(made.vault, made.source, sent))
+    plans = plan_prune(context, backup, after, arrived=list_arrivals(before, after))
     return {
         one.side: {verdict.snapshot.guid: verdict for verdict in one.verdicts}
         for one in plans
@@ -137,9 +137,9 @@ def _decided(
     }
 
 
-def _misfits(backup: Backup, sides: Sides) -> dict[str, FlagConflict]:
+def _misfits(backup: Backup, sides: BothListings) -> dict[str, FlagConflict]:
     found = (
-        (pair.vault.name, send_record.misfit(backup, sides.vault, pair))
+        (pair.vault.name, backup_send_record.find_backup_conflict(backup, sides.vault, pair))
         for pair in sides.pairing.pairs
         if pair.vault is not None
     )

@@ -13,49 +13,53 @@ from zvault.api.backups import (
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Action, TransferPlan
+from zvault.core.replication.plan_model import TransferAction, TransferPlan
 from zvault.core.replication.vault_encryption import EncryptionOnVault
 from zvault.ops.context import Context
-from zvault.ops.replication.plan import plan_all
-from zvault.ops.replication.sides import Sides, look
+from zvault.ops.replication.listing import BothListings, list_both_sides
+from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.replication.vault_encryption import expect_encryptions
-from zvault.ops.retention.prune_report import prune_part, vault_is_down
-from zvault.ops.state.snapshot_obstacles import find_snapshot_obstacles, obstacle_documents
+from zvault.ops.retention.prune_report import make_prune_part, make_vault_down_error
+from zvault.ops.state.snapshot_obstacles import find_snapshot_obstacles, make_obstacle_documents
 from zvault.ops.vaults.vault import Vaults
-from zvault.zfs.stream import Flags
+from zvault.zfs.stream_argv import SendFlags
 
 
-async def plan_document(context: Context, vaults: Vaults, backup: Backup, *, bring_up: bool) -> PlanDocument:
+async def make_plan_document(
+    context: Context, vaults: Vaults, backup: Backup, *, bring_up: bool
+) -> PlanDocument:
     """Plan what a run would do now. ``bring_up`` lets an on-demand vault be brought up to look at it."""
     if backup.vault is None:
-        return await _planned(context, backup, await look(context, backup, None))
+        return await _planned(context, backup, await list_both_sides(context, backup, None))
     if bring_up:
         async with vaults[backup.vault].use(f"plan {backup.name}", lambda _: None) as vault:
-            sides = await look(context, backup, vault.zfs, elsewhere=True)
+            sides = await list_both_sides(context, backup, vault.zfs, elsewhere=True)
             return await _planned(context, backup, sides)
     if not await context.clients.pool_is_up(context.env.vault(backup.vault)):
-        raise vault_is_down(backup.vault)
-    sides = await look(context, backup, context.clients.vault_of(backup), elsewhere=True)
+        raise make_vault_down_error(backup.vault)
+    sides = await list_both_sides(context, backup, context.clients.vault_of(backup), elsewhere=True)
     return await _planned(context, backup, sides)
 
 
-async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocument:
+async def _planned(context: Context, backup: Backup, sides: BothListings) -> PlanDocument:
     plans = await plan_all(context, backup, sides) if backup.vault is not None else []
     names = [dataset.name for dataset, _ in sides.pairs]
     return {
-        **await prune_part(context, backup, sides),
+        **await make_prune_part(context, backup, sides),
         "makes_snapshot": backup.snapshot.make,
-        "not_snapshotted": obstacle_documents(await find_snapshot_obstacles(context.clients, backup, names)),
-        "datasets": await planned_documents(context, backup, plans, sides)
+        "not_snapshotted": make_obstacle_documents(
+            await find_snapshot_obstacles(context.clients, backup, names)
+        ),
+        "datasets": await make_planned_documents(context, backup, plans, sides)
         if backup.vault is not None
-        else [*not_sent_documents(sides), *_unlisted_rows(context, backup, sides)],
+        else [*make_not_sent_documents(sides), *_unlisted_rows(context, backup, sides)],
         "excluded": [dataset.name for dataset, _ in sides.left_out],
-        "gone": gone_rows(backup.name, sides),
+        "gone": list_gone_documents(backup.name, sides),
     }
 
 
-async def planned_documents(
-    context: Context, backup: Backup, plans: Sequence[TransferPlan], sides: Sides
+async def make_planned_documents(
+    context: Context, backup: Backup, plans: Sequence[TransferPlan], sides: BothListings
 ) -> list[PlannedDocument]:
     """Return the plan for each dataset, with the sizes of its streams."""
     lying = await sides.compute(expect_encryptions, sides, plans)
@@ -63,14 +67,14 @@ async def planned_documents(
     return [*rows, *_unlisted_rows(context, backup, sides)]
 
 
-def _unlisted_rows(context: Context, backup: Backup, sides: Sides) -> Iterator[PlannedDocument]:
+def _unlisted_rows(context: Context, backup: Backup, sides: BothListings) -> Iterator[PlannedDocument]:
     """Yield rows for the datasets that cannot be listed: nothing is done with them."""
     for name, told in sides.unlisted.items():
         target = context.env.wanted_target_of(backup, DatasetName(name)) if backup.vault is not None else ""
         yield {
             "dataset": name,
             "vault_dataset": target,
-            "action": str(Action.CONFLICT),
+            "action": str(TransferAction.CONFLICT),
             "written": 0,
             "steps": [],
             "changes": [],
@@ -80,7 +84,7 @@ def _unlisted_rows(context: Context, backup: Backup, sides: Sides) -> Iterator[P
         }
 
 
-def not_sent_documents(sides: Sides) -> list[PlannedDocument]:
+def make_not_sent_documents(sides: BothListings) -> list[PlannedDocument]:
     """The same where a backup has no vault."""
     return [
         {
@@ -98,16 +102,16 @@ def not_sent_documents(sides: Sides) -> list[PlannedDocument]:
     ]
 
 
-def gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:
+def list_gone_documents(backup: str, sides: BothListings) -> list[GoneDocument]:
     """List what the vault keeps of datasets that are no longer on the source, and what was set aside there."""
     pairing = sides.pairing
     return [
-        *(gone_document(backup, one, "gone") for one in pairing.gone),
-        *(gone_document(backup, one, "set aside") for one in pairing.aside),
+        *(make_gone_document(backup, one, "gone") for one in pairing.gone),
+        *(make_gone_document(backup, one, "set aside") for one in pairing.aside),
     ]
 
 
-def gone_document(backup: str, there: Dataset, state: Literal["gone", "set aside"]) -> GoneDocument:
+def make_gone_document(backup: str, there: Dataset, state: Literal["gone", "set aside"]) -> GoneDocument:
     """Describe a vault's dataset that the source does not have."""
     newest = there.newest()
     return {
@@ -121,15 +125,15 @@ def gone_document(backup: str, there: Dataset, state: Literal["gone", "set aside
 
 
 async def _plan_row(
-    context: Context, backup: Backup, plan: TransferPlan, sides: Sides, lying: EncryptionOnVault | None
+    context: Context, backup: Backup, plan: TransferPlan, sides: BothListings, lying: EncryptionOnVault | None
 ) -> PlannedDocument:
     dataset = sides.source.datasets[plan.dataset]
-    flags = Flags.of(backup.send, dataset)
+    flags = SendFlags.of(backup.send, dataset)
     sizes = [await context.clients.source_of(backup).estimate(step, flags) for step in plan.steps]
-    return planned_document(plan, dataset.written, sizes, lying)
+    return make_planned_document(plan, dataset.written, sizes, lying)
 
 
-def planned_document(
+def make_planned_document(
     plan: TransferPlan,
     written: int,
     sizes: Sequence[int | None],
@@ -157,5 +161,5 @@ def planned_document(
         "changes": [str(change) for change in plan.changes],
         "reason": plan.reason,
         "next": plan.next,
-        "encryption": str(lying) if lying is not None and plan.action is not Action.CONFLICT else "",
+        "encryption": str(lying) if lying is not None and plan.action is not TransferAction.CONFLICT else "",
     }

@@ -23,75 +23,75 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.core.model import Tree
-from zvault.core.policy.backoff import A_FIFTH, delays
+from zvault.core.policy.backoff import A_FIFTH, iterate_delays
 from zvault.core.policy.sleep import describe_waiting
 from zvault.core.replication.progress import RunMeter
 from zvault.ops.context import Context
-from zvault.ops.diagnosis.write_watch import drift_watched
+from zvault.ops.diagnosis.write_watch import watch_drift
 from zvault.ops.hooks import HookRun, RunHooks
-from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.inherited_keys import inherit_keys_again
-from zvault.ops.replication.lag import lags, newest_made
+from zvault.ops.replication.lag import list_newest_made, measure_lags
+from zvault.ops.replication.listing import (
+    BothListings,
+    SizesWanted,
+    count_with_snapname,
+    list_both_sides,
+    list_selected,
+    list_unlisted_errors,
+    make_sent_filter,
+)
 from zvault.ops.replication.read_only_source import is_read_only
 from zvault.ops.replication.receive_properties import update_properties
-from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides import (
-    Sides,
-    Sizes,
-    count_having,
-    look,
-    selected,
-    unlisted_errors,
-    wanted_of,
-)
+from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce_plan, plan_run
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource
 from zvault.ops.replication.transfer import Transfers
-from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transfer_all
-from zvault.ops.retention.arrivals import NOTHING_ARRIVED, arrivals
-from zvault.ops.retention.prune import prune
+from zvault.ops.replication.transfer_all import StreamLimits, make_cycle_error, transfer_all
+from zvault.ops.retention.arrivals import NOTHING_ARRIVED, list_arrivals
+from zvault.ops.retention.prune import apply_prune
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.retention.prune_source import prune_source
 from zvault.ops.retention.vault_holds import move_holds
+from zvault.ops.run_outcome import DatasetResults, RunOutcome, make_datasets_failed
 from zvault.ops.run_snapshot import RunSnapshot
-from zvault.ops.state.source_tree import missing_included
+from zvault.ops.state.source_tree import find_missing_included
 from zvault.ops.vaults.pool_copies import refuse_copy
-from zvault.ops.vaults.run_turn import RunTurn
+from zvault.ops.vaults.run_permission import RunPermission
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
 from zvault.zfs.changes import LzcFailure
-from zvault.zfs.pool.pool import Exporting
+from zvault.zfs.pool.pool import PoolExporting
 
-VAULT_AWAY = (DeviceGone, PoolSuspended, Stalled, DeadlineExceeded, Exporting)
+VAULT_AWAY = (DeviceGone, PoolSuspended, Stalled, DeadlineExceeded, PoolExporting)
 """What befalls a vault whose storage went away or stands still: it undoes nothing of what was sent before."""
 
-RECENT = 60.0
+RECENT_LISTING = 60.0
 """Seconds a listing of the source is good for after a run's transfers."""
 
-Pause = Callable[[float], Awaitable[bool]]
+RunPause = Callable[[float], Awaitable[bool]]
 """Waits so many seconds; tells whether to go on then, or to end."""
 
 
-async def sleep(seconds: float) -> bool:
+async def wait_seconds(seconds: float) -> bool:
     """Wait, and go on."""
     await asyncio.sleep(seconds)
     return True
 
 
-async def _tell_nobody(_: Sides) -> None: ...
+async def _tell_nobody(_: BothListings) -> None: ...
 
 
 @dataclass(frozen=True)
-class Survey:
+class RunSurvey:
     """A listing of both sides, and when it began (monotonic seconds)."""
 
-    sides: Sides
+    sides: BothListings
     began: float
 
 
 @dataclass
-class Run:
+class BackupRun:
     """One execution of one backup. Without ``snapshot``, or where its table says so, it makes none and
     sends those that are there.
 
@@ -106,28 +106,28 @@ class Run:
     vaults: Vaults
     name: str
     emit: Emit
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: RunOutcome = field(default_factory=RunOutcome)
     id: str = ""
-    pause: Pause = sleep
+    pause: RunPause = wait_seconds
     snapshot: bool = True
-    turn: RunTurn | None = None
+    turn: RunPermission | None = None
 
     def __post_init__(self) -> None:
         """The hooks, and what is known of each dataset, belong to this run and no other."""
         self.meter = RunMeter()
-        self.results = Results()
+        self.results = DatasetResults()
         self.last_try = True
         # What both sides had before anything was pruned, and since when (seconds since the epoch).
-        self.listed: tuple[Sides, float] | None = None
+        self.listed: tuple[BothListings, float] | None = None
         self.all_sent = False
         self.looked: dict[Side, float] = {}
         """Until when (monotonic seconds) what was listed of each side holds, as the lags were read from it."""
-        self.tell_looked: Callable[[Sides], Awaitable[None]] = _tell_nobody
+        self.tell_looked: Callable[[BothListings], Awaitable[None]] = _tell_nobody
         """Told both sides before anything is sent: whoever doubts the lag need not wait for the end."""
         self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._missing: ZvaultError | None = None  # what include names and the source does not have
         self._read_only_source = False
-        self._first: Sides | None = None  # both sides as they were before anything was sent
+        self._first: BothListings | None = None  # both sides as they were before anything was sent
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault or "")
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
         self.snapshots = RunSnapshot(
@@ -163,7 +163,7 @@ class Run:
     async def _try_on(self) -> None:
         """Try, and try again what may go better. Raises what kept the last try from getting to its end."""
         retries, first = self.backup.retries, self.backup.retry_wait
-        tries = islice(delays(first, jitter=A_FIFTH, chance=random.random), retries)
+        tries = islice(iterate_delays(first, jitter=A_FIFTH, chance=random.random), retries)
         for number, wait in enumerate([*tries, None], 1):
             self.last_try = wait is None
             lost: ZvaultError | None = None
@@ -183,7 +183,7 @@ class Run:
                 raise lost
             self._warn(f"all of it was sent, but what comes after that was not done: {lost}")
         if failed := {**self.snapshots.refused, **self.results.failed}:
-            self.outcome.blame(datasets_failed(failed, self.outcome.datasets))
+            self.outcome.blame(make_datasets_failed(failed, self.outcome.datasets))
             self.outcome.result = "partial" if len(failed) < self.outcome.datasets else "failed"
         if self.outcome.result == "ok":
             self.outcome.fall_short(self._missing)
@@ -211,8 +211,8 @@ class Run:
         self._source.forget()
         # A source that is not there is told before anything is brought up.
         tree = await self._source.tree(self.backup)
-        selected(self.backup, tree)
-        self._missing = missing_included(self.backup, tree.datasets, tree.unlisted.keys())
+        list_selected(self.backup, tree)
+        self._missing = find_missing_included(self.backup, tree.datasets, tree.unlisted.keys())
         if self.backup.vault is None:
             await self._only_snapshot()
             return
@@ -243,7 +243,7 @@ class Run:
                 self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
                 self._listed(after, looked.began)
-                self.outcome.lags = await after.compute(lags, self.context, self.backup, after)
+                self.outcome.lags = await after.compute(measure_lags, self.context, self.backup, after)
                 await inherit_keys_again(vault.zfs, looked.sides, after, self.emit)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)
                 await update_properties(vault.zfs, opened.backup, after, self.emit)
@@ -292,11 +292,11 @@ class Run:
         sides = looked.sides
         self._note_unlisted(sides)
         self._listed(sides, looked.began)
-        self.outcome.made = await sides.compute(newest_made, self.backup, sides)
+        self.outcome.made = await sides.compute(list_newest_made, self.backup, sides)
         plans = await sides.compute(plan_prune, self.context, self.backup, sides)
         source = self.context.clients.source_of(self.backup)
         await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
-        self.outcome.pruned += await prune(source, None, self._not_pruned_before(plans), self.emit)
+        self.outcome.pruned += await apply_prune(source, None, self._not_pruned_before(plans), self.emit)
 
     async def _snapshot_without_vault(self, lost: ZvaultError) -> None:
         """Make the run's snapshot though its vault cannot be had: else there were no history of that time anywhere.
@@ -309,7 +309,7 @@ class Run:
             return
         try:
             made, _ = await self.snapshots.make(None)
-            sides = await look(self.context, self.backup, None, sizes="none")
+            sides = await list_both_sides(self.context, self.backup, None, sizes="none")
             await self._tell_snapshot(made, sides)
             if not self.snapshots.pruned:
                 self.snapshots.pruned = await prune_source(self.context, self.backup, self.emit, sides)
@@ -318,9 +318,9 @@ class Run:
                 f"while the vault cannot be had, the source could not be snapshotted or pruned: {error}"
             )
 
-    async def _tell_snapshot(self, made: str, sides: Sides) -> None:
+    async def _tell_snapshot(self, made: str, sides: BothListings) -> None:
         if made:
-            count = await sides.compute(count_having, made, sides)
+            count = await sides.compute(count_with_snapname, made, sides)
             self.emit("snapshot", snapname=made, datasets=count)
 
     async def _make_snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
@@ -350,14 +350,14 @@ class Run:
 
     async def _look_and_plan(
         self, vault: OpenVault, made: str, seen: Tree | None
-    ) -> tuple[Survey, OpenBackup, RunPlan]:
+    ) -> tuple[RunSurvey, OpenBackup, RunPlan]:
         """List both sides, plan what is left to do, and tell it.
 
         What was written on the vault decides only how something gets there, and each run would have to ask ZFS for it
         (see Zfs.tree). So where there may be nothing left to do it is asked only if there is something after all; and
         where no events are had everything is listed at once.
         """
-        sizes: Sizes = "vault" if made or vault.zfs.lapses is None else "none"
+        sizes: SizesWanted = "vault" if made or vault.zfs.lapses is None else "none"
         looked = await self._look(vault, made, seen, sizes=sizes)
         if (anew := await self.snapshots.make_anew(vault, looked.sides)) is not None:
             made, seen = anew, None
@@ -368,16 +368,16 @@ class Run:
             looked = await self._look(vault, made, seen)
             opened, plan = await self._plan(vault, looked.sides)
         self.meter.expect(plan.sizes)
-        announce(opened, plan)
+        announce_plan(opened, plan)
         return looked, opened, plan
 
-    def _refuse_without_snapshots(self, sides: Sides) -> None:
+    def _refuse_without_snapshots(self, sides: BothListings) -> None:
         """Raise NotFound for a run that makes no snapshot and finds none that it may send: it would end well and empty.
 
         So it is where ``also`` has a typing mistake, or whatever makes the snapshots has stopped.
         """
         backup = self.backup
-        is_sent = wanted_of(backup)
+        is_sent = make_sent_filter(backup)
         if self.snapshots.wanted_now and not self._read_only_source:
             return
         # Where a read-only source had nothing to send, the run made nothing, sent nothing, and ended well.
@@ -399,22 +399,22 @@ class Run:
         )
 
     async def _look(
-        self, vault: OpenVault | None, made: str, seen: Tree | None = None, *, sizes: Sizes = "vault"
-    ) -> Survey:
+        self, vault: OpenVault | None, made: str, seen: Tree | None = None, *, sizes: SizesWanted = "vault"
+    ) -> RunSurvey:
         """List both sides; the source is not listed again where nothing was made, or it was ``seen`` since."""
         seen = seen if self.snapshots.wanted_now else await self._source.tree(self.backup)
         began = self.context.env.clock.monotonic()
         zfs = vault.zfs if vault is not None else None
-        sides = await look(
+        sides = await list_both_sides(
             self.context, self.backup, zfs, source=seen, sizes=sizes, elsewhere=True, made=made
         )
         self.looked = dict.fromkeys(("source", "vault"), self.context.env.clock.monotonic())
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs) + len(sides.unlisted)
         await self._tell_snapshot(made, sides)
-        return Survey(sides, began)
+        return RunSurvey(sides, began)
 
-    async def _plan(self, vault: OpenVault, sides: Sides) -> tuple[OpenBackup, RunPlan]:
+    async def _plan(self, vault: OpenVault, sides: BothListings) -> tuple[OpenBackup, RunPlan]:
         opened = OpenBackup(self.context, self.backup, vault, self.emit)
         return opened, await plan_run(opened, sides, self.results.settled)
 
@@ -434,7 +434,7 @@ class Run:
         try:
             await transfers.cover()
             await small.learn()
-            watch = drift_watched(self.context, opened.vault, self.emit)
+            watch = watch_drift(self.context, opened.vault, self.emit)
             async with throttle as stage, watch:
                 stuck = await transfer_all(replace(transfers, throttle=stage), slots, limits, self._note)
             unsettled = await plan.bases.wait_advanced()
@@ -448,7 +448,7 @@ class Run:
         for name, error in unsettled.items():
             self._note(name, error)
         for name in stuck:
-            self._note(name, in_a_cycle(name))
+            self._note(name, make_cycle_error(name))
         if self.results.failed and (lost := await opened.vault.trouble()) is not None:
             raise lost
 
@@ -459,39 +459,43 @@ class Run:
             again = error.retryable and not self.last_try
             self.emit("dataset-failed", dataset=dataset, error=error.as_dict(), again=again)
 
-    def _note_unlisted(self, sides: Sides) -> None:
+    def _note_unlisted(self, sides: BothListings) -> None:
         """Note the datasets that cannot be listed: nothing is done with them, and all others are."""
-        for name, error in unlisted_errors(sides).items():
+        for name, error in list_unlisted_errors(sides).items():
             if name not in self.results.failed:
                 self._note(name, error)
 
-    async def _look_again(self, vault: OpenVault, looked: Survey, plan: RunPlan) -> Sides:
+    async def _look_again(self, vault: OpenVault, looked: RunSurvey, plan: RunPlan) -> BothListings:
         """List both sides once more, if anything was changed.
 
         Transfers change nothing of the source's snapshots, and those to be pruned are looked at before they are.
         """
         if not plan.changed:
             return looked.sides
-        source = looked.sides.source if self.context.env.clock.monotonic() - looked.began < RECENT else None
-        after = await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
+        source = (
+            looked.sides.source
+            if self.context.env.clock.monotonic() - looked.began < RECENT_LISTING
+            else None
+        )
+        after = await list_both_sides(self.context, self.backup, vault.zfs, source=source, sizes="vault")
         now = self.context.env.clock.monotonic()
         self.looked |= {"vault": now} if source is not None else {"source": now, "vault": now}
         return replace(after, stray=looked.sides.stray)
 
-    def _listed(self, sides: Sides, began: float) -> None:
+    def _listed(self, sides: BothListings, began: float) -> None:
         """Note what both sides have, as of the time (monotonic seconds) of the oldest of the listings."""
         self.listed = sides, self.context.env.clock.time() - (self.context.env.clock.monotonic() - began)
 
-    async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
+    async def _prune(self, opened: OpenBackup, sides: BothListings) -> int:
         """Move the holds on the vault, then prune both sides; how many snapshots went."""
         first, arrived = self._first, NOTHING_ARRIVED
         if first is not None:
-            arrived = await sides.compute(arrivals, first, sides)
+            arrived = await sides.compute(list_arrivals, first, sides)
         plans = await sides.compute(plan_prune, self.context, self.backup, sides, arrived=arrived)
         await move_holds(self.context, self.backup, {"vault": opened.vault.zfs}, plans, self.emit)
         if self._read_only_source:
             plans = [plan for plan in plans if plan.side != "source"]
-        return await prune(opened.source, opened.vault.zfs, self._not_pruned_before(plans), self.emit)
+        return await apply_prune(opened.source, opened.vault.zfs, self._not_pruned_before(plans), self.emit)
 
     def _not_pruned_before(self, plans: Sequence[PrunePlan]) -> list[PrunePlan]:
         """The plans but that of a source which this run has pruned to make room, or while it could not have its vault:

@@ -16,25 +16,25 @@ from zvault.core.replication.snapshot_refusal import (
     SnapshotFacts,
     explain_refusals,
 )
-from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
-from zvault.core.snapshot_list import Snapnames, guids_of
+from zvault.core.replication.unchanged_datasets import NOTHING_UNCHANGED, UnchangedDatasets
+from zvault.core.snapshot_list import SnapnameIndex, list_guids
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
-from zvault.ops.name_clash import give_up, names_on_vault, to_give_up, to_replace
-from zvault.ops.replication.sides import (
-    Sides,
-    find_half_received_among,
-    selected,
-    snapshot_choices,
+from zvault.ops.name_clash import give_up_snapshots, list_names_on_vault, list_to_give_up, list_to_replace
+from zvault.ops.replication.find_unchanged import find_unchanged
+from zvault.ops.replication.listing import (
+    BothListings,
+    choose_snapshots,
+    find_half_received_datasets,
+    list_selected,
 )
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
-from zvault.ops.replication.unchanged import find_unchanged
 from zvault.ops.retention.make_room import prune_full_source
-from zvault.ops.state.source_tree import source_tree
+from zvault.ops.state.source_tree import list_source
 from zvault.ops.vaults.vault import OpenVault
-from zvault.system.computing import compute
+from zvault.system.side_threads import compute_aside
 
-NAMED = 3
+HOOK_DATASETS = 3
 """Datasets named to a hook."""
 
 
@@ -76,7 +76,7 @@ class RunSnapshot:
         self.emit("warning", text=text)
 
     async def make(
-        self, vault: OpenVault | None, *, avoid: Snapnames | None = None
+        self, vault: OpenVault | None, *, avoid: SnapnameIndex | None = None
     ) -> tuple[str, Tree | None]:
         """Make the run's snapshot, unless an earlier try has, of what changed; the snapname of one that was made, else
         nothing. And the source as it was listed then, if it was. It gets none of the names to ``avoid``.
@@ -98,7 +98,7 @@ class RunSnapshot:
             self.hooks.snapname = await self._make_but(backup, unchanged, avoid, vault)
             if not unchanged.stands:
                 return self.hooks.snapname, None
-            seen = await source_tree(self.context.clients, backup)
+            seen = await list_source(self.context.clients, backup)
             if not unchanged.holds(seen):
                 # The snapshot is of one moment, so those that changed before it have to be in it.
                 self._say("what was unchanged is written to just now: all datasets are snapshotted")
@@ -112,10 +112,14 @@ class RunSnapshot:
         if not self.refused:
             return "ok", ""
         result = "partial" if self.hooks.snapname else "failed"
-        return result, "; ".join(str(error) for error in list(self.refused.values())[:NAMED])
+        return result, "; ".join(str(error) for error in list(self.refused.values())[:HOOK_DATASETS])
 
     async def _make_but(
-        self, backup: Backup, unchanged: Unchanged, avoid: Snapnames | None, vault: OpenVault | None
+        self,
+        backup: Backup,
+        unchanged: UnchangedDatasets,
+        avoid: SnapnameIndex | None,
+        vault: OpenVault | None,
     ) -> str:
         """Make a snapshot of all datasets but those that are unchanged, or of which ZFS makes none; its snapname, or
         nothing if those are all.
@@ -124,11 +128,11 @@ class RunSnapshot:
 
         async def listed() -> list[str]:
             """The datasets' names; whoever asks again found them to be others by now."""
-            chosen = selected(backup, await self.source.tree(backup))
+            chosen = list_selected(backup, await self.source.tree(backup))
             self.source.forget()
             half_received.clear()
-            half_received.update(find_half_received_among(chosen))
-            choices = snapshot_choices(self.context.env, backup, chosen, unchanged, own_time=self.own_time)
+            half_received.update(find_half_received_datasets(chosen))
+            choices = choose_snapshots(self.context.env, backup, chosen, unchanged, own_time=self.own_time)
             return [name for name, one in choices.items() if one.taken]
 
         async def make_room() -> bool:
@@ -138,7 +142,7 @@ class RunSnapshot:
             return gone > 0
 
         lzc = self.context.clients.source_of(backup).lzc
-        taken = names_on_vault(self.context, backup) if avoid is None else avoid
+        taken = list_names_on_vault(self.context, backup) if avoid is None else avoid
         made = SourceSnapshot(
             lzc,
             backup,
@@ -173,14 +177,14 @@ class RunSnapshot:
             if name not in before:
                 self.emit("dataset-failed", dataset=name, error=error.as_dict(), again=False)
 
-    async def _note_unchanged(self, unchanged: Unchanged, source: Tree) -> None:
+    async def _note_unchanged(self, unchanged: UnchangedDatasets, source: Tree) -> None:
         """Put on record until when the vault has the datasets that get no snapshot: their lag counts from then."""
         size = sum(1 + len(dataset.snapshots) for dataset in source)
-        known = await compute(size, None, _guids, source)
+        known = await compute_aside(size, None, _guids, source)
         self.context.records.unchanged.note(self.name, unchanged, known)
         self._say(f"unchanged, so neither snapshotted nor sent: {len(unchanged.stands)} datasets")
 
-    async def make_anew(self, vault: OpenVault, sides: Sides) -> str | None:
+    async def make_anew(self, vault: OpenVault, sides: BothListings) -> str | None:
         """Make the run's snapshots anew where the vault has others of their name, and then destroy those made before.
 
         The new snapname, or nothing where none could be made: then the first ones stay, and what can be sent of them
@@ -189,8 +193,8 @@ class RunSnapshot:
         written down before it is made anew: a later run destroys what this one cannot.
         """
         calls, self._fresh = self._fresh, []
-        owed = await to_give_up(self.context, self._backup, sides, self.hooks.snapname, self.emit)
-        before = await to_replace(self.context, self._backup, sides, calls, self.emit)
+        owed = await list_to_give_up(self.context, self._backup, sides, self.hooks.snapname, self.emit)
+        before = await list_to_replace(self.context, self._backup, sides, calls, self.emit)
         if not before:
             if owed:
                 await self._give_up(owed)
@@ -200,7 +204,7 @@ class RunSnapshot:
         first, self.hooks.snapname = self.hooks.snapname, ""
         made = ""
         try:
-            made, _ = await self.make(vault, avoid=Snapnames(one.snapshots for one in sides.vault))
+            made, _ = await self.make(vault, avoid=SnapnameIndex(one.snapshots for one in sides.vault))
         except ZvaultError as error:
             self._warn(f"the snapshot could not be made anew, so @{first} stays: {error}")
         calls, self._fresh = self._fresh, []
@@ -214,11 +218,11 @@ class RunSnapshot:
         return made
 
     async def _give_up(self, replaced: Sequence[Snapshot]) -> None:
-        await give_up(self.context, self._backup, replaced, self.emit)
+        await give_up_snapshots(self.context, self._backup, replaced, self.emit)
         self.source.forget()
 
 
 def _guids(source: Tree) -> set[int]:
     """Those of all that a source has."""
-    known = {guid for dataset in source for guid in guids_of(dataset.snapshots)}
+    known = {guid for dataset in source for guid in list_guids(dataset.snapshots)}
     return known | {mark.guid for dataset in source for mark in dataset.bookmarks}

@@ -10,12 +10,17 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.ops.context import Context
 from zvault.ops.hooks import HookRun, RunHooks
-from zvault.ops.outcome import Outcome, datasets_failed
-from zvault.ops.replication.sides import count_having, look, selected, unlisted_errors
+from zvault.ops.replication.listing import (
+    count_with_snapname,
+    list_both_sides,
+    list_selected,
+    list_unlisted_errors,
+)
 from zvault.ops.replication.source_snapshot import RecentSource
 from zvault.ops.retention.prune_source import prune_source
+from zvault.ops.run_outcome import RunOutcome, make_datasets_failed
 from zvault.ops.run_snapshot import RunSnapshot
-from zvault.ops.state.source_tree import missing_included
+from zvault.ops.state.source_tree import find_missing_included
 
 
 @dataclass
@@ -29,7 +34,7 @@ class SnapshotRun:
     context: Context
     name: str
     emit: Emit
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: RunOutcome = field(default_factory=RunOutcome)
     id: str = ""
     may_prune: Callable[[], bool] = lambda: True
 
@@ -58,20 +63,20 @@ class SnapshotRun:
 
     async def _make(self) -> None:
         tree = await self._source.tree(self._backup)
-        selected(self._backup, tree)
-        missing = missing_included(self._backup, tree.datasets, tree.unlisted.keys())
+        list_selected(self._backup, tree)
+        missing = find_missing_included(self._backup, tree.datasets, tree.unlisted.keys())
         made, _ = await self.snapshots.make(None)
-        sides = await look(self.context, self._backup, None, sizes="none")
-        unlisted = unlisted_errors(sides)
+        sides = await list_both_sides(self.context, self._backup, None, sizes="none")
+        unlisted = list_unlisted_errors(sides)
         self.outcome.datasets = len(sides.pairs) + len(unlisted)
         if made:
-            count = await sides.compute(count_having, made, sides)
+            count = await sides.compute(count_with_snapname, made, sides)
             self.emit("snapshot", snapname=made, datasets=count)
         self.outcome.pruned += self.snapshots.pruned or 0
         if not self.snapshots.pruned and self.may_prune():
             self.outcome.pruned += await prune_source(self.context, self._backup, self.emit, sides)
         if refused := {**self.snapshots.refused, **unlisted}:
-            self.outcome.blame(datasets_failed(refused, self.outcome.datasets))
+            self.outcome.blame(make_datasets_failed(refused, self.outcome.datasets))
             self.outcome.result = "partial" if made else "failed"
         elif self.outcome.result == "ok":
             self.outcome.fall_short(missing)

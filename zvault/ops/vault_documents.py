@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from zvault.api.vaults import DeviceDocument, UseDocument, VaultDocument, VaultState
 from zvault.core.errors import HostUnreachable, PoolSuspended, ZvaultError
 from zvault.devices.device_state import DeviceState
-from zvault.devices.nbd.blockstore_server import document as store_document
-from zvault.ops.vaults.past_record import pasts
+from zvault.devices.nbd.blockstore_server import make_store_document as store_document
+from zvault.ops.vaults.past_record import list_past_vaults
 from zvault.ops.vaults.vault import ManagedVault
-from zvault.zfs.pool.pool import Exporting
+from zvault.zfs.pool.pool import PoolExporting
 
 REMOTE_PATIENCE = 10.0
 """Seconds to wait for the host that a vault is on, when it is only looked at."""
 
 
-def unknown_document(managed: ManagedVault) -> VaultDocument:
+def make_unknown_document(managed: ManagedVault) -> VaultDocument:
     """One vault of which nothing is known but what zvault itself does with it."""
     return {
         "name": managed.name,
@@ -32,11 +32,11 @@ def unknown_document(managed: ManagedVault) -> VaultDocument:
         "free": None,
         "devices": [],
         "error": managed.error.as_dict() if managed.error is not None else None,
-        **own_document(managed),
+        **make_own_document(managed),
     }
 
 
-def own_document(managed: ManagedVault) -> UseDocument:
+def make_own_document(managed: ManagedVault) -> UseDocument:
     """The part of a vault's document that needs no look: what zvault itself does with it."""
     condition = managed.context.records.conditions.get(managed.name)
     return {
@@ -48,13 +48,13 @@ def own_document(managed: ManagedVault) -> UseDocument:
         "inhibitor_since": managed.awake.since,
         "scrub": condition.document() if condition is not None else None,
         "foreign": list(condition.foreign) if condition is not None else [],
-        "past": [one.document() for one in pasts(managed.context.records.leases, managed.name)],
+        "past": [one.document() for one in list_past_vaults(managed.context.records.leases, managed.name)],
     }
 
 
-async def vault_document(managed: ManagedVault) -> VaultDocument:
+async def make_vault_document(managed: ManagedVault) -> VaultDocument:
     """One vault: its devices, pool and users. Never waits long, also when the pool hangs."""
-    document = unknown_document(managed)
+    document = make_unknown_document(managed)
     try:
         devices = await managed.devices()
         async with asyncio.timeout(REMOTE_PATIENCE if managed.config.host is not None else None):
@@ -62,7 +62,7 @@ async def vault_document(managed: ManagedVault) -> VaultDocument:
     except TimeoutError:
         late = HostUnreachable(f"{managed.config.host} does not answer", "it was given 10 s")
         return {**document, "state": "gone", "error": late.as_dict()}
-    except Exporting as error:
+    except PoolExporting as error:
         stuck = await managed.context.clients.zpool.kernel_state(managed.config.pool) == "SUSPENDED"
         document["error"] = document["error"] or error.as_dict()
         if not stuck:
@@ -72,7 +72,9 @@ async def vault_document(managed: ManagedVault) -> VaultDocument:
         return {**document, "state": "gone", "health": "SUSPENDED", "error": error.as_dict()}
     except ZvaultError as error:
         return {**document, "state": "gone", "error": error.as_dict()}
-    document["devices"] = [device_document(device, managed.context.env.clock.time()) for device in devices]
+    document["devices"] = [
+        make_device_document(device, managed.context.env.clock.time()) for device in devices
+    ]
     if pool is not None:
         document["health"], document["readonly"] = pool.health, pool.readonly
         document["multihost"], document["failmode"] = pool.multihost, pool.failmode or None
@@ -81,7 +83,7 @@ async def vault_document(managed: ManagedVault) -> VaultDocument:
     return document
 
 
-def device_document(device: DeviceState, now: float) -> DeviceDocument:
+def make_device_document(device: DeviceState, now: float) -> DeviceDocument:
     """One device of a vault as the API sends it."""
     return {
         "name": device.name,

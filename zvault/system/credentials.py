@@ -24,17 +24,17 @@ DROP_INS = tuple(Path(folder, "systemd/system") for folder in ("/etc", "/run", "
 _GIVEN_BY = r"^(?:Load|Set)Credential(?:Encrypted)?={}(?::|$)"
 
 
-def keys_file(words: Mapping[str, str]) -> str | None:
+def find_keys_file(words: Mapping[str, str]) -> str | None:
     """The file with the keys to an object store, by a server's parameters ``credential`` or ``keys``; None: neither.
 
     Raises NotFound for a credential that is not there.
     """
     if credential := words.get("credential"):
-        return str(credential_file(credential))
+        return str(find_credential_file(credential))
     return words.get("keys") or None
 
 
-def credential_file(name: str, stores: tuple[Path, ...] = STORES) -> Path:
+def find_credential_file(name: str, stores: tuple[Path, ...] = STORES) -> Path:
     """The file with a credential: the unit's own, or else, for what root runs by hand, the host's. Raises NotFound.
 
     What is encrypted (credstore.encrypted) is there only in a unit that imports it; zvault's units import ``zvault.*``.
@@ -52,7 +52,7 @@ def credential_file(name: str, stores: tuple[Path, ...] = STORES) -> Path:
     )
 
 
-def kept_for_units(
+def is_kept_for_units(
     name: str, folders: tuple[Path, ...] = FOR_UNITS, drop_ins: tuple[Path, ...] = DROP_INS
 ) -> bool:
     """True if a credential that credential_file does not find is one that systemd has for zvault's units. For root."""

@@ -27,7 +27,7 @@ NAMED = 3
 """Users named in one message."""
 
 
-def device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]:
+def list_device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]:
     """List what has the block device ``name`` (as "rbd0") open, in words; what the kernel itself has open is not seen.
 
     A device is known by its number: its node may have been renamed or removed since.
@@ -61,8 +61,10 @@ def _is_device(link: Path, number: str) -> bool:
     return False
 
 
-def users_argv(name: str) -> list[str]:
-    """The program that prints what ``device_users`` finds, a line each, in a unit that may look into every process."""
+def device_users_argv(name: str) -> list[str]:
+    """The program that prints what ``list_device_users`` finds, a line each, in a unit that may look into every
+    process.
+    """
     head = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--slice=zvault.slice"]
     return [*head, f"--description=who has {name} open", "--", sys.executable, "-I", "-S", __file__, name]
 
@@ -72,10 +74,10 @@ async def find_device_users(name: str, runner: ToolRunner) -> list[str]:
     from zvault.core.errors import ZvaultError
 
     with suppress(ZvaultError):
-        result = await runner.run(users_argv(name), deadline=DEADLINE, check=False)
+        result = await runner.run(device_users_argv(name), deadline=DEADLINE, check=False)
         if result.returncode == 0:
             return result.stdout.splitlines()
-    return device_users(name)
+    return list_device_users(name)
 
 
 def name_users(users: Sequence[str]) -> str:
@@ -86,4 +88,4 @@ def name_users(users: Sequence[str]) -> str:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
-    sys.stdout.writelines(f"{line}\n" for line in device_users(sys.argv[1]))
+    sys.stdout.writelines(f"{line}\n" for line in list_device_users(sys.argv[1]))

@@ -11,18 +11,25 @@ import shlex
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 
-from zvault.core.integrity.verification import KEY_SPACE, PIECE, ContentRange, Entry, KeyRange, KeySpread
+from zvault.core.integrity.verification import (
+    HASHED_PIECE,
+    KEY_SPACE,
+    ContentRange,
+    KeyRange,
+    KeySpread,
+    TreeEntry,
+)
 
-NAMES = 48_000
+SCRIPT_NAME_BYTES = 48_000
 """Bytes of names in one script: in base64 and quoted it still is one argument (128 KiB, MAX_ARG_STRLEN)."""
 
-BATCH = 256 << 20
+HASH_BATCH = 256 << 20
 """Bytes hashed in one go."""
 
-LIST_DEADLINE = 4 * 3600.0
+LIST_FILES_DEADLINE = 4 * 3600.0
 """Seconds a listing may take: a tree of millions of files on a slow vault is read at some hundred a second."""
 
-SLOWEST = 1 << 20
+SLOWEST_HASH_RATE = 1 << 20
 """Bytes a second at which a hash is waited for in any case."""
 
 _FIELDS = r"%i %y %m %U:%G %s %T@ %P\0%l\0"
@@ -37,9 +44,9 @@ LINK_ON_THE_WAY = 4
 """Exit status of the scripts of one path where a symbolic link leads to it: that could lead out of the snapshot."""
 
 
-def hash_deadline(size: int) -> float:
+def estimate_hash_deadline(size: int) -> float:
     """Seconds that hashing so many bytes may take."""
-    return 600.0 + size / SLOWEST
+    return 600.0 + size / SLOWEST_HASH_RATE
 
 
 def count_argv(root: str) -> list[str]:
@@ -66,7 +73,7 @@ def list_argv(root: str, mix: KeySpread, keys: KeyRange, *, everything: bool, na
     chosen = (
         f"NR % 2 {{ key = (($1 % {KEY_SPACE}) * {mix.factor} + {mix.shift}) % {KEY_SPACE};"
         f" keep = (key - {keys.start} + {KEY_SPACE}) % {KEY_SPACE} < {keys.length}"
-        f' || ($2 == "f" && $5 > {PIECE}) }} keep'
+        f' || ($2 == "f" && $5 > {HASHED_PIECE}) }} keep'
     )
     return _script(
         f"cd {shlex.quote(root)} || exit 1",
@@ -117,15 +124,15 @@ def _glob(name: str) -> str:
     return "".join(f"\\{char}" if char in "[]\\" else char for char in name)
 
 
-def parse_list(text: str) -> list[Entry]:
+def parse_list(text: str) -> list[TreeEntry]:
     """The entries that ``list_argv`` printed."""
     lines = b64decode(text).split(b"\n")[:-1]
     return [_entry(line, link) for line, link in zip(lines[::2], lines[1::2], strict=True)]
 
 
-def _entry(line: bytes, link: bytes) -> Entry:
+def _entry(line: bytes, link: bytes) -> TreeEntry:
     number, kind, mode, owner, size, mtime, path = line.split(b" ", 6)
-    return Entry(
+    return TreeEntry(
         int(number),
         kind.decode(),
         mode.decode(),
@@ -142,12 +149,12 @@ def _plain(name: bytes) -> bytes:
     return b"\\".join(part.replace(b"\\n", b"\n") for part in name.split(b"\\\\"))
 
 
-def batches(wanted: Sequence[ContentRange]) -> Iterator[list[ContentRange]]:
+def split_in_hash_batches(wanted: Sequence[ContentRange]) -> Iterator[list[ContentRange]]:
     """Pieces as they are hashed together: whole files, or pieces of large ones, within the limits of one script."""
     batch: list[ContentRange] = []
     names = size = 0
     for one in sorted(wanted, key=lambda piece: piece.length is not None):
-        full = names + len(one.path) > NAMES or size + one.size > BATCH
+        full = names + len(one.path) > SCRIPT_NAME_BYTES or size + one.size > HASH_BATCH
         if batch and (full or (one.length is None) != (batch[0].length is None)):
             yield batch
             batch, names, size = [], 0, 0
@@ -160,7 +167,7 @@ def batches(wanted: Sequence[ContentRange]) -> Iterator[list[ContentRange]]:
 
 
 def hash_argv(root: str, batch: Sequence[ContentRange]) -> list[str]:
-    """Hash one of ``batches``. What cannot be read is complained of, and left out or hashed short.
+    """Hash one of ``split_in_hash_batches``. What cannot be read is complained of, and left out or hashed short.
 
     Of a volume ``root`` is the device.
     """
@@ -202,7 +209,7 @@ def parse_hashes(batch: Sequence[ContentRange], text: str) -> dict[ContentRange,
     return {one: by_name[one.path] for one in batch if one.path in by_name}
 
 
-def complaints(stderr: str) -> list[str]:
+def list_read_complaints(stderr: str) -> list[str]:
     """Return what the tools could not read, without what ssh may have to say besides."""
     tools = ("find:", "head:", "sha256sum:", "dd:", "sh:")
     return [line for line in stderr.splitlines() if line.startswith(tools)]

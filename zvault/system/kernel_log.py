@@ -11,19 +11,19 @@ from pathlib import Path
 
 KMSG = Path("/dev/kmsg")
 
-NAME = "kmsg"
+KMSG_NAME = "kmsg"
 """What zvaultd.service calls the log that it opens."""
 
 FIRST_GIVEN = 3
 """The first descriptor that systemd gives (SD_LISTEN_FDS_START)."""
 
-LONGEST = 8192
+LONGEST_RECORD = 8192
 """Bytes: no record is longer; a shorter buffer would be refused one (kernel/printk/printk.c)."""
 
-QUIET = 0.5
+QUIET_TIME = 0.5
 """Seconds without a record after which what was being reported is over."""
 
-KERNEL = 8
+KERNEL_PRIORITIES = 8
 """Priorities below this are the kernel's own: the facility is above the three lowest bits, and the kernel's is 0."""
 
 
@@ -36,11 +36,11 @@ class KernelRecord:
     text: str
 
 
-def parse(raw: bytes) -> KernelRecord:
+def parse_kernel_record(raw: bytes) -> KernelRecord:
     """Read ``6,339,5140900,-;text``; the lines after the first are properties. Raises ValueError."""
     head, _, text = raw.decode("utf-8", errors="replace").partition(";")
     words = head.split(",")
-    return KernelRecord(int(words[1]), int(words[0]) < KERNEL, text.partition("\n")[0])
+    return KernelRecord(int(words[1]), int(words[0]) < KERNEL_PRIORITIES, text.partition("\n")[0])
 
 
 def _given() -> int | None:
@@ -48,7 +48,7 @@ def _given() -> int | None:
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return None
     names = os.environ.get("LISTEN_FDNAMES", "").split(":")
-    return FIRST_GIVEN + names.index(NAME) if NAME in names else None
+    return FIRST_GIVEN + names.index(KMSG_NAME) if KMSG_NAME in names else None
 
 
 class KernelLog:
@@ -65,7 +65,7 @@ class KernelLog:
         """All records there are now that were not read yet."""
         while True:
             try:
-                raw = os.read(self.fd, LONGEST)
+                raw = os.read(self.fd, LONGEST_RECORD)
             except BlockingIOError:
                 return
             except (
@@ -75,14 +75,16 @@ class KernelLog:
             if not raw:
                 return
             with contextlib.suppress(ValueError, IndexError):
-                yield parse(raw)
+                yield parse_kernel_record(raw)
 
     def close(self) -> None:
         """Close the log's file descriptor."""
         os.close(self.fd)
 
 
-async def follow(log: KernelLog, hear: Callable[[KernelRecord], None], quiet: Callable[[], None]) -> None:
+async def follow_kernel_log(
+    log: KernelLog, hear: Callable[[KernelRecord], None], quiet: Callable[[], None]
+) -> None:
     """Pass on each record from now on, for ever; ``quiet`` when none has come for a moment after some have."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
@@ -95,7 +97,7 @@ async def follow(log: KernelLog, hear: Callable[[KernelRecord], None], quiet: Ca
                 for record in log.read():
                     hear(record)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(QUIET):
+                    async with asyncio.timeout(QUIET_TIME):
                         await readable.wait()
             quiet()
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zvault.system.process.runner import ToolRunner
 
-DEADLINE = 60.0
+LOAD_MODULE_DEADLINE = 60.0
 
 
 async def load_module(runner: ToolRunner, name: str) -> str:
@@ -13,5 +13,5 @@ async def load_module(runner: ToolRunner, name: str) -> str:
     Returns why it may not be there; whether it is there the caller has to see, as modprobe@.service never fails.
     """
     unit = f"modprobe@{name}.service"
-    result = await runner.run(["systemctl", "start", unit], deadline=DEADLINE, check=False)
+    result = await runner.run(["systemctl", "start", unit], deadline=LOAD_MODULE_DEADLINE, check=False)
     return result.complaint() if result.returncode != 0 else f"'modprobe {name}' did not load it"

@@ -10,14 +10,14 @@ import string
 from typing import NamedTuple
 
 from zvault.core.errors import ConfigError, NotFound, ToolFailed
-from zvault.system.credentials import credential_file
+from zvault.system.credentials import find_credential_file
 from zvault.system.process.runner import ToolRunner
 
 SIZE = 32
 """Bytes of a key."""
-LONGEST = 4096
+LONGEST_KEY = 4096
 """Bytes read of what should be a key."""
-DEADLINE = 60.0
+KEY_PROGRAM_DEADLINE = 60.0
 """Seconds that the program may take; it may ask another host."""
 
 
@@ -37,8 +37,8 @@ class KeySource(NamedTuple):
 async def read_key(source: KeySource, runner: ToolRunner) -> bytes:
     """Read the key from its source, as it stands there. Raises NotFound, ToolMissing, ToolFailed, DeadlineExceeded."""
     if not source.command:
-        return _read(source.file or str(credential_file(source.credential)))
-    done = await runner.run([source.command], deadline=DEADLINE, check=False)
+        return _read(source.file or str(find_credential_file(source.credential)))
+    done = await runner.run([source.command], deadline=KEY_PROGRAM_DEADLINE, check=False)
     if done.returncode != 0:
         what = f"the program {source.command} gives no key"
         raise ToolFailed(what, done.complaint(), "run it by hand to see why")
@@ -63,7 +63,7 @@ def _read(path: str) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(fd, "rb") as file:
-            return file.read(LONGEST)
+            return file.read(LONGEST_KEY)
     except OSError as error:
         raise NotFound(
             f"the key in {path} cannot be read", error.strerror or str(error), "correct its path or mode"

@@ -35,12 +35,12 @@ _NETWORK_SINCE, _SCOPE_SINCE = 4, 6
 _SCOPES = 0b11
 """Abstract sockets and signals, of processes that are not as restricted."""
 
-READ = _EXECUTE | _READ_FILE | _READ_DIR
+READ_RIGHTS = _EXECUTE | _READ_FILE | _READ_DIR
 WRITE = ~(_EXECUTE | _MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV)
 """All but to run it, and to make devices."""
 
 
-def version() -> int:
+def read_landlock_version() -> int:
     """The kernel's version of Landlock; 0 where it has none, it is turned off, or this unit may not ask."""
     try:
         return _call(_CREATE_RULESET, None, 0, _GIVE_VERSION)
@@ -48,22 +48,22 @@ def version() -> int:
         return 0
 
 
-def known_rights(version: int) -> int:
+def list_known_rights(version: int) -> int:
     """The rights to files and folders that a version knows, as bits."""
     return (1 << max(count for since, count in _SINCE.items() if since <= version)) - 1
 
 
-def restrict(rights: Mapping[Path, int]) -> bool:
+def restrict_paths(rights: Mapping[Path, int]) -> bool:
     """Keep this thread, and what it starts, to these paths with all below them; False where the kernel cannot.
 
     What of the paths is not there is left out. No process outside can be traced; where the kernel knows that too, none
     can be sent a signal, and no TCP port can be listened on. Raises OSError where the kernel has it and refuses: then
     nothing is given up.
     """
-    has = version()
+    has = read_landlock_version()
     if has < 1:
         return False
-    handled = known_rights(has)
+    handled = list_known_rights(has)
     fields = [handled]
     if has >= _NETWORK_SINCE:
         fields.append(_BIND_TCP)
@@ -81,12 +81,12 @@ def restrict(rights: Mapping[Path, int]) -> bool:
     return True
 
 
-def readable(paths: Iterable[Path]) -> dict[Path, int]:
+def grant_read(paths: Iterable[Path]) -> dict[Path, int]:
     """Rights to read these, and run what is there."""
-    return dict.fromkeys(paths, READ)
+    return dict.fromkeys(paths, READ_RIGHTS)
 
 
-def writable(paths: Iterable[Path]) -> dict[Path, int]:
+def grant_write(paths: Iterable[Path]) -> dict[Path, int]:
     """Rights to read these, and change what is there."""
     return dict.fromkeys(paths, WRITE)
 

@@ -22,13 +22,13 @@ from typing import Any
 LOOKED_AT = 50_000
 """Entries of a folder that are looked at, in whatever order it has them; of more only that there are more is told."""
 
-DEEPEST = 256
+DEEPEST_FOLDER = 256
 """Folders within each other."""
 
 LONGEST_LINK = 200
 """Bytes of a symbolic link's target that are told."""
 
-MEMORY = 256 << 20
+LISTING_MEMORY = 256 << 20
 
 CONTROL = b".zfs"
 """ZFS's own folder in the root of each file system."""
@@ -46,12 +46,14 @@ _KINDS = {
 }
 
 
-def list_argv() -> list[str]:
-    """The program that is asked on its standard input (``question``) and prints what ``answer`` gives, in JSON."""
+def list_folder_argv() -> list[str]:
+    """The program that is asked on its standard input (``encode_question``) and prints what ``answer_question``
+    gives, in JSON.
+    """
     return [sys.executable, "-I", "-S", __file__]
 
 
-def question(snapshot: str, folder: str, path: bytes, first: int, count: int) -> bytes:
+def encode_question(snapshot: str, folder: str, path: bytes, first: int, count: int) -> bytes:
     """Make the question to the child: to list a path below the folder that a snapshot is mounted on, from an entry
     on, so many.
     """
@@ -59,14 +61,14 @@ def question(snapshot: str, folder: str, path: bytes, first: int, count: int) ->
     return json.dumps(asked).encode()
 
 
-def answer(asked: dict[str, Any], mounts: Path = Path("/proc/self/mountinfo")) -> dict[str, Any]:
+def answer_question(asked: dict[str, Any], mounts: Path = Path("/proc/self/mountinfo")) -> dict[str, Any]:
     """The entries of a folder, folders first and then by name: ``name``, ``kind``, ``size``, ``mtime``, ``link``.
 
     ``total`` entries were seen; ``more``: there are others. Else an ``error`` in words.
     """
     path = b64decode(asked["path"])
     parts = [part for part in path.split(b"/") if part]
-    if len(parts) > DEEPEST or b"\0" in path or any(part in (b".", b"..") for part in parts):
+    if len(parts) > DEEPEST_FOLDER or b"\0" in path or any(part in (b".", b"..") for part in parts):
         return {"error": "this is no path of a snapshot"}
     if parts[:1] == [CONTROL]:
         return {"error": "this is ZFS's own folder"}
@@ -150,13 +152,13 @@ def _text(name: bytes) -> str:
 def main() -> None:
     """Answer the one question on standard input."""
     for limit, most in (
-        (resource.RLIMIT_AS, MEMORY),
+        (resource.RLIMIT_AS, LISTING_MEMORY),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NPROC, 0),
     ):
         resource.setrlimit(limit, (most, most))
-    print(json.dumps(answer(json.load(sys.stdin))))  # noqa: T201 - its answer
+    print(json.dumps(answer_question(json.load(sys.stdin))))  # noqa: T201 - its answer
 
 
 if __name__ == "__main__":

@@ -16,18 +16,18 @@ from dbus_fast import BusType, DBusError, Message, MessageType
 from dbus_fast.aio import MessageBus
 
 from zvault.core.errors import ToolMissing, ZvaultError
-from zvault.core.policy.sleep import Event, Mode
-from zvault.system.system_bus import PROPERTIES, asked, close
+from zvault.core.policy.sleep import InhibitEvent, InhibitMode
+from zvault.system.system_bus import PROPERTIES_INTERFACE, call_bus, close_bus
 
 LOGIN1 = "org.freedesktop.login1"
 MANAGER = f"{LOGIN1}.Manager"
 
-DEADLINE = 5.0
+LOGIND_DEADLINE = 5.0
 """Seconds for one conversation with logind."""
 
 WHO = "zvault"
 
-MODE_BEFORE_257: dict[Mode, Mode] = {"block-weak": "block"}
+MODE_BEFORE_257: dict[InhibitMode, InhibitMode] = {"block-weak": "block"}
 """What a systemd before 257 calls a mode that it does not know. There ``block`` let root pass; 257 gave that a name of
 its own, and made ``block`` refuse root as well.
 """
@@ -35,7 +35,7 @@ its own, and made ``block`` refuse root as well.
 UNKNOWN_MODE = "org.freedesktop.DBus.Error.InvalidArgs"
 """How logind answers a mode that it does not know."""
 
-ANNOUNCEMENTS: dict[str, Event] = {"PrepareForSleep": "sleep", "PrepareForShutdown": "shutdown"}
+ANNOUNCEMENTS: dict[str, InhibitEvent] = {"PrepareForSleep": "sleep", "PrepareForShutdown": "shutdown"}
 """logind's signals by which it announces an event (True), and tells that it is over or was called off (False)."""
 
 _ending: set[asyncio.Future[Message]] = set()
@@ -43,7 +43,7 @@ _ending: set[asyncio.Future[Message]] = set()
 
 
 @dataclass(slots=True)
-class Inhibitor:
+class InhibitorLock:
     """A lock while it is held. Where none could be had, ``problem`` says why, and work goes on without it."""
 
     held: bool = False
@@ -51,26 +51,26 @@ class Inhibitor:
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class SleepAnnouncement:
     """The host is about to sleep or to shut down (``coming``), or is awake again, or the shutdown was called off."""
 
-    event: Event
+    event: InhibitEvent
     coming: bool
 
 
 @contextlib.asynccontextmanager
-async def inhibit(
+async def hold_inhibitor(
     *,
     why: str,
     what: str = "sleep",
-    mode: Mode = "block",
-    deadline: float = DEADLINE,
-) -> AsyncIterator[Inhibitor]:
+    mode: InhibitMode = "block",
+    deadline: float = LOGIND_DEADLINE,
+) -> AsyncIterator[InhibitorLock]:
     """Hold an inhibitor lock. Never fails: look at ``held`` and ``problem`` of what it yields.
 
     ``what`` are events with colons between them. A logind before 257 is asked for what it has in the place of a mode.
     """
-    lock, fd = Inhibitor(), -1
+    lock, fd = InhibitorLock(), -1
     try:
         try:
             reply = await _inhibit(what, why, mode, deadline)
@@ -85,42 +85,44 @@ async def inhibit(
             os.close(fd)
 
 
-async def longest_delay() -> float:
+async def read_longest_delay() -> float:
     """Seconds a lock of mode ``delay`` puts a sleep off: InhibitDelayMaxSec of logind.conf(5). Raises ZvaultError."""
-    reply = await _call("Get", "ss", [MANAGER, "InhibitDelayMaxUSec"], DEADLINE, interface=PROPERTIES)
+    reply = await _call(
+        "Get", "ss", [MANAGER, "InhibitDelayMaxUSec"], LOGIND_DEADLINE, interface=PROPERTIES_INTERFACE
+    )
     return float(reply.body[0].value) / 1e6
 
 
 @contextlib.asynccontextmanager
-async def hear_announcements() -> AsyncIterator[asyncio.Queue[Announcement | None]]:
+async def hear_announcements() -> AsyncIterator[asyncio.Queue[SleepAnnouncement | None]]:
     """Hear what logind announces, in its order; None: nobody announces anything any more.
 
     Raises ZvaultError where logind cannot be heard.
     """
-    heard: asyncio.Queue[Announcement | None] = asyncio.Queue()
+    heard: asyncio.Queue[SleepAnnouncement | None] = asyncio.Queue()
 
     def hear(message: Message) -> None:
         event = ANNOUNCEMENTS.get(message.member or "")
         if message.message_type is MessageType.SIGNAL and event is not None:
-            heard.put_nowait(Announcement(event, bool(message.body[0])))
+            heard.put_nowait(SleepAnnouncement(event, bool(message.body[0])))
 
     bus = MessageBus(bus_type=BusType.SYSTEM)
     bus.add_message_handler(hear)
     try:
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(LOGIND_DEADLINE):
                 await bus.connect()
                 for signal in ANNOUNCEMENTS:
-                    await asked(bus, _listen(signal))
+                    await call_bus(bus, _listen(signal))
         except TimeoutError as error:
-            raise _no_logind(f"it did not answer within {DEADLINE:g} s") from error
+            raise _no_logind(f"it did not answer within {LOGIND_DEADLINE:g} s") from error
         except (DBusError, OSError, EOFError, ValueError) as error:
             raise _no_logind(str(error) or type(error).__name__) from error
         ended = asyncio.ensure_future(bus.wait_for_disconnect())  # type: ignore[no-untyped-call]
         ended.add_done_callback(lambda _: heard.put_nowait(None))
         yield heard
     finally:
-        await close(bus)
+        await close_bus(bus)
 
 
 def _listen(signal: str) -> Message:
@@ -134,7 +136,7 @@ def _listen(signal: str) -> Message:
     )
 
 
-async def _inhibit(what: str, why: str, mode: Mode, deadline: float) -> Message:
+async def _inhibit(what: str, why: str, mode: InhibitMode, deadline: float) -> Message:
     try:
         return await _call("Inhibit", "ssss", [what, WHO, why, mode], deadline)
     except ZvaultError as error:
@@ -182,7 +184,7 @@ async def _converse(member: str, signature: str, body: list[Any], interface: str
     try:
         try:
             await bus.connect()
-            reply = await asked(
+            reply = await call_bus(
                 bus,
                 Message(
                     destination=LOGIN1,
@@ -194,7 +196,7 @@ async def _converse(member: str, signature: str, body: list[Any], interface: str
                 ),
             )
         finally:
-            await close(bus)
+            await close_bus(bus)
     except BaseException:
         _close(received)
         raise

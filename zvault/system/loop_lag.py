@@ -11,11 +11,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-SPAN = 60.0
+LAG_SPAN = 60.0
 """Seconds for which the longest turn is remembered: as long as the usual intervals between scrapes, so none is missed.
 """
 
-PART = 10.0
+LAG_SPAN_PART = 10.0
 """Seconds that are remembered as one."""
 
 
@@ -43,14 +43,14 @@ class LagSelector(selectors.DefaultSelector):
         return ready
 
     def _note(self, now: float, seconds: float) -> None:
-        if not self._parts or now - self._parts[-1][0] >= PART:
+        if not self._parts or now - self._parts[-1][0] >= LAG_SPAN_PART:
             self._forget(now)
             self._parts.append((now, seconds))
         elif seconds > self._parts[-1][1]:
             self._parts[-1] = (self._parts[-1][0], seconds)
 
     def _forget(self, now: float) -> None:
-        while self._parts and now - self._parts[0][0] >= SPAN + PART:
+        while self._parts and now - self._parts[0][0] >= LAG_SPAN + LAG_SPAN_PART:
             self._parts.popleft()
 
     def longest(self) -> float:

@@ -10,10 +10,10 @@ MOUNTS = Path("/proc/self/mountinfo")
 FSTAB = Path("/etc/fstab")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
-DEADLINE = 120.0
+MOUNT_DEADLINE = 120.0
 """Seconds; a mount reads a snapshot's first blocks from a vault that may be slow."""
 
-NOT_THERE = ("not mounted", "no mount point specified", "No such file")
+NOT_MOUNTED_WORDS = ("not mounted", "no mount point specified", "No such file")
 """What umount says where there is nothing to take away."""
 
 
@@ -22,7 +22,7 @@ def mount_argv(snapshot: str, folder: str) -> list[str]:
     return ["mount", "-t", "zfs", "-o", "ro,nosuid,nodev,noexec", snapshot, folder]
 
 
-def again_argv(source: str, folder: str, options: Sequence[str]) -> list[str]:
+def mount_again_argv(source: str, folder: str, options: Sequence[str]) -> list[str]:
     """Mount a dataset or snapshot where it was mounted before, with these options."""
     return ["mount", "-t", "zfs", "-o", ",".join(options) or "defaults", source, folder]
 
@@ -32,12 +32,12 @@ def unmount_argv(folder: str) -> list[str]:
     return ["umount", folder]
 
 
-def folder_argv(folder: str) -> list[str]:
+def make_folder_argv(folder: str) -> list[str]:
     """Make a folder that only root enters, as a place to mount on."""
     return ["mkdir", "-p", "-m", "700", folder]
 
 
-def no_folder_argv(folder: str) -> list[str]:
+def remove_folder_argv(folder: str) -> list[str]:
     """Remove it, if it is empty."""
     return ["rmdir", folder]
 
@@ -51,7 +51,7 @@ def is_mount_point(folder: str, mounts: Path = MOUNTS) -> bool:
     return any(_plain(line.split(" ")[4]) == wanted for line in lines)
 
 
-def mount_point_of(path: str, mounts: Path = MOUNTS) -> str:
+def find_mount_point(path: str, mounts: Path = MOUNTS) -> str:
     """Find what a file or folder would be on, by its plain path and the kernel's list: the mount point nearest
     above it.
     """

@@ -11,12 +11,12 @@ import stat
 import sys
 
 
-def folder_argv(folder: str) -> list[str]:
+def check_folder_argv(folder: str) -> list[str]:
     """The program that prints what is wrong with a folder, or nothing."""
     return [sys.executable, "-I", "-S", __file__, folder]
 
 
-def trouble(folder: str) -> str:
+def find_folder_trouble(folder: str) -> str:
     """Why nothing is to be mounted there, in words; empty where it may be."""
     if not folder.startswith("/") or os.path.normpath(folder) != folder or folder == "/":
         return "it is no plain absolute path"
@@ -51,4 +51,4 @@ def _unsafe(path: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(trouble(sys.argv[1]))
+    sys.stdout.write(find_folder_trouble(sys.argv[1]))

@@ -28,7 +28,7 @@ _CAPABILITIES = 0x20080522
 """The version of capset(2)'s data that has 64 capabilities."""
 
 
-class Opener:
+class FileOpener:
     """Has another process open files for this one. Safe for threads."""
 
     def __init__(self, link: socket.socket, paths: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ class Opener:
         return fds[0]
 
 
-def start(paths: Sequence[str], folder: Path | None) -> Opener:
+def start_opener(paths: Sequence[str], folder: Path | None) -> FileOpener:
     """Start the process that opens these files, and one in ``folder``. Before this one starts a thread.
 
     It ends with this one, has no capabilities, and no other file of this one's.
@@ -70,7 +70,7 @@ def start(paths: Sequence[str], folder: Path | None) -> Opener:
         finally:
             os._exit(0)
     theirs.close()
-    return Opener(ours, paths)
+    return FileOpener(ours, paths)
 
 
 def _keep_little(link: socket.socket, parent: int) -> None:

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zvault.core.names import parse_name
-from zvault.system.device_users import device_users
-from zvault.system.snapshot_users import plain
+from zvault.system.device_users import list_device_users
+from zvault.system.snapshot_users import decode_mount_field
 
-PROC = Path("/proc")
-BLOCK = Path("/sys/class/block")
+PROC_FOLDER = Path("/proc")
+BLOCK_CLASS_FOLDER = Path("/sys/class/block")
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class PoolMount:
     """A dataset or snapshot that is mounted; of its ``options`` those that a mount may be given again."""
 
     source: str
@@ -32,7 +32,7 @@ class Mount:
 _KEPT_OPTIONS = {"ro", "rw", "nosuid", "nodev", "noexec", "noatime", "relatime"}
 
 
-def pool_mounts(pool: str, proc: Path = PROC) -> list[Mount]:
+def list_pool_mounts(pool: str, proc: Path = PROC_FOLDER) -> list[PoolMount]:
     """List what is mounted of a pool's datasets and snapshots, but for snapshots that ZFS mounted itself below
     ``.zfs``.
     """
@@ -43,8 +43,10 @@ def pool_mounts(pool: str, proc: Path = PROC) -> list[Mount]:
     found = []
     for line in lines:
         source, point, kind, options, *_ = line.split(" ")
-        one = Mount(
-            plain(source), plain(point), tuple(word for word in options.split(",") if word in _KEPT_OPTIONS)
+        one = PoolMount(
+            decode_mount_field(source),
+            decode_mount_field(point),
+            tuple(word for word in options.split(",") if word in _KEPT_OPTIONS),
         )
         ours = kind == "zfs" and parse_name(one.source).pool == pool
         if ours and not (one.is_snapshot and "/.zfs/snapshot/" in one.point):
@@ -52,7 +54,9 @@ def pool_mounts(pool: str, proc: Path = PROC) -> list[Mount]:
     return found
 
 
-def open_volumes(pool: str, proc: Path = PROC, dev: Path = Path("/dev"), block: Path = BLOCK) -> list[str]:
+def list_open_volumes(
+    pool: str, proc: Path = PROC_FOLDER, dev: Path = Path("/dev"), block: Path = BLOCK_CLASS_FOLDER
+) -> list[str]:
     """The volumes of a pool that a process has open, is mounted or lies below another device, as paths.
 
     What the kernel itself has open, as an iSCSI target does, is not seen.
@@ -80,7 +84,9 @@ def _open_devices(proc: Path) -> set[str]:
     return found | _mounted_devices(proc).keys()
 
 
-def volume_users(volume: str, proc: Path = PROC, dev: Path = Path("/dev"), block: Path = BLOCK) -> list[str]:
+def list_volume_users(
+    volume: str, proc: Path = PROC_FOLDER, dev: Path = Path("/dev"), block: Path = BLOCK_CLASS_FOLDER
+) -> list[str]:
     """List what has a volume, or a partition on it, open or mounted, in words; what the kernel has open is not seen."""
     place = dev / "zvol" / volume
     nodes = []
@@ -89,7 +95,7 @@ def volume_users(volume: str, proc: Path = PROC, dev: Path = Path("/dev"), block
             nodes.append(link.readlink().name)
     mounted = _mounted_devices(proc)
     found = [f"{node} is mounted at {point}" for node in nodes for point in mounted.get(node, ())]
-    return found + [user for node in nodes for user in device_users(node, proc, block)]
+    return found + [user for node in nodes for user in list_device_users(node, proc, block)]
 
 
 def _mounted_devices(proc: Path) -> dict[str, list[str]]:
@@ -99,11 +105,11 @@ def _mounted_devices(proc: Path) -> dict[str, list[str]]:
         for line in (proc / "self" / "mounts").read_text(errors="surrogateescape").splitlines():
             source, point, *_ = line.split(" ")
             if source.startswith("/dev/zd"):
-                found.setdefault(Path(source).name, []).append(plain(point))
+                found.setdefault(Path(source).name, []).append(decode_mount_field(point))
     return found
 
 
-def running_for(process: int, proc: Path = PROC) -> float | None:
+def measure_running_time(process: int, proc: Path = PROC_FOLDER) -> float | None:
     """Seconds since a process began; None where it has ended, or that cannot be told (proc_pid_stat(5))."""
     try:
         ticks = float(

@@ -9,43 +9,43 @@ from zvault.core.errors import ToolMissing
 from zvault.core.printable import make_printable
 
 
-def ready(status: str = "") -> None:
+def notify_ready(status: str = "") -> None:
     """The start, or a reload, is done."""
     _send("READY=1", status)
 
 
-def status(text: str) -> None:
+def notify_status(text: str) -> None:
     """One line for ``systemctl status``."""
     _send("", text)
 
 
-def stopping(text: str = "") -> None:
+def notify_stopping(text: str = "") -> None:
     """The stop has begun."""
     _send("STOPPING=1", text)
 
 
-def reloading(text: str = "") -> None:
-    """A reload has begun; ``ready`` ends it. Sends the clock that Type=notify-reload wants."""
+def notify_reloading(text: str = "") -> None:
+    """A reload has begun; ``notify_ready`` ends it. Sends the clock that Type=notify-reload wants."""
     _send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}", text)
 
 
-def extend(seconds: float) -> None:
+def extend_start(seconds: float) -> None:
     """The start takes longer: systemd shall wait so many seconds more from now, see EXTEND_TIMEOUT_USEC."""
     _send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1_000_000)}")
 
 
-def watchdog() -> None:
+def feed_watchdog() -> None:
     """The event loop is alive."""
     _send("WATCHDOG=1")
 
 
 def allow_silence(seconds: float) -> None:
-    """Be killed when no ``watchdog`` comes for so long, from now on; see WATCHDOG_USEC in sd_notify(3)."""
+    """Be killed when no ``feed_watchdog`` comes for so long, from now on; see WATCHDOG_USEC in sd_notify(3)."""
     _send(f"WATCHDOG_USEC={int(seconds * 1_000_000)}")
 
 
-def watchdog_interval() -> float | None:
-    """Seconds from one ``watchdog`` to the next: half the unit's WatchdogSec. None when not watched."""
+def read_watchdog_interval() -> float | None:
+    """Seconds from one ``feed_watchdog`` to the next: half the unit's WatchdogSec. None when not watched."""
     allowed, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not allowed.isdecimal() or int(allowed) == 0 or (pid and pid != str(os.getpid())):
         return None

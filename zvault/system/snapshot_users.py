@@ -11,16 +11,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-PROC = Path("/proc")
+USERS_PROC = Path("/proc")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def users_argv(name: str) -> list[str]:
-    """The program that prints what ``snapshot_users`` finds, a line each."""
+    """The program that prints what ``list_snapshot_users`` finds, a line each."""
     return [sys.executable, "-I", "-S", __file__, name]
 
 
-def snapshot_users(name: str, proc: Path = PROC) -> list[str]:
+def list_snapshot_users(name: str, proc: Path = USERS_PROC) -> list[str]:
     """List what uses the snapshot ``pool/data@snapname``, in words: where it is mounted, which ``zfs send`` reads
     it.
     """
@@ -34,11 +34,11 @@ def _mounts(name: str, proc: Path) -> Iterator[str]:
         return
     for line in lines:
         source, point, *_ = line.split(" ")
-        if plain(source) == name:
-            yield f"mounted at {plain(point)}"
+        if decode_mount_field(source) == name:
+            yield f"mounted at {decode_mount_field(point)}"
 
 
-def plain(field: str) -> str:
+def decode_mount_field(field: str) -> str:
     """A field of proc_mounts(5), in which blanks stand in octal."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field)
 
@@ -58,4 +58,4 @@ def _processes(name: str, proc: Path) -> Iterator[str]:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
-    sys.stdout.writelines(f"{line}\n" for line in snapshot_users(sys.argv[1]))
+    sys.stdout.writelines(f"{line}\n" for line in list_snapshot_users(sys.argv[1]))

@@ -42,7 +42,7 @@ _OPTIONS = (
 _PREFACE = 'PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" LC_ALL=C.UTF-8; export PATH LC_ALL; '
 
 
-def argv(address: Address, control: Path | None, command: str) -> list[str]:
+def ssh_argv(address: Address, control: Path | None, command: str) -> list[str]:
     """``ssh`` for one command. ``control`` is the socket of a connection to share, made if need be; None: its own."""
     shared = (
         ("ControlMaster=auto", f"ControlPath={control}", f"ControlPersist={PERSIST}")
@@ -75,8 +75,8 @@ def _where(address: Address) -> list[str]:
     return [*user, *port, "--", address.host]
 
 
-def address_of(command: Sequence[str]) -> Address | None:
-    """Return the address that an ``argv`` of this module goes to; None for any other program."""
+def find_ssh_address(command: Sequence[str]) -> Address | None:
+    """Return the address that an ``ssh_argv`` of this module goes to; None for any other program."""
     if command[0] != "ssh" or "--" not in command:
         return None
     end = command.index("--")
@@ -85,34 +85,34 @@ def address_of(command: Sequence[str]) -> Address | None:
     return Address(command[end + 1], options.get("-l", ""), int(port) if port else None)
 
 
-def shell(script: str) -> str:
+def make_shell_command(script: str) -> str:
     """The command that runs a script in a POSIX shell, whatever the user's own is."""
     return f"exec sh -c {shlex.quote(_PREFACE + script)}"
 
 
-def shell_input(script: str) -> tuple[str, bytes]:
+def make_shell_input(script: str) -> tuple[str, bytes]:
     """The same for a script of any length: the command, and its standard input."""
     return "exec sh", f"{_PREFACE}{{\n{script}\n}} </dev/null\n".encode()
 
 
-def one(command: Sequence[str]) -> str:
+def exec_script(command: Sequence[str]) -> str:
     """A script of one command, which takes the shell's place."""
     return f"exec {shlex.join(command)}"
 
 
-def all_of(commands: Sequence[Sequence[str]]) -> str:
+def join_all_script(commands: Sequence[Sequence[str]]) -> str:
     """A script that runs every command, and fails if one of them does."""
     lines = [f"{shlex.join(command)} || failed=1" for command in commands]
     return "\n".join(["failed=0", *lines, "exit $failed"])
 
 
-def piped(commands: Sequence[Sequence[str]]) -> str:
+def pipe_script(commands: Sequence[Sequence[str]]) -> str:
     """A script that joins commands by pipes and fails with the one that failed first.
 
     POSIX shells have no pipefail: each command tells its status on a descriptor of its own as it ends.
     """
     if len(commands) == 1:
-        return one(commands[0])
+        return exec_script(commands[0])
     parts = [f"{{ {shlex.join(command)} 3>&- 4>&-; echo $? >&3; }}" for command in commands[:-1]]
     last = f"{{ {shlex.join(commands[-1])} >&4 3>&- 4>&-; echo $? >&3; }}"
     pipe = " | ".join([*parts, last])
@@ -135,7 +135,7 @@ _LOST = (
 )
 
 
-def failure(address: Address, said: str) -> ZvaultError:
+def make_ssh_error(address: Address, said: str) -> ZvaultError:
     """Make the error for ssh's exit status 255, by its words on standard error."""
     lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
     last = lines[-1] if lines else ""

@@ -13,9 +13,9 @@ from dbus_fast import BusType, DBusError, Message, MessageType
 from dbus_fast.aio import MessageBus
 
 SYSTEMD = "org.freedesktop.systemd1"
-PROPERTIES = "org.freedesktop.DBus.Properties"
+PROPERTIES_INTERFACE = "org.freedesktop.DBus.Properties"
 
-DEADLINE = 5.0
+SYSTEMD_DEADLINE = 5.0
 """Seconds for one conversation with systemd."""
 
 
@@ -38,7 +38,7 @@ class UnitState:
         return self.active == "active" and self.main_pid > 0
 
 
-async def asked(bus: MessageBus, question: Message) -> Message:
+async def call_bus(bus: MessageBus, question: Message) -> Message:
     """The answer. Raises DBusError where it is an error, EOFError where the connection ends."""
     reply = await bus.call(question)
     if reply is None:
@@ -48,7 +48,7 @@ async def asked(bus: MessageBus, question: Message) -> Message:
     return reply
 
 
-async def unit_states(units: Sequence[str]) -> dict[str, UnitState] | None:
+async def read_unit_states(units: Sequence[str]) -> dict[str, UnitState] | None:
     """The states of services by name, ten times as quick as systemctl; None where the bus cannot be used.
 
     Who asks at the same moment asks in one conversation: looks at many vaults at once do.
@@ -84,7 +84,7 @@ _open: WeakKeyDictionary[asyncio.AbstractEventLoop, _Question] = WeakKeyDictiona
 
 async def _told(units: Sequence[str]) -> dict[str, UnitState] | None:
     try:
-        async with asyncio.timeout(DEADLINE), _connection() as bus:
+        async with asyncio.timeout(SYSTEMD_DEADLINE), _connection() as bus:
             listed = await _manager(bus, "ListUnitsByNames", "as", [list(units)])
             return {row[0]: await _service(bus, row) for row in listed.body[0]}
     except (DBusError, OSError, EOFError, ValueError, LookupError):  # TimeoutError is an OSError
@@ -105,12 +105,12 @@ async def _property(bus: MessageBus, path: str, name: str) -> Any:
     question = Message(
         destination=SYSTEMD,
         path=path,
-        interface=PROPERTIES,
+        interface=PROPERTIES_INTERFACE,
         member="Get",
         signature="ss",
         body=[f"{SYSTEMD}.Service", name],
     )
-    return (await asked(bus, question)).body[0].value
+    return (await call_bus(bus, question)).body[0].value
 
 
 async def _manager(bus: MessageBus, member: str, signature: str, body: list[Any]) -> Message:
@@ -122,7 +122,7 @@ async def _manager(bus: MessageBus, member: str, signature: str, body: list[Any]
         signature=signature,
         body=body,
     )
-    return await asked(bus, question)
+    return await call_bus(bus, question)
 
 
 @contextlib.asynccontextmanager
@@ -132,10 +132,10 @@ async def _connection() -> AsyncIterator[MessageBus]:
         await bus.connect()
         yield bus
     finally:
-        await close(bus)
+        await close_bus(bus)
 
 
-async def close(bus: MessageBus) -> None:
+async def close_bus(bus: MessageBus) -> None:
     """End a connection, and close its descriptor."""
     bus.disconnect()
     with contextlib.suppress(Exception):

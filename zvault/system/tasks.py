@@ -18,7 +18,7 @@ WATCH_EVERY = 2.0
 T = TypeVar("T")
 
 
-async def first_trouble(look: Look) -> ZvaultError:
+async def find_first_trouble(look: Look) -> ZvaultError:
     """Look until there is trouble, and return it. A look that fails tells nothing: the next one may."""
     while True:
         await asyncio.sleep(WATCH_EVERY)
@@ -28,7 +28,7 @@ async def first_trouble(look: Look) -> ZvaultError:
 
 
 @contextlib.asynccontextmanager
-async def watched(look: Look) -> AsyncIterator[None]:
+async def watch_block(look: Look) -> AsyncIterator[None]:
     """Run a block only as long as ``look`` finds no trouble, then stop it and raise that.
 
     Whatever the block waits for may never come once the ground is gone: a listing, a destroy, a stream.
@@ -42,7 +42,7 @@ async def watched(look: Look) -> AsyncIterator[None]:
     async def watch() -> None:
         nonlocal trouble
         try:
-            trouble = await first_trouble(look)
+            trouble = await find_first_trouble(look)
         except Exception as error:
             trouble = error
         task.cancel()
@@ -66,7 +66,7 @@ async def watched(look: Look) -> AsyncIterator[None]:
         watcher.cancel()
 
 
-async def to_its_end(work: Awaitable[T]) -> T:
+async def finish_work(work: Awaitable[T]) -> T:
     """Wait until ``work`` is over, also while this task is being cancelled; its result.
 
     A cancellation that came meanwhile is raised once the work is over, with the work's failure as its cause: it is
@@ -84,8 +84,8 @@ async def to_its_end(work: Awaitable[T]) -> T:
     return task.result()
 
 
-async def cancel(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and wait until each of them is over, as ``to_its_end`` does.
+async def cancel_tasks(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks and wait until each of them is over, as ``finish_work`` does.
 
     A ZvaultError that one raises then is dropped; the event loop's handler logs any other. The result of a task that
     was over before is its owner's to look at.
@@ -94,7 +94,7 @@ async def cancel(*tasks: asyncio.Future[Any]) -> None:
     for task in running:
         task.cancel()
     if running:
-        await to_its_end(asyncio.wait(running))
+        await finish_work(asyncio.wait(running))
     for task in tasks:
         error = None if task.cancelled() else task.exception()
         if error is not None and task in running and not isinstance(error, ZvaultError):

@@ -21,7 +21,7 @@ _FIELD = re.compile(r"\b(mss|rtt|unacked|notsent|busy|rwnd_limited):([\d.]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class TcpConnection:
     """One look at a connection. Bytes; ``rtt`` in seconds; ``busy`` and ``closed`` are seconds since it was made: with
     anything under way, and with the window of who receives shut.
     """
@@ -35,33 +35,33 @@ class Connection:
     closed: float
 
 
-def argv() -> list[str]:
+def sockets_argv() -> list[str]:
     """``ss`` of all connections of this host, with the programs that have them."""
     return ["ss", "-HtinpO", "state", "established"]
 
 
-def login_argv() -> list[str]:
+def login_sockets_argv() -> list[str]:
     """``ss`` on the other host, of the connections from this one that its sshd has."""
     return ["sh", "-c", _OF_THIS_LOGIN]
 
 
-def parse(text: str) -> list[Connection]:
+def parse_connections(text: str) -> list[TcpConnection]:
     """The connections told of. After iproute2's misc/ss.c, tcp_stats_print."""
     return [_connection(line) for line in text.splitlines()]
 
 
-def parse_of(text: str, program: str, pid: int) -> list[Connection]:
+def parse_process_connections(text: str, program: str, pid: int) -> list[TcpConnection]:
     """Those of a process; of all by the name of its program, where it shares the one that another of them has."""
     lines = text.splitlines()
     own = [line for line in lines if f'("{program}",pid={pid},' in line]
     return [_connection(line) for line in own or lines if f'(("{program}",' in line]
 
 
-def _connection(line: str) -> Connection:
+def _connection(line: str) -> TcpConnection:
     words = line.split()
     found: dict[str, float] = {name: float(value) for name, value in _FIELD.findall(line)}
     segment = int(found.get("mss", 0))
-    return Connection(
+    return TcpConnection(
         " ".join(words[2:4]),
         int(found.get("notsent", 0)),
         int(found.get("unacked", 0)) * segment,
@@ -72,9 +72,9 @@ def _connection(line: str) -> Connection:
     )
 
 
-def way(looks: Sequence[Sequence[Connection]]) -> TcpPath | None:
+def summarize_path(looks: Sequence[Sequence[TcpConnection]]) -> TcpPath | None:
     """Sum up looks at all connections, for the busiest of those that were there all the time."""
-    seen: dict[str, list[Connection]] = {}
+    seen: dict[str, list[TcpConnection]] = {}
     for look in looks:
         for one in look:
             seen.setdefault(one.ends, []).append(one)

@@ -12,19 +12,19 @@ import sys
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 
-DEADLINE = 60.0
+DIFF_DEADLINE = 60.0
 """Seconds: of a mebibyte that has nothing in common diff makes a few."""
 
 SAME, DIFFERS = 0, 1
 """Exit status of diff(1)."""
 
 
-def diff_argv() -> list[str]:
-    """The program, which wants ``diff_input`` on its standard input."""
+def text_diff_argv() -> list[str]:
+    """The program, which wants ``encode_diff_input`` on its standard input."""
     return [sys.executable, "-I", "-S", __file__]
 
 
-def diff_input(labels: Sequence[str], contents: Sequence[bytes]) -> bytes:
+def encode_diff_input(labels: Sequence[str], contents: Sequence[bytes]) -> bytes:
     """Return the input of diff: of the old and of the new version what it is called, and its content."""
     return json.dumps([labels, [b64encode(one).decode() for one in contents]]).encode()
 

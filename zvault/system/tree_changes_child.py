@@ -3,7 +3,7 @@
 Its standard input is one line, ``{"path": ...}`` in base64: what of the trees is compared. No content is read: each
 change of it changes the time of the inode (ctime), which nobody can set. A file is known again by its number and its
 time of birth, which 'zfs send' keeps. Reading can block in the kernel for long, so it must not happen in the daemon
-(invariant 7). No symbolic link is followed (beneath.py).
+(invariant 7). No symbolic link is followed (open_beneath.py).
 """
 
 from __future__ import annotations
@@ -18,12 +18,20 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from zvault.system.beneath import ANY, FOLDER, birth_time, names_in, open_beneath, open_folder, opened
+from zvault.system.open_beneath import (
+    ANY_FLAGS,
+    FOLDER_FLAGS,
+    list_names,
+    open_beneath,
+    open_descriptor,
+    open_folder,
+    read_birth_time,
+)
 
-SAY_EVERY = 1.0
+WALK_SAY_INTERVAL = 1.0
 """Seconds between two reports of progress."""
 
-KEPT = 10_000
+KEPT_CHANGES = 10_000
 """Changes kept; the others are counted."""
 
 _LETTERS = {
@@ -38,7 +46,7 @@ _LETTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PathState:
     """An entry at a path: ``born`` in ns, None where that is not known."""
 
     path: bytes
@@ -56,7 +64,7 @@ class Seen:
         """The identity that stays the same wherever the file is moved; None where that cannot be told."""
         return None if self.born is None else (self.found.st_ino, self.born, self.kind)
 
-    def differs(self, other: Seen, *, moved: bool = False) -> list[str]:
+    def differs(self, other: PathState, *, moved: bool = False) -> list[str]:
         """List what is not the same of it in the new tree, ``other``; a move alone changes the inode's time."""
         mine, its = self.found, other.found
         if self.kind != other.kind:
@@ -74,25 +82,25 @@ class Seen:
         return found or (["ctime"] if mine.st_ctime_ns != its.st_ctime_ns and not moved else [])
 
 
-Change = tuple[str, str, bytes, bytes | None, list[str]]
+FoundChange = tuple[str, str, bytes, bytes | None, list[str]]
 
 
 @dataclass
-class Trees:
+class ChangedTrees:
     """Two trees that are compared, by paths below two open folders."""
 
     old: int
     new: int
     files: int = 0
     more: int = 0
-    modified: list[Change] = field(default_factory=list)
-    removed: list[Seen] = field(default_factory=list)
-    created: list[Seen] = field(default_factory=list)
+    modified: list[FoundChange] = field(default_factory=list)
+    removed: list[PathState] = field(default_factory=list)
+    created: list[PathState] = field(default_factory=list)
     _said: float = 0.0
 
     def compare(self, path: bytes) -> None:
         """Compare what is at a path, with all below it. Raises FileNotFoundError where it is in neither."""
-        if look(self.old, path) is None and look(self.new, path) is None:
+        if read_path_state(self.old, path) is None and read_path_state(self.new, path) is None:
             raise FileNotFoundError(errno.ENOENT, "it is in neither of the snapshots")
         pending = [path]
         while pending:
@@ -101,7 +109,7 @@ class Trees:
     def _entry(self, path: bytes) -> Iterator[bytes]:
         self._progress()
         self.files += 1
-        old, new = look(self.old, path), look(self.new, path)
+        old, new = read_path_state(self.old, path), read_path_state(self.new, path)
         if old is not None and new is not None:
             if path and (what := old.differs(new)):
                 self._keep(self.modified, ("modified", new.kind, path, None, what))
@@ -112,18 +120,18 @@ class Trees:
         names: set[bytes] = set()
         for root, seen in ((self.old, old), (self.new, new)):
             if seen is not None and seen.kind == "d":
-                names |= names_below(root, path)
+                names |= list_names_below(root, path)
         yield from (path + b"/" + name if path else name for name in sorted(names))
 
-    def _keep(self, kept: list[Change] | list[Seen], one: Change | Seen) -> None:
-        if len(self.modified) + len(self.removed) + len(self.created) < KEPT:
+    def _keep(self, kept: list[FoundChange] | list[PathState], one: FoundChange | PathState) -> None:
+        if len(self.modified) + len(self.removed) + len(self.created) < KEPT_CHANGES:
             kept.append(one)  # type: ignore[arg-type]
         else:
             self.more += 1
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[FoundChange]:
         """All of it by path; what was removed in one place and created in another was renamed."""
-        there: dict[tuple[int, int, str], list[Seen]] = {}
+        there: dict[tuple[int, int, str], list[PathState]] = {}
         for seen in reversed(self.created):
             if seen.identity is not None:
                 there.setdefault(seen.identity, []).append(seen)
@@ -137,43 +145,43 @@ class Trees:
             new = places.pop()
             moves[old.path] = new.path
             what = old.differs(new, moved=True)
-            if what or not moved_along(old.path, new.path, moves):
+            if what or not moved_with_folder(old.path, new.path, moves):
                 found.append(("renamed", old.kind, old.path, new.path, what))
         came = set(moves.values())
         found += [("created", one.kind, one.path, None, []) for one in self.created if one.path not in came]
         return sorted(found, key=lambda one: one[2])
 
     def _progress(self) -> None:
-        if time.monotonic() - self._said >= SAY_EVERY:
+        if time.monotonic() - self._said >= WALK_SAY_INTERVAL:
             self._said = time.monotonic()
-            say({"files": self.files})
+            print_change_answer({"files": self.files})
 
 
-def moved_along(old: bytes, new: bytes, moves: dict[bytes, bytes]) -> bool:
+def moved_with_folder(old: bytes, new: bytes, moves: dict[bytes, bytes]) -> bool:
     """True if it is elsewhere only because a folder in which it is was renamed."""
     above, _, name = old.rpartition(b"/")
     there = moves.get(above)
     return there is not None and new == there + b"/" + name
 
 
-def look(root: int, path: bytes) -> Seen | None:
+def read_path_state(root: int, path: bytes) -> PathState | None:
     """Read what is at a path below an open folder; None for nothing. Raises OSError, ELOOP for a link on the way."""
     try:
-        with opened(open_beneath(root, path or b".", ANY)) as fd:
+        with open_descriptor(open_beneath(root, path or b".", ANY_FLAGS)) as fd:
             found = os.fstat(fd)
             link = os.readlink(b"", dir_fd=fd) if stat.S_ISLNK(found.st_mode) else b""
-            return Seen(path, found, birth_time(fd), link)
+            return PathState(path, found, read_birth_time(fd), link)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def names_below(root: int, path: bytes) -> set[bytes]:
+def list_names_below(root: int, path: bytes) -> set[bytes]:
     """The names in a folder; at the top without ZFS's own."""
-    with opened(open_beneath(root, path or b".", FOLDER)) as fd:
-        return set(names_in(fd)) - ({b".zfs"} if not path else set())
+    with open_descriptor(open_beneath(root, path or b".", FOLDER_FLAGS)) as fd:
+        return set(list_names(fd)) - ({b".zfs"} if not path else set())
 
 
-def say(answer: dict[str, object]) -> None:
+def print_change_answer(answer: dict[str, object]) -> None:
     """Print one answer, as a line of JSON, for the process that asked."""
     print(json.dumps(answer), flush=True)  # noqa: T201 - the answer channel
 
@@ -183,20 +191,23 @@ def main() -> None:
     old, new = sys.argv[1:]
     path = b64decode(json.loads(sys.stdin.readline())["path"])
     try:
-        with opened(open_folder(os.fsencode(old))) as one, opened(open_folder(os.fsencode(new))) as other:
-            trees = Trees(one, other)
+        with (
+            open_descriptor(open_folder(os.fsencode(old))) as one,
+            open_descriptor(open_folder(os.fsencode(new))) as other,
+        ):
+            trees = ChangedTrees(one, other)
             trees.compare(path)
     except OSError as error:
         if error.errno not in {errno.ENOENT, errno.ELOOP, errno.EXDEV}:
             sys.exit(f"{error.filename or path!r}: {error.strerror}")
         link = "a symbolic link is on the way to it"
-        say({"missing": error.strerror if error.errno == errno.ENOENT else link})
+        print_change_answer({"missing": error.strerror if error.errno == errno.ENOENT else link})
         return
     rows = [
         [change, kind, b64encode(at).decode(), None if to is None else b64encode(to).decode(), what]
         for change, kind, at, to, what in trees.changes()
     ]
-    say({"done": True, "files": trees.files, "changes": rows, "more": trees.more})
+    print_change_answer({"done": True, "files": trees.files, "changes": rows, "more": trees.more})
 
 
 if __name__ == "__main__":

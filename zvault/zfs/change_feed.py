@@ -13,32 +13,32 @@ from weakref import WeakSet
 
 from zvault.core.errors import ZvaultError
 from zvault.system.process.json_child import JsonChild
-from zvault.zfs.pool.change_reader import Changed
+from zvault.zfs.pool.change_reader import ChangedDatasets
 
-DEADLINE = 10.0
+FEED_DEADLINE = 10.0
 """Seconds for one answer. Reading events takes no lock of a pool."""
 
-ENDING = 2.0
+FEED_END_TIME = 2.0
 """Seconds for its last answer: whoever stops zvaultd waits for it."""
 
-AGAIN = 60.0
+FEED_RESTART_PAUSE = 60.0
 """Seconds until a child that could not be used is started again. Until then everything is listed."""
 
-CHILD = Path(__file__).with_name("pool") / "change_child.py"
+CHANGE_CHILD = Path(__file__).with_name("pool") / "change_child.py"
 """The program, started without site-packages: it needs nothing of them."""
 
 SLEPT = 1.0
 """Seconds by which the two clocks below differ more than before, from which on the host was suspended."""
 
 
-class Follower(Protocol):
+class ChangeFollower(Protocol):
     """A cache that has to hear what changed."""
 
     def followed(self) -> int:
         """Return how many datasets it knows."""
         ...
 
-    def note(self, changed: Changed) -> None:
+    def note(self, changed: ChangedDatasets) -> None:
         """Take in what changed, or that something was missed."""
         ...
 
@@ -53,7 +53,7 @@ class ChangeFeed:
         self._note = note
         self._child: JsonChild | None = None
         self._turn = asyncio.Lock()
-        self._followers: WeakSet[Follower] = WeakSet()
+        self._followers: WeakSet[ChangeFollower] = WeakSet()
         self._try_again = -math.inf
         self._asleep = _asleep()
         self._working = self._closed = False
@@ -61,7 +61,7 @@ class ChangeFeed:
         """Whether events told of changes when they were last asked."""
         self._asked = self._told = 0  # the newest question that was begun, and that was answered
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: ChangeFollower) -> None:
         """Have it hear of every change from now on. The feed does not keep it alive."""
         self._followers.add(follower)
 
@@ -80,7 +80,7 @@ class ChangeFeed:
             except asyncio.CancelledError:
                 # An answer may still be on its way, and what it tells would be missed.
                 await self._drop()
-                self._tell(Changed(lost=True, missed=True))
+                self._tell(ChangedDatasets(lost=True, missed=True))
                 raise
             asleep = _asleep()
             if asleep - self._asleep > SLEPT:
@@ -89,30 +89,32 @@ class ChangeFeed:
             self._tell(changed)
             self._told = self._asked
 
-    def _tell(self, changed: Changed) -> None:
+    def _tell(self, changed: ChangedDatasets) -> None:
         for follower in list(self._followers):
             follower.note(changed)
 
-    async def _changed(self) -> Changed:
+    async def _changed(self) -> ChangedDatasets:
         """What the child tells. Where it cannot be used, what is missed is missed once."""
         worked, self._working = self._working, False
         try:
             child = await self._ready_child()
             if child is not None:
                 followed = sum(one.followed() for one in self._followers)
-                changed = Changed.of(await child.ask({"datasets": followed}, DEADLINE))
+                changed = ChangedDatasets.of(await child.ask({"datasets": followed}, FEED_DEADLINE))
                 self._working = self.works = True
                 return changed
         except (ZvaultError, KeyError, TypeError, ValueError):
             await self._drop()
         self.works = False
-        return Changed(lost=True, missed=worked)
+        return ChangedDatasets(lost=True, missed=worked)
 
     async def _ready_child(self) -> JsonChild | None:
         if self._child is None and not self._closed and time.monotonic() >= self._try_again:
-            self._try_again = time.monotonic() + AGAIN
-            self._child = await JsonChild.start([sys.executable, "-I", "-S", str(CHILD), str(self._note)])
-            await self._child.read(DEADLINE)
+            self._try_again = time.monotonic() + FEED_RESTART_PAUSE
+            self._child = await JsonChild.start(
+                [sys.executable, "-I", "-S", str(CHANGE_CHILD), str(self._note)]
+            )
+            await self._child.read(FEED_DEADLINE)
         return self._child
 
     async def _drop(self) -> None:
@@ -126,7 +128,7 @@ class ChangeFeed:
         async with self._turn:
             if self._child is not None:
                 with contextlib.suppress(ZvaultError):
-                    await self._child.ask({"end": True}, ENDING)
+                    await self._child.ask({"end": True}, FEED_END_TIME)
             await self._drop()
 
 

@@ -110,7 +110,7 @@ class NamesGone(NotFound):
         return {name for name in asked if name in self.names or split_snapshot(name)[0] in self.names}
 
 
-def refusal(what: str, troubles: Sequence[ChangeFailure], advice: str = "") -> ZvaultError:
+def make_change_error(what: str, troubles: Sequence[ChangeFailure], advice: str = "") -> ZvaultError:
     """The error for a change that was refused, with the first few names in words."""
     why = "; ".join(f"{one.name}: {one.message}" if one.name else one.message for one in troubles[:3])
     if len(troubles) > 3:
@@ -127,6 +127,6 @@ def refusal(what: str, troubles: Sequence[ChangeFailure], advice: str = "") -> Z
     return failure
 
 
-def some(names: Sequence[str]) -> str:
+def list_some_names(names: Sequence[str]) -> str:
     """Names in words: the first, and how many more."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

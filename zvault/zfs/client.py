@@ -6,48 +6,54 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from zvault.core.errors import NotFound, ToolFailed, understood
+from zvault.core.errors import NotFound, ToolFailed, refuse_unparsable
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.refusals import find_cure, make_refusal
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
-from zvault.core.replication.plan_model import Action, Interrupted, Step
+from zvault.core.replication.plan_model import InterruptedReceive, TransferAction, TransferStep
 from zvault.core.replication.receive_properties import find_unlisted
-from zvault.core.replication.send_record import fault
+from zvault.core.replication.send_record import classify_resume_fault
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.core.replication.vault_encryption import KeysAbove
-from zvault.system.process.runner import Result, Runner
-from zvault.zfs import parse
+from zvault.system.process.runner import ProcessResult, ProcessRunner
+from zvault.zfs import parse_listing
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.changes import Changes
-from zvault.zfs.gate.resume_token import BadToken, decode
-from zvault.zfs.host import Host, LocalHost, SshHost
-from zvault.zfs.list_command import LIST_DEADLINE, SUSPENDED, ListCommand, batched, list_failure
+from zvault.zfs.gate.resume_token import BadToken, decode_token
+from zvault.zfs.host import LocalHost, SshHost, ZfsHost
+from zvault.zfs.list_command import (
+    SUSPENDED_WORDS,
+    ZFS_LIST_DEADLINE,
+    ListCommand,
+    make_list_error,
+    split_in_batches,
+)
 from zvault.zfs.lzc import Lzc
-from zvault.zfs.pool.pool import suspended
-from zvault.zfs.remote import Remote
-from zvault.zfs.stream import Flags
+from zvault.zfs.pool.pool import make_suspended_error
+from zvault.zfs.remote import RemoteChanges
+from zvault.zfs.stream_argv import SendFlags
 from zvault.zfs.tree_listing import TreeListing
 from zvault.zfs.vault_keys import VaultKeyReader
-from zvault.zfs.whole_listing import ListedInPart
+from zvault.zfs.whole_listing import PartialListing
 
 
 class Zfs:
     """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest.
 
     With a ``feed`` of this host's events, what did not change since it was listed is not listed again. ``key_root``:
-    see parse.tree.
+    see parse_listing.parse_tree.
     """
 
     def __init__(
         self,
-        runner: Runner,
+        runner: ProcessRunner,
         host: SshHost | None = None,
         feed: ChangeFeed | None = None,
         key_root: str = "",
     ) -> None:
-        self.host: Host = LocalHost(runner) if host is None else host
-        self.lzc: Changes = Lzc() if host is None else Remote(host)
+        self.host: ZfsHost = LocalHost(runner) if host is None else host
+        self.lzc: Changes = Lzc() if host is None else RemoteChanges(host)
         self._lister = ListCommand(self.host)
         list_names = self.lzc.list_names if isinstance(self.lzc, Lzc) else None
         self._trees = TreeListing(self._lister, feed, key_root, list_names)
@@ -65,7 +71,7 @@ class Zfs:
         """
         return await self._trees.tree(root, sizes=sizes)
 
-    async def tree_around_damage(self, root: str, why: ListedInPart) -> Tree:
+    async def tree_around_damage(self, root: str, why: PartialListing) -> Tree:
         """As ``tree``, with what cannot be listed in ``unlisted``. Raises ``why`` where that cannot be found out:
 
         the root itself tells nothing, or it is on another host, where nobody asks the kernel for names.
@@ -83,20 +89,25 @@ class Zfs:
         Those that are gone are left out.
         """
         found: list[SnapshotFacts] = []
-        for some in batched(names):
+        for some in split_in_batches(names):
             depth = "-r" if below else "-d0"
-            lines = await self._lister.lines(some, depth, "filesystem,volume", parse.SNAPSHOT_FACTS, set())
-            with understood("the listing of what snapshots need"):
-                found += map(parse.snapshot_facts, lines)
+            lines = await self._lister.lines(
+                some, depth, "filesystem,volume", parse_listing.SNAPSHOT_FACTS, set()
+            )
+            with refuse_unparsable("the listing of what snapshots need"):
+                found += map(parse_listing.parse_snapshot_facts, lines)
         return found
 
     async def used(self, names: Sequence[str]) -> dict[str, int]:
         """The bytes that each dataset of these uses with all below it; those that are gone are left out."""
         found: dict[str, int] = {}
-        for some in batched(names):
+        for some in split_in_batches(names):
             lines = await self._lister.lines(some, "-d0", "filesystem,volume", ("name", "used"), set())
-            with understood("the listing of what datasets use"):
-                found |= {name: parse.number(used) for name, used in (line.split("\t") for line in lines)}
+            with refuse_unparsable("the listing of what datasets use"):
+                found |= {
+                    name: parse_listing.parse_number(used)
+                    for name, used in (line.split("\t") for line in lines)
+                }
         return found
 
     async def keys_above(self, root: DatasetName, there: Dataset | None) -> KeysAbove:
@@ -117,8 +128,8 @@ class Zfs:
         They are asked for once: what is there now is there until zvaultd starts again, whatever is installed meanwhile.
         """
         if self._unlisted is None:
-            result = await self.host.run(["zfs", "get"], deadline=LIST_DEADLINE, check=False)
-            self._unlisted = find_unlisted(parse.parse_settable(result.stderr))
+            result = await self.host.run(["zfs", "get"], deadline=ZFS_LIST_DEADLINE, check=False)
+            self._unlisted = find_unlisted(parse_listing.parse_settable(result.stderr))
         return self._unlisted
 
     def forget(self, dataset: str) -> None:
@@ -137,8 +148,10 @@ class Zfs:
     async def holds(self, snapshots: Sequence[str]) -> dict[str, set[str]]:
         """The hold tags of each snapshot named that has any. Raises ToolFailed where they cannot be told."""
         held: dict[str, set[str]] = defaultdict(set)
-        for names in batched(snapshots):
-            result = await self.host.run(["zfs", "holds", "-H", *names], deadline=LIST_DEADLINE, check=False)
+        for names in split_in_batches(snapshots):
+            result = await self.host.run(
+                ["zfs", "holds", "-H", *names], deadline=ZFS_LIST_DEADLINE, check=False
+            )
             _refuse_unknown(result, "the holds of snapshots cannot be told")
             for line in result.stdout.splitlines():
                 name, tag, *_ = [*line.split("\t"), ""]
@@ -169,9 +182,9 @@ class Zfs:
         This column makes a listing twice as long, and is still a third of asking every snapshot for its holds.
         """
         lines = await self._lister.lines([root], "-r", "snapshot", ("name", "userrefs"))
-        with understood(f"the listing of '{root}'"):
+        with refuse_unparsable(f"the listing of '{root}'"):
             rows = [line.split("\t") for line in lines]
-            return [SnapshotName(name) for name, count in rows if parse.number(count)]
+            return [SnapshotName(name) for name, count in rows if parse_listing.parse_number(count)]
 
     async def held(self, asked: Iterable[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:
         """The hold tags of some of the snapshots of each of these datasets, as of when they were last listed."""
@@ -195,10 +208,10 @@ class Zfs:
         Raises ToolFailed where they cannot be told.
         """
         found: dict[str, list[DatasetName]] = {}
-        for names in batched(snapshots):
+        for names in split_in_batches(snapshots):
             result = await self.host.run(
                 ["zfs", "list", "-Hp", "-t", "snapshot", "-o", "name,clones", *names],
-                deadline=LIST_DEADLINE,
+                deadline=ZFS_LIST_DEADLINE,
                 check=False,
             )
             _refuse_unknown(result, "the clones of snapshots cannot be told")
@@ -208,43 +221,43 @@ class Zfs:
                     found[name] = [DatasetName(clone) for clone in clones.split(",")]
         return found
 
-    async def interrupted(self, token: str) -> Interrupted:
+    async def interrupted(self, token: str) -> InterruptedReceive:
         """Decode what a resume token means, and whether this host can still serve it.
 
         What it means is decoded from the token itself. ``zfs send -nvP -t`` is asked whether the snapshot is still
         there, and how much is left. Raises ToolFailed when that does not work.
         """
         try:
-            told = decode(token)
+            told = decode_token(token)
         except BadToken as error:
-            return Interrupted(token, 0, f"its resume token is corrupt: {error}")
+            return InterruptedReceive(token, 0, f"its resume token is corrupt: {error}")
         result = await self.host.run(
-            ["zfs", "send", "-nvP", "-t", token], deadline=LIST_DEADLINE, check=False
+            ["zfs", "send", "-nvP", "-t", token], deadline=ZFS_LIST_DEADLINE, check=False
         )
         said = result.stdout + result.stderr
         problem = "" if result.returncode == 0 else result.complaint().removeprefix("cannot resume send: ")
-        if problem and fault(problem) == "other":
+        if problem and classify_resume_fault(problem) == "other":
             if "resume token contents" not in said:
                 raise ToolFailed("cannot tell whether an interrupted receive can be resumed", problem)
             problem = ""  # a trouble of the host's: the token may be as good as ever
-        return Interrupted(
+        return InterruptedReceive(
             token,
             told.to_guid,
             problem,
             done=told.done,
-            left=parse.stream_size(said),
+            left=parse_listing.parse_stream_size(said),
             flags=told.flags,
             from_guid=told.from_guid,
             pool=SnapshotName(told.to_name).pool,
         )
 
-    async def estimate(self, step: Step, flags: Flags) -> int | None:
+    async def estimate(self, step: TransferStep, flags: SendFlags) -> int | None:
         """The size of a step's stream in bytes, None where it cannot be told."""
-        if step.kind is Action.RESUME and step.token is not None:
+        if step.kind is TransferAction.RESUME and step.token is not None:
             result = await self.host.run(
-                ["zfs", "send", "-nvP", "-t", step.token], deadline=LIST_DEADLINE, check=False
+                ["zfs", "send", "-nvP", "-t", step.token], deadline=ZFS_LIST_DEADLINE, check=False
             )
-            return parse.stream_size(result.stdout + result.stderr)
+            return parse_listing.parse_stream_size(result.stdout + result.stderr)
         try:
             return await self.lzc.send_space(step.to.name, step.base.name if step.base else None, flags.lzc())
         except ToolFailed:
@@ -265,39 +278,39 @@ class Zfs:
                         "-o",
                         "canmount=off",
                         "-o",
-                        f"{parse.PLACEHOLDER}={above}",
+                        f"{parse_listing.PLACEHOLDER}={above}",
                         above,
                     ],
-                    deadline=LIST_DEADLINE,
+                    deadline=ZFS_LIST_DEADLINE,
                     check=False,
                 )
                 # Another stream below the same parent may have made it meanwhile.
                 if result.returncode != 0 and "already exists" not in result.stderr:
-                    if SUSPENDED in result.stderr:
-                        raise suspended(above.pool)
+                    if SUSPENDED_WORDS in result.stderr:
+                        raise make_suspended_error(above.pool)
                     raise make_refusal(f"cannot make '{above}'", result.complaint(), ToolFailed)
 
-    async def filled(self, placeholder: str) -> str:
+    async def describe_content(self, placeholder: str) -> str:
         """Say in words what a placeholder holds itself by now; empty where nothing. Raises NotFound, ToolFailed."""
         own = (await self._lister.own([placeholder], "-d0")).get(placeholder, {})
         known = await self.get(placeholder, "written", "origin", "type")
         snapshots = await self._lister.lines([placeholder], "-d1", "snapshot", ("name",))
-        if own.get(parse.PLACEHOLDER) != placeholder or known["type"] != "filesystem":
+        if own.get(parse_listing.PLACEHOLDER) != placeholder or known["type"] != "filesystem":
             return "it is none that zvault made"
         if snapshots or known["origin"] not in {"-", ""}:
             return "it has snapshots" if snapshots else "it is a clone"
-        with understood(f"the properties of '{placeholder}'"):
-            written = parse.number(known["written"])
+        with refuse_unparsable(f"the properties of '{placeholder}'"):
+            written = parse_listing.parse_number(known["written"])
         return f"{written} bytes were written to it" if written > PLACEHOLDER_BYTES else ""
 
     async def exists(self, dataset: str) -> bool:
         """True if a dataset or snapshot exists. Raises PoolSuspended, ToolFailed where that cannot be known."""
         result = await self.host.run(
-            ["zfs", "list", "-H", "-o", "name", dataset], deadline=LIST_DEADLINE, check=False
+            ["zfs", "list", "-H", "-o", "name", dataset], deadline=ZFS_LIST_DEADLINE, check=False
         )
         if result.returncode == 0:
             return True
-        failure = list_failure(dataset, result)
+        failure = make_list_error(dataset, result)
         if isinstance(failure, NotFound):
             return False
         raise failure
@@ -307,7 +320,9 @@ class Zfs:
 
         That there is none, though there is a token (OpenZFS #8801, #10439) or was, is no error. Raises ToolFailed.
         """
-        result = await self.host.run(["zfs", "receive", "-A", dataset], deadline=LIST_DEADLINE, check=False)
+        result = await self.host.run(
+            ["zfs", "receive", "-A", dataset], deadline=ZFS_LIST_DEADLINE, check=False
+        )
         none = ("any resumable receive state", "dataset does not exist")
         if result.returncode != 0 and not any(words in result.stderr for words in none):
             raise ToolFailed(
@@ -320,35 +335,35 @@ class Zfs:
         """Exact values of some properties of one dataset. Raises NotFound."""
         result = await self.host.run(
             ["zfs", "get", "-Hp", "-o", "property,value", ",".join(properties), dataset],
-            deadline=LIST_DEADLINE,
+            deadline=ZFS_LIST_DEADLINE,
             check=False,
         )
         if result.returncode != 0:
-            raise list_failure(dataset, result)
-        with understood(f"the properties of '{dataset}'"):
+            raise make_list_error(dataset, result)
+        with refuse_unparsable(f"the properties of '{dataset}'"):
             found = dict(line.split("\t", 1) for line in result.stdout.splitlines())
             return {name: found[name] for name in properties}
 
     async def number(self, dataset: str, name: str) -> int:
         """The exact value of a property that is a number, 0 for ``-``. Raises NotFound, ToolFailed."""
         known = await self.get(dataset, name)
-        with understood(f"the property {name} of '{dataset}'"):
-            return parse.number(known[name])
+        with refuse_unparsable(f"the property {name} of '{dataset}'"):
+            return parse_listing.parse_number(known[name])
 
     async def mount(self, dataset: str) -> None:
         """Mount one filesystem."""
-        await self.host.run(["zfs", "mount", dataset], deadline=LIST_DEADLINE)
+        await self.host.run(["zfs", "mount", dataset], deadline=ZFS_LIST_DEADLINE)
 
 
-GONE = ("does not exist", "no such pool or dataset")
+GONE_ENDINGS = ("does not exist", "no such pool or dataset")
 """How ZFS ends a complaint of a snapshot that is gone: when it was opened, or between that and what was asked of it
 (EZFS_NOENT of libzfs_util.c)."""
 
 
-def _refuse_unknown(result: Result, what: str) -> None:
+def _refuse_unknown(result: ProcessResult, what: str) -> None:
     """Raise ToolFailed for a command that failed, unless some of its snapshots are gone, and nothing else."""
     told = [line for line in result.stderr.splitlines() if line.startswith(("cannot ", "internal error"))]
-    if result.returncode != 0 and not (told and all(line.endswith(GONE) for line in told)):
+    if result.returncode != 0 and not (told and all(line.endswith(GONE_ENDINGS) for line in told)):
         said = result.complaint()
         raise ToolFailed(
             what, said, find_cure(said) or "nothing that depends on it was changed; the next run asks anew"

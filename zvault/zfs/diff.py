@@ -7,39 +7,39 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zvault.core.errors import ToolFailed
-from zvault.core.integrity.path_text import octal_decoded
+from zvault.core.integrity.path_text import decode_octal_path
 from zvault.system.process.runner import ToolRunner
 
-DEADLINE = 3600.0
+ZFS_DIFF_DEADLINE = 3600.0
 """Seconds: every object that changed is looked up."""
 
-Kind = Literal["created", "removed", "modified", "renamed"]
+PathChangeKind = Literal["created", "removed", "modified", "renamed"]
 
-_SIGNS: dict[str, Kind] = {"+": "created", "-": "removed", "M": "modified", "R": "renamed"}
+_SIGNS: dict[str, PathChangeKind] = {"+": "created", "-": "removed", "M": "modified", "R": "renamed"}
 
 _LETTERS = {"F": "f", "/": "d", "@": "l", "|": "p", "=": "s", "B": "b", "C": "c"}
 """By the letters of ``-F``, those of find."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PathChange:
     """A path that is not the same, below the dataset's root; ``to`` is where it is now if it was renamed.
 
     ``kind`` is find's letter; ``what`` of it differs, as far as that is known.
     """
 
-    change: Kind
+    change: PathChangeKind
     kind: str
     path: bytes
     to: bytes | None = None
     what: tuple[str, ...] = ()
 
-    def inverted(self) -> Change:
+    def invert(self) -> PathChange:
         """The same seen from the other end."""
         if self.to is not None:
-            return Change(self.change, self.kind, self.to, self.path, self.what)
-        other: dict[Kind, Kind] = {"created": "removed", "removed": "created"}
-        return Change(other.get(self.change, self.change), self.kind, self.path, None, self.what)
+            return PathChange(self.change, self.kind, self.to, self.path, self.what)
+        other: dict[PathChangeKind, PathChangeKind] = {"created": "removed", "removed": "created"}
+        return PathChange(other.get(self.change, self.change), self.kind, self.path, None, self.what)
 
 
 def diff_argv(old: str, new: str) -> list[str]:
@@ -47,7 +47,7 @@ def diff_argv(old: str, new: str) -> list[str]:
     return ["zfs", "diff", "-FH", old, new]
 
 
-def parse_diff(text: str, mountpoint: str) -> list[Change]:
+def parse_diff(text: str, mountpoint: str) -> list[PathChange]:
     """Parse what 'zfs diff' printed of a dataset that is mounted there.
 
     Raises ValueError for what cannot be understood.
@@ -55,26 +55,26 @@ def parse_diff(text: str, mountpoint: str) -> list[Change]:
     return list(_changes(text, mountpoint.rstrip("/").encode(errors="surrogateescape")))
 
 
-def _changes(text: str, top: bytes) -> Iterator[Change]:
+def _changes(text: str, top: bytes) -> Iterator[PathChange]:
     for line in text.splitlines():
         sign, letter, path, *more = line.split("\t")
         to = more[0] if sign == "R" else None
         there = None if to is None else _below(to, top)
-        yield Change(_SIGNS[sign], _LETTERS.get(letter, "?"), _below(path, top), there)
+        yield PathChange(_SIGNS[sign], _LETTERS.get(letter, "?"), _below(path, top), there)
 
 
 def _below(text: str, top: bytes) -> bytes:
-    path = octal_decoded(text)
+    path = decode_octal_path(text)
     if path != top and not path.startswith(top + b"/"):
         raise ValueError(f"{text!r} is not below the mount point")
     return path[len(top) :].strip(b"/")
 
 
-async def changes(host: ToolRunner, old: str, new: str, mountpoint: str) -> list[Change]:
+async def list_path_changes(host: ToolRunner, old: str, new: str, mountpoint: str) -> list[PathChange]:
     """Return what changed from an earlier snapshot to a later one. Raises ToolFailed, also where not all could be
     told.
     """
-    done = await host.run(diff_argv(old, new), deadline=DEADLINE, check=False)
+    done = await host.run(diff_argv(old, new), deadline=ZFS_DIFF_DEADLINE, check=False)
     if done.returncode != 0:
         raise ToolFailed(f"'zfs diff' of {old} and {new} failed", done.complaint())
     try:

@@ -24,8 +24,8 @@ from zvault.core.errors import (
 )
 from zvault.core.refusals import find_cure
 from zvault.system import ssh
-from zvault.system.process.kernel_waits import ALL_POOLS, find_looked_at
-from zvault.system.process.runner import Result, Runner, ToolRunner
+from zvault.system.process.kernel_waits import ALL_POOLS, find_examined_pool
+from zvault.system.process.runner import ProcessResult, ProcessRunner, ToolRunner
 from zvault.zfs.stream_stages import HELPERS, StreamEnd
 
 TOOLS_LAST = 3600.0
@@ -43,13 +43,13 @@ LARGE = 64 << 20
 LOOK_AGAIN = 10.0
 """Seconds that are thought to pass without a helper being installed here: many small streams begin in them."""
 
-STATES = ["ps", "-A", "-o", "stat=", "-o", "args="]
+PROCESS_STATES_ARGV = ["ps", "-A", "-o", "stat=", "-o", "args="]
 """Every process with its state: D is one that sleeps in the kernel."""
 
-HERE = "this host"
+THIS_HOST = "this host"
 
 
-class Host(ToolRunner, Protocol):
+class ZfsHost(ToolRunner, Protocol):
     """A host with ZFS on it. ``run`` raises HostUnreachable or Refused where ssh or sudo lets nothing be run."""
 
     @property
@@ -58,7 +58,7 @@ class Host(ToolRunner, Protocol):
         ...
 
     async def end(self, size: int | None = None) -> StreamEnd:
-        """This host as an end of a stream of about ``size`` bytes (zfs/stream.py)."""
+        """This host as an end of a stream of about ``size`` bytes (zfs/stream_argv.py)."""
         ...
 
     async def close(self) -> None:
@@ -71,17 +71,17 @@ class LocalHost:
 
     address: Address | None = None
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: ProcessRunner) -> None:
         self.run = runner.run
         self._tools: frozenset[str] = frozenset()
         self._looked = -math.inf
 
     async def end(self, size: int | None = None) -> StreamEnd:
-        """See Host.end."""
+        """See ZfsHost.end."""
         if time.monotonic() - self._looked > LOOK_AGAIN:
             self._tools = frozenset(name for name in HELPERS if shutil.which(name) is not None)
             self._looked = time.monotonic()
-        return StreamEnd(HERE, self._tools)
+        return StreamEnd(THIS_HOST, self._tools)
 
     async def close(self) -> None:
         """Do nothing: there are no connections to this host."""
@@ -91,7 +91,12 @@ class SshHost:
     """Another host. Its commands share one connection, its small streams a second one, large ones have their own."""
 
     def __init__(
-        self, runner: Runner, address: Address, sockets: Path, *, sudo: Callable[[], bool] = lambda: False
+        self,
+        runner: ProcessRunner,
+        address: Address,
+        sockets: Path,
+        *,
+        sudo: Callable[[], bool] = lambda: False,
     ) -> None:
         self.runner = runner
         self.address: Address | None = address
@@ -120,7 +125,7 @@ class SshHost:
         await asyncio.to_thread(self._sockets.mkdir, mode=0o700, parents=True, exist_ok=True)
         look = f"for tool in {' '.join(HELPERS)}; do command -v $tool >/dev/null && echo has $tool; done; "
         result = await self._call(
-            ["zfs", "version"], look + ssh.one(self._dressed(["zfs", "version"])), PROBE_DEADLINE
+            ["zfs", "version"], look + ssh.exec_script(self._dressed(["zfs", "version"])), PROBE_DEADLINE
         )
         words = [line.split() for line in result.stdout.splitlines()]
         return frozenset(line[1] for line in words if line[:1] == ["has"])
@@ -137,19 +142,19 @@ class SshHost:
         deadline: float = 60.0,
         stdin: bytes | None = None,
         check: bool = True,
-    ) -> Result:
-        """See Host.run. It takes no standard input along."""
-        return await self._run(argv, ssh.one(self._dressed(argv)), deadline, check)
+    ) -> ProcessResult:
+        """See ZfsHost.run. It takes no standard input along."""
+        return await self._run(argv, ssh.exec_script(self._dressed(argv)), deadline, check)
 
-    async def run_all(self, commands: Sequence[Sequence[str]], *, deadline: float) -> Result:
+    async def run_all(self, commands: Sequence[Sequence[str]], *, deadline: float) -> ProcessResult:
         """Run all of several commands, in one go; fails when one of them does."""
         return await self._run(
-            commands[0], ssh.all_of([self._dressed(one) for one in commands]), deadline, False
+            commands[0], ssh.join_all_script([self._dressed(one) for one in commands]), deadline, False
         )
 
-    async def _run(self, argv: Sequence[str], script: str, deadline: float, check: bool) -> Result:
+    async def _run(self, argv: Sequence[str], script: str, deadline: float, check: bool) -> ProcessResult:
         await self.tools()
-        pool = find_looked_at(argv)
+        pool = find_examined_pool(argv)
         if pool is not None and pool in self._unanswered:
             await self._refuse_behind(pool)
         look = " ".join(argv)
@@ -176,12 +181,12 @@ class SshHost:
         whose ``ps`` tells nothing is asked as before.
         """
         began = self._unanswered[pool]
-        told = await self._call(["ps"], ssh.one(STATES), PROBE_DEADLINE)
+        told = await self._call(["ps"], ssh.exec_script(PROCESS_STATES_ARGV), PROBE_DEADLINE)
         # A listing reads, asleep in the kernel more often than not: what has its time still shows nothing.
         going = self._going.copy()
         for line in told.stdout.splitlines():
             state, _, command = line.strip().partition(" ")
-            looked_at = find_looked_at(command.split())
+            looked_at = find_examined_pool(command.split())
             if state.startswith("D") and looked_at in {pool, ALL_POOLS}:
                 going[command.strip()] -= 1
                 if going[command.strip()] >= 0:
@@ -194,14 +199,14 @@ class SshHost:
                 )
         self._unanswered.pop(pool, None)  # another look may have found the same meanwhile
 
-    async def _call(self, argv: Sequence[str], script: str, deadline: float) -> Result:
-        command, given = ssh.shell(script), None
+    async def _call(self, argv: Sequence[str], script: str, deadline: float) -> ProcessResult:
+        command, given = ssh.make_shell_command(script), None
         if len(command) > ssh.LONGEST_COMMAND:
-            command, given = ssh.shell_input(script)
+            command, given = ssh.make_shell_input(script)
         try:
             async with self._sessions:
                 result = await self.runner.run(
-                    ssh.argv(self._address, self._commands, command),
+                    ssh.ssh_argv(self._address, self._commands, command),
                     deadline=deadline,
                     stdin=given,
                     check=False,
@@ -212,10 +217,10 @@ class SshHost:
             raise
         return replace(result, argv=tuple(argv))
 
-    def _refuse(self, argv: Sequence[str], result: Result) -> None:
+    def _refuse(self, argv: Sequence[str], result: ProcessResult) -> None:
         """Raise for what kept a command from being run at all."""
         if result.returncode == ssh.OWN_FAILURE:
-            raise ssh.failure(self._address, result.stderr)
+            raise ssh.make_ssh_error(self._address, result.stderr)
         if self._sudo() and (line := _line(result.stderr, "sudo:")):
             raise Refused(
                 f"sudo on {self.address} does not let '{argv[0]}' be run",
@@ -236,18 +241,18 @@ class SshHost:
             await self.runner.run(ssh.stop_argv(self._address, self._commands), deadline=5.0, check=False)
 
     async def end(self, size: int | None = None) -> StreamEnd:
-        """See Host.end."""
+        """See ZfsHost.end."""
         tools = await self.tools()
         control = self._streams if size is not None and size < LARGE else None
 
         def stage(commands: Sequence[Sequence[str]]) -> list[str]:
-            script = ssh.piped([self._dressed(command) for command in commands])
-            return ssh.argv(self._address, control, ssh.shell(script))
+            script = ssh.pipe_script([self._dressed(command) for command in commands])
+            return ssh.ssh_argv(self._address, control, ssh.make_shell_command(script))
 
         return StreamEnd(self._address.host, tools, stage)
 
     async def close(self) -> None:
-        """See Host.close."""
+        """See ZfsHost.close."""
         if self._tools is None:
             return
         for control in (self._commands, self._streams):

@@ -12,11 +12,11 @@ from itertools import compress
 from operator import attrgetter, is_not, ne
 
 from zvault.core.names import DatasetName
-from zvault.zfs import parse
+from zvault.zfs import parse_listing
 from zvault.zfs.listing_cache import DatasetPoints
-from zvault.zfs.parse import ListedDataset
-from zvault.zfs.partly_known import PartlyKnown
-from zvault.zfs.pool.change_reader import BOOKMARKS, MOST, Changed, united
+from zvault.zfs.parse_listing import ListedDataset
+from zvault.zfs.partial_listing import PartlyKnown
+from zvault.zfs.pool.change_reader import BOOKMARKS, MOST_CHANGED_DATASETS, ChangedDatasets, merge_changes
 
 _NOTHING: set[str] = set()
 
@@ -28,7 +28,7 @@ MOST_VIEWS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedAt:
     """The datasets that a listing begun at ``moment`` saw, by name."""
 
     moment: int
@@ -36,7 +36,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedListing:
     """A listing of now: its datasets in its order, each as it is known where it is still so, else None; and the
     ``lines`` of those others.
     """
@@ -45,7 +45,7 @@ class Compared:
     lines: dict[str, str]
 
     @classmethod
-    def anew(cls, lines: Iterable[str]) -> Compared:
+    def anew(cls, lines: Iterable[str]) -> ComparedListing:
         """One of which nothing is known."""
         by_name = {line.partition("\t")[0]: line for line in lines}
         return cls(dict.fromkeys(by_name), by_name)
@@ -65,17 +65,17 @@ class KnownDatasets:
         self._roots: set[DatasetName] = set()
         self._unfinished: set[str] = set()
         self._changed: dict[str, int] = {}
-        self._what: dict[str, set[str] | None] = {}  # of each of those, as Changed.datasets
+        self._what: dict[str, set[str] | None] = {}  # of each of those, as ChangedDatasets.datasets
         self._pools: dict[str, int] = {}
         self._lost = 0
 
     def __len__(self) -> int:
         return len(self._datasets)
 
-    def note(self, changed: Changed) -> None:
+    def note(self, changed: ChangedDatasets) -> None:
         """Take in what changed since this was last told."""
         self.moment += 1
-        if changed.lost or len(self._changed) > MOST:
+        if changed.lost or len(self._changed) > MOST_CHANGED_DATASETS:
             self._lost = self.moment
             for known in (
                 self._datasets,
@@ -92,7 +92,7 @@ class KnownDatasets:
         for name, what in changed.datasets.items():
             # Of what is not known nothing can be looked up: all of it will be listed, if it is asked for at all.
             followed = name in self._datasets
-            self._what[name] = united(self._what.get(name, _NOTHING), what) if followed else None
+            self._what[name] = merge_changes(self._what.get(name, _NOTHING), what) if followed else None
         for pool in changed.pools:
             self._pools[pool] = self.moment
             self._roots = {root for root in self._roots if root.pool != pool}
@@ -122,7 +122,7 @@ class KnownDatasets:
             return None
         return {name for name in self._changed if DatasetName(name).is_within(top)}
 
-    def unfinished(self, root: str) -> set[str]:
+    def list_unfinished(self, root: str) -> set[str]:
         """The datasets below a known root into which a receive is under way, or waits to be resumed."""
         top = DatasetName(root)
         return {name for name in self._unfinished if DatasetName(name).is_within(top)}
@@ -134,8 +134,8 @@ class KnownDatasets:
             known, what = self._datasets.get(name), self._what.get(name, _NOTHING)
             if known is None or what is None:
                 continue
-            ((who, stamp),) = parse.stamps([line]).values()
-            ((known_who, known_stamp),) = parse.stamps([known.line]).values()
+            ((who, stamp),) = parse_listing.parse_stamps([line]).values()
+            ((known_who, known_stamp),) = parse_listing.parse_stamps([known.line]).values()
             snapshots = frozenset(short[1:] for short in what if short != BOOKMARKS)
             # Where more is asked for than there was, a listing of all is shorter. A stamp that moved, though no event
             # names a snapshot, tells of a change of which none was read yet.
@@ -146,7 +146,7 @@ class KnownDatasets:
                 found[name] = PartlyKnown(changed, snapshots, BOOKMARKS in what)
         return found
 
-    def keep(self, root: str, listed: Listed) -> None:
+    def keep(self, root: str, listed: ListedAt) -> None:
         """Keep the listing of a root and of all below it."""
         top = DatasetName(root)
         if listed.moment < max(self._lost, self._pools.get(top.pool, 0)):
@@ -161,13 +161,13 @@ class KnownDatasets:
             # In the order of the listing, in which the next one will be.
             self._views[root] = dict(listed.datasets)
 
-    def keep_some(self, names: Collection[str], listed: Listed) -> None:
+    def keep_some(self, names: Collection[str], listed: ListedAt) -> None:
         """Keep the listing of some datasets by name. Those that it does not have are gone."""
         known = [name for name in names if self._knows(DatasetName(name))]
         self._drop([name for name in known if name not in listed.datasets])
         self._settle(known, listed)
 
-    def _settle(self, names: Iterable[str], listed: Listed) -> None:
+    def _settle(self, names: Iterable[str], listed: ListedAt) -> None:
         known = map(self._datasets.get, listed.datasets)
         others = compress(listed.datasets.items(), map(is_not, known, listed.datasets.values()))
         for name, one in list(others):
@@ -192,7 +192,7 @@ class KnownDatasets:
             self._views[root] = view
         return view
 
-    def compared(self, root: str, lines: Sequence[str]) -> Compared:
+    def compared(self, root: str, lines: Sequence[str]) -> ComparedListing:
         """A listing of now of a root and all below it, beside what is known."""
         view = self.below(root)
         names, before = list(view), list(map(attrgetter("line"), view.values()))
@@ -201,18 +201,18 @@ class KnownDatasets:
             differing = {lines[place].partition("\t")[0]: place for place in places}
             if all(names[place] == name for name, place in differing.items()):
                 datasets: dict[str, ListedDataset | None] = {**view}
-                found = Compared(datasets, {})
+                found = ComparedListing(datasets, {})
                 for name, place in differing.items():
                     self._compare(found, name, lines[place])
                 for name in self._changed.keys() & view.keys():
                     self._compare(found, name, found.lines.get(name, view[name].line))
                 return found
-        found = Compared({}, {})
+        found = ComparedListing({}, {})
         for line in lines:
             self._compare(found, line.partition("\t")[0], line)
         return found
 
-    def _compare(self, found: Compared, name: str, line: str) -> None:
+    def _compare(self, found: ComparedListing, name: str, line: str) -> None:
         """Note whether a dataset is the same, by its line of just now.
 
         The line is younger than the last event that was read, and may tell of one that was not. What no event tells of
@@ -223,7 +223,7 @@ class KnownDatasets:
         if known is not None and name not in self._changed:
             if known.line == line:
                 same = known
-            elif parse.stamps([known.line]) == parse.stamps([line]):
+            elif parse_listing.parse_stamps([known.line]) == parse_listing.parse_stamps([line]):
                 same = known.again(line)
         found.datasets[name] = same
         if same is None:

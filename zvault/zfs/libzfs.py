@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-LIBRARIES = ("libzfs.so.7", "libzfs.so.6")
+LIBZFS_NAMES = ("libzfs.so.7", "libzfs.so.6")
 """As OpenZFS 2.4 and 2.3 call it. The calls made here are the same in both; of others that is not known."""
 
 PAIRS = "libnvpair.so.3"
@@ -32,7 +32,7 @@ NO_SOURCE = frozenset({b"volsize"})
 _place, _text, _count = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64
 
 
-class Unreadable(Exception):
+class UnreadableProperty(Exception):
     """A property of a dataset is not of a kind that is known here."""
 
 
@@ -40,7 +40,7 @@ class Libzfs:
     """Calls into the library. Raises OSError where it cannot be used."""
 
     def __init__(self) -> None:
-        self._zfs, self._pairs = _first_of(LIBRARIES), ctypes.CDLL(PAIRS)
+        self._zfs, self._pairs = _first_of(LIBZFS_NAMES), ctypes.CDLL(PAIRS)
         zfs, pairs = self._zfs, self._pairs
         zfs.libzfs_init.restype = zfs.zfs_open.restype = _place
         zfs.zfs_open.argtypes = [_place, _text, ctypes.c_int]
@@ -87,7 +87,7 @@ class Libzfs:
                     if source == RECEIVED
                 },
             }
-        except Unreadable:
+        except UnreadableProperty:
             return None
         finally:
             self._zfs.zfs_close(opened)
@@ -98,7 +98,7 @@ class Libzfs:
         while pair:
             of_it = _place()
             if self._pairs.nvpair_value_nvlist(pair, ctypes.byref(of_it)):
-                raise Unreadable
+                raise UnreadableProperty
             yield self._pairs.nvpair_name(pair), of_it, self._string(of_it, b"source")
             pair = self._pairs.nvlist_next_nvpair(found, pair)
 
@@ -108,7 +108,7 @@ class Libzfs:
             return str(number.value)
         text = self._string(of_it, b"value")
         if text is None:
-            raise Unreadable
+            raise UnreadableProperty
         return _str(text)
 
     def _string(self, of_it: ctypes.c_void_p, key: bytes) -> bytes | None:

@@ -24,7 +24,7 @@ MOST_FORGOTTEN = 10_000
 LISTING_TAKES = 3600.0
 """Seconds that no listing takes."""
 
-FEW = 200
+SINGLY_LISTED_DATASETS = 200
 """Up to so many changed datasets are named to ``zfs list``; beyond that the whole tree is listed."""
 
 
@@ -57,7 +57,7 @@ class CachedDataset:
     holds: dict[str, set[str]] | None = None
 
 
-class Cache:
+class ListingCache:
     """The snapshots, bookmarks and holds of datasets, by dataset name."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

@@ -12,19 +12,19 @@ from typing import Any
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.core.names import DatasetName, parse_name
 from zvault.system.process.json_child import JsonChild
-from zvault.system.process.kernel_waits import KERNEL_WAITS, LIBZFS_CORE, Waiting
-from zvault.zfs.changes import ChangeFailure, LzcFailure, refusal, some
+from zvault.system.process.kernel_waits import KERNEL_WAITS, LIBZFS_CORE, WaitingProgram
+from zvault.zfs.changes import ChangeFailure, LzcFailure, list_some_names, make_change_error
 
 __all__ = ["Lzc", "LzcFailure"]
 
-CALL_DEADLINE = 600.0
+LZC_CALL_DEADLINE = 600.0
 """Seconds: a batch of destroys waits for several txg syncs, each slow on a slow vault."""
 
 
-READ_DEADLINE = 300.0
+LZC_READ_DEADLINE = 300.0
 """Seconds: as long as a listing may take."""
 
-ASKED_AT_ONCE = 100
+DATASETS_PER_REQUEST = 100
 """Datasets whose properties are asked for in one request: another one need not wait long for its turn."""
 
 SET_AT_ONCE = 500
@@ -49,31 +49,35 @@ class Lzc:
 
     async def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
         await self._call(
-            f"snapshot {some(names)}", "snapshot", names, names=list(names), properties=dict(properties)
+            f"snapshot {list_some_names(names)}",
+            "snapshot",
+            names,
+            names=list(names),
+            properties=dict(properties),
         )
 
     async def destroy(self, names: Sequence[str]) -> None:
         """See Changes.destroy; here it is all of them or none."""
-        await self._call(f"destroy {some(names)}", "destroy", names, names=list(names))
+        await self._call(f"destroy {list_some_names(names)}", "destroy", names, names=list(names))
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
-        await self._call(f"hold {some(names)}", "hold", names, names=list(names), tag=tag)
+        await self._call(f"hold {list_some_names(names)}", "hold", names, names=list(names), tag=tag)
 
     async def release(self, names: Sequence[str], tag: str) -> None:
-        await self._call(f"release {some(names)}", "release", names, names=list(names), tag=tag)
+        await self._call(f"release {list_some_names(names)}", "release", names, names=list(names), tag=tag)
 
     async def tagged(self, names: Sequence[str], tag: str) -> list[str]:
         """Which of these snapshots a tag holds: one call into the kernel each, in which no snapshot is opened."""
         value = await self._call(
-            f"ask for the holds of {some(names)}", "tagged", names, names=list(names), tag=tag
+            f"ask for the holds of {list_some_names(names)}", "tagged", names, names=list(names), tag=tag
         )
         return [str(name) for name in value]
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
-        await self._call(f"bookmark {some(list(marks))}", "bookmark", marks, marks=dict(marks))
+        await self._call(f"bookmark {list_some_names(list(marks))}", "bookmark", marks, marks=dict(marks))
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
-        await self._call(f"destroy {some(names)}", "destroy_bookmarks", names, names=list(names))
+        await self._call(f"destroy {list_some_names(names)}", "destroy_bookmarks", names, names=list(names))
 
     async def send_space(self, snapshot: str, base: str | None, flags: Sequence[str]) -> int:
         value = await self._call(
@@ -101,10 +105,10 @@ class Lzc:
         Raises ToolMissing where libzfs cannot be used.
         """
         found: dict[str, Any] = {}
-        for start in range(0, len(names), ASKED_AT_ONCE):
-            asked = names[start : start + ASKED_AT_ONCE]
-            what = f"read the properties of {some(asked)}"
-            value = await self._call(what, "settings", asked, deadline=READ_DEADLINE, names=list(asked))
+        for start in range(0, len(names), DATASETS_PER_REQUEST):
+            asked = names[start : start + DATASETS_PER_REQUEST]
+            what = f"read the properties of {list_some_names(asked)}"
+            value = await self._call(what, "settings", asked, deadline=LZC_READ_DEADLINE, names=list(asked))
             if value is None:
                 raise ToolMissing("libzfs cannot be used", "it is of a version that zvault does not know")
             found |= value
@@ -118,7 +122,7 @@ class Lzc:
         datasets = list(values)
         for start in range(0, len(datasets), SET_AT_ONCE):
             some_of_them = {one: values[one] for one in datasets[start : start + SET_AT_ONCE]}
-            what = f"set {name} on {some(list(some_of_them))}"
+            what = f"set {name} on {list_some_names(list(some_of_them))}"
             pool = DatasetName(datasets[0]).pool
             refused += await self._call(
                 what, "set_user_property", [pool], pool=pool, name=name, values=some_of_them
@@ -131,7 +135,7 @@ class Lzc:
         What is below one of the latter is not known. Raises ToolFailed.
         """
         found = await self._call(
-            f"list the names below {root}", "list_names", [root], deadline=READ_DEADLINE, root=root
+            f"list the names below {root}", "list_names", [root], deadline=LZC_READ_DEADLINE, root=root
         )
         return found["names"], {name: os.strerror(code) for name, code in found["unlisted"].items()}
 
@@ -151,7 +155,7 @@ class Lzc:
         call: str,
         of: Iterable[str],
         *,
-        deadline: float = CALL_DEADLINE,
+        deadline: float = LZC_CALL_DEADLINE,
         **arguments: Any,
     ) -> Any:
         """Make a call that concerns the names ``of`` one pool."""
@@ -175,7 +179,7 @@ class Lzc:
                 raise
             await self._let_go(child)
         if "errors" in answer:
-            raise refusal(
+            raise make_change_error(
                 what,
                 [ChangeFailure(e["name"], e["kind"], e["errno"], e["message"]) for e in answer["errors"]],
             )
@@ -191,7 +195,7 @@ class Lzc:
 def _leave_to_kernel(child: JsonChild, call: str, pool: str) -> None:
     """Remember a child that was put down in the middle of a call, where it has not ended."""
     if child.runs:
-        KERNEL_WAITS.leave(Waiting((LIBZFS_CORE, call), pool, process=child.process))
+        KERNEL_WAITS.leave(WaitingProgram((LIBZFS_CORE, call), pool, process=child.process))
 
 
 async def _started() -> JsonChild:

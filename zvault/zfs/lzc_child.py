@@ -167,7 +167,7 @@ COMMAND = 1 << 16
 """Bytes for the kernel's zfs_cmd_t (sys/zfs_ioctl.h), which has some 14,000. It begins with a name; where the kernel
 keeps how far it has come, zc_cookie, need not be known here, as all of it is handed back as it came."""
 
-MAX_NAME = 4096
+LONGEST_CALL_NAME = 4096
 """Bytes of zc_name."""
 
 
@@ -202,13 +202,13 @@ def _children(device: int, parent: str) -> Iterator[tuple[str, int]]:
     command, seen = bytearray(COMMAND), set[str]()
     start = parent.encode()
     while True:
-        command[:MAX_NAME] = start.ljust(MAX_NAME, b"\0")
+        command[:LONGEST_CALL_NAME] = start.ljust(LONGEST_CALL_NAME, b"\0")
         trouble = 0
         try:
             fcntl.ioctl(device, LIST_NEXT, command)
         except OSError as error:
             trouble = error.errno or errno.EIO
-        name = bytes(command[:MAX_NAME]).partition(b"\0")[0].decode(errors="replace")
+        name = bytes(command[:LONGEST_CALL_NAME]).partition(b"\0")[0].decode(errors="replace")
         if trouble == errno.ESRCH:
             return
         above, _, last = name.rpartition("/")

@@ -20,29 +20,29 @@ from zvault.core.errors import ToolFailed, ToolMissing, ZvaultError
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.system.process.json_child import JsonChild
 from zvault.system.process.pipeline import StageEnd
-from zvault.system.process.throttle import SAYS as PASSED
-from zvault.zfs.gate.check import Order
-from zvault.zfs.gate.process import REFUSED, SAYS, gate_argv
-from zvault.zfs.lzc_stream_words import receive_said, send_said
+from zvault.system.process.throttle import THROTTLE_PREFIX
+from zvault.zfs.gate.check import StreamOrder
+from zvault.zfs.gate.process import GATE_PREFIX, REFUSED_STATUS, gate_argv
+from zvault.zfs.lzc_stream_words import describe_receive_errno, describe_send_errno
 
-CHILD = Path(__file__).with_name("lzc_stream_child.py")
+LZC_STREAM_CHILD = Path(__file__).with_name("lzc_stream_child.py")
 
-IDLE = 60.0
+IDLE_HELPER_TIME = 60.0
 """Seconds after which a helper without a stream is ended: between two runs there is none."""
 
-START_DEADLINE = 30.0
+HELPER_START_DEADLINE = 30.0
 
-Hear = Callable[[str], None]
+HearBytes = Callable[[str], None]
 """Told how many bytes went through so far, as a throttle tells it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StreamPart:
     """One snapshot to send, after a ``base``: a snapshot or bookmark. The ``order`` is what its stream has to be."""
 
     snapshot: SnapshotName
     base: str
-    order: Order
+    order: StreamOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class SmallStream:
     """
 
     target: DatasetName
-    parts: tuple[Part, ...]
+    parts: tuple[StreamPart, ...]
     flags: tuple[str, ...]
     properties: Mapping[str, int | str]
 
@@ -73,7 +73,7 @@ class SmallStream:
             ],
         }
 
-    def into(self, part: Part) -> str:
+    def into(self, part: StreamPart) -> str:
         """The snapshot that a part becomes."""
         return f"{self.target}@{part.snapshot.snapname}"
 
@@ -82,7 +82,7 @@ class HelperStream:
     """A stream that is under way in a helper."""
 
     def __init__(
-        self, child: JsonChild, stream: SmallStream, hear: Hear, spare: Callable[[JsonChild], None]
+        self, child: JsonChild, stream: SmallStream, hear: HearBytes, spare: Callable[[JsonChild], None]
     ) -> None:
         self._child, self._stream, self._hear, self._spare = child, stream, hear, spare
         last = stream.parts[-1].snapshot
@@ -139,27 +139,29 @@ class HelperStream:
                 self._take_in(line)
         except ZvaultError as error:
             return self._without_a_word(error.why)
-        self._hear(f"{PASSED}{line['end']['passed']}")
+        self._hear(f"{THROTTLE_PREFIX}{line['end']['passed']}")
         self._spare(self._child)
         return self._told(self._stream.parts[line["part"]], line["end"])
 
     def _take_in(self, line: Mapping[str, Any]) -> None:
         if "passed" in line:
-            self._hear(f"{PASSED}{line['passed']}")
+            self._hear(f"{THROTTLE_PREFIX}{line['passed']}")
         else:
             self._threads = [line["sender"], line["receiver"]]
             self._inputs = {line["receiver"]: line["input"]}
 
-    def _told(self, part: Part, end: Mapping[str, Any]) -> list[StageEnd]:
+    def _told(self, part: StreamPart, end: Mapping[str, Any]) -> list[StageEnd]:
         error, at = end["send"]
-        ends = [self._stage(0, send_said(error, part.snapshot) if error else "", at)]
+        ends = [self._stage(0, describe_send_errno(error, part.snapshot) if error else "", at)]
         if end["refused"]:
-            ends.append(StageEnd(tuple(gate_argv(part.order)), REFUSED, f"{SAYS}{end['refused']}", at))
+            ends.append(
+                StageEnd(tuple(gate_argv(part.order)), REFUSED_STATUS, f"{GATE_PREFIX}{end['refused']}", at)
+            )
         if end["receive"] is None:
             # It was not begun: the cause is what ended the stream before it.
             return [*ends, self._stage(1, "cannot receive: failed to read from stream", time.monotonic())]
         error, at = end["receive"]
-        said = receive_said(error, self._stream.target, self._stream.into(part)) if error else ""
+        said = describe_receive_errno(error, self._stream.target, self._stream.into(part)) if error else ""
         return [*ends, self._stage(1, said, at)]
 
     def _stage(self, number: int, said: str, ended: float) -> StageEnd:
@@ -178,7 +180,9 @@ class StreamHelpers:
     """
 
     def __init__(
-        self, idle: float = IDLE, argv: Sequence[str] = (sys.executable, "-I", "-S", str(CHILD))
+        self,
+        idle: float = IDLE_HELPER_TIME,
+        argv: Sequence[str] = (sys.executable, "-I", "-S", str(LZC_STREAM_CHILD)),
     ) -> None:
         self._argv = argv
         self._patience = idle
@@ -186,7 +190,7 @@ class StreamHelpers:
         self._ends: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def start(self, stream: SmallStream, hear: Hear) -> HelperStream:
+    async def start(self, stream: SmallStream, hear: HearBytes) -> HelperStream:
         """Begin a stream. Raises ToolMissing where libzfs_core cannot be used."""
         while True:
             child = self._idle.popitem()[0] if self._idle else await self._another()
@@ -212,7 +216,7 @@ class StreamHelpers:
     async def _another(self) -> JsonChild:
         child = await JsonChild.start(self._argv)
         try:
-            await child.read(deadline=START_DEADLINE)
+            await child.read(deadline=HELPER_START_DEADLINE)
         except ToolFailed as error:
             raise ToolMissing(
                 "libzfs_core cannot be used for streams",

@@ -32,22 +32,22 @@ from typing import Any, Protocol
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/zfs"))  # noqa: PTH100, PTH120
 
-from zvault.zfs.gate.check import Order, StreamCheck
+from zvault.zfs.gate.check import StreamCheck, StreamOrder
 from zvault.zfs.gate.records import RAW, RECORD, BadStream
 
-LIBRARIES = ("libzfs_core.so.3", "libnvpair.so.3")
+LZC_LIBRARIES = ("libzfs_core.so.3", "libnvpair.so.3")
 """As they are called since OpenZFS 2.0."""
 
-PIPE_SIZE = 1 << 20
+HELPER_PIPE_SIZE = 1 << 20
 
-SAY_EVERY = 0.5
+HELPER_SAY_INTERVAL = 0.5
 """Seconds between two reports."""
 
-FLAGS = {"embedded_data": 1, "large_blocks": 2, "compress": 4, "raw": 8}
+LZC_SEND_FLAGS = {"embedded_data": 1, "large_blocks": 2, "compress": 4, "raw": 8}
 """``enum lzc_send_flags`` in libzfs_core.h."""
 
 
-class Calls(Protocol):
+class StreamCalls(Protocol):
     """The two calls of libzfs_core; each returns 0 or an errno."""
 
     def send(self, snapshot: str, base: str, descriptor: int, flags: int) -> int:
@@ -65,7 +65,7 @@ class LibzfsCore:
     """Calls into the library. Raises OSError where it cannot be loaded."""
 
     def __init__(self) -> None:
-        self._core, self._pairs = (ctypes.CDLL(name) for name in LIBRARIES)
+        self._core, self._pairs = (ctypes.CDLL(name) for name in LZC_LIBRARIES)
         if error := self._core.libzfs_core_init():
             raise OSError(error, os.strerror(error))
         text, whole, place = ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p
@@ -81,13 +81,15 @@ class LibzfsCore:
         self._pairs.nvlist_free.argtypes = [place]
 
     def send(self, snapshot: str, base: str, descriptor: int, flags: int) -> int:
-        """See Calls.send."""
+        """See StreamCalls.send."""
         return int(self._core.lzc_send(snapshot.encode(), base.encode(), descriptor, flags))
 
     def receive(
         self, snapshot: str, properties: Mapping[str, int | str], raw: bool, descriptor: int, begin: bytes
     ) -> int:
-        """See Calls.receive. Which properties could not be set is not told: the snapshot is received all the same."""
+        """See StreamCalls.receive. Which properties could not be set is not told: the snapshot is received all the
+        same.
+        """
         given, failed = self._list(properties), ctypes.c_void_p()
         read, flags = ctypes.c_uint64(), ctypes.c_uint64()
         force, resumable, no_cleanup = 0, 1, -1
@@ -118,7 +120,7 @@ class LibzfsCore:
         return made
 
 
-class Control:
+class ControlChannel:
     """Requests, a line each, from a file descriptor; ``stop`` once one came while a stream was under way."""
 
     def __init__(self, descriptor: int) -> None:
@@ -151,7 +153,7 @@ class Control:
         return bool(some)
 
 
-class Call(threading.Thread):
+class CallThread(threading.Thread):
     """One of the two calls, in a thread: how it ended, and when (seconds, monotonic); then its pipe is closed."""
 
     def __init__(self, call: Callable[[], int], descriptor: int) -> None:
@@ -174,10 +176,12 @@ class Call(threading.Thread):
         return [self.error, self.ended]
 
 
-class Part:
+class PartTransfer:
     """One snapshot on its way. ``say`` tells the daemon; ``passed`` are bytes, with those of the parts before."""
 
-    def __init__(self, calls: Calls, control: Control, say: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, calls: StreamCalls, control: ControlChannel, say: Callable[[dict[str, Any]], None]
+    ) -> None:
         self.calls, self.control, self.say = calls, control, say
         self.passed = 0
         self._told = 0
@@ -186,21 +190,21 @@ class Part:
     def run(self, request: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
         """Send and receive it: how both ended; ``receive`` is None where it was not begun."""
         (source, into), (out, sink) = _pipe(), _pipe()
-        flags = sum(FLAGS[flag] for flag in request["flags"])
-        sender = Call(lambda: self.calls.send(part["snapshot"], part["base"], into, flags), into)
+        flags = sum(LZC_SEND_FLAGS[flag] for flag in request["flags"])
+        sender = CallThread(lambda: self.calls.send(part["snapshot"], part["base"], into, flags), into)
         sender.start()
-        receiver: Call | None = None
+        receiver: CallThread | None = None
         refused = ""
         try:
             begin = self._begin(source, sink)
             if begin is not None:
                 try:
-                    raw = _is_raw(begin, Order.of_words(part["order"]))
+                    raw = _is_raw(begin, StreamOrder.of_words(part["order"]))
                 except BadStream as error:
                     refused = str(error)
                 else:
                     to = part["into"]
-                    receiver = Call(
+                    receiver = CallThread(
                         lambda: self.calls.receive(to, request["properties"], raw, out, begin), out
                     )
                     receiver.start()
@@ -240,7 +244,7 @@ class Part:
         """Have the kernel move the stream from pipe to pipe, until it ends, or nobody takes it, or it is stopped."""
         while self._ready(source, select.POLLIN, sink):
             try:
-                moved = os.splice(source, sink, PIPE_SIZE, flags=os.SPLICE_F_NONBLOCK)
+                moved = os.splice(source, sink, HELPER_PIPE_SIZE, flags=os.SPLICE_F_NONBLOCK)
             except BlockingIOError:
                 if not self._ready(sink, select.POLLOUT, sink):
                     return
@@ -259,7 +263,7 @@ class Part:
         waiting.register(sink, 0)
         waiting.register(descriptor, event)
         while True:
-            found = dict(waiting.poll(SAY_EVERY * 1000))
+            found = dict(waiting.poll(HELPER_SAY_INTERVAL * 1000))
             if self.control.descriptor in found:
                 self.control.heard()
                 return False
@@ -271,16 +275,16 @@ class Part:
 
     def _tell(self) -> None:
         now = time.monotonic()
-        if self.passed != self._told and now - self._told_at >= SAY_EVERY:
+        if self.passed != self._told and now - self._told_at >= HELPER_SAY_INTERVAL:
             self._told, self._told_at = self.passed, now
             self.say({"passed": self.passed})
 
-    def _tell_threads(self, sender: Call, receiver: Call, out: int) -> None:
+    def _tell_threads(self, sender: CallThread, receiver: CallThread, out: int) -> None:
         path = f"/proc/{os.getpid()}/fd/{out}"
         self.say({"sender": sender.native_id, "receiver": receiver.native_id, "input": path})
 
 
-def _is_raw(begin: bytes, order: Order) -> bool:
+def _is_raw(begin: bytes, order: StreamOrder) -> bool:
     """True if a stream that begins so is raw. Raises BadStream where it is not as ordered."""
     check = StreamCheck(order)
     check.record(begin)
@@ -292,14 +296,14 @@ def _is_raw(begin: bytes, order: Order) -> bool:
 def _pipe() -> tuple[int, int]:
     read, write = os.pipe()
     with contextlib.suppress(OSError):
-        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, HELPER_PIPE_SIZE)
     return read, write
 
 
-def serve(calls: Calls, control: Control, say: Callable[[dict[str, Any]], None]) -> None:
+def serve_streams(calls: StreamCalls, control: ControlChannel, say: Callable[[dict[str, Any]], None]) -> None:
     """Carry out requests until there are no more."""
     while (request := control.next()) is not None:
-        part = Part(calls, control, say)
+        part = PartTransfer(calls, control, say)
         for number, wanted in enumerate(request["parts"]):
             end = part.run(request, wanted)
             if not end["ok"] or control.stop or number == len(request["parts"]) - 1:
@@ -321,7 +325,7 @@ def main() -> int:
         os.write(2, f"{error}\n".encode())
         return 1
     say({"ready": True})
-    serve(calls, Control(0), say)
+    serve_streams(calls, ControlChannel(0), say)
     return 0
 
 

@@ -61,12 +61,12 @@ _SEND = {
 }
 
 
-def send_said(number: int, snapshot: str) -> str:
+def describe_send_errno(number: int, snapshot: str) -> str:
     """Return what ``zfs send`` says of a failed stream of a snapshot."""
     return f"cannot send '{snapshot}': {_SEND.get(number) or _common(number)}"
 
 
-def receive_said(number: int, target: str, into: str) -> str:
+def describe_receive_errno(number: int, target: str, into: str) -> str:
     """Return what ``zfs receive`` says of a failed incremental stream into ``target``, of which the snapshot is
     ``into``.
     """

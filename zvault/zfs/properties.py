@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from zvault.core.errors import ToolFailed, understood
+from zvault.core.errors import ToolFailed, refuse_unparsable
 from zvault.core.names import SnapshotName
 from zvault.core.refusals import find_cure
-from zvault.core.replication.stream_way import Setting
+from zvault.core.replication.stream_method import VaultProperty
 from zvault.core.units import is_number
 from zvault.system.process.runner import ToolRunner
 
-DEADLINE = 300.0
+PROPERTIES_DEADLINE = 300.0
 
-NAMES_IN_ARGV = 500
+DATASETS_IN_ARGV = 500
 
 NOT_COMPARED = frozenset(
     {
@@ -23,22 +23,22 @@ NOT_COMPARED = frozenset(
         "quota", "refquota", "reservation", "refreservation", "volsize",
     }
 )  # fmt: skip
-"""What a vault sets itself or keeps out (zfs/stream.py), and what a snapshot carries itself."""
+"""What a vault sets itself or keeps out (zfs/stream_argv.py), and what a snapshot carries itself."""
 
 
-async def values(
+async def read_values(
     host: ToolRunner, datasets: Sequence[str], column: Literal["value", "received"]
 ) -> dict[str, dict[str, str]]:
-    """By dataset and property, what is set there (``value``), or what a stream brought (``received``).
+    """By dataset and property, what is set there (``value``), or what a stream brought (``read_received_properties``).
 
     zvault's own properties are left out. Raises ToolFailed.
     """
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for start in range(0, len(datasets), NAMES_IN_ARGV):
-        some = datasets[start : start + NAMES_IN_ARGV]
+    for start in range(0, len(datasets), DATASETS_IN_ARGV):
+        some = datasets[start : start + DATASETS_IN_ARGV]
         result = await host.run(
             ["zfs", "get", "-Hp", "-s", "local,received", "-o", f"name,property,{column}", "all", *some],
-            deadline=DEADLINE,
+            deadline=PROPERTIES_DEADLINE,
             check=False,
         )
         if result.returncode != 0:
@@ -58,7 +58,7 @@ def is_compared(name: str) -> bool:
     return name not in NOT_COMPARED and not name.startswith("org.zvault:")
 
 
-async def own_settings(host: ToolRunner, names: Sequence[str]) -> dict[str, dict[str, str]]:
+async def read_own_settings(host: ToolRunner, names: Sequence[str]) -> dict[str, dict[str, str]]:
     """By dataset or snapshot, all that is set on it, by ``zfs set`` or a stream, exact: what a stream brings of it.
 
     One of which that cannot be told for certain is left out. Raises ToolFailed.
@@ -67,9 +67,9 @@ async def own_settings(host: ToolRunner, names: Sequence[str]) -> dict[str, dict
     return {name: {key: one.value for key, one in of_it.items()} for name, of_it in found.items()}
 
 
-async def settings(
+async def read_settings(
     host: ToolRunner, names: Sequence[str], hidden: Sequence[str] = ()
-) -> dict[str, dict[str, Setting]]:
+) -> dict[str, dict[str, VaultProperty]]:
     """By dataset, all properties with what a stream brought of them. One of which that cannot be told for certain is
     left out. Raises ToolFailed.
 
@@ -77,22 +77,24 @@ async def settings(
     """
     found = await _settings(host, names)
     for name in hidden:
-        told = await received_of_each(host, name, list(found))
+        told = await read_received_of_each(host, name, list(found))
         found = {dataset: of_it for dataset, of_it in found.items() if dataset in told}
         for dataset, of_it in found.items():
-            of_it.setdefault(name, Setting("-", told[dataset], "-"))
+            of_it.setdefault(name, VaultProperty("-", told[dataset], "-"))
     return found
 
 
-async def received_of_each(host: ToolRunner, name: str, datasets: Sequence[str]) -> dict[str, str]:
+async def read_received_of_each(host: ToolRunner, name: str, datasets: Sequence[str]) -> dict[str, str]:
     """By dataset, what a stream brought of a property, "-" for nothing; without those of which that cannot be told for
     certain. Raises ToolFailed.
     """
     found: dict[str, str] = {}
-    for start in range(0, len(datasets), NAMES_IN_ARGV):
-        some = datasets[start : start + NAMES_IN_ARGV]
+    for start in range(0, len(datasets), DATASETS_IN_ARGV):
+        some = datasets[start : start + DATASETS_IN_ARGV]
         result = await host.run(
-            ["zfs", "get", "-Hp", "-o", "name,received", name, *some], deadline=DEADLINE, check=False
+            ["zfs", "get", "-Hp", "-o", "name,received", name, *some],
+            deadline=PROPERTIES_DEADLINE,
+            check=False,
         )
         if result.returncode != 0:
             raise ToolFailed(f"cannot read the property {name} of '{some[0]}'", result.complaint())
@@ -103,14 +105,16 @@ async def received_of_each(host: ToolRunner, name: str, datasets: Sequence[str])
     return found
 
 
-async def _settings(host: ToolRunner, names: Sequence[str], *options: str) -> dict[str, dict[str, Setting]]:
-    found: dict[str, dict[str, Setting]] = {}
+async def _settings(
+    host: ToolRunner, names: Sequence[str], *options: str
+) -> dict[str, dict[str, VaultProperty]]:
+    found: dict[str, dict[str, VaultProperty]] = {}
     doubtful: set[str] = set()
-    for start in range(0, len(names), NAMES_IN_ARGV):
-        some = names[start : start + NAMES_IN_ARGV]
+    for start in range(0, len(names), DATASETS_IN_ARGV):
+        some = names[start : start + DATASETS_IN_ARGV]
         columns = ["-o", "name,property,value,received,source"]
         result = await host.run(
-            ["zfs", "get", "-Hp", *options, *columns, "all", *some], deadline=DEADLINE, check=False
+            ["zfs", "get", "-Hp", *options, *columns, "all", *some], deadline=PROPERTIES_DEADLINE, check=False
         )
         if result.returncode != 0:
             raise ToolFailed("cannot read the properties of datasets", result.complaint())
@@ -123,22 +127,24 @@ async def _settings(host: ToolRunner, names: Sequence[str], *options: str) -> di
                 doubtful |= {last, words[0]}
                 continue
             last = words[0]
-            found[last][words[1]] = Setting(*words[2:])
+            found[last][words[1]] = VaultProperty(*words[2:])
     return {name: of_it for name, of_it in found.items() if name not in doubtful}
 
 
-async def local(host: ToolRunner, dataset: str, *names: str) -> dict[str, str]:
+async def read_local_properties(host: ToolRunner, dataset: str, *names: str) -> dict[str, str]:
     """Those of some properties that are set on the dataset itself. Empty where it does not exist."""
     result = await host.run(
         ["zfs", "get", "-Hp", "-s", "local", "-o", "property,value", ",".join(names), dataset],
-        deadline=DEADLINE,
+        deadline=PROPERTIES_DEADLINE,
         check=False,
     )
     rows = (line.partition("\t") for line in result.stdout.splitlines())
     return {key: value for key, tab, value in rows if tab and key in names}
 
 
-async def exact(host: ToolRunner, datasets: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+async def read_exact_properties(
+    host: ToolRunner, datasets: Sequence[str], names: Sequence[str]
+) -> dict[str, dict[str, str]]:
     """By dataset, the exact values of some properties, wherever they come from; without datasets that do not exist.
 
     Raises ToolFailed where nothing can be read.
@@ -146,7 +152,7 @@ async def exact(host: ToolRunner, datasets: Sequence[str], names: Sequence[str])
     return await _table(host, datasets, ",".join(names), "value")
 
 
-async def user_property(
+async def read_user_property(
     host: ToolRunner, root: str, name: str, datasets: Sequence[str]
 ) -> dict[str, tuple[str, str]]:
     """By dataset, the value of a user property and where it comes from, for ``root`` and these datasets below it.
@@ -157,11 +163,13 @@ async def user_property(
     return await _of_each(host, name, datasets, "-r", "-t", "filesystem,volume", where=[root])
 
 
-async def of_each(host: ToolRunner, name: str, datasets: Sequence[str]) -> dict[str, tuple[str, str]]:
+async def read_each_property(
+    host: ToolRunner, name: str, datasets: Sequence[str]
+) -> dict[str, tuple[str, str]]:
     """By dataset, the value of any property, exact, and where it comes from (zfs get(8)). Raises ToolFailed."""
     found: dict[str, tuple[str, str]] = {}
-    for start in range(0, len(datasets), NAMES_IN_ARGV):
-        some = datasets[start : start + NAMES_IN_ARGV]
+    for start in range(0, len(datasets), DATASETS_IN_ARGV):
+        some = datasets[start : start + DATASETS_IN_ARGV]
         found |= await _of_each(host, name, some, where=some)
     return found
 
@@ -171,7 +179,7 @@ async def _of_each(
 ) -> dict[str, tuple[str, str]]:
     result = await host.run(
         ["zfs", "get", "-Hp", *options, "-o", "name,value,source", name, *where],
-        deadline=DEADLINE,
+        deadline=PROPERTIES_DEADLINE,
         check=False,
     )
     if result.returncode != 0:
@@ -187,9 +195,9 @@ async def _of_each(
 
 
 async def _one_value(host: ToolRunner, dataset: str, name: str) -> tuple[str, str]:
-    """As ``user_property``, of one dataset: then what comes last is the source, whatever the value holds."""
+    """As ``read_user_property``, of one dataset: then what comes last is the source, whatever the value holds."""
     result = await host.run(
-        ["zfs", "get", "-Hp", "-o", "value,source", name, dataset], deadline=DEADLINE, check=False
+        ["zfs", "get", "-Hp", "-o", "value,source", name, dataset], deadline=PROPERTIES_DEADLINE, check=False
     )
     if result.returncode != 0:
         if "does not exist" in result.stderr:
@@ -199,13 +207,15 @@ async def _one_value(host: ToolRunner, dataset: str, name: str) -> tuple[str, st
     return value, source
 
 
-async def own(host: ToolRunner, datasets: Sequence[str], name: str) -> dict[str, str]:
+async def read_own_property(host: ToolRunner, datasets: Sequence[str], name: str) -> dict[str, str]:
     """By dataset, a property as it is set on the dataset itself. Raises ToolFailed where nothing can be read."""
     found = await _table(host, datasets, name, "value", "-s", "local")
     return {dataset: values[name] for dataset, values in found.items() if name in values}
 
 
-async def received(host: ToolRunner, dataset: str, hidden: Sequence[str] = ()) -> dict[str, str]:
+async def read_received_properties(
+    host: ToolRunner, dataset: str, hidden: Sequence[str] = ()
+) -> dict[str, str]:
     """Read what the last stream brought of properties, also of those that have another value here, or, ``hidden``,
     none.
 
@@ -213,7 +223,7 @@ async def received(host: ToolRunner, dataset: str, hidden: Sequence[str] = ()) -
     """
     found = (await _table(host, [dataset], "all", "received")).get(dataset, {})
     for name in hidden:
-        found[name] = (await received_of_each(host, name, [dataset])).get(dataset, "-")
+        found[name] = (await read_received_of_each(host, name, [dataset])).get(dataset, "-")
     return found
 
 
@@ -221,11 +231,11 @@ async def _table(
     host: ToolRunner, datasets: Sequence[str], names: str, column: str, *options: str
 ) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for start in range(0, len(datasets), NAMES_IN_ARGV):
-        some = datasets[start : start + NAMES_IN_ARGV]
+    for start in range(0, len(datasets), DATASETS_IN_ARGV):
+        some = datasets[start : start + DATASETS_IN_ARGV]
         result = await host.run(
             ["zfs", "get", "-Hp", *options, "-o", f"name,property,{column}", names, *some],
-            deadline=DEADLINE,
+            deadline=PROPERTIES_DEADLINE,
             check=False,
         )
         # A dataset that does not exist is told of, and the others are listed all the same.
@@ -241,46 +251,50 @@ async def _table(
     return dict(found)
 
 
-async def put(host: ToolRunner, dataset: str, properties: Mapping[str, str]) -> None:
+async def set_properties(host: ToolRunner, dataset: str, properties: Mapping[str, str]) -> None:
     """Set properties of one dataset, in one transaction. Raises ToolFailed."""
     words = [f"{key}={value}" for key, value in properties.items()]
-    await host.run(["zfs", "set", *words, dataset], deadline=DEADLINE)
+    await host.run(["zfs", "set", *words, dataset], deadline=PROPERTIES_DEADLINE)
 
 
-async def put_on_all(host: ToolRunner, datasets: Sequence[str], properties: Mapping[str, str]) -> None:
+async def set_properties_on_all(
+    host: ToolRunner, datasets: Sequence[str], properties: Mapping[str, str]
+) -> None:
     """Set the same properties on several datasets, with a program for many. One on which that fails keeps no other from
     having them. Raises ToolFailed.
     """
     words = [f"{key}={value}" for key, value in properties.items()]
     failed: list[str] = []
-    for start in range(0, len(datasets), NAMES_IN_ARGV):
-        some = datasets[start : start + NAMES_IN_ARGV]
-        result = await host.run(["zfs", "set", *words, *some], deadline=DEADLINE, check=False)
+    for start in range(0, len(datasets), DATASETS_IN_ARGV):
+        some = datasets[start : start + DATASETS_IN_ARGV]
+        result = await host.run(["zfs", "set", *words, *some], deadline=PROPERTIES_DEADLINE, check=False)
         if result.returncode != 0:
             failed.append(result.complaint())
     if failed:
         raise ToolFailed(f"cannot set {', '.join(properties)}", failed[0], find_cure(failed[0]))
 
 
-async def inherit(host: ToolRunner, dataset: str, name: str, *, as_received: bool = False) -> None:
+async def inherit_property(host: ToolRunner, dataset: str, name: str, *, as_received: bool = False) -> None:
     """Take a property away from a dataset; ``as_received`` has in force again what a stream brought, if one did.
 
     Raises ToolFailed.
     """
-    await host.run(["zfs", "inherit", *(["-S"] if as_received else []), name, dataset], deadline=DEADLINE)
+    await host.run(
+        ["zfs", "inherit", *(["-S"] if as_received else []), name, dataset], deadline=PROPERTIES_DEADLINE
+    )
 
 
-async def inherit_key(host: ToolRunner, dataset: str) -> None:
+async def inherit_parent_key(host: ToolRunner, dataset: str) -> None:
     """Have an encrypted dataset inherit its parent's key; both must be loaded. Raises ToolFailed."""
-    await host.run(["zfs", "change-key", "-i", dataset], deadline=DEADLINE)
+    await host.run(["zfs", "change-key", "-i", dataset], deadline=PROPERTIES_DEADLINE)
 
 
-async def written(host: ToolRunner, dataset: str) -> dict[str, int]:
+async def read_written(host: ToolRunner, dataset: str) -> dict[str, int]:
     """By snapname, what was written between each snapshot and the one before it, in bytes. Raises ToolFailed."""
     result = await host.run(
         ["zfs", "get", "-Hp", "-d1", "-t", "snapshot", "-o", "name,value", "written", dataset],
-        deadline=DEADLINE,
+        deadline=PROPERTIES_DEADLINE,
     )
-    with understood(f"what was written to '{dataset}'"):
+    with refuse_unparsable(f"what was written to '{dataset}'"):
         rows = [line.split("\t") for line in result.stdout.splitlines()]
         return {SnapshotName(name).snapname: int(value) for name, value in rows if is_number(value)}

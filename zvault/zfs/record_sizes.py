@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from zvault.core.errors import NotFound, understood
+from zvault.core.errors import NotFound, refuse_unparsable
 from zvault.core.names import DatasetName
 from zvault.system.process.runner import ToolRunner
 
-DEADLINE = 300.0
-PROPERTIES = ("type", "recordsize", "volblocksize", "compressratio", "compression", "encryption")
+RECORD_SIZES_DEADLINE = 300.0
+SIZE_PROPERTIES = ("type", "recordsize", "volblocksize", "compressratio", "compression", "encryption")
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class BlockSizes:
     """One dataset: ``record`` is its recordsize or volblocksize in bytes, ``ratio`` its compressratio."""
 
     name: DatasetName
@@ -25,7 +25,7 @@ class Blocks:
     encrypted: bool
 
 
-async def blocks(host: ToolRunner, root: str) -> dict[str, Blocks]:
+async def read_block_sizes(host: ToolRunner, root: str) -> dict[str, BlockSizes]:
     """Every filesystem and volume at and below a dataset, by name. Raises NotFound."""
     result = await host.run(
         [
@@ -37,30 +37,30 @@ async def blocks(host: ToolRunner, root: str) -> dict[str, Blocks]:
             "filesystem,volume",
             "-o",
             "name,property,value",
-            ",".join(PROPERTIES),
+            ",".join(SIZE_PROPERTIES),
             root,
         ],
-        deadline=DEADLINE,
+        deadline=RECORD_SIZES_DEADLINE,
         check=False,
     )
     if result.returncode != 0:
         raise NotFound(f"the blocks of '{root}' cannot be looked at", result.complaint(), "see 'zfs list'")
-    return parse(result.stdout)
+    return parse_block_sizes(result.stdout)
 
 
-def parse(text: str) -> dict[str, Blocks]:
+def parse_block_sizes(text: str) -> dict[str, BlockSizes]:
     """The blocks of each dataset, from the lines name, property, value. Raises ToolFailed."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    with understood("what zfs tells of the blocks of datasets"):
+    with refuse_unparsable("what zfs tells of the blocks of datasets"):
         for line in text.splitlines():
             name, key, value = line.split("\t")
             found[name][key] = value
         return {name: _blocks(name, values) for name, values in found.items()}
 
 
-def _blocks(name: str, values: dict[str, str]) -> Blocks:
+def _blocks(name: str, values: dict[str, str]) -> BlockSizes:
     volume = values["type"] == "volume"
-    return Blocks(
+    return BlockSizes(
         DatasetName(name),
         volume,
         int(values["volblocksize" if volume else "recordsize"]),

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from zvault.core.errors import Refused, ToolFailed
 from zvault.core.names import SnapshotName
 from zvault.core.units import is_number
-from zvault.system.process.runner import Result
-from zvault.zfs import parse
-from zvault.zfs.changes import ChangeFailure, refusal, some
+from zvault.system.process.runner import ProcessResult
+from zvault.zfs import parse_listing
+from zvault.zfs.changes import ChangeFailure, list_some_names, make_change_error
 from zvault.zfs.host import SshHost
 
-CALL_DEADLINE = 600.0
+REMOTE_CALL_DEADLINE = 600.0
 """Seconds: a batch of destroys waits for several txg syncs, each slow on a slow vault."""
 
 LONGEST_ARGV = 1_500_000
@@ -50,7 +50,7 @@ _SIGNS: tuple[tuple[str, str, int], ...] = (
 _NAME = re.compile(r"(?:cannot .*?|bookmark )'(.+)'|cannot destroy snapshot (.+)")
 
 
-class Remote:
+class RemoteChanges:
     """Changes on another host. What changes several datasets is one call, and one round trip."""
 
     def __init__(self, host: SshHost) -> None:
@@ -59,12 +59,12 @@ class Remote:
     async def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
         if sum(len(name.encode()) + 9 for name in names) > LONGEST_ARGV:
             raise Refused(
-                f"cannot snapshot {some(names)} at one moment",
+                f"cannot snapshot {list_some_names(names)} at one moment",
                 "so many names do not fit one command over ssh",
                 "split the backup into several",
             )
         options = [word for key, value in properties.items() for word in ("-o", f"{key}={value}")]
-        await self._do(f"snapshot {some(names)}", [["zfs", "snapshot", *options, *names]])
+        await self._do(f"snapshot {list_some_names(names)}", [["zfs", "snapshot", *options, *names]])
 
     async def destroy(self, names: Sequence[str]) -> None:
         snapnames: dict[str, list[str]] = defaultdict(list)
@@ -74,25 +74,27 @@ class Remote:
         commands = [
             ["zfs", "destroy", f"{dataset}@{','.join(of_it)}"] for dataset, of_it in snapnames.items()
         ]
-        await self._do(f"destroy {some(names)}", commands, harmless={"SnapshotNotFound"})
+        await self._do(f"destroy {list_some_names(names)}", commands, harmless={"SnapshotNotFound"})
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
-        await self._do(f"hold {some(names)}", [["zfs", "hold", tag, *names]], harmless={"HoldExists"})
+        await self._do(
+            f"hold {list_some_names(names)}", [["zfs", "hold", tag, *names]], harmless={"HoldExists"}
+        )
 
     async def release(self, names: Sequence[str], tag: str) -> None:
         await self._do(
-            f"release {some(names)}",
+            f"release {list_some_names(names)}",
             [["zfs", "release", tag, *names]],
             harmless={"HoldNotFound", "SnapshotNotFound"},
         )
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
         commands = [["zfs", "bookmark", snapshot, mark] for mark, snapshot in marks.items()]
-        await self._do(f"bookmark {some(list(marks))}", commands, harmless={"BookmarkExists"})
+        await self._do(f"bookmark {list_some_names(list(marks))}", commands, harmless={"BookmarkExists"})
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
         commands = [["zfs", "destroy", name] for name in names]
-        await self._do(f"destroy {some(names)}", commands, harmless={"SnapshotNotFound"})
+        await self._do(f"destroy {list_some_names(names)}", commands, harmless={"SnapshotNotFound"})
 
     async def send_space(self, snapshot: str, base: str | None, flags: Sequence[str]) -> int:
         argv = [
@@ -104,7 +106,7 @@ class Remote:
             snapshot,
         ]
         result = await self._do(f"estimate {snapshot}", [argv])
-        size = parse.stream_size(result.stdout + result.stderr)
+        size = parse_listing.parse_stream_size(result.stdout + result.stderr)
         if size is None:
             raise ToolFailed(f"cannot estimate {snapshot}", "zfs told no size")
         return size
@@ -128,20 +130,22 @@ class Remote:
     async def close(self) -> None:
         """See Changes.close. The connection is the host's, and others use it too."""
 
-    async def _do(self, what: str, commands: Sequence[Sequence[str]], harmless: Iterable[str] = ()) -> Result:
+    async def _do(
+        self, what: str, commands: Sequence[Sequence[str]], harmless: Iterable[str] = ()
+    ) -> ProcessResult:
         """Run commands; what they complain of counts unless all of it is harmless."""
-        result = await self.host.run_all(commands, deadline=CALL_DEADLINE)
+        result = await self.host.run_all(commands, deadline=REMOTE_CALL_DEADLINE)
         if result.returncode == 0:
             return result
-        found = troubles(result.stderr)
+        found = parse_complaints(result.stderr)
         left = [one for one in found if one.kind not in set(harmless)]
         if left or not found:
             where = f"{what} on {self.host.address}"
-            raise refusal(where, left or [ChangeFailure("", "", 0, result.complaint())])
+            raise make_change_error(where, left or [ChangeFailure("", "", 0, result.complaint())])
         return result
 
 
-def troubles(said: str) -> list[ChangeFailure]:
+def parse_complaints(said: str) -> list[ChangeFailure]:
     """Parse what zfs complained of, name by name. Lines that only accompany a complaint are left out."""
     found = []
     for line in said.splitlines():

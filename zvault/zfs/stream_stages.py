@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zvault.config.profile import MIN_BLOCKS
-from zvault.zfs.stream import Flags
+from zvault.zfs.stream_argv import SendFlags
 
 
 def mbuffer_argv(memory: int, block: int, start: int = 0) -> list[str]:
@@ -70,7 +70,7 @@ class MbufferSettings:
         return [[*argv, *watchdog, *(["-q"] if quiet else [])]]
 
 
-def stages(  # noqa: PLR0913 - what stands between two ends
+def make_stages(  # noqa: PLR0913 - what stands between two ends
     send: list[str],
     receive: list[str],
     source: StreamEnd,
@@ -105,7 +105,7 @@ def stages(  # noqa: PLR0913 - what stands between two ends
 
 
 def choose_codec(
-    wanted: Compression, flags: Flags, source: StreamEnd, vault: StreamEnd
+    wanted: Compression, flags: SendFlags, source: StreamEnd, vault: StreamEnd
 ) -> tuple[str | None, str]:
     """Choose how a stream between two hosts is compressed, and what is to be told if it is not as wanted.
 
@@ -122,7 +122,7 @@ def choose_codec(
     return codec, ""
 
 
-def unbuffered(source: StreamEnd, vault: StreamEnd) -> str:
+def warn_of_missing_buffer(source: StreamEnd, vault: StreamEnd) -> str:
     """Say what is to be told where a stream lacks a buffer; empty where it has one."""
     ends = {end.name: end for end in (source, vault)}
     lacking = [name for name, end in ends.items() if "mbuffer" not in end.tools]
@@ -140,13 +140,13 @@ _PASSED = re.compile(
 _UNIT = {prefix: 1024**power for power, prefix in enumerate(("", "k", "M", "G", "T", "P", "E"))}
 
 
-def bytes_sent(line: str) -> int | None:
+def parse_bytes_sent(line: str) -> int | None:
     """Bytes so far from a progress line of ``zfs send -vP``: ``12:04:46\\t60833664\\ttank@s1``."""
     found = _SENT.match(line)
     return int(found[1]) if found else None
 
 
-def bytes_passed(line: str) -> tuple[int, int | None] | None:
+def parse_bytes_passed(line: str) -> tuple[int, int | None] | None:
     """Bytes written so far, and percent of the buffer filled, from mbuffer's status or summary line.
 
     ``in @ 62.9 MiB/s, out @ 40.0 MiB/s, 28.1 MiB total, buffer 100% full``: three or four digits are exact.
@@ -161,7 +161,7 @@ def is_progress(line: str) -> bool:
     """True if a line tells progress (or repeats the estimate), not trouble."""
     first = line.split("\t", 1)[0]
     return (
-        bytes_sent(line) is not None
+        parse_bytes_sent(line) is not None
         or line.startswith(("in @", "summary:"))
         or first in {"full", "incremental", "size"}
         or line.startswith(("resume token contents:", "nvlist version:", "\t"))

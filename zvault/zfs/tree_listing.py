@@ -13,16 +13,16 @@ from typing import cast
 from zvault.core.errors import DeadlineExceeded, NotFound, ToolFailed
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
-from zvault.system.computing import compute
-from zvault.zfs import parse
+from zvault.system.side_threads import compute_aside
+from zvault.zfs import parse_listing
 from zvault.zfs.change_feed import ChangeFeed
-from zvault.zfs.known_datasets import Compared, KnownDatasets, Listed
-from zvault.zfs.list_command import ListCommand, batched
-from zvault.zfs.listing_cache import FEW, Cache, DatasetPoints
-from zvault.zfs.parse import ListedDataset
-from zvault.zfs.partly_known import PartlyKnown
-from zvault.zfs.pool.change_reader import Changed
-from zvault.zfs.whole_listing import ListedInPart
+from zvault.zfs.known_datasets import ComparedListing, KnownDatasets, ListedAt
+from zvault.zfs.list_command import ListCommand, split_in_batches
+from zvault.zfs.listing_cache import SINGLY_LISTED_DATASETS, DatasetPoints, ListingCache
+from zvault.zfs.parse_listing import ListedDataset
+from zvault.zfs.partial_listing import PartlyKnown
+from zvault.zfs.pool.change_reader import ChangedDatasets
+from zvault.zfs.whole_listing import PartialListing
 
 LISTINGS = 3
 """How often a tree is listed that is renamed or destroyed in part while that is done."""
@@ -33,7 +33,7 @@ MOST_ROOTS = 32
 MOST_AT_ONCE = 2000
 """Datasets of which one ``zfs list`` tells all snapshots."""
 
-AT_ONCE = 500
+DATASETS_BEFORE_TELLING = 500
 """Datasets, of more than that, of which one tells them: what it prints, and what becomes of that, has to fit in memory.
 The longest names fit the kernel's limit of 2 MiB for what a program is given."""
 
@@ -55,10 +55,10 @@ class TreeListing:
     ) -> None:
         self._list_names = list_names
         self.key_root = key_root
-        self.cache = Cache()
+        self.cache = ListingCache()
         self._lister = lister
         self._known = KnownDatasets()
-        self._made: dict[str, parse.MadeTree] = {}
+        self._made: dict[str, parse_listing.MadeTree] = {}
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._waiting: dict[str, set[DatasetName]] = defaultdict(set)
         self._feed = feed
@@ -71,7 +71,7 @@ class TreeListing:
         """Return how many datasets are known, and so need not be listed."""
         return len(self._known)
 
-    def note(self, changed: Changed) -> None:
+    def note(self, changed: ChangedDatasets) -> None:
         """Take in what the feed tells."""
         self._lapses += changed.lost or bool(changed.pools)
         for pool in changed.pools:
@@ -101,12 +101,12 @@ class TreeListing:
                 await self._list_together(self._waiting.pop(pool, set()))
                 known = None if sizes else await self._known_tree(root)
                 return await self._tree(root) if known is None else known
-            except parse.UnknownType as error:
-                raise ListedInPart(f"the listing of '{root}' cannot be understood", str(error)) from None
+            except parse_listing.UnknownType as error:
+                raise PartialListing(f"the listing of '{root}' cannot be understood", str(error)) from None
             except (ValueError, KeyError) as error:
                 raise ToolFailed(f"the listing of '{root}' cannot be understood", str(error)) from None
 
-    async def tree_around_damage(self, root: str, why: ListedInPart) -> Tree:
+    async def tree_around_damage(self, root: str, why: PartialListing) -> Tree:
         """See Zfs.tree_around_damage. Nothing of it is remembered: what is damaged may be found whole at any time.
 
         What comes or goes while it is listed has it listed again, as in ``tree``.
@@ -124,36 +124,38 @@ class TreeListing:
             raise why
         return tree
 
-    async def _around_damage(self, root: str, why: ListedInPart, gone: set[str]) -> Tree:
+    async def _around_damage(self, root: str, why: PartialListing, gone: set[str]) -> Tree:
         """All that can be listed below a root, with what cannot; what went meanwhile is added to ``gone``."""
         lines, unlisted = await self._lines_around_damage(root, why, gone)
-        lines, unknown = await compute(len(lines), None, parse.split_unknown, lines)
+        lines, unknown = await compute_aside(len(lines), None, parse_listing.split_unknown, lines)
         own, points = dict[str, dict[str, str]](), dict[str, DatasetPoints]()
         names = [line.partition("\t")[0] for line in lines]
-        for some in batched(names, AT_ONCE):
+        for some in split_in_batches(names, DATASETS_BEFORE_TELLING):
             points |= await self._lister.points(some, "-d1", gone)
             own |= await self._lister.own(some, "-d0", gone)
         lines = [line for line in lines if line.partition("\t")[0] not in gone]
-        found = await compute(len(lines), None, parse.listed, lines, points, own, self.key_root)
+        found = await compute_aside(
+            len(lines), None, parse_listing.join_listings, lines, points, own, self.key_root
+        )
         said = {**{DatasetName(name): words for name, words in unlisted.items()}, **unknown}
-        return replace(parse.tree_of(found).tree, unlisted=said)
+        return replace(parse_listing.build_tree(found).tree, unlisted=said)
 
     async def _lines_around_damage(
-        self, root: str, why: ListedInPart, gone: set[str]
+        self, root: str, why: PartialListing, gone: set[str]
     ) -> tuple[list[str], dict[str, str]]:
         """The lines of all datasets below a root that can be opened; and those that cannot, with the kernel's words.
 
         Raises ``why`` where nobody can ask this host's kernel for more names than 'zfs list' prints.
         """
-        columns = parse.DATASET_COLUMNS
+        columns = parse_listing.DATASET_COLUMNS
         try:
             return await self._lister.lines([root], "-r", "filesystem,volume", columns), {}
-        except ListedInPart:
+        except PartialListing:
             if self._list_names is None:
                 raise why from None
         names, unlisted = await self._list_names(root)
         lines = list[str]()
-        for some in batched(names, AT_ONCE):
+        for some in split_in_batches(names, DATASETS_BEFORE_TELLING):
             lines += await self._lister.lines(some, "-d0", "filesystem,volume", columns, gone)
         return lines, unlisted
 
@@ -175,7 +177,9 @@ class TreeListing:
         moment, began, gone = self._known.moment, self.cache.now(), set[str]()
         lapses = self._lapses_of(roots[0])
         with contextlib.suppress(NotFound, ToolFailed, DeadlineExceeded, ValueError, KeyError):
-            lines = await self._lister.lines(roots, "-r", "filesystem,volume", parse.DATASET_COLUMNS, gone)
+            lines = await self._lister.lines(
+                roots, "-r", "filesystem,volume", parse_listing.DATASET_COLUMNS, gone
+            )
             there = [root for root in roots if root not in gone]
             if not lines or len(lines) > MOST_AT_ONCE:
                 return
@@ -184,10 +188,10 @@ class TreeListing:
             if await self._moved(points, stamps) or not await self._names_stand(roots[0], lapses):
                 return
             self.cache.keep(list(stamps), stamps, points, began)
-            found = parse.listed(lines, points, own, self.key_root)
+            found = parse_listing.join_listings(lines, points, own, self.key_root)
             for root in there:
                 below = {name: one for name, one in found.items() if one.dataset.name.is_within(root)}
-                self._known.keep(root, Listed(moment, below))
+                self._known.keep(root, ListedAt(moment, below))
 
     async def _moved(
         self, points: Mapping[str, DatasetPoints], stamps: Mapping[str, tuple[str, str]]
@@ -210,9 +214,9 @@ class TreeListing:
     async def _known_tree(self, root: str) -> Tree | None:
         """The tree as it is known, once what changed was listed again; None where all has to be listed."""
         found = self._known.changed(root)
-        stale = found if found is None else found | self._known.unfinished(root)
+        stale = found if found is None else found | self._known.list_unfinished(root)
         for _ in range(LISTINGS):
-            if stale is None or len(stale) > FEW:
+            if stale is None or len(stale) > SINGLY_LISTED_DATASETS:
                 return None
             if not stale:
                 break
@@ -228,7 +232,7 @@ class TreeListing:
         that whoever works something out knows that it need not do so again.
         """
         anew = self._lister.host.address is not None
-        made = parse.tree_of(found, self._made.pop(root, None), anew=anew)
+        made = parse_listing.build_tree(found, self._made.pop(root, None), anew=anew)
         self._made[root] = made
         if len(self._made) > MOST_ROOTS:
             del self._made[next(iter(self._made))]
@@ -237,7 +241,9 @@ class TreeListing:
     async def _list_again(self, names: Sequence[str]) -> None:
         """List some datasets by name: they changed, came, or went."""
         moment, began, gone = self._known.moment, self.cache.now(), set[str]()
-        lines = await self._lister.lines(names, "-d0", "filesystem,volume", parse.DATASET_COLUMNS, gone)
+        lines = await self._lister.lines(
+            names, "-d0", "filesystem,volume", parse_listing.DATASET_COLUMNS, gone
+        )
         if here := {line.partition("\t")[0]: line for line in lines}:
             parts = self._known.partly(here)
             points = await self._changed_points(parts, gone)
@@ -247,9 +253,11 @@ class TreeListing:
             lines = [line for name, line in here.items() if name not in gone]
             stamps = await _stamps(lines)
             self.cache.keep(list(stamps), stamps, points, began)
-            self._known.keep_some(names, Listed(moment, parse.listed(lines, points, own, self.key_root)))
+            self._known.keep_some(
+                names, ListedAt(moment, parse_listing.join_listings(lines, points, own, self.key_root))
+            )
         else:
-            self._known.keep_some(names, Listed(moment, {}))
+            self._known.keep_some(names, ListedAt(moment, {}))
 
     async def _changed_points(
         self, parts: Mapping[str, PartlyKnown], gone: set[str]
@@ -271,7 +279,7 @@ class TreeListing:
 
     async def _listed_whole(self, names: Sequence[str], gone: set[str]) -> dict[str, DatasetPoints]:
         listed: dict[str, DatasetPoints] = {}
-        for some in batched(names, AT_ONCE):
+        for some in split_in_batches(names, DATASETS_BEFORE_TELLING):
             listed |= await self._lister.points(some, "-d1", gone)
         return listed
 
@@ -290,30 +298,32 @@ class TreeListing:
             raise NotFound(f"there is no dataset '{root}'", "it went while it was listed")
         other = [line for name, line in compared.lines.items() if name not in moved]
         own = await self._own(root, other, some=len(compared.lines) < len(compared.datasets))
-        listed = await compute(len(other), None, parse.listed, other, points, own, self.key_root)
+        listed = await compute_aside(
+            len(other), None, parse_listing.join_listings, other, points, own, self.key_root
+        )
         datasets = compared.datasets | listed
         for name in moved:
             datasets.pop(name, None)
         found = cast(dict[str, ListedDataset], datasets)
         if self._feed is not None and not moved:
-            self._known.keep(root, Listed(moment, found))
+            self._known.keep(root, ListedAt(moment, found))
         return self._tree_of(root, found)
 
     async def _own(self, root: str, lines: Sequence[str], *, some: bool) -> dict[str, dict[str, str]]:
         """zvault's own properties of the datasets of these lines, which are ``some`` of those below a root, or all."""
-        if not some or len(lines) > FEW:
+        if not some or len(lines) > SINGLY_LISTED_DATASETS:
             return await self._lister.own([root]) if lines else {}
         names = [line.partition("\t")[0] for line in lines]
         return await self._lister.own(names, "-d0", set()) if names else {}
 
-    async def _listed(self, root: str) -> tuple[Compared, dict[str, DatasetPoints], set[str]]:
+    async def _listed(self, root: str) -> tuple[ComparedListing, dict[str, DatasetPoints], set[str]]:
         """The datasets, what each of those has that are not known to be the same; and the names under which datasets
         came or went meanwhile.
         """
         began, lapses = self.cache.now(), self._lapses_of(root)
         known = list(map(attrgetter("line"), self._known.below(root).values()))
         listing = await self._lister.lines(
-            [root], "-r", "filesystem,volume", parse.DATASET_COLUMNS, known=known
+            [root], "-r", "filesystem,volume", parse_listing.DATASET_COLUMNS, known=known
         )
         compared = self._known.compared(root, listing)
         stamps = await _stamps(list(compared.lines.values()))
@@ -321,11 +331,11 @@ class TreeListing:
         stale = [name for name in self.cache.stale(stamps) if name not in parts]
         kept = self.cache.points(stamps.keys() - parts.keys() - set(stale))
         moved: set[str] = set()
-        whole = len(stale) > FEW or len(stale) == len(compared.datasets)
+        whole = len(stale) > SINGLY_LISTED_DATASETS or len(stale) == len(compared.datasets)
         if whole and len(compared.datasets) <= MOST_AT_ONCE:
             listed = await self._lister.points([root], "-r", None)
             stamps = await _stamps(listing)
-            stale, kept, parts, compared = list(stamps), {}, {}, Compared.anew(listing)
+            stale, kept, parts, compared = list(stamps), {}, {}, ComparedListing.anew(listing)
             moved |= await self._moved(listed, stamps)
         else:
             listed = await self._listed_whole(stale, moved)
@@ -338,4 +348,4 @@ class TreeListing:
 
 
 async def _stamps(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
-    return await compute(len(lines), None, parse.stamps, lines)
+    return await compute_aside(len(lines), None, parse_listing.parse_stamps, lines)

@@ -11,39 +11,39 @@ import time
 from pathlib import Path
 
 from zvault.core.errors import ToolFailed
-from zvault.system.process.runner import Runner
+from zvault.system.process.runner import ProcessRunner
 
-NAME = "zvault-scratch"
-MARK = "org.zvault:scratch"
-DRILL, LOOK = "zvault-drill-", "zvault-look-"
-SCRATCH_NAMES = (NAME, DRILL, LOOK)
+TRIAL_DATASET_NAME = "zvault-scratch"
+TRIAL_MARK = "org.zvault:scratch"
+DRILL_PREFIX, LOOK_PREFIX = "zvault-drill-", "zvault-look-"
+SCRATCH_NAMES = (TRIAL_DATASET_NAME, DRILL_PREFIX, LOOK_PREFIX)
 """What the last part of a scratch dataset's name begins with."""
 
-DEADLINE = 120.0
-PATIENCE = 60.0
+TRIAL_DEADLINE = 120.0
+TRIAL_PATIENCE = 60.0
 """Seconds for a receive that was killed to release its dataset."""
 
 
-def scratch_of(pool: str) -> str:
+def name_scratch(pool: str) -> str:
     """The scratch dataset's name."""
-    return f"{pool}/{NAME}"
+    return f"{pool}/{TRIAL_DATASET_NAME}"
 
 
-def send_argv(pool: str) -> list[str]:
+def trial_send_argv(pool: str) -> list[str]:
     """``zfs send`` of the source, uncompressed."""
-    return ["zfs", "send", f"{scratch_of(pool)}/source@stream"]
+    return ["zfs", "send", f"{name_scratch(pool)}/source@stream"]
 
 
-def receive_argv(pool: str) -> list[str]:
+def trial_receive_argv(pool: str) -> list[str]:
     """``zfs receive`` that writes every byte, and is not resumable: what was stopped is gone."""
     off = [word for key in ("compression", "dedup") for word in ("-o", f"{key}=off")]
-    return ["zfs", "receive", "-u", *off, f"{scratch_of(pool)}/copy"]
+    return ["zfs", "receive", "-u", *off, f"{name_scratch(pool)}/copy"]
 
 
-async def make(pool: str, mountpoint: Path, runner: Runner) -> Path:
+async def make_scratch(pool: str, mountpoint: Path, runner: ProcessRunner) -> Path:
     """Make the scratch dataset with an empty source; the file to be filled in it. Raises ToolFailed."""
-    root = scratch_of(pool)
-    await _zfs(runner, "create", "-u", "-o", "mountpoint=none", "-o", f"{MARK}={pool}", root)
+    root = name_scratch(pool)
+    await _zfs(runner, "create", "-u", "-o", "mountpoint=none", "-o", f"{TRIAL_MARK}={pool}", root)
     properties = {
         "mountpoint": str(mountpoint),
         "canmount": "on",
@@ -55,43 +55,45 @@ async def make(pool: str, mountpoint: Path, runner: Runner) -> Path:
     return mountpoint / "stream"
 
 
-async def freeze(pool: str, runner: Runner) -> None:
+async def freeze_scratch(pool: str, runner: ProcessRunner) -> None:
     """Take the snapshot that is sent, once the file is there."""
-    await _zfs(runner, "snapshot", f"{scratch_of(pool)}/source@stream")
+    await _zfs(runner, "snapshot", f"{name_scratch(pool)}/source@stream")
 
 
-async def drop_copy(pool: str, runner: Runner) -> None:
+async def drop_scratch_copy(pool: str, runner: ProcessRunner) -> None:
     """Destroy what was received; it need not be there."""
-    await _destroy(f"{scratch_of(pool)}/copy", runner)
+    await _destroy(f"{name_scratch(pool)}/copy", runner)
 
 
-async def sweep(pool: str, runner: Runner) -> bool:
+async def sweep_scratch(pool: str, runner: ProcessRunner) -> bool:
     """Destroy the scratch dataset, also one that a crash left; whether there was one.
 
     One that zvault did not make is left alone. Raises ToolFailed, DeadlineExceeded.
     """
     found = await runner.run(
-        ["zfs", "get", "-H", "-o", "value,source", MARK, scratch_of(pool)], deadline=DEADLINE, check=False
+        ["zfs", "get", "-H", "-o", "value,source", TRIAL_MARK, name_scratch(pool)],
+        deadline=TRIAL_DEADLINE,
+        check=False,
     )
     if found.stdout.strip() != f"{pool}\tlocal":
         return False
-    await _destroy(scratch_of(pool), runner)
+    await _destroy(name_scratch(pool), runner)
     return True
 
 
-async def sync(pool: str, runner: Runner, deadline: float) -> None:
+async def sync_pool(pool: str, runner: ProcessRunner, deadline: float) -> None:
     """Have all that is dirty written out. Raises DeadlineExceeded."""
     await runner.run(["zpool", "sync", pool], deadline=deadline)
 
 
-async def _zfs(runner: Runner, *words: str) -> None:
-    await runner.run(["zfs", *words], deadline=DEADLINE)
+async def _zfs(runner: ProcessRunner, *words: str) -> None:
+    await runner.run(["zfs", *words], deadline=TRIAL_DEADLINE)
 
 
-async def _destroy(dataset: str, runner: Runner) -> None:
-    give_up = time.monotonic() + PATIENCE
+async def _destroy(dataset: str, runner: ProcessRunner) -> None:
+    give_up = time.monotonic() + TRIAL_PATIENCE
     while True:
-        done = await runner.run(["zfs", "destroy", "-r", dataset], deadline=DEADLINE, check=False)
+        done = await runner.run(["zfs", "destroy", "-r", dataset], deadline=TRIAL_DEADLINE, check=False)
         if done.returncode == 0 or "does not exist" in done.stderr:
             return
         if time.monotonic() >= give_up:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.source_properties import PROPERTY, parse_record
+from zvault.core.replication.source_properties import SOURCE_RECORD_PROPERTY, parse_record
 from zvault.core.replication.vault_encryption import KeysAbove
 from zvault.system.process.runner import ToolRunner
 from zvault.zfs import properties
@@ -29,10 +29,12 @@ class VaultKeyReader:
         kept = self._known.get(root)
         if kept is not None and there is not None and kept[0] == there.guid:
             return kept[1]
-        found = await properties.exact(self._host, list(root.ancestors), ("encryptionroot",))
+        found = await properties.read_exact_properties(self._host, list(root.ancestors), ("encryptionroot",))
         keys = {name: _key(values.get("encryptionroot", "-")) for name, values in found.items()}
         roots = sorted({key for key in keys.values() if key})
-        records = await properties.own(self._host, roots, PROPERTY) if roots else {}
+        records = (
+            await properties.read_own_property(self._host, roots, SOURCE_RECORD_PROPERTY) if roots else {}
+        )
         parsed = {name: parse_record(text) for name, text in records.items()}
         copies = {name for name, one in parsed.items() if one is not None and one.key_root is not None}
         above = KeysAbove(keys, frozenset(copies))
@@ -50,7 +52,7 @@ class VaultKeyReader:
         One that does not tell counts as not loaded: what needs it is refused, and what needs none goes on.
         """
         try:
-            found = await properties.exact(self._host, roots, ("keystatus",))
+            found = await properties.read_exact_properties(self._host, roots, ("keystatus",))
         except ToolFailed:
             return set()
         return {name for name, values in found.items() if values.get("keystatus") == "available"}

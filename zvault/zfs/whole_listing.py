@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from zvault.core.errors import ToolFailed
-from zvault.system.process.runner import Result, ToolRunner
+from zvault.system.process.runner import ProcessResult, ToolRunner
 
 CUT_SHORT = "cannot iterate filesystems"
 """What zfs says where what it opens next cannot be opened, as a damaged one (zfs_do_list_ioctl in libzfs_iter.c,
@@ -14,11 +14,11 @@ CUT_SHORT = "cannot iterate filesystems"
 in cmd/zfs/zfs_iter.c): taken for all there is, that would make datasets and snapshots look gone."""
 
 
-class ListedInPart(ToolFailed):
+class PartialListing(ToolFailed):
     """A listing told of a part only. What the rest is may be found out: see Zfs.tree_around_damage."""
 
 
-async def list_whole(host: ToolRunner, argv: Sequence[str], deadline: float) -> Result:
+async def list_whole(host: ToolRunner, argv: Sequence[str], deadline: float) -> ProcessResult:
     """What a command tells of all that is below something. Cut short, it failed, whatever it ended with."""
     result = await host.run(argv, deadline=deadline, check=False)
     return replace(result, returncode=result.returncode or 1) if CUT_SHORT in result.stderr else result

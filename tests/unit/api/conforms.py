@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from zvault.api.routes import Route
+from zvault.api.routes import ApiRoute
 
 
 def wrong(value: object, kind: Any, at: str = "document") -> Iterator[str]:
@@ -67,7 +67,7 @@ def _wrong_document(value: object, kind: Any, at: str) -> Iterator[str]:
             yield f"{at} lacks {key!r} of {kind.__name__}"
 
 
-def wrong_answer(value: object, route: Route[Any]) -> list[str]:
+def wrong_answer(value: object, route: ApiRoute[Any]) -> list[str]:
     """What is wrong with a route's answer."""
     found = [list(wrong(value, one)) for one in (route.answer, route.other) if one is not None]
     return min(found, key=len)

@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 
 from zvault.api import routes
-from zvault.api.routes import ROUTES, Route
+from zvault.api.routes import ROUTES, ApiRoute
 from zvault.core.errors import Refused
 from zvault.daemon.api import access
 from zvault.daemon.api.server import Api
-from zvault.daemon.connections import peer_groups
+from zvault.daemon.connections import read_peer_groups
 
 
 def api() -> Api:
@@ -27,7 +27,7 @@ def api() -> Api:
 
 def test_each_route_has_one_handler_and_each_handler_a_route():
     served = [handler.route for handler in api().handlers()]
-    names = {route: name for name, route in vars(routes).items() if isinstance(route, Route)}
+    names = {route: name for name, route in vars(routes).items() if isinstance(route, ApiRoute)}
     assert [names[route] for route in ROUTES if served.count(route) != 1] == []
     assert set(served) <= set(ROUTES)
 
@@ -74,7 +74,7 @@ def test_a_call_with_other_arguments_is_a_defect(arguments: dict[str, object]):
         routes.DOCTOR.target(arguments)
 
 
-async def asked(socket: Path, route: Route[Any]) -> tuple[int, dict[str, Any]]:
+async def asked(socket: Path, route: ApiRoute[Any]) -> tuple[int, dict[str, Any]]:
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
         session.request(
@@ -126,7 +126,7 @@ async def test_the_kernel_tells_the_groups_of_who_connected(tmp_path: Path):
     told: list[frozenset[int]] = []
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        told.append(peer_groups(writer.transport))
+        told.append(read_peer_groups(writer.transport))
         writer.close()
 
     server = await asyncio.start_unix_server(serve, tmp_path / "s")
@@ -135,7 +135,7 @@ async def test_the_kernel_tells_the_groups_of_who_connected(tmp_path: Path):
         await reader.read()
         writer.close()
     assert told == [frozenset({os.getgid(), *os.getgroups()})]
-    assert peer_groups(None) == frozenset()
+    assert read_peer_groups(None) == frozenset()
 
 
 async def test_only_root_acts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -156,7 +156,7 @@ async def test_what_is_no_route_is_told_as_such(tmp_path: Path):
     served = api()
     await served.listen(tmp_path / "s")
     try:
-        nowhere: Route[Any] = Route("POST", "/v1/nothing", dict, "", "act")
+        nowhere: ApiRoute[Any] = ApiRoute("POST", "/v1/nothing", dict, "", "act")
         status, answer = await asked(tmp_path / "s", nowhere)
         assert (status, answer["error"]["what"]) == (404, "POST /v1/nothing: Not Found")
     finally:

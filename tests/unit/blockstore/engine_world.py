@@ -13,23 +13,40 @@ from hypothesis import strategies as st
 
 from tests.unit.object_store.faulty_store import WRONG, Crash, Fault, FaultyStore
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.attach import attach
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.options import Mode, Options
-from zvault.blockstore.recovery import create
-from zvault.blockstore.view import View
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.options import EngineOptions, WriteMode
+from zvault.blockstore.recovery import create_store
+from zvault.blockstore.store_view import StoreView
 from zvault.core.errors import JournalMissing
 from zvault.object_store.interface import StoreError
 
-BLOCKS = 2 * PART + 5
-SPOTS = [0, 1, 2, 3, 7, 8, 60, PART - 2, PART - 1, PART, PART + 1, 2 * PART - 1, 2 * PART, 2 * PART + 4]
+BLOCKS = 2 * PART_BLOCKS + 5
+SPOTS = [
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    60,
+    PART_BLOCKS - 2,
+    PART_BLOCKS - 1,
+    PART_BLOCKS,
+    PART_BLOCKS + 1,
+    2 * PART_BLOCKS - 1,
+    2 * PART_BLOCKS,
+    2 * PART_BLOCKS + 4,
+]
 """Where writes begin: crowded, and around the borders of parts."""
 State = dict[int, int]
 """What each block holds, by the number of the write; a block that is not in it is zero."""
 writes = st.tuples(st.just("write"), st.sampled_from(SPOTS), st.sampled_from([1, 1, 2, 5, 33, 700]))
-zeroes = st.tuples(st.just("zero"), st.sampled_from(SPOTS), st.sampled_from([1, 3, 40, PART, 2 * PART + 5]))
+zeroes = st.tuples(
+    st.just("zero"), st.sampled_from(SPOTS), st.sampled_from([1, 3, 40, PART_BLOCKS, 2 * PART_BLOCKS + 5])
+)
 others = st.sampled_from([("flush", 0, 0), ("checkpoint", 0, 0), ("collect", 0, 0), ("read", 0, 0)])
 faults = st.lists(
     st.builds(Fault, st.integers(0, 120), st.sampled_from(WRONG), st.integers(1, 9)), max_size=2
@@ -39,9 +56,9 @@ faults = st.lists(
 class World:
     """One store, and the device on it as its user sees it."""
 
-    def __init__(self, mode: Mode, wrong: list[Fault]) -> None:
+    def __init__(self, mode: WriteMode, wrong: list[Fault]) -> None:
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
-        self.options = Options(
+        self.options = EngineOptions(
             journal=self.folder / "journal",
             mode=mode,
             journal_size=16 << 20,
@@ -52,7 +69,7 @@ class World:
             boot=bytes(15) + b"\1",
         )
         self.memory = MemoryStore()
-        create(self.memory, "vault", BLOCKS * BLOCK)
+        create_store(self.memory, "vault", BLOCKS * BLOCK_SIZE)
         self.late = any("late" in fault.wrong for fault in wrong)
         """Objects of a dead process may come to be when nobody looks for them any more."""
         self.calls = 0
@@ -60,13 +77,13 @@ class World:
         self.state: State = {}
         self.safe: list[State] = [{}]
         """States that the device may be in after a power cut: that of the last flush, and all since."""
-        self.engine: Engine | None = None
+        self.engine: BlockEngine | None = None
         self.store = FaultyStore(self.memory, wrong)
 
-    def opened(self) -> Engine:
+    def opened(self) -> BlockEngine:
         while self.engine is None:
             try:
-                self.engine = attach(self.store, "vault", self.options, "test")
+                self.engine = attach_store(self.store, "vault", self.options, "test")
             except (Crash, StoreError):
                 self.end()
             else:
@@ -103,7 +120,7 @@ class World:
         self.end(cut=cut)
         while self.engine is None:
             try:
-                self.engine = attach(self.store, "vault", self.options, "test")
+                self.engine = attach_store(self.store, "vault", self.options, "test")
             except (Crash, StoreError):
                 self.end()
         self.keep_journal()
@@ -111,10 +128,12 @@ class World:
         self.state = self.look(self.engine, allowed)
         self.safe = [state for state in allowed if state == self.state]
 
-    def look(self, engine: Engine, allowed: list[State]) -> State:
+    def look(self, engine: BlockEngine, allowed: list[State]) -> State:
         found: State = {}
         for first, count in runs(set().union(*allowed)):
-            data = np.frombuffer(engine.read(first * BLOCK, count * BLOCK), np.int64).reshape(count, -1)
+            data = np.frombuffer(engine.read(first * BLOCK_SIZE, count * BLOCK_SIZE), np.int64).reshape(
+                count, -1
+            )
             assert (data == data[:, :1]).all(), "a block is a mixture"
             found |= {block: tag for block, tag in enumerate(data[:, 0].tolist(), first) if tag}
         assert found in allowed, self.told(found, allowed)
@@ -149,9 +168,9 @@ class World:
     def do(self, what: str, block: int, count: int) -> None:
         engine = self.opened()
         if what == "write":
-            engine.write(block * BLOCK, self.tag.to_bytes(8, "little") * (count * BLOCK // 8))
+            engine.write(block * BLOCK_SIZE, self.tag.to_bytes(8, "little") * (count * BLOCK_SIZE // 8))
         elif what == "zero":
-            engine.zero(block * BLOCK, count * BLOCK)
+            engine.zero(block * BLOCK_SIZE, count * BLOCK_SIZE)
         elif what == "flush":
             engine.flush()
             self.flushed()
@@ -183,7 +202,7 @@ class World:
         away = self.folder / "away"
         self.options.journal.rename(away)
         try:
-            self.engine = attach(self.store, "vault", self.options, "test")
+            self.engine = attach_store(self.store, "vault", self.options, "test")
         except JournalMissing:
             shutil.rmtree(self.options.journal)
             away.rename(self.options.journal)
@@ -204,9 +223,9 @@ class World:
         shutil.copytree(self.options.journal, self.folder / "flushed")
 
     def seen_by_a_reader(self) -> None:
-        view = View(self.memory, "vault", workers=0)
+        view = StoreView(self.memory, "vault", workers=0)
         for block in list(self.state)[::50]:
-            data = view.read(block * BLOCK, BLOCK)
+            data = view.read(block * BLOCK_SIZE, BLOCK_SIZE)
             assert int.from_bytes(data[:8], "little") == self.state[block]
 
 

@@ -6,17 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from zvault.blockstore.attach import attach
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.options import Options
-from zvault.core.policy.object_lock import Lock
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.options import EngineOptions
+from zvault.core.policy.object_lock import ObjectLock
 from zvault.object_store.interface import ObjectStore
 
 DAY = 86400.0
-LOCK = Lock("compliance", 10 * DAY)
+LOCK = ObjectLock("compliance", 10 * DAY)
 POOL = ThreadPoolExecutor(2)
 
 
-def opened(store: ObjectStore, folder: Path, now: list[float], **more: Any) -> Engine:
-    options = Options(folder / "journal", uploads=0, lock=LOCK, clock=lambda: now[0], linger=1e9, **more)
-    return attach(store, "vault", options, "test")
+def opened(store: ObjectStore, folder: Path, now: list[float], **more: Any) -> BlockEngine:
+    options = EngineOptions(
+        folder / "journal", uploads=0, lock=LOCK, clock=lambda: now[0], linger=1e9, **more
+    )
+    return attach_store(store, "vault", options, "test")

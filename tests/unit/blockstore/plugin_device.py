@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore import reach, server
-from zvault.blockstore.reach import ReachedStore
+from zvault.blockstore import reached_store, server
+from zvault.blockstore.reached_store import ReachedStore
 from zvault.blockstore.server import ServedDevice
-from zvault.object_store.interface import Buffer, Unreachable
-from zvault.object_store.metered import MeteredStore
-from zvault.object_store.retrying import RetryingStore
+from zvault.object_store.interface import Buffer, StoreUnreachable
+from zvault.object_store.metered_store import MeteredStore
+from zvault.object_store.retrying_store import RetryingStore
 
 PLUGIN = Path(server.__file__).with_name("nbdkit_plugin.py")
 SIZE = 64 << 20
@@ -40,7 +40,7 @@ class Outage(MemoryStore):
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         if self.away:
-            raise Unreachable(f"{key} was not put", "it answers 503", "wait")
+            raise StoreUnreachable(f"{key} was not put", "it answers 503", "wait")
         return super().put(key, data, condition)
 
 
@@ -77,8 +77,8 @@ class Device:
         counted = MeteredStore(self.store)
         patient = RetryingStore(counted, stopping=serving._stopping, say=self.said.append)
         serving._reached, serving._say = ReachedStore(patient, counted, counted), self.said.append
-        if key := reach.encryption_key(serving.words.spec) if self.encrypted else None:
-            objects = reach.encrypted_store(patient, "cold", key, self.said.append)
+        if key := reached_store.read_encryption_key(serving.words.spec) if self.encrypted else None:
+            objects = reached_store.encrypt_store(patient, "cold", key, self.said.append)
             serving._reached = ReachedStore(patient, counted, objects.over(counted), objects)
         return serving  # type: ignore[no-any-return]
 

@@ -11,18 +11,18 @@ import pytest
 
 from tests.unit.blockstore.engine_world import BLOCKS
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.attach import attach
+from zvault.blockstore.attach import attach_store
 from zvault.blockstore.awaited_journal import (
     FoundJournal,
     JournalMark,
     JournalNote,
     find_missing_journal,
 )
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.format import BLOCK, Damaged
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.format import BLOCK_SIZE, ObjectDamaged
 from zvault.blockstore.log.journal import Journal
-from zvault.blockstore.options import Options
-from zvault.blockstore.recovery import Epoch, create
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.recovery import WriterEpoch, create_store
 from zvault.core.errors import JournalMissing, Refused
 from zvault.object_store.interface import Buffer, StoreError
 
@@ -87,8 +87,8 @@ def test_a_mark_that_cannot_be_is_damage() -> None:
     for wrong in ("{}", '{"epoch": 0}', "3", '{"epoch": 1, "host": "a", "folder": "b", "since": 1e300}'):
         text = f'{{"epoch": 1, "owner": "a", "since": 1.0, "journal": {wrong}}}'
         store.objects["v/epoch"] = text.encode()
-        with pytest.raises(Damaged, match="does not say who writes"):
-            Epoch.read(store, "v")
+        with pytest.raises(ObjectDamaged, match="does not say who writes"):
+            WriterEpoch.read(store, "v")
 
 
 @dataclass
@@ -96,26 +96,26 @@ class Host:
     """One host with its folder of positions, and a journal on a disk of its own."""
 
     store: MemoryStore
-    options: Options
+    options: EngineOptions
 
     @property
     def journal(self) -> Path:
         return self.options.journal
 
-    def begin(self, **changes: object) -> Engine:
-        return attach(
+    def begin(self, **changes: object) -> BlockEngine:
+        return attach_store(
             self.store, "v", replace(self.options, **changes), f"{self.journal.parent.name}, process 1"
         )  # type: ignore[arg-type]
 
-    def die_with(self, *blocks: int, engine: Engine | None = None) -> None:
+    def die_with(self, *blocks: int, engine: BlockEngine | None = None) -> None:
         """Write and flush these blocks, none of which reaches the bucket, and lose the power."""
         engine = engine or self.begin()
         for block in blocks:
-            engine.write(block * BLOCK, bytes([block]) * BLOCK)
+            engine.write(block * BLOCK_SIZE, bytes([block]) * BLOCK_SIZE)
         engine.flush()
         self.kill(engine)
 
-    def kill(self, engine: Engine) -> None:
+    def kill(self, engine: BlockEngine) -> None:
         engine.fail(StoreError("it is gone"))
         engine.abandon()
 
@@ -130,20 +130,20 @@ class Host:
     def holds(self, *blocks: int) -> None:
         engine = self.begin()
         for block in blocks:
-            assert engine.read(block * BLOCK, BLOCK) == bytes([block]) * BLOCK
+            assert engine.read(block * BLOCK_SIZE, BLOCK_SIZE) == bytes([block]) * BLOCK_SIZE
         engine.close()
 
 
 def a_host(store: MemoryStore, folder: Path) -> Host:
     journal = folder / "journal"
-    options = Options(journal, mode="writeback", uploads=0, linger=1e9, seen=folder / "seen")
+    options = EngineOptions(journal, mode="writeback", uploads=0, linger=1e9, seen=folder / "seen")
     return Host(store, options)
 
 
 @pytest.fixture
 def store() -> MemoryStore:
     it = MemoryStore()
-    create(it, "v", BLOCKS * BLOCK)
+    create_store(it, "v", BLOCKS * BLOCK_SIZE)
     return it
 
 
@@ -209,7 +209,7 @@ def test_a_journal_of_before_is_not_the_one_that_is_waited_for(host: Host, tmp_p
 
 def test_an_older_copy_of_the_journal_is_noticed(host: Host, tmp_path: Path) -> None:
     engine = host.begin()
-    engine.write(0, b"a" * BLOCK)
+    engine.write(0, b"a" * BLOCK_SIZE)
     engine.flush()
     shutil.copytree(host.journal, tmp_path / "old")
     host.die_with(1, 2, engine=engine)
@@ -226,7 +226,7 @@ def test_the_journal_of_another_store_is_no_substitute(
 ) -> None:
     host.die_with(1)
     other = MemoryStore()
-    create(other, "v", BLOCKS * BLOCK)
+    create_store(other, "v", BLOCKS * BLOCK_SIZE)
     stranger = a_host(other, tmp_path / "other")
     stranger.die_with(2)
     shutil.copytree(host.journal, tmp_path / "disk")
@@ -244,19 +244,19 @@ def test_whoever_leaves_writeback_has_to_bring_its_journal_along(host: Host, tmp
     host.die_with(1)
     strict = replace(host.options, mode="strict", journal=tmp_path / "run")
     with pytest.raises(JournalMissing):
-        attach(host.store, "v", strict, "attic")
+        attach_store(host.store, "v", strict, "attic")
     strict = replace(strict, journal=host.journal)
-    engine = attach(host.store, "v", strict, "attic")
-    assert engine.read(BLOCK, 1) == b"\1"
+    engine = attach_store(host.store, "v", strict, "attic")
+    assert engine.read(BLOCK_SIZE, 1) == b"\1"
     host.kill(engine)
     empty(host.journal)
-    attach(host.store, "v", strict, "attic").close()
+    attach_store(host.store, "v", strict, "attic").close()
 
 
 def test_a_store_that_was_closed_waits_for_nothing(host: Host, tmp_path: Path) -> None:
     for _ in range(2):
         engine = host.begin()
-        engine.write(BLOCK, b"\1" * BLOCK)
+        engine.write(BLOCK_SIZE, b"\1" * BLOCK_SIZE)
         engine.flush()
         engine.close()
         shutil.rmtree(host.journal)
@@ -267,7 +267,7 @@ def test_a_journal_in_memory_is_waited_for_as_long_as_its_boot_lasts(host: Host)
     """A pool that is imported takes for written what its dead server had answered, flushed or not."""
     strict: dict[str, object] = {"mode": "strict", "boot": BOOT}
     engine = host.begin(**strict)
-    engine.write(0, b"a" * BLOCK)
+    engine.write(0, b"a" * BLOCK_SIZE)
     host.kill(engine)
     kept = {file.name: file.read_bytes() for file in host.journal.iterdir()}
     empty(host.journal)
@@ -338,10 +338,10 @@ def test_its_cost_is_no_put_for_a_write(host: Host) -> None:
             return super().put(key, data, condition)
 
     counting = Counting()
-    create(counting, "v", BLOCKS * BLOCK)
+    create_store(counting, "v", BLOCKS * BLOCK_SIZE)
     engine = Host(counting, host.options).begin()
     for block in range(50):
-        engine.write(block * BLOCK, b"a" * BLOCK)
+        engine.write(block * BLOCK_SIZE, b"a" * BLOCK_SIZE)
         engine.flush()
     engine.close()
     assert puts == [3]
@@ -353,7 +353,7 @@ def test_the_last_frame_of_a_journal_is_read_from_its_files(tmp_path: Path) -> N
     assert journal.find_last() == 0
     journal.begin(1, 5)
     for number in range(5, 60):
-        journal.append(number, 0, 1, bytes(BLOCK))
+        journal.append(number, 0, 1, bytes(BLOCK_SIZE))
     journal.flush()
     journal.release(40)
     journal.close()

@@ -54,7 +54,7 @@ print(json.dumps({"back": back.decode(), "outside": there, "made": made}))
 """
 
 
-@pytest.mark.skipif(landlock.version() < 1, reason="this kernel has no Landlock")
+@pytest.mark.skipif(landlock.read_landlock_version() < 1, reason="this kernel has no Landlock")
 @pytest.mark.parametrize("mode", ["strict", "writeback"])
 def test_it_serves_and_reaches_nothing_else(disk: Path, mode: str) -> None:
     outside = disk / "elsewhere" / "secret"
@@ -86,12 +86,12 @@ def test_a_kernel_without_it_serves_too_and_says_so(monkeypatch: pytest.MonkeyPa
     from zvault.blockstore import confine
     from zvault.blockstore.serve_options import ServeOptions
 
-    monkeypatch.setattr(landlock, "version", lambda: 0)
+    monkeypatch.setattr(landlock, "read_landlock_version", lambda: 0)
     words = ServeOptions.of(
         ["bucket=b", "key=k", f"journal={tmp_path / 'j'}", f"status={tmp_path / 's' / 'status'}"]
     )
-    assert "no Landlock" in confine.confine(words)
-    assert confine.own_folders(words) == [tmp_path / "j", tmp_path / "s"]
+    assert "no Landlock" in confine.confine_server(words)
+    assert confine.list_own_folders(words) == [tmp_path / "j", tmp_path / "s"]
 
 
 def test_a_file_with_keys_may_be_replaced_by_another(tmp_path: Path) -> None:
@@ -100,6 +100,6 @@ def test_a_file_with_keys_may_be_replaced_by_another(tmp_path: Path) -> None:
 
     keys = tmp_path / "deep" / "keys"
     words = ServeOptions.of(["bucket=b", "key=k", "readonly=yes", f"keys={keys}"])
-    assert {keys, keys.parent} <= set(confine.what_it_reads(words))
-    assert Path("/") not in confine.what_it_reads(words)
-    assert confine.own_folders(words) == []
+    assert {keys, keys.parent} <= set(confine.list_read_paths(words))
+    assert Path("/") not in confine.list_read_paths(words)
+    assert confine.list_own_folders(words) == []

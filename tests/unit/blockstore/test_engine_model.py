@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.unit.blockstore.engine_world import SPOTS, World, faults, listed, others, runs, writes, zeroes
 from tests.unit.examples import EXAMPLES, cases
 from tests.unit.object_store.faulty_store import WRONG, Crash, Fault, FaultyStore
-from zvault.blockstore.attach import attach
-from zvault.blockstore.format import numbers_of
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.options import Mode
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.format import parse_key_numbers
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.options import WriteMode
 
 STRIDE = 1 if EXAMPLES else len(WRONG)
 """Calls from one that goes wrong to the next: in an ordinary run each call goes wrong in one way, the next in another;
@@ -25,7 +25,7 @@ ends = st.sampled_from([("kill", 0, 0), ("cut", 0, 0), ("close", 0, 0), ("vanish
 steps = st.lists(st.one_of(writes, writes, zeroes, others, others, ends), min_size=1, max_size=24)
 
 
-def walk(mode: Mode, program: list[tuple[str, int, int]], wrong: list[Fault]) -> World:
+def walk(mode: WriteMode, program: list[tuple[str, int, int]], wrong: list[Fault]) -> World:
     world = World(mode, wrong)
     try:
         for what, block, count in program:
@@ -53,7 +53,9 @@ def check_nothing_is_amiss(world: World) -> None:
             counted[extent.sequence] = counted.get(extent.sequence, 0) + extent.count
     live = {number: int(engine.usage.live[number]) for number in engine.usage.live.nonzero()[0].tolist()}
     assert live == counted
-    there = {sequence for sequence, _ in map(numbers_of, listed(world.memory, "segments")) if not world.late}
+    there = {
+        sequence for sequence, _ in map(parse_key_numbers, listed(world.memory, "segments")) if not world.late
+    }
     assert there <= set(counted), "segments that nobody needs are still there"
     assert world.late or len(listed(world.memory, "maps")) <= len(engine.blocks.root.maps) + 2
     engine.close()
@@ -63,7 +65,9 @@ def check_nothing_is_amiss(world: World) -> None:
 @pytest.mark.parametrize("mode", ["strict", "writeback"])
 @settings(max_examples=cases(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps, faults)
-def test_it_is_what_was_written_whatever_happens(mode: Mode, program: list[Any], wrong: list[Fault]) -> None:
+def test_it_is_what_was_written_whatever_happens(
+    mode: WriteMode, program: list[Any], wrong: list[Fault]
+) -> None:
     walk(mode, program, wrong)
 
 
@@ -74,7 +78,7 @@ LIFE = [
     ("checkpoint", 0, 0),
     *(("write", 3 + at, 33) for at in range(0, 600, 33)),
     ("flush", 0, 0),
-    ("zero", 0, PART),
+    ("zero", 0, PART_BLOCKS),
     ("collect", 0, 0),
     ("checkpoint", 0, 0),
     ("write", 8, 40),
@@ -88,7 +92,7 @@ LIFE = [
 
 @pytest.mark.parametrize("mode", ["strict", "writeback"])
 @pytest.mark.parametrize("wrong", WRONG)
-def test_any_call_of_a_life_may_go_wrong(mode: Mode, wrong: Any) -> None:
+def test_any_call_of_a_life_may_go_wrong(mode: WriteMode, wrong: Any) -> None:
     calls = walk(mode, LIFE, []).calls
     assert calls > 40
     for at in range(WRONG.index(wrong) % STRIDE, calls + 10, STRIDE):
@@ -97,7 +101,7 @@ def test_any_call_of_a_life_may_go_wrong(mode: Mode, wrong: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["strict", "writeback"])
 @pytest.mark.parametrize("wrong", ["crash before", "crash after"])
-def test_opening_it_may_be_cut_off_again_and_again(mode: Mode, wrong: Any) -> None:
+def test_opening_it_may_be_cut_off_again_and_again(mode: WriteMode, wrong: Any) -> None:
     world = World(mode, [])
     try:
         for spot in (0, 700, 1400, 2100, 2800, 3500):
@@ -109,7 +113,7 @@ def test_opening_it_may_be_cut_off_again_and_again(mode: Mode, wrong: Any) -> No
             store = FaultyStore(world.memory, [Fault(calls, wrong)])
             kept = world.folder / "again"
             try:
-                world.engine = attach(store, "vault", world.options, "test")
+                world.engine = attach_store(store, "vault", world.options, "test")
             except Crash:
                 shutil.copytree(
                     world.options.journal, kept

@@ -9,45 +9,45 @@ import pytest
 
 from tests.unit.blockstore.engine_world import BLOCKS, listed
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.attach import attach
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.fence import Fenced
-from zvault.blockstore.format import BLOCK, numbers_of
-from zvault.blockstore.options import Mode, Options
-from zvault.blockstore.recovery import create
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.format import BLOCK_SIZE, parse_key_numbers
+from zvault.blockstore.options import EngineOptions, WriteMode
+from zvault.blockstore.recovery import create_store
+from zvault.blockstore.writer_fence import WriterFenced
 from zvault.core.errors import Refused, ZvaultError
-from zvault.object_store.interface import SMALL, Buffer, ListedObject
+from zvault.object_store.interface import SMALL_OBJECT, Buffer, ListedObject
 
 
 @pytest.mark.parametrize("mode", ["strict", "writeback"])
-def test_a_writer_that_was_shut_out_is_never_seen(tmp_path: Path, mode: Mode) -> None:
+def test_a_writer_that_was_shut_out_is_never_seen(tmp_path: Path, mode: WriteMode) -> None:
     store = MemoryStore()
-    create(store, "vault", BLOCKS * BLOCK)
-    old = attach(store, "vault", Options(tmp_path / "a", mode=mode, uploads=0), "a")
-    old.write(0, b"a" * BLOCK)
+    create_store(store, "vault", BLOCKS * BLOCK_SIZE)
+    old = attach_store(store, "vault", EngineOptions(tmp_path / "a", mode=mode, uploads=0), "a")
+    old.write(0, b"a" * BLOCK_SIZE)
     old.flush()
     old.put_all()
-    new = attach(store, "vault", Options(tmp_path / "b", uploads=0, give_up_journal=True), "b")
-    old.write(0, b"x" * BLOCK)
+    new = attach_store(store, "vault", EngineOptions(tmp_path / "b", uploads=0, give_up_journal=True), "b")
+    old.write(0, b"x" * BLOCK_SIZE)
     if mode == "strict":
-        with pytest.raises(Fenced, match="b has taken it"):
+        with pytest.raises(WriterFenced, match="b has taken it"):
             old.flush()
-        with pytest.raises(Fenced):
-            old.write(0, b"x" * BLOCK)
+        with pytest.raises(WriterFenced):
+            old.write(0, b"x" * BLOCK_SIZE)
     else:
         old.flush()  # its journal has it, which nobody shuts it out of
         old.put_all()
-    new.write(BLOCK, b"b" * BLOCK)
+    new.write(BLOCK_SIZE, b"b" * BLOCK_SIZE)
     new.flush()
     if mode == "writeback":
-        with pytest.raises(Fenced, match="b has taken it"):
+        with pytest.raises(WriterFenced, match="b has taken it"):
             old.checkpoint()
     new.close()
-    again = attach(store, "vault", Options(tmp_path / "b", uploads=0), "b")
-    assert again.read(0, 2 * BLOCK) == b"a" * BLOCK + b"b" * BLOCK
+    again = attach_store(store, "vault", EngineOptions(tmp_path / "b", uploads=0), "b")
+    assert again.read(0, 2 * BLOCK_SIZE) == b"a" * BLOCK_SIZE + b"b" * BLOCK_SIZE
     for _ in range(3):
         again.checkpoint()
-    assert {key[:2] for key in map(numbers_of, listed(store, "segments"))} == {(1, 1), (2, 2), (2, 1)}
+    assert {key[:2] for key in map(parse_key_numbers, listed(store, "segments"))} == {(1, 1), (2, 2), (2, 1)}
     again.close()
 
 
@@ -73,7 +73,7 @@ class Interrupted(MemoryStore):
         self._count()
         return super().tail(key, length)
 
-    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL_OBJECT) -> tuple[bytes, str]:
         self._count()
         return super().read(key, most)
 
@@ -95,29 +95,29 @@ def test_what_a_flush_was_answered_for_is_there_whoever_took_the_store_meanwhile
     answered: set[bool] = set()
     for at in range(30):
         store = Interrupted()
-        create(store, "vault", BLOCKS * BLOCK)
-        old = attach(store, "vault", Options(tmp_path / f"a{at}", uploads=0), "a")
-        taken: list[Engine] = []
+        create_store(store, "vault", BLOCKS * BLOCK_SIZE)
+        old = attach_store(store, "vault", EngineOptions(tmp_path / f"a{at}", uploads=0), "a")
+        taken: list[BlockEngine] = []
         flushed: list[bool] = []
 
-        def flush(old: Engine = old, flushed: list[bool] = flushed) -> None:
+        def flush(old: BlockEngine = old, flushed: list[bool] = flushed) -> None:
             try:
-                old.write(0, b"a" * BLOCK)
+                old.write(0, b"a" * BLOCK_SIZE)
                 old.flush()
-            except Fenced:
+            except WriterFenced:
                 flushed.append(False)
             else:
                 flushed.append(True)
 
-        def take(store: MemoryStore = store, taken: list[Engine] = taken, at: int = at) -> None:
-            taken.append(attach(store, "vault", Options(tmp_path / f"b{at}", uploads=0), "b"))
+        def take(store: MemoryStore = store, taken: list[BlockEngine] = taken, at: int = at) -> None:
+            taken.append(attach_store(store, "vault", EngineOptions(tmp_path / f"b{at}", uploads=0), "b"))
 
         first, store.then = (take, flush) if inner == "flush" else (flush, take)
         store.left = at
         first()
         if store.then is not None:
             break  # it was all over before
-        assert taken[0].read(0, BLOCK) == b"a" * BLOCK or not flushed[0]
+        assert taken[0].read(0, BLOCK_SIZE) == b"a" * BLOCK_SIZE or not flushed[0]
         answered.add(flushed[0])
     else:
         pytest.fail("it asks for more than is tried here")
@@ -134,31 +134,31 @@ class Forgetful(MemoryStore):
 
 def test_nobody_is_shut_out_by_himself_when_an_answer_is_lost(tmp_path: Path) -> None:
     store = Forgetful()
-    create(store, "vault", BLOCKS * BLOCK)
+    create_store(store, "vault", BLOCKS * BLOCK_SIZE)
     with pytest.raises(Refused, match="something is there already"):
-        create(store, "vault", BLOCKS * BLOCK)
-    engine = attach(store, "vault", Options(tmp_path / "a", uploads=0), "a")
-    engine.write(0, b"a" * BLOCK)
+        create_store(store, "vault", BLOCKS * BLOCK_SIZE)
+    engine = attach_store(store, "vault", EngineOptions(tmp_path / "a", uploads=0), "a")
+    engine.write(0, b"a" * BLOCK_SIZE)
     engine.flush()
     engine.close()
 
 
 def test_a_journal_that_another_host_overtook_is_not_dropped(tmp_path: Path) -> None:
     store = MemoryStore()
-    create(store, "vault", BLOCKS * BLOCK)
-    here = Options(tmp_path / "a", mode="writeback", uploads=0)
-    old = attach(store, "vault", here, "a")
-    old.write(0, b"a" * BLOCK)
+    create_store(store, "vault", BLOCKS * BLOCK_SIZE)
+    here = EngineOptions(tmp_path / "a", mode="writeback", uploads=0)
+    old = attach_store(store, "vault", here, "a")
+    old.write(0, b"a" * BLOCK_SIZE)
     old.flush()
     old.abandon()
-    there = attach(store, "vault", Options(tmp_path / "b", uploads=0, give_up_journal=True), "b")
-    there.write(0, b"b" * BLOCK)
+    there = attach_store(store, "vault", EngineOptions(tmp_path / "b", uploads=0, give_up_journal=True), "b")
+    there.write(0, b"b" * BLOCK_SIZE)
     there.close()
     with pytest.raises(ZvaultError, match="writes that the store never got"):
-        attach(store, "vault", here, "a")
+        attach_store(store, "vault", here, "a")
     with pytest.raises(ZvaultError, match="writes that the store never got"):
-        attach(store, "vault", here, "a")
-    given_up = Options(tmp_path / "a", mode="writeback", uploads=0, give_up_journal=True)
-    again = attach(store, "vault", given_up, "a")
-    assert again.read(0, BLOCK) == b"b" * BLOCK
+        attach_store(store, "vault", here, "a")
+    given_up = EngineOptions(tmp_path / "a", mode="writeback", uploads=0, give_up_journal=True)
+    again = attach_store(store, "vault", given_up, "a")
+    assert again.read(0, BLOCK_SIZE) == b"b" * BLOCK_SIZE
     again.close()

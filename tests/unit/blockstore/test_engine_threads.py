@@ -20,22 +20,22 @@ from typing import TypeVar
 import pytest
 
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore import writer as writing
-from zvault.blockstore.attach import attach
-from zvault.blockstore.engine import Closed, Engine
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.options import Mode, Options
-from zvault.blockstore.recovery import create
-from zvault.object_store.interface import SMALL, Buffer, ListedObject, StoreError, Unreachable
-from zvault.object_store.retrying import RetryingStore
+from zvault.blockstore import block_writer as writing
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.engine import BlockEngine, DeviceClosed
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.options import EngineOptions, WriteMode
+from zvault.blockstore.recovery import create_store
+from zvault.object_store.interface import SMALL_OBJECT, Buffer, ListedObject, StoreError, StoreUnreachable
+from zvault.object_store.retrying_store import RetryingStore
 
 T = TypeVar("T")
 
 WRITERS = 5
 REGION = 700
 """Blocks that a writer has; each region lies across a border of two parts."""
-BLOCKS = (WRITERS + 1) * PART
+BLOCKS = (WRITERS + 1) * PART_BLOCKS
 LONGEST = 60.0
 """Seconds for anything here; what takes longer hangs."""
 
@@ -61,7 +61,7 @@ class Dawdling:
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
         return self._do(lambda: self.store.tail(key, length))
 
-    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL_OBJECT) -> tuple[bytes, str]:
         return self._do(lambda: self.store.read(key, most))
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
@@ -79,20 +79,20 @@ class Dawdling:
         chance = self._random.random()
         if self.gone.is_set() or chance < self.fails / 2:
             self.failed += 1
-            raise Unreachable("it did not answer")
+            raise StoreUnreachable("it did not answer")
         found = call()
         if chance < self.fails:
             self.failed += 1
-            raise Unreachable("its answer was lost")
+            raise StoreUnreachable("its answer was lost")
         return found
 
 
 class World:
     """One store and the device on it. Nothing may end a thread but its own end."""
 
-    def __init__(self, folder: Path, mode: Mode, **sizes: float) -> None:
+    def __init__(self, folder: Path, mode: WriteMode, **sizes: float) -> None:
         self.memory = MemoryStore()
-        create(self.memory, "vault", BLOCKS * BLOCK)
+        create_store(self.memory, "vault", BLOCKS * BLOCK_SIZE)
         self.slow = Dawdling(self.memory)
         self.stopping = threading.Event()
         self.store = RetryingStore(
@@ -101,7 +101,7 @@ class World:
             say=lambda _: None,
             sleep=lambda seconds: time.sleep(min(seconds, 0.02)),
         )
-        options = Options(
+        options = EngineOptions(
             journal=folder / "journal",
             mode=mode,
             journal_size=64 << 20,
@@ -117,8 +117,8 @@ class World:
         self.engine = self.attach()
         self.writers = [Writer(self, number) for number in range(WRITERS)]
 
-    def attach(self, **other: int) -> Engine:
-        return attach(self.store, "vault", replace(self.options, **other), "test")  # type: ignore[arg-type]
+    def attach(self, **other: int) -> BlockEngine:
+        return attach_store(self.store, "vault", replace(self.options, **other), "test")  # type: ignore[arg-type]
 
     def run(self, *beside: Callable[[], None], operations: int = 150) -> None:
         """Have all write, and ``beside`` called again and again meanwhile."""
@@ -151,7 +151,7 @@ class World:
 
     def killed(self) -> None:
         """The process is gone; what it had answered is in the journal or in the store."""
-        self.engine.fail(Closed("it was killed"))
+        self.engine.fail(DeviceClosed("it was killed"))
         self.engine.abandon()
 
     def check(self) -> None:
@@ -177,7 +177,7 @@ class Writer:
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.number = number
-        self.first = (number + 1) * PART - REGION // 2
+        self.first = (number + 1) * PART_BLOCKS - REGION // 2
         self.blocks = [0] * REGION
         self.random = random.Random(number)
         self.tag = number << 40
@@ -192,23 +192,23 @@ class Writer:
             match self.random.choice(["write"] * 6 + ["zero", "flush", "read", "read"]):
                 case "write":
                     self.tag += 1
-                    engine.write((self.first + at) * BLOCK, filled(self.tag) * count)
+                    engine.write((self.first + at) * BLOCK_SIZE, filled(self.tag) * count)
                     self.blocks[at : at + count] = [self.tag] * count
                 case "zero":
-                    engine.zero((self.first + at) * BLOCK, count * BLOCK)
+                    engine.zero((self.first + at) * BLOCK_SIZE, count * BLOCK_SIZE)
                     self.blocks[at : at + count] = [0] * count
                 case "flush":
                     engine.flush()
                 case _:
-                    self.same(engine.read((self.first + at) * BLOCK, count * BLOCK), at)
+                    self.same(engine.read((self.first + at) * BLOCK_SIZE, count * BLOCK_SIZE), at)
             self.longest = max(self.longest, time.monotonic() - began)
 
-    def check(self, engine: Engine) -> None:
-        self.same(engine.read(self.first * BLOCK, REGION * BLOCK), 0)
+    def check(self, engine: BlockEngine) -> None:
+        self.same(engine.read(self.first * BLOCK_SIZE, REGION * BLOCK_SIZE), 0)
 
     def same(self, data: bytes, at: int) -> None:
-        for index in range(len(data) // BLOCK):
-            found = data[index * BLOCK : (index + 1) * BLOCK]
+        for index in range(len(data) // BLOCK_SIZE):
+            found = data[index * BLOCK_SIZE : (index + 1) * BLOCK_SIZE]
             wanted = self.blocks[at + index]
             assert found == filled(wanted), (
                 f"block {self.first + at + index} has {found[:8].hex()}, not {wanted:x}"
@@ -216,7 +216,7 @@ class Writer:
 
 
 def filled(tag: int) -> bytes:
-    return tag.to_bytes(8, "little") * (BLOCK // 8)
+    return tag.to_bytes(8, "little") * (BLOCK_SIZE // 8)
 
 
 def again(call: Callable[[], None], over: threading.Event) -> None:
@@ -266,7 +266,7 @@ def worlds() -> Iterator[list[World]]:
 
 @MODES
 def test_what_many_write_at_once_is_there_after_a_close(
-    worlds: list[World], tmp_path: Path, mode: Mode
+    worlds: list[World], tmp_path: Path, mode: WriteMode
 ) -> None:
     worlds.append(world := World(tmp_path, mode))
     world.run(world.tidy, operations=250)
@@ -281,7 +281,7 @@ def test_what_many_write_at_once_is_there_after_a_close(
 
 
 @MODES
-def test_what_was_answered_outlives_a_kill(worlds: list[World], tmp_path: Path, mode: Mode) -> None:
+def test_what_was_answered_outlives_a_kill(worlds: list[World], tmp_path: Path, mode: WriteMode) -> None:
     worlds.append(world := World(tmp_path, mode))
     for _ in range(3):
         world.run(operations=60)
@@ -295,7 +295,7 @@ def test_what_was_answered_outlives_a_kill(worlds: list[World], tmp_path: Path, 
 
 @MODES
 def test_a_small_journal_slows_writers_and_fails_none(
-    worlds: list[World], tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
+    worlds: list[World], tmp_path: Path, mode: WriteMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worlds.append(world := World(tmp_path, mode, journal_size=8 << 20, linger=0.5))
     world.slow.seconds = 0.1
@@ -309,7 +309,7 @@ def test_a_small_journal_slows_writers_and_fails_none(
 
     world.run(look, operations=120)
     assert slowed, "the journal was never so full that anybody was slowed down"
-    assert max(slowed) <= writing.SLOWEST
+    assert max(slowed) <= writing.LONGEST_HOLD_BACK
     assert most <= world.engine.log.limit
     assert max(writer.longest for writer in world.writers) < LONGEST
     world.check()
@@ -317,7 +317,7 @@ def test_a_small_journal_slows_writers_and_fails_none(
 
 @MODES
 def test_a_store_that_is_gone_for_a_while_is_waited_for(
-    worlds: list[World], tmp_path: Path, mode: Mode
+    worlds: list[World], tmp_path: Path, mode: WriteMode
 ) -> None:
     worlds.append(world := World(tmp_path, mode, journal_size=12 << 20))
     world.slow.gone.set()
@@ -346,7 +346,7 @@ def test_it_can_be_closed_in_the_middle_of_a_checkpoint(worlds: list[World], tmp
         time.sleep(0.7)
         world.engine.close()
         with pytest.raises(StoreError):
-            world.engine.read(0, BLOCK)
+            world.engine.read(0, BLOCK_SIZE)
         world.slow.seconds = 0.0
         world.engine = world.attach(uploads=0)
         world.check()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.blockstore.locked_store import LOCK, POOL, opened
-from tests.unit.blockstore.test_history import NOON
+from tests.unit.blockstore.test_kept_moments import NOON
 from tests.unit.object_store.locking_store import LockingStore
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.maintenance.check import check
-from zvault.blockstore.maintenance.info import info
-from zvault.blockstore.recovery import create
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.maintenance.check import find_store_problems
+from zvault.blockstore.maintenance.info import read_store_info
+from zvault.blockstore.recovery import create_store
 from zvault.core.errors import Refused
 
 
@@ -21,9 +21,9 @@ from zvault.core.errors import Refused
 def hidden(tmp_path: Path) -> LockingStore:
     now = [NOON]
     store = LockingStore(lambda: now[0], LOCK)
-    create(store, "vault", 1 << 20)
+    create_store(store, "vault", 1 << 20)
     engine = opened(store, tmp_path, now)
-    engine.write(0, b"k" * BLOCK)
+    engine.write(0, b"k" * BLOCK_SIZE)
     engine.put_all()
     engine.close()
     store.delete(sorted(store.objects))
@@ -33,14 +33,17 @@ def hidden(tmp_path: Path) -> LockingStore:
 def test_no_store_is_made_over_one_that_delete_markers_hide(hidden: LockingStore) -> None:
     before = list(hidden.versions(""))
     with pytest.raises(Refused, match="delete markers hide") as error:
-        create(hidden, "vault", 1 << 20)
+        create_store(hidden, "vault", 1 << 20)
     assert "recover" in error.value.next
     assert list(hidden.versions("")) == before
-    create(hidden, "another", 1 << 20)
+    create_store(hidden, "another", 1 << 20)
 
 
 def test_whoever_looks_is_told_to_recover_it_and_not_to_make_one(hidden: LockingStore) -> None:
-    for look in (lambda: info(hidden, "vault", POOL), lambda: check(hidden, "vault", share=0, pool=POOL)):
+    for look in (
+        lambda: read_store_info(hidden, "vault", POOL),
+        lambda: find_store_problems(hidden, "vault", share=0, pool=POOL),
+    ):
         with pytest.raises(Refused, match="delete markers hide") as error:
             look()
         assert "recover" in error.value.next
@@ -48,8 +51,8 @@ def test_whoever_looks_is_told_to_recover_it_and_not_to_make_one(hidden: Locking
 
 def test_a_store_whose_first_object_is_gone_for_good_is_not_hidden() -> None:
     store = MemoryStore()
-    create(store, "vault", 1 << 20)
+    create_store(store, "vault", 1 << 20)
     store.put("vault/epoch", b"")
     store.delete(["vault/store"])
-    report = check(store, "vault", share=0, pool=POOL)
+    report = find_store_problems(store, "vault", share=0, pool=POOL)
     assert [one.why for one in report.of("store")] == ["it is missing, so nothing can be read"]

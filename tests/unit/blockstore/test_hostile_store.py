@@ -12,16 +12,16 @@ import pytest
 from tests.unit.object_store.hostile_s3 import HostileS3, lying
 from tests.unit.object_store.memory_store import etag
 from tests.unit.object_store.s3_server import BUCKET
-from zvault.blockstore.attach import attach
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.fence import Fenced
-from zvault.blockstore.format import BLOCK, Damaged, numbers_of
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.options import Options
-from zvault.blockstore.position import WentBack
-from zvault.blockstore.recovery import Epoch, create
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.format import BLOCK_SIZE, ObjectDamaged, parse_key_numbers
+from zvault.blockstore.known_position import StoreWentBack
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.recovery import WriterEpoch, create_store
+from zvault.blockstore.writer_fence import WriterFenced
 from zvault.core.errors import Busy
-from zvault.object_store.interface import NEW, StoreError, TooLarge, Unreachable
+from zvault.object_store.interface import NO_OBJECT_YET, ObjectTooLarge, StoreError, StoreUnreachable
 
 pytest.importorskip("boto3")
 
@@ -50,16 +50,16 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HostileS
 @pytest.fixture
 def store(server: HostileS3) -> S3Store:
     it = S3Store(S3Settings(BUCKET, server.endpoint, region="us-east-1", read_seconds=5.0))
-    create(it, "v", PART * BLOCK)
+    create_store(it, "v", PART_BLOCKS * BLOCK_SIZE)
     return it
 
 
-def opened(store: S3Store, folder: Path, owner: str = "test") -> Engine:
-    options = Options(folder / owner, uploads=0, linger=1e9, seen=folder / f"{owner}-seen")
-    return attach(store, "v", options, owner)
+def opened(store: S3Store, folder: Path, owner: str = "test") -> BlockEngine:
+    options = EngineOptions(folder / owner, uploads=0, linger=1e9, seen=folder / f"{owner}-seen")
+    return attach_store(store, "v", options, owner)
 
 
-def died(engine: Engine) -> None:
+def died(engine: BlockEngine) -> None:
     """The host is gone, with the journal in its memory."""
     engine.fail(StoreError("it is gone"))
     engine.abandon()
@@ -67,8 +67,8 @@ def died(engine: Engine) -> None:
         file.unlink()
 
 
-def write(engine: Engine, block: int) -> None:
-    engine.write(block * BLOCK, bytes([block + 1]) * BLOCK)
+def write(engine: BlockEngine, block: int) -> None:
+    engine.write(block * BLOCK_SIZE, bytes([block + 1]) * BLOCK_SIZE)
     engine.flush()
 
 
@@ -79,8 +79,11 @@ def flushed(store: S3Store, folder: Path) -> None:
     died(engine)
 
 
-def all_there(engine: Engine) -> bool:
-    return all(engine.read(block * BLOCK, BLOCK) == bytes([block + 1]) * BLOCK for block in range(FLUSHES))
+def all_there(engine: BlockEngine) -> bool:
+    return all(
+        engine.read(block * BLOCK_SIZE, BLOCK_SIZE) == bytes([block + 1]) * BLOCK_SIZE
+        for block in range(FLUSHES)
+    )
 
 
 def segments(server: HostileS3) -> list[str]:
@@ -99,7 +102,7 @@ def test_a_listing_that_leaves_segments_out(
     server: HostileS3, store: S3Store, tmp_path: Path, hidden: set[int]
 ) -> None:
     flushed(store, tmp_path)
-    server.hidden = {key for key in segments(server) if numbers_of(key)[0] in hidden}
+    server.hidden = {key for key in segments(server) if parse_key_numbers(key)[0] in hidden}
     engine = opened(store, tmp_path)
     assert all_there(engine)
     engine.close()
@@ -117,14 +120,14 @@ def test_a_listing_that_leaves_all_of_a_kind_out(
         assert all_there(engine)
         engine.close()
     else:
-        nothing_removed(server, lambda: opened(store, tmp_path), Damaged)
+        nothing_removed(server, lambda: opened(store, tmp_path), ObjectDamaged)
 
 
 @pytest.mark.parametrize("listing", ["backwards", "elsewhere", "round", "tokens"])
 def test_a_listing_that_is_none(server: HostileS3, store: S3Store, tmp_path: Path, listing: str) -> None:
     flushed(store, tmp_path)
     server.listing = listing  # type: ignore[assignment]
-    nothing_removed(server, lambda: opened(store, tmp_path), Damaged)
+    nothing_removed(server, lambda: opened(store, tmp_path), ObjectDamaged)
 
 
 @pytest.mark.parametrize("lost", [1, 4, FLUSHES])
@@ -133,7 +136,7 @@ def test_a_put_that_was_answered_and_never_carried_out(
 ) -> None:
     server.dropped = {f"v/segments/{lost:010x}-00000001"}
     flushed(store, tmp_path)
-    nothing_removed(server, lambda: opened(store, tmp_path), Damaged)
+    nothing_removed(server, lambda: opened(store, tmp_path), ObjectDamaged)
 
 
 def test_puts_that_are_answered_and_come_late(server: HostileS3, store: S3Store, tmp_path: Path) -> None:
@@ -144,7 +147,7 @@ def test_puts_that_are_answered_and_come_late(server: HostileS3, store: S3Store,
         write(engine, block)
     died(engine)
     late, server.late = server.late, None
-    nothing_removed(server, lambda: opened(store, tmp_path), Damaged)
+    nothing_removed(server, lambda: opened(store, tmp_path), ObjectDamaged)
     server.late = late
     server.arrive()
     engine = opened(store, tmp_path)
@@ -160,7 +163,7 @@ def test_an_older_root_and_epoch_are_read(server: HostileS3, store: S3Store, tmp
     died(engine)
     server.stale = {"v/epoch": older["v/epoch"]}
     server.hidden = set(server.store.objects) - set(older)
-    nothing_removed(server, lambda: opened(store, tmp_path), Damaged, Busy)
+    nothing_removed(server, lambda: opened(store, tmp_path), ObjectDamaged, Busy)
 
 
 def test_a_stale_epoch_hides_another_writer_and_this_host_is_told_later(
@@ -177,7 +180,7 @@ def test_a_stale_epoch_hides_another_writer_and_this_host_is_told_later(
     server.stale = {}
     write(other, 3)
     other.close()
-    with pytest.raises(WentBack):
+    with pytest.raises(StoreWentBack):
         opened(store, tmp_path, "mine")
 
 
@@ -189,10 +192,10 @@ def test_a_store_that_ignores_conditions_does_not_have_two_writers_acknowledge(
     server.conditions = False
     one = opened(store, tmp_path, "one")
     with monkeypatch.context() as patch:
-        really = Epoch.read
-        once = [Epoch(1, "before", 0.0, etag(before))]
-        patch.setattr(Epoch, "read", lambda *where: once.pop() if once else really(*where))
-        other: Engine | None = None
+        really = WriterEpoch.read
+        once = [WriterEpoch(1, "before", 0.0, etag(before))]
+        patch.setattr(WriterEpoch, "read", lambda *where: once.pop() if once else really(*where))
+        other: BlockEngine | None = None
         try:
             other = opened(store, tmp_path, "other")
         except StoreError:
@@ -202,7 +205,7 @@ def test_a_store_that_ignores_conditions_does_not_have_two_writers_acknowledge(
         try:
             write(engine, 0)
             acknowledged += 1
-        except Fenced:
+        except WriterFenced:
             continue
     assert acknowledged <= 1
     for engine in filter(None, (one, other)):
@@ -225,17 +228,17 @@ def test_bodies_of_objects(
 ) -> None:
     server.objects = body  # type: ignore[assignment]
     most = 3 * 64 * MIB if body != "truncated" else MIB
-    raises_within(most, lambda: call(store), TooLarge if body != "truncated" else Unreachable)
+    raises_within(most, lambda: call(store), ObjectTooLarge if body != "truncated" else StoreUnreachable)
 
 
 @pytest.mark.parametrize("body", ["endless", "huge", "truncated"])
 def test_bodies_of_listings_and_errors(server: HostileS3, store: S3Store, body: str) -> None:
     server.lists = server.errors = body  # type: ignore[assignment]
-    expected = (TooLarge,) if body != "truncated" else (StoreError,)
+    expected = (ObjectTooLarge,) if body != "truncated" else (StoreError,)
     for ask in (
         lambda: list(store.list("v/")),
         lambda: store.read("v/none"),
-        lambda: store.put("v/store", b"x", NEW),
+        lambda: store.put("v/store", b"x", NO_OBJECT_YET),
     ):
         raises_within(4 * MAX_ANSWER, ask, *expected)
 
@@ -246,9 +249,9 @@ def test_entities_are_not_put_in(server: HostileS3, store: S3Store, body: str) -
     for ask in (
         lambda: list(store.list("v/")),
         lambda: store.read("v/none"),
-        lambda: store.put("v/store", b"x", NEW),
+        lambda: store.put("v/store", b"x", NO_OBJECT_YET),
     ):
-        raises_within(8 * MIB, ask, TooLarge)
+        raises_within(8 * MIB, ask, ObjectTooLarge)
 
 
 def test_a_document_type_that_declares_nothing_is_no_harm(server: HostileS3, store: S3Store) -> None:

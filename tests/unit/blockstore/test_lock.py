@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from tests.unit.blockstore.engine_world import BLOCKS, faults, others, writes, zeroes
 from tests.unit.blockstore.locked_store import LOCK, POOL
-from tests.unit.blockstore.test_history import HistoryWorld
+from tests.unit.blockstore.test_kept_moments import HistoryWorld
 from tests.unit.examples import cases
 from tests.unit.object_store.faulty_store import Fault, FaultyStore
 from tests.unit.object_store.locking_store import LockingStore
 from zvault.blockstore.attach import load_usage
-from zvault.blockstore.format import BLOCK, checkpoint_key
-from zvault.blockstore.maintenance.recover import wanted
+from zvault.blockstore.format import BLOCK_SIZE, make_checkpoint_key
+from zvault.blockstore.maintenance.recover import list_needed_objects
 from zvault.blockstore.maintenance.version_gc import remove_versions
-from zvault.blockstore.map.usage import Usage
-from zvault.blockstore.needed import Needed
-from zvault.blockstore.recovery import create, newest_root, read_root, superblock
-from zvault.core.policy.object_lock import Lock
+from zvault.blockstore.map.usage import SegmentUsage
+from zvault.blockstore.needed_objects import NeededObjects
+from zvault.blockstore.recovery import create_store, read_newest_root, read_root, read_superblock
+from zvault.core.policy.object_lock import ObjectLock
 
 DAY = 86400.0
 
@@ -31,12 +31,14 @@ DAY = 86400.0
 class LockWorld(HistoryWorld):
     """A device with history in a bucket with locks, some hours a step; days go by where a step says so."""
 
-    def __init__(self, wrong: list[Fault], lock: Lock | None = LOCK, *, elsewhere: bool = False) -> None:
+    def __init__(
+        self, wrong: list[Fault], lock: ObjectLock | None = LOCK, *, elsewhere: bool = False
+    ) -> None:
         super().__init__(wrong)
         self.options = replace(self.options, lock=lock, gc_elsewhere=elsewhere)
         self.bucket = LockingStore(lambda: self.now, lock)
         self.memory = self.bucket
-        create(self.memory, "vault", BLOCKS * BLOCK)
+        create_store(self.memory, "vault", BLOCKS * BLOCK_SIZE)
         self.store = FaultyStore(self.memory, wrong)
         if elsewhere:
             self.bucket.may = {"retain"}
@@ -65,31 +67,31 @@ class LockWorld(HistoryWorld):
         finally:
             self.bucket.may = before
 
-    def needed(self) -> Needed:
-        what = superblock(self.memory, "vault")
-        root, usage = newest_root(self.memory, "vault", what), Usage()
+    def needed(self) -> NeededObjects:
+        what = read_superblock(self.memory, "vault")
+        root, usage = read_newest_root(self.memory, "vault", what), SegmentUsage()
         load_usage(usage, self.memory, "vault", root, None)
-        return Needed("vault", root, usage)
+        return NeededObjects("vault", root, usage)
 
     def check_locks(self) -> None:
         """All that the newest root and its moments point to is locked until then, as it says."""
-        root = newest_root(self.memory, "vault", superblock(self.memory, "vault"))
-        for key in [checkpoint_key("vault", one.number, one.epoch) for one in (root, *root.past)]:
+        root = read_newest_root(self.memory, "vault", read_superblock(self.memory, "vault"))
+        for key in [make_checkpoint_key("vault", one.number, one.epoch) for one in (root, *root.past)]:
             for name in [key, *self.points_to(key), "vault/store"] if root.number else []:
                 first = self.bucket.kept[name][0]
                 assert first.until >= root.lock.until, (name, first.until - self.now, root.lock)
 
     def check_fallback(self) -> None:
         """All is there that the root before the newest needs, of the same writer: it is taken if that is damaged."""
-        root = newest_root(self.memory, "vault", superblock(self.memory, "vault"))
-        key = checkpoint_key("vault", root.number - 1, root.epoch)
+        root = read_newest_root(self.memory, "vault", read_superblock(self.memory, "vault"))
+        key = make_checkpoint_key("vault", root.number - 1, root.epoch)
         if key in self.bucket.objects:
             assert [one for one in self.points_to(key) if one not in self.bucket.objects] == []
 
     def points_to(self, key: str) -> list[str]:
-        root, usage = read_root(self.memory, key, superblock(self.memory, "vault")), Usage()
+        root, usage = read_root(self.memory, key, read_superblock(self.memory, "vault")), SegmentUsage()
         load_usage(usage, self.memory, "vault", root, None)
-        return list(wanted("vault", root, usage))
+        return list(list_needed_objects("vault", root, usage))
 
     def check_nothing_is_left(self) -> None:
         """Of what nobody needs but what is locked still."""
@@ -102,7 +104,7 @@ class LockWorld(HistoryWorld):
 def live(
     program: list[tuple[str, int, int]],
     wrong: list[Fault],
-    lock: Lock | None = LOCK,
+    lock: ObjectLock | None = LOCK,
     *,
     elsewhere: bool = False,
 ) -> LockWorld:

@@ -20,10 +20,10 @@ from tests.unit.blockstore.plugin_device import (
 )
 from zvault.api.blockstore import EngineStatus, StoreDocument
 from zvault.blockstore import server
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.options import Options
-from zvault.blockstore.readonly import Superseded
-from zvault.blockstore.serve_options import options_of
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.readonly_device import DeviceSuperseded
+from zvault.blockstore.serve_options import make_engine_options
 from zvault.config.device_specs.blockstore import BlockstoreServer, parse_blockstore
 from zvault.core.errors import Refused, ZvaultError
 from zvault.devices.nbd import blockstore_server
@@ -76,7 +76,7 @@ def test_what_was_flushed_is_in_the_store(device: Device, ask: str):
 def test_all_is_in_the_store_when_it_ends(device: Device, disk: Path):
     journal = disk / "journal"
     words = ("mode=writeback", f"journal={journal}", "create=yes")
-    options = options_of(parse_blockstore(f"zv/cold size=1T mode=writeback journal={journal}"))
+    options = make_engine_options(parse_blockstore(f"zv/cold size=1T mode=writeback journal={journal}"))
     assert (options.mode, options.journal) == ("writeback", journal)
     handle = device.serve(*words)
     device.plugin.pwrite(handle, b"b" * 8192, 4096, 0)
@@ -106,7 +106,7 @@ def test_the_status_has_what_the_daemon_tells(device: Device):
     assert told["requests"]["put"]["bytes"] > 4096
     assert told["journal"] == str(device.folder / "journal")
     assert list(wrong(told["engine"], EngineStatus)) == []
-    assert list(wrong(blockstore_server.document(told, time.time()), StoreDocument)) == []
+    assert list(wrong(blockstore_server.make_store_document(told, time.time()), StoreDocument)) == []
 
 
 def test_one_that_is_only_looked_at(device: Device, tmp_path: Path):
@@ -141,7 +141,7 @@ def test_one_that_is_only_looked_at(device: Device, tmp_path: Path):
     )
     assert told["engine"]["read_bytes"] == 10_002
     assert list(wrong(told["engine"], EngineStatus)) == []
-    assert list(wrong(blockstore_server.document(told, time.time()), StoreDocument)) == []
+    assert list(wrong(blockstore_server.make_store_document(told, time.time()), StoreDocument)) == []
     assert abs(told["engine"]["as_of"] - time.time()) < 60
     assert told["requests"]["get"]["requests"] > 0
     assert "put" not in {kind for kind, count in told["requests"].items() if count["requests"]}
@@ -156,13 +156,13 @@ def test_one_that_has_passed_says_so_once(device: Device):
     writer = device.serve("create=yes")
     device.plugin.pwrite(writer, b"p" * 8192, 0, NBDKIT["FLAG_FUA"])
     seen = device.serve("readonly=yes")
-    assert isinstance(writer.device, Engine)
+    assert isinstance(writer.device, BlockEngine)
     writer.device.discard(0, SIZE)
     writer.device.flush()
     for _ in range(3):
         writer.device.checkpoint()
     for _ in range(3):
-        with pytest.raises(Superseded, match="has passed") as caught:
+        with pytest.raises(DeviceSuperseded, match="has passed") as caught:
             device.read(seen, 0, 8192)
     assert device.errors == [errno.EIO] * 3
     assert sum("has passed" in line for line in device.said) == 1
@@ -170,7 +170,7 @@ def test_one_that_has_passed_says_so_once(device: Device):
     told = "".join(traceback.format_exception(caught.value))
     assert "another exception" not in told, "the unit's journal has words, and no story of each read"
     assert "direct cause" not in told
-    assert "readonly.py" not in told
+    assert "readonly_device.py" not in told
     seen.write_status()
     assert "attach it anew" in device.status()["trouble"]
     assert device.status()["engine"]["fenced"] is False
@@ -183,7 +183,7 @@ def test_one_for_a_copy_that_is_thrown_away_goes_on_with_the_writer(device: Devi
     device.plugin.pwrite(writer, b"p" * 8192, 0, NBDKIT["FLAG_FUA"])
     seen = device.serve("readonly=yes", "latest=yes", *cache)
     assert device.plugin.can_write(seen) is False
-    assert isinstance(writer.device, Engine)
+    assert isinstance(writer.device, BlockEngine)
     device.plugin.pwrite(writer, b"q" * 8192, 0, NBDKIT["FLAG_FUA"])
     for _ in range(3):
         writer.device.checkpoint()
@@ -206,10 +206,10 @@ def test_one_for_a_copy_that_is_thrown_away_goes_on_with_the_writer(device: Devi
 def test_a_second_server_takes_it_and_the_first_fails_loudly(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def often(spec: BlockstoreServer) -> Options:
-        return replace(options_of(spec), watch=0.1)
+    def often(spec: BlockstoreServer) -> EngineOptions:
+        return replace(make_engine_options(spec), watch=0.1)
 
-    monkeypatch.setattr(server, "options_of", often)
+    monkeypatch.setattr(server, "make_engine_options", often)
     handle, plugin = device.serve("create=yes"), device.plugin
     plugin.pwrite(handle, b"e" * 4096, 0, NBDKIT["FLAG_FUA"])
     device.serve(f"journal={tmp_path / 'other'}")
@@ -253,7 +253,7 @@ def test_an_outage_is_told_and_what_could_not_be_put_away_is_an_error(
 
 
 def test_the_status_goes_on_by_itself(device: Device, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server, "EVERY", 0.05)
+    monkeypatch.setattr(server, "STATUS_FILE_INTERVAL", 0.05)
     device.serve("create=yes")
     first = device.status()["at"]
     within(10, lambda: device.status()["at"] > first)

@@ -16,10 +16,10 @@ from tests.unit.blockstore.plugin_device import (
     Device,
     device_for_test,  # noqa: F401
 )
-from zvault.blockstore import reach, serve_options
-from zvault.blockstore.position import WentBack
-from zvault.blockstore.recovery import create
-from zvault.blockstore.serve_options import ServeOptions, file_system, options_of
+from zvault.blockstore import reached_store, serve_options
+from zvault.blockstore.known_position import StoreWentBack
+from zvault.blockstore.recovery import create_store
+from zvault.blockstore.serve_options import ServeOptions, find_file_system, make_engine_options
 from zvault.config.device_specs.blockstore import parse_blockstore
 from zvault.core.errors import Busy, ConfigError, NotFound, Refused
 
@@ -73,9 +73,9 @@ def test_an_encrypted_one_is_used_and_never_made(device: Device, tmp_path: Path)
         serving.begin()
     assert "zvaultctl blockstore create" in caught.value.next
     assert device.store.objects == {}
-    key = reach.encryption_key(serving.words.spec)
+    key = reached_store.read_encryption_key(serving.words.spec)
     assert key is not None
-    create(reach.encrypted_store(device.store, "cold", key, device.said.append), "cold", SIZE)
+    create_store(reached_store.encrypt_store(device.store, "cold", key, device.said.append), "cold", SIZE)
     handle = device.serve(word)
     device.plugin.pwrite(handle, b"what nobody reads" * 4096, 0, 0)
     device.plugin.flush(handle, 0)
@@ -110,9 +110,9 @@ def test_one_that_went_back_is_refused_also_where_its_journal_is_gone(device: De
     device.plugin.cleanup()
     device.store.objects = older
     serving = device.load(seen, f"journal={tmp_path / 'another'}")
-    with pytest.raises(WentBack, match="older than this host knows it"):
+    with pytest.raises(StoreWentBack, match="older than this host knows it"):
         serving.begin()
-    assert device.status()["error"]["kind"] == "WentBack"
+    assert device.status()["error"]["kind"] == "StoreWentBack"
     assert "--accept-rollback" in device.status()["error"]["next"]
     device.plugin = None
 
@@ -184,23 +184,23 @@ def test_a_journal_that_holds_what_is_nowhere_else_is_not_in_memory(tmp_path: Pa
         "/dev/sda1 / ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n"
         "tank/a /srv/with\\040space zfs rw 0 0\ntmpfs /srv tmpfs rw 0 0\n"
     )
-    assert file_system(Path("/run/zvault/j"), mounts) == "tmpfs"
-    assert file_system(Path("/runner"), mounts) == "ext4"
-    assert file_system(Path("/srv/with space/j"), mounts) == "zfs"
-    assert file_system(Path("/srv/j"), mounts) == "tmpfs"
+    assert find_file_system(Path("/run/zvault/j"), mounts) == "tmpfs"
+    assert find_file_system(Path("/runner"), mounts) == "ext4"
+    assert find_file_system(Path("/srv/with space/j"), mounts) == "zfs"
+    assert find_file_system(Path("/srv/j"), mounts) == "tmpfs"
     shm = parse_blockstore("zv/cold mode=writeback journal=/dev/shm/zvault-test")
-    if file_system(Path("/dev/shm")) == "tmpfs":
+    if find_file_system(Path("/dev/shm")) == "tmpfs":
         with pytest.raises(Refused, match="no place for a journal"):
-            options_of(shm)
+            make_engine_options(shm)
 
 
 def test_a_journal_in_memory_leaves_memory_for_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     spec = parse_blockstore(f"zv/cold journal={tmp_path / 'not' / 'yet'} journal-size=1G")
-    monkeypatch.setattr(serve_options, "file_system", lambda path: "tmpfs")
+    monkeypatch.setattr(serve_options, "find_file_system", lambda path: "tmpfs")
     for room, size in ((300 << 20, 150 << 20), (10 << 20, 64 << 20), (100 << 30, 1 << 30)):
-        monkeypatch.setattr(serve_options, "free", lambda path, room=room: room)
-        assert options_of(spec).journal_size == size
+        monkeypatch.setattr(serve_options, "measure_free_space", lambda path, room=room: room)
+        assert make_engine_options(spec).journal_size == size
     monkeypatch.undo()
-    assert serve_options.free(tmp_path / "not" / "yet") == pytest.approx(
-        serve_options.free(tmp_path), rel=0.1
+    assert serve_options.measure_free_space(tmp_path / "not" / "yet") == pytest.approx(
+        serve_options.measure_free_space(tmp_path), rel=0.1
     )

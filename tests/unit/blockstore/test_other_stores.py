@@ -19,12 +19,12 @@ from tests.unit.blockstore.test_hostile_store import (
 from tests.unit.object_store.hostile_s3 import HostileS3
 from tests.unit.object_store.s3_server import BUCKET
 from tests.unit.object_store.server_faults import LOSSLESS, UNLOCKED, Fault
-from zvault.blockstore.format import BLOCK
+from zvault.blockstore.format import BLOCK_SIZE
 from zvault.blockstore.locked_bucket import see_that_conditions_hold
-from zvault.blockstore.maintenance.check import check
-from zvault.blockstore.maintenance.repair import RepairJob, repair
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.options import Options
+from zvault.blockstore.maintenance.check import find_store_problems
+from zvault.blockstore.maintenance.repair import RepairJob, repair_store
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.options import EngineOptions
 from zvault.config.device_specs.blockstore import parse_blockstore
 from zvault.core.errors import Refused, ZvaultError
 from zvault.object_store.interface import StoreError, describe_loss
@@ -38,7 +38,7 @@ def test_what_was_flushed_is_opened(server: HostileS3, store: S3Store, tmp_path:
     fault(server)
     flushed(store, tmp_path)
     with ThreadPoolExecutor(2) as pool:
-        report = check(store, "v", share=1, pool=pool, settle=0)
+        report = find_store_problems(store, "v", share=1, pool=pool, settle=0)
         assert report.well, report.problems
     engine = opened(store, tmp_path)
     assert all_there(engine)
@@ -55,7 +55,7 @@ def test_check_measures_what_the_end_of_the_log_would_lose(
     whole = sum(len(server.store.objects[key]) for key in keys[3:])
     server.store.objects[keys[3]] = bytes(len(server.store.objects[keys[3]]))
     with ThreadPoolExecutor(2) as pool:
-        cut = check(store, "v", share=1, pool=pool, settle=0).cut
+        cut = find_store_problems(store, "v", share=1, pool=pool, settle=0).cut
     assert cut is not None
     assert (cut.first, cut.objects, cut.bytes) == (4, len(keys) - 3, whole)
     assert cut.acknowledged == len(keys) - 1, "the last says so of all before it"
@@ -66,7 +66,7 @@ def lived(store: S3Store, folder: Path) -> None:  # noqa: F811
     """Two checkpoints, and a log after them."""
     engine = opened(store, folder)
     for block in range(FLUSHES):
-        engine.write(block * BLOCK, bytes([block + 1]) * BLOCK)
+        engine.write(block * BLOCK_SIZE, bytes([block + 1]) * BLOCK_SIZE)
         engine.flush()
         if block in (1, 3):
             engine.checkpoint()
@@ -89,19 +89,22 @@ def test_what_a_store_lost_with_its_power_has_words_and_a_way_out(
     lost = max(key for key in server.store.objects if key.startswith(kind))
     server.lose(lost, etag=etag)
     with ThreadPoolExecutor(2) as pool:
-        report = check(store, "v", share=1, pool=pool, settle=0)
+        report = find_store_problems(store, "v", share=1, pool=pool, settle=0)
         assert any("zero bytes" in one.why for one in report.problems), report.problems
         if kind != "v/checkpoints/":  # the one before says the same
             with pytest.raises(ZvaultError, match="zero bytes") as error:
                 opened(store, tmp_path)
             assert "blockstore check" in error.value.next
-        options = Options(tmp_path / "repair", uploads=0)
-        job = RepairJob(options, "repairer", PART * BLOCK, cut=True)
-        after = repair(store, "v", job, pool)
+        options = EngineOptions(tmp_path / "repair", uploads=0)
+        job = RepairJob(options, "repairer", PART_BLOCKS * BLOCK_SIZE, cut=True)
+        after = repair_store(store, "v", job, pool)
         assert after.well, after.problems
         assert len(job.done) == len(set(job.done))
     engine = opened(store, tmp_path, "another")
-    there = [engine.read(block * BLOCK, BLOCK) == bytes([block + 1]) * BLOCK for block in range(FLUSHES)]
+    there = [
+        engine.read(block * BLOCK_SIZE, BLOCK_SIZE) == bytes([block + 1]) * BLOCK_SIZE
+        for block in range(FLUSHES)
+    ]
     assert all(there[:-1])
     assert there[-1] == (kind != "v/segments/"), "the last flush alone was in that object"
     engine.close()

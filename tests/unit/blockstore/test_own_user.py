@@ -13,12 +13,12 @@ import pytest
 
 from tests.unit.patience import PATIENCE
 from zvault.blockstore import own_user
-from zvault.config.device_specs.blockstore import USERS, parse_blockstore
+from zvault.config.device_specs.blockstore import SERVER_USER_IDS, parse_blockstore
 
 ROOT = Path(own_user.__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or "lacks" in str(own_user.stays_root(0)),
+    os.geteuid() != 0 or "lacks" in str(own_user.explain_staying_root(0)),
     reason="only root can become somebody else",
 )
 
@@ -26,14 +26,14 @@ SCRIPT = """
 import json, os, sys
 from pathlib import Path
 from zvault.blockstore import own_user
-from zvault.blockstore.confine import confine
-from zvault.blockstore.reach import settings_of
+from zvault.blockstore.confine import confine_server
+from zvault.blockstore.reached_store import make_s3_settings
 from zvault.blockstore.serve_options import ServeOptions
-from zvault.blockstore.position import Position, SeenPosition
+from zvault.blockstore.known_position import StorePosition, SeenPosition
 
 words = ServeOptions.of(sys.argv[2:])
-own = own_user.prepare(words, words.user)
-confine(words)
+own = own_user.prepare_own_user(words, words.user)
+confine_server(words)
 own.become()
 told, outside = {}, Path(sys.argv[1])
 
@@ -49,7 +49,7 @@ def read(path):
         return file.read()
 
 spec = own.words.spec
-journal, keys = Path(spec.journal), settings_of(spec).keys
+journal, keys = Path(spec.journal), make_s3_settings(spec).keys
 told["uid"] = os.getresuid() + os.getresgid()
 told["groups"] = os.getgroups()
 told["capabilities"] = own_user._capabilities()
@@ -68,7 +68,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 told["changed"] = read(keys)
 seen = SeenPosition(words.seen, bytes(16), own.opener.write)
-seen.note(Position(1, 2, 3), durable=True)
+seen.note(StorePosition(1, 2, 3), durable=True)
 told["trouble"] = seen.trouble
 told["again"] = tried(lambda: own.opener.write(bytes([1] * 16)))
 told["positions"] = tried(lambda: open(words.seen / ("00" * 16), "r+"))
@@ -138,7 +138,7 @@ def test_a_folder_goes_from_one_user_to_the_next(tmp_path: Path) -> None:
     (cache / "frames").touch()
     (cache / "index").touch()
     os.chown(cache / "index", 1000, 1000)
-    for uid in (USERS[1], USERS[2]):
+    for uid in (SERVER_USER_IDS[1], SERVER_USER_IDS[2]):
         os.close(int(Path(own_user._give(cache, uid)).name))
         assert {path.stat().st_uid for path in (cache, cache / "frames")} == {uid}
         assert (cache / "index").stat().st_uid == 1000
@@ -148,14 +148,14 @@ def test_a_folder_goes_from_one_user_to_the_next(tmp_path: Path) -> None:
 def test_a_folder_that_has_something_else_in_it_stays_roots(tmp_path: Path) -> None:
     for name in ("000000000001.journal", "1.spare", "begin.new", "lost+found"):
         (tmp_path / name).touch()
-    assert own_user.shared_folder({"journal": str(tmp_path), "cache": str(tmp_path / "none")}) is None
+    assert own_user.find_shared_folder({"journal": str(tmp_path), "cache": str(tmp_path / "none")}) is None
     (tmp_path / "photographs").mkdir()
-    told = own_user.shared_folder({"journal": str(tmp_path)})
+    told = own_user.find_shared_folder({"journal": str(tmp_path)})
     assert told is not None
     assert "photographs" in told
     # What a server has already, root cannot look into without the capability for that.
-    os.chown(tmp_path, USERS[1], USERS[1])
-    assert own_user.shared_folder({"journal": str(tmp_path)}) is None
+    os.chown(tmp_path, SERVER_USER_IDS[1], SERVER_USER_IDS[1])
+    assert own_user.find_shared_folder({"journal": str(tmp_path)}) is None
 
 
 def test_a_server_that_was_killed_starts_again_without_the_rights_of_root_over_files(tmp_path: Path) -> None:
@@ -165,14 +165,14 @@ def test_a_server_that_was_killed_starts_again_without_the_rights_of_root_over_f
 import ctypes, os, struct, sys
 from pathlib import Path
 from zvault.blockstore import own_user
-kept = sum(1 << number for number in own_user.NEEDS.values())
+kept = sum(1 << number for number in own_user.NEEDED_CAPABILITIES.values())
 header, data = struct.pack("<Ii", 0x20080522, 0), struct.pack("<6I", kept, kept, 0, 0, 0, 0)
 assert ctypes.CDLL(None).capset(header, data) == 0
 folder = sys.argv[1]
 for _ in range(2):
-    assert own_user.shared_folder({"journal": folder}) is None
-    own_user._give(Path(folder), own_user.USERS[1])
-assert os.stat(folder).st_uid == own_user.USERS[1]
+    assert own_user.find_shared_folder({"journal": folder}) is None
+    own_user._give(Path(folder), own_user.SERVER_USER_IDS[1])
+assert os.stat(folder).st_uid == own_user.SERVER_USER_IDS[1]
 """
     subprocess.run([sys.executable, "-c", script, str(journal)], check=True, env={"PYTHONPATH": str(ROOT)})
 
@@ -182,7 +182,7 @@ def test_the_process_that_opens_has_no_capability_and_ends_with_the_other(tmp_pa
 import os, sys, time
 from pathlib import Path
 from zvault.system import opener
-it = opener.start(["/etc/hostname"], None)
+it = opener.start_opener(["/etc/hostname"], None)
 children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 assert len(children) == 1, children
 status = Path(f"/proc/{children[0]}/status")
@@ -216,10 +216,12 @@ def test_who_cannot_become_another_says_why_and_stays(
 ) -> None:
     monkeypatch.setattr(own_user, "_for_root_alone", lambda _: None)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/root/config")
-    assert "AWS_CONFIG_FILE: boto3 reads that itself" in str(own_user.stays_root(USERS[0]))
+    assert "AWS_CONFIG_FILE: boto3 reads that itself" in str(
+        own_user.explain_staying_root(SERVER_USER_IDS[0])
+    )
     monkeypatch.setattr(own_user, "_for_root_alone", lambda _: Path("/root"))
-    assert "/root is for root alone" in str(own_user.stays_root(USERS[0]))
+    assert "/root is for root alone" in str(own_user.explain_staying_root(SERVER_USER_IDS[0]))
     monkeypatch.setattr(own_user, "_capabilities", lambda: 1)
-    assert "lacks CAP_SETGID, CAP_SETUID" in str(own_user.stays_root(USERS[0]))
-    assert own_user._is_mapped(USERS[0], "         0          0 4294967295\n")
-    assert not own_user._is_mapped(USERS[0], "         0     100000      65536\n")
+    assert "lacks CAP_SETGID, CAP_SETUID" in str(own_user.explain_staying_root(SERVER_USER_IDS[0]))
+    assert own_user._is_mapped(SERVER_USER_IDS[0], "         0          0 4294967295\n")
+    assert not own_user._is_mapped(SERVER_USER_IDS[0], "         0     100000      65536\n")

@@ -21,17 +21,17 @@ from zvault.core.health.vault import judge_vault
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon.events import Events
-from zvault.daemon.history import History
-from zvault.daemon.runs import Runs
-from zvault.daemon.status import Status
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.history import RunHistory
+from zvault.daemon.status import DaemonStatus
 from zvault.devices.device_state import DeviceState
 from zvault.devices.nbd import blockstore_server
-from zvault.object_store.metered import BOUNDS
+from zvault.object_store.metered_store import BOUNDS
 from zvault.ops import vault_documents
 from zvault.ops.context import Context
-from zvault.ops.health import health_document, judged, vault_facts
-from zvault.ops.state.environment import Clock, Environment
+from zvault.ops.state.environment import Environment, WallClock
+from zvault.ops.vault_facts import make_health_document, make_judged_vault, make_vault_facts
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.pool.pool import PoolState
@@ -57,7 +57,7 @@ CONFIG = Config.model_validate(
 FOLDER = tempfile.TemporaryDirectory(prefix="zvault-test-")
 
 
-class StoppedClock(Clock):
+class StoppedClock(WallClock):
     def time(self) -> float:
         return NOW
 
@@ -67,19 +67,19 @@ def trouble(reason="transfer", what="the stream broke", why="zfs receive: out of
 
 
 @cache
-def daemon() -> Status:
+def daemon() -> DaemonStatus:
     """A daemon's state, of one backup that ran well 12 minutes ago."""
     return made(Path(FOLDER.name))
 
 
-def made(folder: Path) -> Status:
+def made(folder: Path) -> DaemonStatus:
     """The same, whose files are in a folder."""
     paths = Paths(folder, folder, folder, folder)
     context = Context.of(Environment(CONFIG, paths, HostRunner(), "host", StoppedClock()))
-    history = History(folder / "history.sqlite")
+    history = RunHistory(folder / "history.sqlite")
     history.begin("r1", "home", "schedule", ENDED, context.env.way(CONFIG.backup["home"]))
     history.end("r1", ENDED, "ok", {"bytes": 0, "datasets": 3, "sent": 0, "pruned": 0}, None)
-    runs = Runs(context, Vaults(context), history, Events())
+    runs = BackupRuns(context, Vaults(context), history, EventPublisher())
     newest = Snapshot(DatasetName("tank/home"), "a", 1, 1, int(NOW - 723))
     runs.lags["home"] = {name: DatasetLag(name, newest, 0) for name in ("tank/home", "a", "b")}
     parts: Any = (
@@ -90,7 +90,7 @@ def made(folder: Path) -> Status:
     )
     looked: Any = SimpleNamespace(trouble=None, looked=True, space=1 << 30)
     config: Any = SimpleNamespace(differs="")
-    return Status(context, *parts, started=1_789_000_000.0, state=looked, config=config)
+    return DaemonStatus(context, *parts, started=1_789_000_000.0, state=looked, config=config)
 
 
 async def _seen() -> list[Any]:
@@ -100,7 +100,7 @@ async def _seen() -> list[Any]:
 def backup(name="home", **changes):
     """Its verdict is on what was changed."""
     found = daemon().backup(CONFIG.backup["home"]) | {"name": name} | changes
-    return found | {"verdict": health_document(judge_backup(backup_facts(found)))}
+    return found | {"verdict": make_health_document(judge_backup(backup_facts(found)))}
 
 
 def backup_facts(found):
@@ -124,7 +124,7 @@ def backup_facts(found):
 
 def device(**changes):
     found = DeviceState("cold-0", "nbdkit:file /srv/cold.img", "/dev/nbd0", "up", "", 1 << 40)
-    return vault_documents.device_document(found, NOW) | changes
+    return vault_documents.make_device_document(found, NOW) | changes
 
 
 def vault(name="cold", **changes):
@@ -151,8 +151,8 @@ def vault(name="cold", **changes):
         devices=devices,
         imported=imported,
     )
-    found = asyncio.run(vault_documents.vault_document(keeper)) | {"name": name} | changes
-    return judged(daemon().context, found, judge_vault(vault_facts(daemon().context, found)))
+    found = asyncio.run(vault_documents.make_vault_document(keeper)) | {"name": name} | changes
+    return make_judged_vault(daemon().context, found, judge_vault(make_vault_facts(daemon().context, found)))
 
 
 def status(*backups, vaults=None, warnings=()):
@@ -256,4 +256,4 @@ FIGURES: EngineStatus = {
 def store(**changes):
     """What a block store's server said last."""
     said = {"at": NOW, "ready": True, "closed": False, "engine": FIGURES, "bounds": list(BOUNDS)}
-    return dict(blockstore_server.document(said, NOW)) | changes
+    return dict(blockstore_server.make_store_document(said, NOW)) | changes

@@ -19,9 +19,9 @@ from aiohttp import web
 from tests.unit.api.conforms import wrong, wrong_answer
 from tests.unit.cli.api_documents import trouble
 from tests.unit.patience import PATIENCE
-from zvault.api.answers import ErrorAnswer, Line
-from zvault.api.events import Event
-from zvault.api.routes import ROUTES, Route
+from zvault.api.answers import ErrorAnswer, LongAnswerLine
+from zvault.api.events import RunEvent
+from zvault.api.routes import ROUTES, ApiRoute
 from zvault.cli import app
 
 
@@ -60,7 +60,7 @@ class FakeDaemon:
             return await self._stream(request)
         if asked in self.lines:
             for line in self.lines[asked]:
-                self._check(asked, line, Line)
+                self._check(asked, line, LongAnswerLine)
                 if "answer" in line:
                     self._check_answer(request, line["answer"])
             return web.Response(text="".join(json.dumps(line) + "\n" for line in self.lines[asked]))
@@ -113,11 +113,11 @@ class FakeDaemon:
         return response
 
 
-EVENTS = {get_args(get_type_hints(kind)["event"])[0]: kind for kind in get_args(Event)}
+EVENTS = {get_args(get_type_hints(kind)["event"])[0]: kind for kind in get_args(RunEvent)}
 """The events by their kind."""
 
 
-def route_of(request: web.Request) -> Route[Any] | None:
+def route_of(request: web.Request) -> ApiRoute[Any] | None:
     """The route that is asked for."""
     for route in ROUTES:
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(route.path))

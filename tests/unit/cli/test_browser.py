@@ -7,11 +7,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.cli.browser.frame import difference_lines, frame, page
-from zvault.cli.browser.state import Compare, Difference, Look, Names, Restore, Versions, Walk
-from zvault.core.integrity.verification import shown
+from zvault.cli.browser.frame import count_page_lines, draw_browse_frame, format_difference_lines
+from zvault.cli.browser.state import (
+    BrowseWalk,
+    DifferenceView,
+    NamesView,
+    VersionsView,
+    WantedDifference,
+    WantedPast,
+    WantedRestore,
+)
+from zvault.core.integrity.verification import escape_path
 
-NAME = shown(b"\x1b]0;owned\x07\n\xff")
+NAME = escape_path(b"\x1b]0;owned\x07\n\xff")
 
 
 def version(number: int, kind: str | None = "f", **changed: Any) -> Any:
@@ -58,23 +66,23 @@ FOLDER = past(
 FILE = past("docs/file", version(3), version(2, source_snapshot="tank/a@s2"), version(1))
 
 
-def walk(*views: Any) -> Walk:
-    return Walk(list(views))
+def walk(*views: Any) -> BrowseWalk:
+    return BrowseWalk(list(views))
 
 
 def test_a_folder_and_back() -> None:
     it = walk()
     it.arrive(FOLDER)
-    assert it.press("\r", 9) == Look(f"docs/{NAME}")
+    assert it.press("\r", 9) == WantedPast(f"docs/{NAME}")
     it.press("\x1b[B", 9)
     it.press("j", 9)
-    assert it.press("\x1b[C", 9) == Look("docs/file")
+    assert it.press("\x1b[C", 9) == WantedPast("docs/file")
     it.arrive(FILE)
-    assert isinstance(it.view, Versions)
+    assert isinstance(it.view, VersionsView)
     it.press("\x7f", 9)
-    assert isinstance(it.view, Names)
+    assert isinstance(it.view, NamesView)
     assert it.view.at == 2
-    assert it.press("h", 9) == Look("")
+    assert it.press("h", 9) == WantedPast("")
     it.arrive(past("", version(1, "d"), names=[("docs", True, version(1, "d"))]))
     assert len(it.views) == 1
     assert it.press("\x1b", 9) is None
@@ -82,36 +90,36 @@ def test_a_folder_and_back() -> None:
 
 
 def test_a_version_is_compared_with_the_one_before_or_a_marked_one() -> None:
-    it = walk(Versions(FILE))
-    assert it.press("\r", 9) == Compare("tank/a@s2", "cold/a@s3", "docs/file")
+    it = walk(VersionsView(FILE))
+    assert it.press("\r", 9) == WantedDifference("tank/a@s2", "cold/a@s3", "docs/file")
     it.press("m", 9)
     it.press("G", 9)
-    assert it.press("d", 9) == Compare("cold/a@s1", "cold/a@s3", "docs/file")
+    assert it.press("d", 9) == WantedDifference("cold/a@s1", "cold/a@s3", "docs/file")
     it.busy = "comparing"
     assert it.press("d", 9) is None
 
 
 def test_the_oldest_has_none_before_it() -> None:
-    it = walk(Versions(FILE, at=2))
+    it = walk(VersionsView(FILE, at=2))
     assert it.press("d", 9) is None
     assert "no older version" in it.told
 
 
 def test_what_is_restored_is_what_was_shown() -> None:
-    it = walk(Versions(FILE, at=1))
+    it = walk(VersionsView(FILE, at=1))
     it.press("r", 9)
     for key in "/rescuX":
         it.press(key, 9)
     it.press("\x7f", 9)
     it.press("e", 9)
     assert "zvaultctl restore tank cold/a@s2 /rescue --file docs/file" in [
-        line.text for line in frame(it, 200, 30)
+        line.text for line in draw_browse_frame(it, 200, 30)
     ]
-    assert it.press("\r", 9) == Restore("cold/a@s2", "docs/file", "/rescue")
+    assert it.press("\r", 9) == WantedRestore("cold/a@s2", "docs/file", "/rescue")
 
 
 def test_what_the_vault_does_not_have_is_told() -> None:
-    it = walk(Versions(past("docs/file", version(3, vault_snapshot=None), version(2, None))))
+    it = walk(VersionsView(past("docs/file", version(3, vault_snapshot=None), version(2, None))))
     it.press("r", 9)
     assert it.to is None
     assert "the vault does not have this version" in it.told
@@ -121,7 +129,7 @@ def test_what_the_vault_does_not_have_is_told() -> None:
 
 
 def test_no_relative_folder_and_esc() -> None:
-    it = walk(Versions(FILE))
+    it = walk(VersionsView(FILE))
     for key in ("r", "x", "\r"):
         assert it.press(key, 9) is None
     assert it.told == "a folder begins with a slash"
@@ -147,35 +155,35 @@ DIFF: Any = {
 
 
 def test_differences_are_scrolled() -> None:
-    it = walk(Versions(FILE))
-    lines = difference_lines(DIFF)
+    it = walk(VersionsView(FILE))
+    lines = format_difference_lines(DIFF)
     assert lines[0] == f"renamed   {NAME} -> b (mode)"
     assert lines[-1] == "and 7 changes more"
     it.compared(DIFF, lines)
     it.press(" ", 9)
-    assert isinstance(it.view, Difference)
+    assert isinstance(it.view, DifferenceView)
     assert it.view.at == 9
     it.press("\x1b[A", 9)
     assert it.view.at == 8
     content = {**DIFF, "content": {"state": "differs", "why": "", "lines": ["+a\x1b[2J"], "more": 0}}
-    assert difference_lines(content) == ("+a\\x1b[2J",)
+    assert format_difference_lines(content) == ("+a\\x1b[2J",)
 
 
 @given(
     st.integers(1, 200),
     st.integers(1, 50),
     st.sampled_from(
-        [Names(FOLDER, at=2), Versions(FILE, at=1, marked=0), Difference(DIFF, ("x" * 300,) * 90)]
+        [NamesView(FOLDER, at=2), VersionsView(FILE, at=1, marked=0), DifferenceView(DIFF, ("x" * 300,) * 90)]
     ),
     st.text(max_size=90),
     st.sampled_from([None, "/re\x1bscue"]),
 )
 def test_a_frame_fits(columns: int, rows: int, view: Any, told: str, to: str | None) -> None:
-    it = Walk([view], told=told, busy=told[:9], to=to)
-    lines = frame(it, columns, rows)
+    it = BrowseWalk([view], told=told, busy=told[:9], to=to)
+    lines = draw_browse_frame(it, columns, rows)
     assert len(lines) <= rows
     assert all(len(line.text) <= columns for line in lines)
     assert all(line.text.isprintable() for line in lines)
-    assert page(it, columns, rows) >= 1
-    if rows >= 4 and not isinstance(view, Difference):
+    assert count_page_lines(it, columns, rows) >= 1
+    if rows >= 4 and not isinstance(view, DifferenceView):
         assert any(line.chosen for line in lines)

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.cli.api_documents import backup, status, vault
 from tests.unit.patience import PATIENCE
 from zvault import __version__
-from zvault.cli import client
+from zvault.cli import daemon_client
 from zvault.config.paths import Paths
 
 ROOT = Path(__file__).parents[3]
@@ -101,7 +101,7 @@ def test_a_socket_one_may_not_open(ctl, tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     # root may open every socket, and tests may run as root
-    monkeypatch.setattr("zvault.cli.http.connect", refused)
+    monkeypatch.setattr("zvault.cli.unix_http.connect_socket", refused)
     said = ctl("status")
     assert said.code == 2
     assert "the group zvault" in said.err
@@ -110,7 +110,7 @@ def test_a_socket_one_may_not_open(ctl, tmp_path, monkeypatch):
 
 def test_a_daemon_that_is_silent(ctl, tmp_path, monkeypatch):
     monkeypatch.setenv("ZVAULT_SOCKET", str(tmp_path / "s"))
-    monkeypatch.setattr(client, "READ_DEADLINE", 0.2)
+    monkeypatch.setattr(daemon_client, "DOCUMENT_DEADLINE", 0.2)
     with socket.socket(socket.AF_UNIX) as mute:
         mute.bind(str(tmp_path / "s"))
         mute.listen()
@@ -260,7 +260,15 @@ def test_a_full_disk_under_the_output_is_told(daemon):
 
 NOT_NEEDED = (
     *("aiohttp", "asyncio", "concurrent.futures", "email", "http.client", "logging", "pydantic"),
-    *("rich", "ssl", "subprocess", "tempfile", "zvault.config.load", "zvault.config.schema", "zvault.ops"),
+    *(
+        "rich",
+        "ssl",
+        "subprocess",
+        "tempfile",
+        "zvault.config.load_config",
+        "zvault.config.schema",
+        "zvault.ops",
+    ),
 )
 """What takes long to import, and what no verb needs that only asks the daemon."""
 
@@ -305,7 +313,7 @@ def test_no_verb_waits_for_what_it_does_not_need(daemon, verb):
 
 
 def test_where_the_socket_is_is_known_without_reading_the_configuration():
-    code = "from zvault.cli.client import socket_path\nprint(socket_path())"
+    code = "from zvault.cli.daemon_client import find_socket_path\nprint(find_socket_path())"
     assert imported(code, ZVAULT_SOCKET=None) == ["/run/zvault/zvaultd.sock", "[]"]
 
 

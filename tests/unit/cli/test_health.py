@@ -13,23 +13,23 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.cli.api_documents import NOW, device, made, store, trouble, vault
-from zvault.core.health.verdict import LEVELS
+from zvault.core.health.verdict import VERDICT_LEVELS
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.health.journal import VerdictJournal
-from zvault.daemon.metrics.exporter import Metrics
-from zvault.daemon.status import Status
-from zvault.ops.state.pool_health import Condition
+from zvault.daemon.metrics.exporter import MetricsCollector
+from zvault.daemon.status import DaemonStatus
+from zvault.ops.state.pool_health import PoolCondition
 
 HOUR = 3600
 FIGURES = {"bytes": 0, "datasets": 1, "sent": 0, "pruned": 0}
-SEEN = Condition(0.0).document()
+SEEN = PoolCondition(0.0).document()
 DOWN = {"state": "down", "health": None, "size": None, "allocated": None, "free": None}
 
 
 @pytest.fixture
-def status(tmp_path: Path) -> Iterator[Status]:
+def status(tmp_path: Path) -> Iterator[DaemonStatus]:
     """Of one backup that ran well 12 minutes ago, and one vault."""
     it = made(tmp_path)
     it.runs.proofs["home"] = {}
@@ -44,13 +44,13 @@ def lag(seconds: float | None) -> dict[str, DatasetLag]:
     return {"tank/home": DatasetLag("tank/home", newest, 0)}
 
 
-def fail(status: Status, result: Any) -> None:
+def fail(status: DaemonStatus, result: Any) -> None:
     way = status.context.env.way(status.context.env.backup("home"))
     status.history.begin("r2", "home", "schedule", NOW - 60, way)
     status.history.end("r2", NOW - 30, result, FIGURES, trouble())
 
 
-def change(status: Status, what: str) -> dict[str, Any]:
+def change(status: DaemonStatus, what: str) -> dict[str, Any]:
     """Facts of that kind; the vault's document."""
     match what:
         case "late" | "very late" | "unknown":
@@ -61,7 +61,7 @@ def change(status: Status, what: str) -> dict[str, Any]:
         case "warning":
             status.warnings["metrics"] = "metrics cannot be served"
         case "damaged":
-            return vault(**DOWN, scrub=Condition(0.0, errors=2).document())
+            return vault(**DOWN, scrub=PoolCondition(0.0, errors=2).document())
         case "suspended":
             return vault(state="gone", health="SUSPENDED", scrub=SEEN)
         case "never seen":
@@ -88,7 +88,7 @@ CASES = {
 
 @pytest.mark.parametrize("what", CASES)
 def test_all_say_the_same(
-    status: Status,
+    status: DaemonStatus,
     daemon: Any,
     ctl: Any,
     caplog: pytest.LogCaptureFixture,
@@ -109,14 +109,14 @@ def test_all_say_the_same(
         ("backup", "home"): document["backups"][0]["verdict"],
         ("vault", "cold"): document["vaults"][0]["verdict"],
     }
-    assert max((one["level"] for one in api.values()), key=LEVELS.index) == level
+    assert max((one["level"] for one in api.values()), key=VERDICT_LEVELS.index) == level
 
     # Metrics
-    metrics = Metrics(status)
+    metrics = MetricsCollector(status)
     metrics.vaults = [seen]
     found = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
     assert {
-        (one.labels["kind"], one.labels["name"]): LEVELS[int(one.value)]
+        (one.labels["kind"], one.labels["name"]): VERDICT_LEVELS[int(one.value)]
         for one in found["zvault_health"].samples
     } == {subject: one["level"] for subject, one in api.items()}
     assert {
@@ -135,7 +135,7 @@ def test_all_say_the_same(
         assert all(one["why"] in shown or one["what"] in shown for one in verdict["findings"])
 
     # Journal
-    monkeypatch.setattr("zvault.daemon.health.journal.SETTLING", 0.0)
+    monkeypatch.setattr("zvault.daemon.health.journal.UNKNOWN_SETTLING", 0.0)
     caplog.set_level(logging.INFO)
     VerdictJournal().tell(status.verdicts([seen]))
     heard: list[Any] = [record for record in caplog.records if hasattr(record, "HEALTH")]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.cli.api_documents import backup, status
 from zvault.cli import hosts
-from zvault.cli.client import Client
-from zvault.cli.hosts import Hosts, parse_hosts
+from zvault.cli.daemon_client import HttpClient
+from zvault.cli.hosts import SeveralDaemons, parse_hosts
 from zvault.core.errors import ConfigError, HostUnreachable
 from zvault.system import ssh
 
@@ -23,8 +23,8 @@ def two(daemon, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """What -H asks is the fake daemon as host a, and a host b that is not there, unless another daemon is given."""
 
     def ask(b: Path | HostUnreachable = LOST) -> None:
-        other = b if isinstance(b, HostUnreachable) else Client(b)
-        made = Hosts({"a": Client(daemon.socket), "b": other})
+        other = b if isinstance(b, HostUnreachable) else HttpClient(b)
+        made = SeveralDaemons({"a": HttpClient(daemon.socket), "b": other})
         monkeypatch.setattr(hosts, "open_hosts", lambda *_: made)
 
     ask()
@@ -54,7 +54,7 @@ def test_all_that_answer_are_in_one_table(daemon, ctl, two) -> None:
 
 
 def test_where_none_answers_it_is_an_error(daemon, ctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "open_hosts", lambda *_: Hosts({"b": LOST}))
+    monkeypatch.setattr(hosts, "open_hosts", lambda *_: SeveralDaemons({"b": LOST}))
     said = ctl("-H", "b", "status")
     assert said.code == 2
     assert "cannot reach ssh://b\n   why: no route to host" in said.err

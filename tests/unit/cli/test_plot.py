@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.cli.plot import ASCII, BLOCKS, bar, ink, line, pieces
+from zvault.cli.plot import ASCII_INK, BLOCK_INK, break_text, choose_ink, draw_bar, draw_line
 
 VALUES = st.floats(0, 1e12)
 
 
-@given(st.none() | VALUES, VALUES, st.integers(1, 200), st.sampled_from([ASCII, BLOCKS]))
+@given(st.none() | VALUES, VALUES, st.integers(1, 200), st.sampled_from([ASCII_INK, BLOCK_INK]))
 def test_a_bar_is_as_wide_as_asked_for(value, limit, columns, drawn):
-    shown = bar(value, limit, columns, drawn)
+    shown = draw_bar(value, limit, columns, drawn)
     assert len(shown) == columns
     assert set(shown) <= {drawn.full, drawn.rest, drawn.over, drawn.unknown}
     assert (drawn.unknown in shown) == (value is None or limit == 0)
@@ -26,27 +26,27 @@ def test_a_bar_is_as_wide_as_asked_for(value, limit, columns, drawn):
 def test_more_is_a_longer_bar_and_a_higher_line(values, limit, columns):
     less, more = values
     if more <= limit:
-        counts = [bar(value, limit, columns, ASCII).count(ASCII.full) for value in values]
+        counts = [draw_bar(value, limit, columns, ASCII_INK).count(ASCII_INK.full) for value in values]
         assert counts == sorted(counts)
-    low, high = line([less, more], limit, ASCII)
-    assert ASCII.steps.index(low) <= ASCII.steps.index(high)
+    low, high = draw_line([less, more], limit, ASCII_INK)
+    assert ASCII_INK.steps.index(low) <= ASCII_INK.steps.index(high)
 
 
 def test_a_line():
-    assert line([None, 0, 5, 10, 99], 10, BLOCKS) == "·▁▅██"
-    assert line([0, 1], 0, ASCII) == "__"
+    assert draw_line([None, 0, 5, 10, 99], 10, BLOCK_INK) == "·▁▅██"
+    assert draw_line([0, 1], 0, ASCII_INK) == "__"
 
 
 @pytest.mark.parametrize(
     ("encoding", "drawn"),
-    [("utf-8", BLOCKS), ("ascii", ASCII), (None, ASCII), ("latin-1", ASCII), ("x", ASCII)],
+    [("utf-8", BLOCK_INK), ("ascii", ASCII_INK), (None, ASCII_INK), ("latin-1", ASCII_INK), ("x", ASCII_INK)],
 )
 def test_what_the_output_can_show(encoding, drawn):
-    assert ink(encoding) is drawn
+    assert choose_ink(encoding) is drawn
 
 
 @given(st.text(st.sampled_from("ab c"), max_size=80), st.integers(1, 40))
 def test_pieces_fit_and_lose_nothing(text, columns):
-    found = pieces(text, columns)
+    found = break_text(text, columns)
     assert all(len(piece) <= columns for piece in found)
     assert "".join(found).replace(" ", "") == text.replace(" ", "")

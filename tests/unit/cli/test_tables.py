@@ -10,12 +10,12 @@ from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.policy.retention import KeepDecision
 from zvault.core.replication.lag import DatasetLag
-from zvault.core.replication.plan_model import Action, Step, TransferPlan
-from zvault.core.replication.vault_changes import Rename
-from zvault.daemon.history import History
-from zvault.ops.list_documents import dataset_document, snapshot_documents
-from zvault.ops.plan_documents import gone_document, planned_document
-from zvault.ops.retention.prune_report import verdict_document
+from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep
+from zvault.core.replication.vault_changes import RenameDataset
+from zvault.daemon.history import RunHistory
+from zvault.ops.list_documents import make_dataset_document, make_snapshot_documents
+from zvault.ops.plan_documents import make_gone_document, make_planned_document
+from zvault.ops.retention.prune_report import make_verdict_document
 
 TAG = "zvault_2026-11-21T09:00:00Z"
 LONG = "tank/projects/customer-archive/2024/a-name-longer-than-any-terminal-is-wide/with/depth"
@@ -32,7 +32,9 @@ def dataset(name="tank/home", **changes):
     there = Dataset(DatasetName(f"filer1/{name}"), 2, "filesystem", snapshots=snapshots(f"filer1/{name}", 90))
     lag = DatasetLag(name, there.snapshots[-1], 0)
     return (
-        dataset_document("home", here, there.name, there, lag, there.snapshots[-1].creation + 723.5, up=True)
+        make_dataset_document(
+            "home", here, there.name, there, lag, there.snapshots[-1].creation + 723.5, up=True
+        )
         | changes
     )
 
@@ -43,7 +45,7 @@ def listed(*datasets, **changes):
 
 @pytest.fixture
 def run(tmp_path):
-    history = History(tmp_path / "history.sqlite")
+    history = RunHistory(tmp_path / "history.sqlite")
 
     def one(number=42, **changes):
         history.begin(str(number), "home", "schedule", 1_790_000_000.75)
@@ -107,7 +109,7 @@ def test_an_unknown_column_is_refused_with_the_nearest(daemon, ctl, wrong, near)
 def test_snapshots(daemon, ctl):
     daemon.documents["GET /v1/list"] = listed(
         dataset(),
-        snapshots=snapshot_documents(
+        snapshots=make_snapshot_documents(
             "home",
             Dataset(
                 DatasetName("tank/home"),
@@ -167,21 +169,21 @@ def test_an_empty_list_says_so_to_people_only(daemon, ctl):
 
 def step(before, after, size=1 << 30, reason=""):
     base = Snapshot(DatasetName("tank"), before, 1, 1, 1) if before else None
-    kind = Action.INCREMENTAL if before else Action.FULL
-    return Step(kind, Snapshot(DatasetName("tank"), after, 2, 2, 2), base, reason=reason), size
+    kind = TransferAction.INCREMENTAL if before else TransferAction.FULL
+    return TransferStep(kind, Snapshot(DatasetName("tank"), after, 2, 2, 2), base, reason=reason), size
 
 
 def planned(name, action="incremental", steps=(), reason="shares a base", next="", changes=()):
     plan = TransferPlan(
         name,
         f"filer1/{name}",
-        Action(action),
+        TransferAction(action),
         reason,
         tuple(step for step, _ in steps),
         next=next,
         changes=tuple(changes),
     )
-    return planned_document(plan, 3 << 20, [size for _, size in steps])
+    return make_planned_document(plan, 3 << 20, [size for _, size in steps])
 
 
 def plan(*datasets) -> PlanDocument:
@@ -195,7 +197,7 @@ def plan(*datasets) -> PlanDocument:
         "makes_snapshot": True,
         "not_snapshotted": [],
         "gone": [],
-        "prune": [verdict_document("source", old, 1 << 20), verdict_document("vault", new, None)],
+        "prune": [make_verdict_document("source", old, 1 << 20), make_verdict_document("vault", new, None)],
         "freed": {"source": 1 << 20, "vault": 0},
         "over_limit": [],
     }
@@ -263,7 +265,7 @@ def test_a_conflict_is_told_with_what_to_do(daemon, ctl):
     assert "  next: rename it" in said.lines
 
 
-GONE = gone_document(
+GONE = make_gone_document(
     "home",
     Dataset(
         DatasetName("filer1/tank/old"),
@@ -279,7 +281,7 @@ GONE = gone_document(
 
 
 def test_what_changes_on_the_vault_first_and_what_is_gone_from_the_source(daemon, ctl):
-    rename = Rename("filer1/a", "filer1/b", "it follows tank/b")
+    rename = RenameDataset("filer1/a", "filer1/b", "it follows tank/b")
     renamed = "rename filer1/a to filer1/b: it follows tank/b"
     made = plan(planned("tank/b", steps=[step("a", "b")], changes=[rename]))
     daemon.documents["GET /v1/plan/home"] = made | {"gone": [GONE]}

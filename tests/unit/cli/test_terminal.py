@@ -15,7 +15,7 @@ from termios import TIOCSWINSZ
 import pytest
 
 from tests.unit.cli.api_documents import backup, event, run_events, status, trouble
-from zvault.cli.progress import amount, remaining, shortened
+from zvault.cli.progress import format_amount, format_remaining, shorten_name
 
 ROOT = Path(__file__).parents[3]
 # Only a terminal that controls its process turns Ctrl-C into SIGINT.
@@ -170,11 +170,11 @@ def test_no_bar_when_quiet(slow, flags):
 
 
 def test_a_long_name_keeps_its_end():
-    assert shortened("tank/home", 12) == "tank/home"
-    assert shortened("tank/home/alice/documents", 12) == "...documents"
+    assert shorten_name("tank/home", 12) == "tank/home"
+    assert shorten_name("tank/home/alice/documents", 12) == "...documents"
 
 
 def test_what_is_not_known_is_not_shown():
-    assert amount(1 << 30, None) == "1G"
-    assert amount(1 << 30, 2 << 30) == "1G of 2G"
-    assert remaining(1, None, 5.0) == remaining(1, 2, 0.0) == remaining(3, 2, 5.0) == ""
+    assert format_amount(1 << 30, None) == "1G"
+    assert format_amount(1 << 30, 2 << 30) == "1G of 2G"
+    assert format_remaining(1, None, 5.0) == format_remaining(1, 2, 0.0) == format_remaining(3, 2, 5.0) == ""

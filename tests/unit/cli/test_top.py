@@ -26,8 +26,8 @@ from tests.unit.cli.api_documents import (
 )
 from tests.unit.cli.test_terminal import Terminal
 from tests.unit.cli.verbs.test_doctor import document as doctor
-from zvault.cli.plot import ASCII
-from zvault.cli.top.frame import SORTS, frame
+from zvault.cli.plot import ASCII_INK
+from zvault.cli.top.frame import TOP_SORTS, draw_top_frame
 from zvault.cli.top.state import StoreRates, TopState
 
 NOW = 1_790_000_000.0
@@ -53,7 +53,7 @@ def stored(count, **changes):
 
 
 def told(state, columns=200, rows=None, sort="name"):
-    return [line.text for line in frame(state, columns, rows, sort, ASCII, NOW)]
+    return [line.text for line in draw_top_frame(state, columns, rows, sort, ASCII_INK, NOW)]
 
 
 def busy() -> TopState:
@@ -104,7 +104,7 @@ def test_what_is_sorted():
         lines = told(busy(), sort=sort)
         return [line.split()[0] for line in lines if line.split()[:1] in (["home"], ["mail"])]
 
-    assert [names(sort) for sort in SORTS] == [
+    assert [names(sort) for sort in TOP_SORTS] == [
         ["home", "mail"],
         ["mail", "home"],
         ["mail", "home"],
@@ -112,7 +112,7 @@ def test_what_is_sorted():
     ]
 
 
-@given(st.integers(1, 200), st.none() | st.integers(2, 60), st.sampled_from(SORTS))
+@given(st.integers(1, 200), st.none() | st.integers(2, 60), st.sampled_from(TOP_SORTS))
 def test_no_screen_is_too_small(columns, rows, sort):
     lines = told(BUSY, columns, rows, sort)
     assert max(map(len, lines)) <= columns
@@ -184,7 +184,7 @@ def test_what_is_old_says_so():
     lines = told(state)
     assert lines[1].startswith("not known since 2s: zvaultd is not running")
     assert lines[2] == "", "what was well then need not be so now"
-    assert frame(busy(), 80, None, "name", ASCII, NOW + 60)[1].text.startswith("as of 1m 2s ago")
+    assert draw_top_frame(busy(), 80, None, "name", ASCII_INK, NOW + 60)[1].text.startswith("as of 1m 2s ago")
 
 
 # In a terminal

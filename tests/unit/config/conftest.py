@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zvault.config.load import load
+from zvault.config.load_config import load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import ConfigError
@@ -41,7 +41,7 @@ def write(paths: Paths) -> Callable[..., None]:
 def good(paths: Paths, write: Callable[..., None]) -> Callable[..., Config]:
     def good(main: str | bytes, **others: str | bytes) -> Config:
         write(main, **others)
-        return load(paths)
+        return load_config(paths)
 
     return good
 
@@ -53,7 +53,7 @@ def problems(paths: Paths, write: Callable[..., None]) -> Callable[..., list[str
     def problems(main: str | bytes, **others: str | bytes) -> list[str]:
         write(main, **others)
         with pytest.raises(ConfigError) as caught:
-            load(paths)
+            load_config(paths)
         assert caught.value.what
         assert caught.value.next
         return caught.value.why.replace(f"{paths.etc}/", "").splitlines()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zvault.config.cross_checks import short_locks
+from zvault.config.cross_checks import find_short_locks
 from zvault.config.schema import Config
 
 Good = Callable[..., Config]
@@ -167,7 +167,7 @@ def test_a_past_that_reaches_back_for_longer_than_it_is_locked() -> None:
     def doubts(history: str, lock: str) -> list[str]:
         nbd = f"zvault:b/k size=1G history={history} lock=compliance:{lock} lease-bucket=l"
         config = Config.model_validate({"vault": {"cold": {"pool": "cold", "device": [{"nbd": nbd}]}}})
-        return [found.message for found in short_locks(config.vault)]
+        return [found.message for found in find_short_locks(config.vault)]
 
     assert doubts("hourly:24,daily:30", "30d") == []
     (told,) = doubts("hourly:24,daily:30,monthly:6", "30d")

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.examples import cases
-from zvault.config.load import load
+from zvault.config.load_config import load_config
 from zvault.config.paths import Paths
 from zvault.core.errors import ConfigError
 
@@ -265,7 +265,7 @@ def test_whatever_the_file_holds_the_error_is_ours(paths: Paths, data: st.DataOb
     pairs = data.draw(st.lists(st.tuples(key, value), max_size=8))
     paths.config_file.write_text("".join(f"{k} = {v}\n" for k, v in pairs))
     try:
-        load(paths)
+        load_config(paths)
     except ConfigError as error:
         lines = error.why.splitlines()
         assert lines

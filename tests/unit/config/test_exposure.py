@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zvault.config.load import doubts, find_readable_secrets, load
+from zvault.config.load_config import find_readable_secrets, list_doubts, load_config
 from zvault.config.paths import Paths
 
 KEY = "3f0c9a51-7c1e-4bb2-9d64-7a1f0f3f2a10"
@@ -67,32 +67,32 @@ def write(file: Path, text: str, mode: int) -> None:
 @pytest.mark.parametrize("key", SECRETS)
 def test_a_secret_in_a_file_that_all_may_read_is_told_and_not_shown(paths: Paths, key: str) -> None:
     write(paths.config_file, BACKUP + SECRETS[key], 0o644)
-    (told,) = find_readable_secrets(paths, load(paths))
+    (told,) = find_readable_secrets(paths, load_config(paths))
     assert told.startswith(f"{key}: looks as if it holds a secret")
     assert f"'chmod go-r {paths.config_file}'" in told
     assert not any(word in told for word in (KEY, "ffee", "pass@"))
-    assert told in doubts(paths, load(paths)), "check-config tells it"
+    assert told in list_doubts(paths, load_config(paths)), "check-config tells it"
     paths.config_file.chmod(0o600)
-    assert find_readable_secrets(paths, load(paths)) == []
+    assert find_readable_secrets(paths, load_config(paths)) == []
     paths.config_file.chmod(0o644)
     paths.etc.chmod(0o700)
-    assert find_readable_secrets(paths, load(paths)) == []
+    assert find_readable_secrets(paths, load_config(paths)) == []
     paths.etc.chmod(0o755)
 
 
 @pytest.mark.parametrize("text", NONE)
 def test_what_holds_no_secret_is_not_told(paths: Paths, text: str) -> None:
     write(paths.config_file, BACKUP + text, 0o644)
-    assert find_readable_secrets(paths, load(paths)) == []
+    assert find_readable_secrets(paths, load_config(paths)) == []
 
 
 def test_the_file_that_holds_it_counts(paths: Paths) -> None:
     write(paths.config_file, BACKUP, 0o644)
     more = paths.etc / "conf.d" / "more.toml"
     write(more, SECRETS["notify.a.healthchecks"], 0o600)
-    assert find_readable_secrets(paths, load(paths)) == []
+    assert find_readable_secrets(paths, load_config(paths)) == []
     more.chmod(0o644)
-    (told,) = find_readable_secrets(paths, load(paths))
+    (told,) = find_readable_secrets(paths, load_config(paths))
     assert str(more) in told
 
 
@@ -102,9 +102,9 @@ def test_a_program_of_roots_that_others_may_write_is_told(paths: Paths, words: s
     write(program, "#!/bin/sh\n", 0o755)
     run = words.replace("PROGRAM", str(program))
     write(paths.config_file, f"{BACKUP}[backup.home.hooks]\nafter = [[{run}]]\n", 0o644)
-    assert find_readable_secrets(paths, load(paths)) == []
+    assert find_readable_secrets(paths, load_config(paths)) == []
     program.chmod(0o775)
-    (told,) = find_readable_secrets(paths, load(paths))
+    (told,) = find_readable_secrets(paths, load_config(paths))
     assert told.startswith("backup.home.hooks.after[0].run: root runs ")
     assert f"'chmod go-w {program}'" in told
 
@@ -117,7 +117,7 @@ def test_so_is_a_program_that_gives_a_key(paths: Paths) -> None:
     device = f'encryption = {{ command = "{program}" }}\n[[vault.cold.device]]\nnbd = "nbdkit:file /x.img"\n'
     encrypted = BACKUP.replace('pool = "cold"\n', f'pool = "cold"\n{device}', 1)
     write(paths.config_file, encrypted, 0o644)
-    (told,) = find_readable_secrets(paths, load(paths))
+    (told,) = find_readable_secrets(paths, load_config(paths))
     assert told.startswith("vault.cold.encryption.command: root runs ")
     assert "belongs to nobody" in told
 
@@ -128,7 +128,7 @@ def test_so_is_what_nbdkit_loads(paths: Paths, nbd: str) -> None:
     write(program, "", 0o775)
     device = f'[[vault.cold.device]]\nnbd = "{nbd.replace("PROGRAM", str(program))}"\n'
     write(paths.config_file, BACKUP + device, 0o644)
-    (told,) = find_readable_secrets(paths, load(paths))
+    (told,) = find_readable_secrets(paths, load_config(paths))
     assert told.startswith("vault.cold.device[0].nbd: root runs ")
     program.chmod(0o755)
-    assert find_readable_secrets(paths, load(paths)) == []
+    assert find_readable_secrets(paths, load_config(paths)) == []

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from zvault.config.schema import Config
-from zvault.daemon.web.serving import Wanted, wanted
+from zvault.daemon.web.web_servers import WantedServer, list_wanted_servers
 
 LOGIN = {"user": "admin", "password": "credential:zvault.page"}
 PROXY = {"header": "X-Remote-User", "proxies": ["10.0.0.2"]}
@@ -48,19 +48,21 @@ def test_what_is_refused(page: dict[str, Any], words: str):
 
 
 def test_it_is_beside_the_metrics_as_long_as_only_this_host_can_connect():
-    assert wanted(config({})) == {"metrics": Wanted("127.0.0.1", 9712, True, True)}
-    assert wanted(config({}, "[::1]:1"))["metrics"].page
-    assert not wanted(config({}, "[::]:9712"))["metrics"].page
-    assert not wanted(config({}, "0.0.0.0:9712"))["metrics"].page
-    assert wanted(config(LOGIN, "[::]:9712"))["metrics"].page
-    assert wanted(config(PROXY, "[::]:9712"))["metrics"].page
-    assert wanted(config({}, "off")) == {}
+    assert list_wanted_servers(config({})) == {"metrics": WantedServer("127.0.0.1", 9712, True, True)}
+    assert list_wanted_servers(config({}, "[::1]:1"))["metrics"].page
+    assert not list_wanted_servers(config({}, "[::]:9712"))["metrics"].page
+    assert not list_wanted_servers(config({}, "0.0.0.0:9712"))["metrics"].page
+    assert list_wanted_servers(config(LOGIN, "[::]:9712"))["metrics"].page
+    assert list_wanted_servers(config(PROXY, "[::]:9712"))["metrics"].page
+    assert list_wanted_servers(config({}, "off")) == {}
 
 
 def test_it_has_an_address_of_its_own_or_is_off():
-    other = Wanted("::", 9713, False, True)
-    assert wanted(config({"listen": "[::]:9713", **LOGIN}, "off")) == {"page": other}
-    both = wanted(config({"listen": "[::]:9713", **LOGIN}))
-    assert both == {"metrics": Wanted("127.0.0.1", 9712, True, False), "page": other}
-    assert wanted(config({"listen": "127.0.0.1:9712"})) == {"metrics": Wanted("127.0.0.1", 9712, True, True)}
-    assert not wanted(config({"listen": "off"}))["metrics"].page
+    other = WantedServer("::", 9713, False, True)
+    assert list_wanted_servers(config({"listen": "[::]:9713", **LOGIN}, "off")) == {"page": other}
+    both = list_wanted_servers(config({"listen": "[::]:9713", **LOGIN}))
+    assert both == {"metrics": WantedServer("127.0.0.1", 9712, True, False), "page": other}
+    assert list_wanted_servers(config({"listen": "127.0.0.1:9712"})) == {
+        "metrics": WantedServer("127.0.0.1", 9712, True, True)
+    }
+    assert not list_wanted_servers(config({"listen": "off"}))["metrics"].page

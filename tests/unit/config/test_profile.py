@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from zvault.config.load import load, load_profile
+from zvault.config.load_config import load_config, load_profile
 from zvault.config.paths import Paths
 from zvault.config.profile import MIN_BLOCKS
 from zvault.config.schema import Config
@@ -104,7 +104,7 @@ def test_a_vault_takes_the_default_profile(paths: Paths, problems: Problems) -> 
     gone = Paths(etc=paths.etc, profiles=paths.etc / "none")
     paths.config_file.write_text('[vault.a]\npool = "a"\n')
     with pytest.raises(ConfigError, match=r"vault\.a\.profile: no profile \"local\" in .*; there is none"):
-        load(gone)
+        load_config(gone)
 
 
 def test_config_is_frozen() -> None:

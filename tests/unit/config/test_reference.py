@@ -17,13 +17,13 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
-from zvault.config.device_specs.blockstore_settings import SETTINGS
-from zvault.config.introspection import field_shape
-from zvault.config.load import load
+from zvault.config.device_specs.blockstore_settings import STORE_SETTINGS
+from zvault.config.introspection import find_field_shape
+from zvault.config.load_config import load_config
 from zvault.config.paths import Paths
-from zvault.config.profile import Profile
+from zvault.config.profile import VaultProfile
 from zvault.config.schema import Config
-from zvault.config.toml_lines import literal
+from zvault.config.toml_lines import format_literal
 
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = ROOT / "config" / "zvault.toml"
@@ -32,11 +32,13 @@ SAMPLE = ROOT / "config" / "zvault.toml"
 def fields(model: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str, FieldInfo]]:
     for key, info in model.model_fields.items():
         yield model, key, info
-        if table := field_shape(info).table:
+        if table := find_field_shape(info).table:
             yield from fields(table)
 
 
-FIELDS = list({(model, key): info for root in (Config, Profile) for model, key, info in fields(root)}.items())
+FIELDS = list(
+    {(model, key): info for root in (Config, VaultProfile) for model, key, info in fields(root)}.items()
+)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +47,9 @@ FIELDS = list({(model, key): info for root in (Config, Profile) for model, key, 
 def test_every_field_is_described_and_its_examples_are_valid(where: tuple[Any, str], info: FieldInfo) -> None:
     assert info.description
     assert info.description[-1] == "."
-    assert info.examples or field_shape(info).table, f"{where[1]} has no example"
+    assert info.examples or find_field_shape(info).table, f"{where[1]} has no example"
     for example in info.examples or []:
-        toml = tomllib.loads(f"value = {literal(example)}")["value"]
+        toml = tomllib.loads(f"value = {format_literal(example)}")["value"]
         TypeAdapter(info.rebuild_annotation()).validate_python(toml, strict=True)
 
 
@@ -68,13 +70,13 @@ def uncommented() -> str:
 
 
 def test_the_sample_as_it_is_sets_nothing_up(paths: Paths) -> None:
-    assert load(paths, SAMPLE) == Config()
+    assert load_config(paths, SAMPLE) == Config()
 
 
 def test_the_sample_with_all_its_examples(paths: Paths, tmp_path: Path) -> None:
     file = tmp_path / "sample.toml"
     file.write_text(uncommented())
-    config = load(paths, file)
+    config = load_config(paths, file)
     assert set(config.vault) == {"cold", "attic", "cloud", "bucket", "filers", "usb", "offsite"}
     assert set(config.backup) == {"tank", "web1", "home", "scratch"}
 
@@ -88,7 +90,7 @@ def test_editors_find_nothing_wrong_with_what_zvault_takes() -> None:
         asked = schema if model is Config else schema["$defs"][model.__name__]
         of_key = Draft202012Validator({**asked["properties"][key], "$defs": schema["$defs"]})
         for example in info.examples or []:
-            of_key.validate(tomllib.loads(f"value = {literal(example)}")["value"])
+            of_key.validate(tomllib.loads(f"value = {format_literal(example)}")["value"])
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_editors_see_what_is_wrong(wrong: str) -> None:
 def test_the_sample_shows_every_key() -> None:
     text = uncommented()
     for _, key, info in fields(Config):
-        if key in {"nr", "hourly", "daily"} or field_shape(info).table:
+        if key in {"nr", "hourly", "daily"} or find_field_shape(info).table:
             continue
         assert re.search(rf"\b{key} = ", text), f"{key} is not in the sample"
 
@@ -113,11 +115,11 @@ def test_the_sample_shows_every_setting_of_a_block_store() -> None:
     device = config.vault["bucket"].device[0].nbd
     assert isinstance(device, BlockstoreServer)
     shown = {word.partition("=")[0] for word in device.settings}
-    assert set(SETTINGS) - shown == {
+    assert set(STORE_SETTINGS) - shown == {
         "keys", "sse-kms-key-id", "encryption-key", "encryption-command",
     }, "they stand in place of credential= and encryption-credential="  # fmt: skip
     page = (ROOT / "docs" / "how-to" / "use-a-block-store.md").read_text(encoding="utf-8")
-    assert [name for name in SETTINGS if f"`{name}=" not in page] == []
+    assert [name for name in STORE_SETTINGS if f"`{name}=" not in page] == []
 
 
 def test_the_samples_defaults_are_the_defaults() -> None:

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.examples import cases
-from zvault.config.toml_lines import KeyPath, Positions, locate, show
+from zvault.config.toml_lines import KeyPath, KeyPositions, find_line, show_key
 
 ODD = r'''# every way to write a key, and values that look like keys
 top = 1
@@ -62,7 +62,7 @@ def paths(value: object, above: KeyPath = ()) -> Iterator[KeyPath]:
 
 def check(text: str) -> None:
     """A text tomllib takes has a line for every key, on which the key stands; any text is scanned without an error."""
-    positions = Positions(text)
+    positions = KeyPositions(text)
     lines = text.replace("\r\n", "\n").split("\n")
     assert all(1 <= line <= len(lines) for line in positions.lines.values())
     try:
@@ -102,7 +102,7 @@ def test_odd_but_valid() -> None:
     ],
 )
 def test_lines(path: KeyPath, start: str) -> None:
-    line = Positions(ODD).line(path)
+    line = KeyPositions(ODD).line(path)
     assert line is not None
     assert ODD.splitlines()[line - 1].startswith(start)
 
@@ -145,17 +145,17 @@ def test_lines_of_valid_texts(data: st.DataObject) -> None:
 
 def test_a_long_file_is_scanned_in_a_moment() -> None:
     text = "".join(f'[backup.b{i}]\nsource = "tank/{i}"\nexclude = ["tank/{i}/x"]\n' for i in range(5000))
-    assert Positions(text).line(("backup", "b4999", "exclude", 0)) == 15000
+    assert KeyPositions(text).line(("backup", "b4999", "exclude", 0)) == 15000
 
 
 def test_what_is_unknown_gets_its_table() -> None:
-    lines = Positions("\n[a]\nb = { c = 1 }\n").lines
-    assert locate(lines, ("a", "b", "x", 3)) == 3
-    assert locate(lines, ("a", "x")) == 2
-    assert locate(lines, ("x",)) is None
+    lines = KeyPositions("\n[a]\nb = { c = 1 }\n").lines
+    assert find_line(lines, ("a", "b", "x", 3)) == 3
+    assert find_line(lines, ("a", "x")) == 2
+    assert find_line(lines, ("x",)) is None
 
 
 def test_keys_as_people_write_them() -> None:
-    assert show(("vault", "cold", "device", 0, "timeout")) == "vault.cold.device[0].timeout"
-    assert show(("vault", 'a "b"\n.c', "pool")) == 'vault."a \\"b\\"\\u000a.c".pool'
-    assert show(("",)) == '""'
+    assert show_key(("vault", "cold", "device", 0, "timeout")) == "vault.cold.device[0].timeout"
+    assert show_key(("vault", 'a "b"\n.c', "pool")) == 'vault."a \\"b\\"\\u000a.c".pool'
+    assert show_key(("",)) == '""'

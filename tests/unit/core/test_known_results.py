@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zvault.core import known_results
-from zvault.core.known_results import KnownResults, new_ones, others
+from zvault.core.known_results import KnownResults, list_new_ones, list_replaced
 
 
 class Thing:
@@ -58,7 +58,7 @@ def test_results_are_of_the_things_of_now(few: int, looks: list[tuple[list[int],
         expired = {place for place, number in enumerate(numbers) if number in outdated}
         before = dict(zip(map(id, known.things), known.results, strict=True))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(known_results, "FEW", few)
+            patch.setattr(known_results, "MOVED_SHARE", few)
             try:
                 found = known.again(things, work, lambda _, places=expired: places)
             except ValueError:
@@ -79,11 +79,11 @@ def test_results_are_of_the_things_of_now(few: int, looks: list[tuple[list[int],
 
 @given(LOOK, LOOK)
 def test_new_ones_are_those_that_were_not_there(before: list[int], now: list[int]) -> None:
-    found = new_ones([THINGS[number] for number in before], [THINGS[number] for number in now])
+    found = list_new_ones([THINGS[number] for number in before], [THINGS[number] for number in now])
     assert {id(one) for one in found} >= {id(THINGS[number]) for number in set(now) - set(before)}
 
 
 def test_others_are_told_by_what_they_are_not_by_what_they_equal() -> None:
     one, same = tuple(range(1, 3)), tuple(range(1, 3))
-    assert others([one, one, one], [one, same, one]) == [1]
-    assert others([one], [one, one]) is None
+    assert list_replaced([one, one, one], [one, same, one]) == [1]
+    assert list_replaced([one], [one, one]) is None

@@ -70,8 +70,8 @@ def test_below_is_by_components(one: DatasetName, other: DatasetName) -> None:
 def test_a_name_that_only_begins_alike_is_not_below() -> None:
     tank = DatasetName("tank/a")
     assert not DatasetName("tank/ab").is_within(tank)
-    assert not tank.suffixed("_old").is_within(tank)
-    assert tank.suffixed("_old") == "tank/a_old"
+    assert not tank.add_suffix("_old").is_within(tank)
+    assert tank.add_suffix("_old") == "tank/a_old"
     assert not DatasetName("tank").is_within(tank)
 
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from zvault.core.name_rules import (
     check_dataset_name,
-    check_into,
     check_pattern,
+    check_target_template,
     check_word,
-    excluded,
-    missing_of,
-    vault_dataset,
+    find_exclusion,
+    list_missing,
+    make_vault_dataset,
 )
-from zvault.core.names import DatasetName, make_snapname, parse_snapname, time_in_snapname
+from zvault.core.names import DatasetName, make_snapname, parse_snapname, parse_snapname_time
 
 words = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", fullmatch=True)
 parts = st.text(string.ascii_letters + string.digits + "-_.: ", min_size=1, max_size=8).filter(
@@ -104,7 +104,7 @@ def test_a_prefix_that_begins_another_is_not_taken_for_it() -> None:
 
 @given(words, st.datetimes(datetime(1970, 1, 1), datetime(9998, 12, 31), timezones=st.just(UTC)))
 def test_the_time_in_a_snapname_is_told_whatever_its_prefix(prefix: str, when: datetime) -> None:
-    assert time_in_snapname(make_snapname(prefix, when)) == int(when.replace(microsecond=0).timestamp())
+    assert parse_snapname_time(make_snapname(prefix, when)) == int(when.replace(microsecond=0).timestamp())
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_time_in_a_snapname_is_told_whatever_its_prefix(prefix: str, when: d
     ],
 )
 def test_a_snapname_that_only_looks_like_a_time_tells_none(snapname: str) -> None:
-    assert time_in_snapname(snapname) is None
+    assert parse_snapname_time(snapname) is None
 
 
 # Words and dataset names
@@ -189,8 +189,8 @@ def test_a_bad_dataset_name_is_refused_with_the_place(name: str, hint: str) -> N
     ],
 )
 def test_into(into: str, name: str) -> None:
-    check_into(into)
-    assert vault_dataset(into, "cold", "filer1", DatasetName("tank/a b")) == name
+    check_target_template(into)
+    assert make_vault_dataset(into, "cold", "filer1", DatasetName("tank/a b")) == name
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_into(into: str, name: str) -> None:
 )
 def test_a_bad_into_is_refused(into: str, hint: str) -> None:
     with pytest.raises(ValueError, match="into = ") as caught:
-        check_into(into)
+        check_target_template(into)
     assert hint in str(caught.value)
 
 
@@ -236,26 +236,26 @@ def test_a_bad_into_is_refused(into: str, hint: str) -> None:
     ],
 )
 def test_into_by_the_way_from_the_source(dataset: str, name: str) -> None:
-    check_into("a/{pool}/{path}")
+    check_target_template("a/{pool}/{path}")
     source = DatasetName("tank/data")
-    assert vault_dataset("a/{pool}/{path}", "cold", "h", DatasetName(dataset), source) == name
+    assert make_vault_dataset("a/{pool}/{path}", "cold", "h", DatasetName(dataset), source) == name
 
 
 @given(datasets, datasets, st.sampled_from(["{host}/{dataset}", "{dataset}", "a/{pool}/{host}-{dataset}"]))
 def test_datasets_stay_apart_and_children_below_their_parents(one: str, other: str, into: str) -> None:
-    check_into(into)
-    there, other_there = (vault_dataset(into, "cold", "h", DatasetName(name)) for name in (one, other))
+    check_target_template(into)
+    there, other_there = (make_vault_dataset(into, "cold", "h", DatasetName(name)) for name in (one, other))
     assert (there == other_there) == (one == other)
     assert there.startswith(f"{other_there}/") == one.startswith(f"{other}/")
 
 
 def test_a_name_that_does_not_fit_on_the_vault_is_refused() -> None:
     with pytest.raises(ValueError, match="261 characters"):
-        vault_dataset("{dataset}", "vault", "h", DatasetName("t" * 255))
+        make_vault_dataset("{dataset}", "vault", "h", DatasetName("t" * 255))
     with pytest.raises(ValueError, match="host name 'a/b'"):
-        vault_dataset("{host}/{dataset}", "cold", "a/b", DatasetName("tank"))
+        make_vault_dataset("{host}/{dataset}", "cold", "a/b", DatasetName("tank"))
     with pytest.raises(ValueError, match="'ß'"):
-        vault_dataset("{host}/{dataset}", "cold", "straße", DatasetName("tank"))
+        make_vault_dataset("{host}/{dataset}", "cold", "straße", DatasetName("tank"))
 
 
 # Exclusion
@@ -280,13 +280,13 @@ def test_a_name_that_does_not_fit_on_the_vault_is_refused() -> None:
 )
 def test_patterns(pattern: str, matches: list[str], misses: list[str]) -> None:
     check_pattern(pattern)
-    assert [excluded(name, [pattern]) for name in matches] == [pattern] * len(matches)
-    assert [excluded(name, [pattern]) for name in misses] == [None] * len(misses)
+    assert [find_exclusion(name, [pattern]) for name in matches] == [pattern] * len(matches)
+    assert [find_exclusion(name, [pattern]) for name in misses] == [None] * len(misses)
 
 
 def test_the_first_pattern_that_matches_is_named() -> None:
-    assert excluded("tank/a", ["other/**", "tank/*", "tank/a"]) == "tank/*"
-    assert excluded("tank/a", []) is None
+    assert find_exclusion("tank/a", ["other/**", "tank/*", "tank/a"]) == "tank/*"
+    assert find_exclusion("tank/a", []) is None
 
 
 @pytest.mark.parametrize(
@@ -326,18 +326,20 @@ def brute_part(text: str, pattern: str) -> bool:
 )
 def test_patterns_agree_with_a_brute_force(name: list[str], pattern: list[str]) -> None:
     check_pattern("/".join(pattern))
-    assert (excluded("/".join(name), ["/".join(pattern)]) is not None) == brute_match(name, pattern)
+    assert (find_exclusion("/".join(name), ["/".join(pattern)]) is not None) == brute_match(name, pattern)
 
 
 def test_what_patterns_name_and_is_not_there():
     there = {"tank", "tank/home", "tank/home/me"}
-    assert missing_of(["tank/home", "tank/home/**", "tank/home/m*", "tank/*/x", "**/mail", "*"], there) == []
-    missing = missing_of(["tank/hom", "tank/hom/**", "tank/vm/*/disk", "tank/home/me/a?"], there)
+    assert (
+        list_missing(["tank/home", "tank/home/**", "tank/home/m*", "tank/*/x", "**/mail", "*"], there) == []
+    )
+    missing = list_missing(["tank/hom", "tank/hom/**", "tank/vm/*/disk", "tank/home/me/a?"], there)
     assert missing == ["tank/hom", "tank/vm"]
 
 
 @given(st.lists(st.sampled_from(["tank", "a", "b*", "**", "?"]), min_size=1, max_size=4).map("/".join))
 def test_what_a_pattern_matches_is_never_missing(pattern):
     names = {"/".join(parts) for n in (1, 2, 3, 4) for parts in product(("tank", "a", "bc"), repeat=n)}
-    if any(excluded(name, [pattern]) for name in names):
-        assert missing_of([pattern], names) == []
+    if any(find_exclusion(name, [pattern]) for name in names):
+        assert list_missing([pattern], names) == []

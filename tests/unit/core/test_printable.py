@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import zvault
 from zvault.cli import output
 from zvault.cli.options import TableForm
-from zvault.cli.tables import Column, table
+from zvault.cli.tables import TableColumn, format_table
 from zvault.core.printable import LONGEST_WORD, escape_json, make_printable, quote_foreign
 from zvault.daemon.journald import PrintableFormatter
 
@@ -54,11 +54,11 @@ def test_a_document_says_the_same_with_printable_characters(value: object) -> No
 
 
 def test_the_command_line_shows_escapes(capsys: pytest.CaptureFixture[str]) -> None:
-    output.say(HOSTILE)
-    output.say_all([HOSTILE, f"\x1b[{output.RED}mfailed\x1b[0m"])
-    output.tell(HOSTILE)
-    output.complain({"reason": "x", "what": HOSTILE, "why": f"{HOSTILE}\n{HOSTILE}", "next": HOSTILE})
-    output.document("status", {"why": HOSTILE})
+    output.print_line(HOSTILE)
+    output.print_lines([HOSTILE, f"\x1b[{output.RED}mfailed\x1b[0m"])
+    output.print_trouble(HOSTILE)
+    output.print_error({"reason": "x", "what": HOSTILE, "why": f"{HOSTILE}\n{HOSTILE}", "next": HOSTILE})
+    output.print_document("status", {"why": HOSTILE})
     said, complained = capsys.readouterr()
     assert said.startswith(f"{SHOWN}\n{SHOWN}\n\x1b[31mfailed\x1b[0m\n"), "its own colours stay"
     rest = said.partition("\x1b[0m\n")[2]
@@ -71,7 +71,7 @@ def test_the_command_line_shows_escapes(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_cell_is_one_cell() -> None:
     rows = [{"name": "a\tb\nc\x1b[2J"}]
     for tabs in (True, False):
-        *_, line = table([Column("name")], rows, TableForm(tabs, exact=False))
+        *_, line = format_table([TableColumn("name")], rows, TableForm(tabs, exact=False))
         assert line == "a b c [2J"
 
 
@@ -84,7 +84,7 @@ WRITERS = {
     "cli/output.py": "the border itself",
     "cli/app.py": "replaces the streams, and says nothing",
     "cli/verbs/measure.py": "one line, cleaned",
-    "cli/waiting.py": "one line, made printable",
+    "cli/wait_for_answer.py": "one line, made printable",
     "blockstore/server.py": "the border to a unit's journal",
     "devices/s3_lease/answers.py": "the border to a unit's journal, and one document",
     "blockstore/find_moment.py": "one document",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.names import DatasetName
-from zvault.core.property_selection import check_user_property, choices
+from zvault.core.property_selection import check_user_property, choose_by_property
 
 NAMES = [
     DatasetName(name) for name in ("tank", "tank/s", "tank/s/a", "tank/s/a/b", "tank/s/a/b/c", "tank/s/d")
@@ -39,7 +39,7 @@ def meant(settings: dict[DatasetName, Set], name: DatasetName) -> bool:
 @given(st.dictionaries(st.sampled_from(NAMES), st.tuples(st.sampled_from(["local", "received"]), VALUE)))
 def test_what_is_selected(settings: dict[DatasetName, Set]) -> None:
     within = [name for name in NAMES if name.is_within(ROOT)]
-    found = choices({name: told(settings, name) for name in within}, ROOT)
+    found = choose_by_property({name: told(settings, name) for name in within}, ROOT)
     assert {name for name, one in found.items() if one.taken} == {
         name for name in within if meant(settings, name)
     }
@@ -51,7 +51,7 @@ def test_what_is_selected(settings: dict[DatasetName, Set]) -> None:
 
 def test_what_is_inherited_from_one_that_is_not_told_does_not_count() -> None:
     rows = {"tank/s/a": ("true", "inherited from tank/s"), "tank/s": ("false", "local")}
-    assert not any(one.taken for one in choices(rows, ROOT).values())
+    assert not any(one.taken for one in choose_by_property(rows, ROOT).values())
 
 
 @pytest.mark.parametrize("name", ["org.example:backup", "autobackup:offsite1", ":x", "a:b:c", "a_b+c-d.e:1"])

@@ -15,7 +15,7 @@ from zvault.core.errors import PoolReadOnly, ToolFailed, ZvaultError
 from zvault.core.refusals import (
     KERNEL_REFUSALS,
     KERNEL_WORDS,
-    REFUSALS,
+    REFUSAL_ROWS,
     UNKNOWN_NEXT,
     Duration,
     Speaker,
@@ -178,18 +178,18 @@ SAID: dict[str, tuple[Speaker, str]] = {
 }
 
 
-@pytest.mark.parametrize("row", REFUSALS, ids=lambda row: row.words)
+@pytest.mark.parametrize("row", REFUSAL_ROWS, ids=lambda row: row.words)
 def test_each_row_is_found_by_what_zfs_says(row: object) -> None:
     """None is without its line, and none is hidden by one before it."""
-    assert row in REFUSALS
+    assert row in REFUSAL_ROWS
     words = row.words  # type: ignore[attr-defined]
     speaker, said = SAID[words]
     assert find_refusal(said, speaker) is row
 
 
 def test_no_line_is_without_its_row() -> None:
-    assert set(SAID) == {row.words for row in REFUSALS}
-    assert len(SAID) == len(REFUSALS)
+    assert set(SAID) == {row.words for row in REFUSAL_ROWS}
+    assert len(SAID) == len(REFUSAL_ROWS)
 
 
 @pytest.mark.parametrize("code", sorted(KERNEL_REFUSALS))
@@ -199,16 +199,16 @@ def test_the_kernels_own_words_lead_to_its_row(code: int) -> None:
     row = find_refusal(f"cannot receive incremental stream: {os.strerror(code)}\n", "receive")
     assert row is not None
     assert row.duration is KERNEL_REFUSALS[code].duration
-    assert find_refusal(f"mbuffer: {os.strerror(code)} in the middle", "receive") in (None, *REFUSALS)
+    assert find_refusal(f"mbuffer: {os.strerror(code)} in the middle", "receive") in (None, *REFUSAL_ROWS)
 
 
 def test_what_lasts_is_not_tried_again_and_what_passes_is() -> None:
-    for row in REFUSALS:
+    for row in REFUSAL_ROWS:
         assert row.error.retryable == (row.duration is not Duration.PERMANENT), row.words
 
 
 def test_nobody_is_told_to_run_again_what_will_not_go() -> None:
-    texts = [row.next for row in REFUSALS if row.duration is not Duration.TRANSIENT]
+    texts = [row.next for row in REFUSAL_ROWS if row.duration is not Duration.TRANSIENT]
     texts += [row.next for row in KERNEL_REFUSALS.values() if row.duration is not Duration.TRANSIENT]
     for text in [*texts, UNKNOWN_NEXT]:
         assert text

@@ -9,13 +9,20 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from zvault.core.names import make_snapname, parse_snapname, time_in_snapname
-from zvault.core.snapshot_form import DEFAULT, SnapshotNames, check_form, check_zone, read_back, render
+from zvault.core.names import make_snapname, parse_snapname, parse_snapname_time
+from zvault.core.snapshot_form import (
+    DEFAULT_FORM,
+    SnapshotNames,
+    check_form,
+    check_zone,
+    parse_rendered_snapname,
+    render_snapname,
+)
 
 VIENNA = "Europe/Vienna"
 ZONES = ["UTC", "Etc/GMT-1", "Etc/GMT+12", VIENNA, "Australia/Lord_Howe", "America/New_York"]
 GOOD = [
-    DEFAULT,
+    DEFAULT_FORM,
     "-%Y%m%d-%H%M%S",
     ".%Y.%j.%H.%M.%S",
     "_%s",
@@ -48,7 +55,7 @@ def taken(form: str, zone: str) -> bool:
 
 
 @given(st.sampled_from(GOOD) | MADE | SOUND, st.sampled_from(ZONES), MOMENTS, st.integers(1, 10**8))
-@example(DEFAULT, "UTC", CHANGES[0], 1)
+@example(DEFAULT_FORM, "UTC", CHANGES[0], 1)
 @example("-%s_%Y-%m-%d_%H%M", VIENNA, CHANGES[0], 1)
 @example("-%s_%Y-%m-%d_%H%M", VIENNA, CHANGES[0], 3600)
 def test_what_is_taken_is_unambiguous_sorts_and_reads_back(
@@ -56,33 +63,33 @@ def test_what_is_taken_is_unambiguous_sorts_and_reads_back(
 ) -> None:
     assume(taken(form, zone))
     later, there = one + timedelta(seconds=after), ZoneInfo(zone)
-    first, second = render(form, "p", one, there), render(form, "p", later, there)
+    first, second = render_snapname(form, "p", one, there), render_snapname(form, "p", later, there)
     assert first < second
     assert len(first) == len(second) == SnapshotNames("p", form, zone).length
-    assert read_back(form, "p", first, there) == one
-    assert read_back(form, "p", second, there) == later
-    assert time_in_snapname(first) in {None, int(one.timestamp())}
+    assert parse_rendered_snapname(form, "p", first, there) == one
+    assert parse_rendered_snapname(form, "p", second, there) == later
+    assert parse_snapname_time(first) in {None, int(one.timestamp())}
 
 
 @given(st.sampled_from(GOOD), MOMENTS, st.integers(0, 60), st.sampled_from("0123456789-_:.TZx"))
 def test_a_name_that_is_a_little_different_is_another_moment_s_or_none(
     form: str, when: datetime, place: int, sign: str
 ) -> None:
-    name, zone = render(form, "zv", when, ZoneInfo("UTC")), ZoneInfo("UTC")
+    name, zone = render_snapname(form, "zv", when, ZoneInfo("UTC")), ZoneInfo("UTC")
     changed = name[:place] + sign + name[place + 1 :]
     assume(changed != name)
-    found = read_back(form, "zv", changed, zone)
-    assert found is None or (found != when and render(form, "zv", found, zone) == changed)
+    found = parse_rendered_snapname(form, "zv", changed, zone)
+    assert found is None or (found != when and render_snapname(form, "zv", found, zone) == changed)
     for other in (name + sign, sign + name, name[:-1]):
-        assert read_back(form, "zv", other, zone) is None
+        assert parse_rendered_snapname(form, "zv", other, zone) is None
 
 
 @given(st.text(max_size=30))
 def test_whatever_a_source_calls_a_snapshot_it_is_read_or_not(text: str) -> None:
     for form in GOOD:
         for name in (text, "zv" + text, "zv-" + text):
-            found = read_back(form, "zv", name, ZoneInfo("UTC"))
-            assert found is None or render(form, "zv", found, ZoneInfo("UTC")) == name
+            found = parse_rendered_snapname(form, "zv", name, ZoneInfo("UTC"))
+            assert found is None or render_snapname(form, "zv", found, ZoneInfo("UTC")) == name
 
 
 @pytest.mark.parametrize("form", GOOD)
@@ -121,7 +128,9 @@ def test_forms_that_are_refused(form: str, said: str) -> None:
 def test_a_zone_whose_clocks_go_back_gives_two_moments_one_name() -> None:
     form, zone = "-%Y%m%d-%H%M%S", ZoneInfo(VIENNA)
     twice = CHANGES[0], CHANGES[0] + timedelta(hours=1)
-    assert render(form, "p", twice[0], zone) == render(form, "p", twice[1], zone), "that is why"
+    assert render_snapname(form, "p", twice[0], zone) == render_snapname(form, "p", twice[1], zone), (
+        "that is why"
+    )
     with pytest.raises(ValueError, match="when its clocks go back: use UTC"):
         check_zone(form, VIENNA)
     check_zone("-%s_%Y%m%d-%H%M%S", VIENNA)
@@ -129,9 +138,9 @@ def test_a_zone_whose_clocks_go_back_gives_two_moments_one_name() -> None:
 
 def test_what_looks_like_utc_is_utc() -> None:
     with pytest.raises(ValueError, match="looks like a time in UTC"):
-        check_zone(DEFAULT, "Etc/GMT-1")
+        check_zone(DEFAULT_FORM, "Etc/GMT-1")
     with pytest.raises(ValueError, match="looks like a time in UTC"):
-        check_zone("-%s" + DEFAULT, VIENNA)
+        check_zone("-%s" + DEFAULT_FORM, VIENNA)
 
 
 def test_names_of_now_and_before_are_known() -> None:
@@ -147,6 +156,10 @@ def test_names_of_now_and_before_are_known() -> None:
 
 @given(MOMENTS)
 def test_the_default_is_what_it_always_was(when: datetime) -> None:
-    name = render(DEFAULT, "zv", when, ZoneInfo("UTC"))
+    name = render_snapname(DEFAULT_FORM, "zv", when, ZoneInfo("UTC"))
     assert name == make_snapname("zv", when)
-    assert read_back(DEFAULT, "zv", name, ZoneInfo("UTC")) == parse_snapname("zv", name) == when
+    assert (
+        parse_rendered_snapname(DEFAULT_FORM, "zv", name, ZoneInfo("UTC"))
+        == parse_snapname("zv", name)
+        == when
+    )

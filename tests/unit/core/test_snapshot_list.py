@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from zvault.core import snapshot_list
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.snapshot_list import SnapshotList, after, guids_of
+from zvault.core.snapshot_list import SnapshotList, list_guids, list_newer_snapshots
 
 NAME = DatasetName("tank/a")
 ROWS = st.lists(
@@ -42,8 +42,10 @@ def test_it_is_as_a_tuple_of_the_same(
     assert (len(found), hash(found), repr(found)) == (len(expected), hash(expected), repr(expected))
     assert (tuple(found), tuple(reversed(found)), found[some]) == (expected, expected[::-1], expected[some])
     assert [found.index(one) for one in expected] == [expected.index(one) for one in expected]
-    assert list(guids_of(found)) == guids_of(expected)
-    assert list(after(found, createtxg)) == [one for one in expected if one.createtxg > createtxg]
+    assert list(list_guids(found)) == list_guids(expected)
+    assert list(list_newer_snapshots(found, createtxg)) == [
+        one for one in expected if one.createtxg > createtxg
+    ]
     assert found == SnapshotList.of(NAME, rows)
     if rows:
         assert (found[-1], found[0]) == (expected[-1], expected[0])

@@ -7,29 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from zvault.core.zfs_version import TESTED, parse_version, untested, written
+from zvault.core.zfs_version import TESTED_VERSIONS, format_version, parse_version, warn_if_untested
 
 PROJECT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("text", ["2.3.9-0+deb13u1", "2.4.4-1~bpo13+1", "zfs-2.3.0-rc1", "2.4"])
 def test_nothing_is_told_of_those_it_was_tested_with(text: str) -> None:
-    assert untested(parse_version(text)) is None
+    assert warn_if_untested(parse_version(text)) is None
 
 
 def test_another_host_may_print_any_number_of_digits() -> None:
-    assert untested(parse_version("2." + "9" * 5000))
-    assert untested(parse_version("9" * 5000))
+    assert warn_if_untested(parse_version("2." + "9" * 5000))
+    assert warn_if_untested(parse_version("9" * 5000))
 
 
 @pytest.mark.parametrize(
     ("text", "name"), [("2.2.7-1", "2.2.7"), ("2.5.0", "2.5.0"), ("3.4.0", "3.4.0"), ("of my own", "unknown")]
 )
 def test_any_other_is_told_by_its_name(text: str, name: str) -> None:
-    told = untested(parse_version(text)) or ""
+    told = warn_if_untested(parse_version(text)) or ""
     assert name in told
-    for one in TESTED:
-        assert written(one) in told
+    for one in TESTED_VERSIONS:
+        assert format_version(one) in told
 
 
 def test_the_lab_has_exactly_those() -> None:
@@ -38,4 +38,4 @@ def test_the_lab_has_exactly_those() -> None:
     assert spec.loader
     cache = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(cache)
-    assert {parse_version(version) for version in cache.SUITES} == set(TESTED)
+    assert {parse_version(version) for version in cache.SUITES} == set(TESTED_VERSIONS)

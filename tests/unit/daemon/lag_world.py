@@ -20,27 +20,27 @@ from zvault.config.schema import Config
 from zvault.core.errors import Conflict, ZvaultError
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, make_snapname
-from zvault.core.replication.plan_model import Action, Step, TransferPlan
+from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep
 from zvault.core.replication.progress import RunMeter
-from zvault.core.replication.vault_changes import Rename
+from zvault.core.replication.vault_changes import RenameDataset
+from zvault.daemon import backup_runs as runs_module
 from zvault.daemon import lag_readings
-from zvault.daemon import runs as runs_module
-from zvault.daemon.events import Events
-from zvault.daemon.history import History
-from zvault.daemon.runs import Runs
-from zvault.daemon.status import Status
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.history import RunHistory
+from zvault.daemon.status import DaemonStatus
 from zvault.ops.context import Context
-from zvault.ops.outcome import Outcome
-from zvault.ops.replication import sides as sides_module
+from zvault.ops.replication import listing as sides_module
 from zvault.ops.replication import transfer
-from zvault.ops.replication.bases import Bases
-from zvault.ops.replication.lag import lags
-from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.lag import measure_lags
+from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.plan_all import plan_all
+from zvault.ops.replication.run_bases import RunBases
 from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
-from zvault.ops.replication.sides import look
 from zvault.ops.replication.transfer import Transfers
+from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.pools import Seen
+from zvault.ops.state.pool_book import SeenPool
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import HostRunner
 
@@ -142,11 +142,11 @@ class World:
             self.context.clients._vaults[name, None, ""] = VaultSide(self, name)  # type: ignore[assignment]
         self.context.clients.pool_is_up = self.pool_is_up  # type: ignore[method-assign]
         self.context.clients.zpool = SimpleNamespace(state=self.pool_state)  # type: ignore[assignment]
-        self.history = History(self.folder / "history.sqlite")
-        self.runs = Runs(self.context, Vaults(self.context), self.history, Events())
+        self.history = RunHistory(self.folder / "history.sqlite")
+        self.runs = BackupRuns(self.context, Vaults(self.context), self.history, EventPublisher())
         scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
         monitor: Any = SimpleNamespace()
-        self.status = Status(self.context, monitor, self.runs, self.history, scheduler, self.clock.at)
+        self.status = DaemonStatus(self.context, monitor, self.runs, self.history, scheduler, self.clock.at)
 
     def parsed(self) -> Config:
         vaults = {name: {"pool": name} for name in ("cold", "usb")}
@@ -179,7 +179,7 @@ class World:
 
     def note(self, vault: str) -> None:
         """What zvault does when a vault comes up."""
-        self.context.records.pools.note(self.pools[vault].guid, Seen.of(self.context.env.vault(vault)))
+        self.context.records.pools.note(self.pools[vault].guid, SeenPool.of(self.context.env.vault(vault)))
 
     async def run(self, backup: str, crash_at: int | None = None) -> None:
         """A run to its end, or until the power is cut at its so manyth change of a pool; then the daemon is back."""
@@ -191,7 +191,7 @@ class World:
                 while tasks := {run.task for run in self.runs.current.values()}:
                     await asyncio.wait(tasks)
             else:
-                await Body(self, backup, Outcome()).execute()
+                await Body(self, backup, RunOutcome()).execute()
         except Crash:
             await self.restart()
         finally:
@@ -293,7 +293,7 @@ class ModelTransfers(Transfers):
     world: World
     pool: Pool
 
-    async def _stream(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
+    async def _stream(self, step: TransferStep, plan: TransferPlan, dataset: Dataset) -> None:
         there = self.pool.datasets.setdefault(plan.target, Own(self.world.new()))
         start = step.base.createtxg if step.base is not None else 0
         for point in self.world.source[dataset.name].points:
@@ -311,7 +311,7 @@ class Body:
     world: World
     listed = None
 
-    def __init__(self, world: World, name: str, outcome: Outcome) -> None:
+    def __init__(self, world: World, name: str, outcome: RunOutcome) -> None:
         self.world, self.name, self.outcome = world, name, outcome
         self.looked: dict[str, float] = {}
 
@@ -325,12 +325,12 @@ class Body:
             if name not in backup.exclude and all(point.snapname != made for point in own.points):
                 own.points.append(Point(made, world.new(), world.new(), int(world.clock.at)))
         zfs: Any = context.clients.vault_of(backup)
-        sides = await look(context, backup, zfs, elsewhere=True, made=made)
+        sides = await list_both_sides(context, backup, zfs, elsewhere=True, made=made)
         pool = world.pools[backup.vault]
         vault: Any = SimpleNamespace(guid=pool.guid, zfs=zfs, name=backup.vault)
         opened = OpenBackup(context, backup, vault, lambda *_, **__: None)
         plans = await plan_all(context, backup, sides)
-        bases = Bases(opened.source, pool.guid)
+        bases = RunBases(opened.source, pool.guid)
         await bases.learn([sides.source.datasets[plan.dataset] for plan in plans])
         transfers = ModelTransfers(
             opened, RunPlan(sides, plans, bases, Estimates(opened), {}, {}), RunMeter()
@@ -344,14 +344,14 @@ class Body:
                 self.outcome.fall_short(error)
         for error in (await bases.wait_advanced()).values():
             self.outcome.fall_short(error)
-        self.outcome.lags = lags(context, backup, await look(context, backup, zfs))
+        self.outcome.lags = measure_lags(context, backup, await list_both_sides(context, backup, zfs))
         self.looked = dict.fromkeys(("source", "vault"), context.env.clock.monotonic())
 
 
 def install(monkeypatch: Any) -> None:
     """Have the daemon's runs, and the plans' changes of names, work on the model."""
 
-    def run(context: Context, _: Vaults, name: str, __: object, outcome: Outcome, **___: object) -> Body:
+    def run(context: Context, _: Vaults, name: str, __: object, outcome: RunOutcome, **___: object) -> Body:
         world: Any = context.clients.source_at(None)
         return Body(world.world, name, outcome)
 
@@ -360,19 +360,19 @@ def install(monkeypatch: Any) -> None:
 
     async def arrange(vault: Any, plan: TransferPlan, *_: object) -> None:
         for change in plan.changes:
-            if not isinstance(change, Rename):
+            if not isinstance(change, RenameDataset):
                 raise Conflict(f"not in this model: {change}")
             vault.world.change()
             for name in [one for one in vault.datasets if DatasetName(one).is_within(change.old)]:
                 vault.datasets[DatasetName(name).moved(change.old, change.new)] = vault.datasets.pop(name)
-        if plan.action is Action.CONFLICT:
+        if plan.action is TransferAction.CONFLICT:
             raise Conflict(plan.reason)
 
-    monkeypatch.setattr(runs_module, "Run", run)
-    monkeypatch.setattr(lag_readings, "DOWN_EVERY", 0.0)
+    monkeypatch.setattr(runs_module, "BackupRun", run)
+    monkeypatch.setattr(lag_readings, "DOWN_SOURCE_INTERVAL", 0.0)
     monkeypatch.setattr(lag_readings, "read_proofs", lambda *_: asyncio.sleep(0, {}))
-    monkeypatch.setattr(sides_module.rename_clone_rollback, "beside", beside)
-    monkeypatch.setattr(transfer, "arrange", arrange)
+    monkeypatch.setattr(sides_module.rename_clone_rollback, "list_datasets_beside", beside)
+    monkeypatch.setattr(transfer, "apply_changes", arrange)
 
 
 def forget_state(world: World) -> None:

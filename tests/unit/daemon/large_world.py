@@ -16,11 +16,11 @@ from typing import Any
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.names import make_snapname
-from zvault.core.replication.base_names import mark_name
-from zvault.daemon.app import Daemon
-from zvault.system.process.runner import HostRunner, Result
+from zvault.core.replication.base_names import make_mark_name
+from zvault.daemon.app import ZvaultDaemon
+from zvault.system.process.runner import HostRunner, ProcessResult
 from zvault.zfs.client import Zfs
-from zvault.zfs.parse import SENT, SNAPSHOT_FACTS
+from zvault.zfs.parse_listing import SENT, SNAPSHOT_FACTS
 from zvault.zfs.tree_listing import MOST_AT_ONCE
 
 START = 1_700_000_000
@@ -58,7 +58,7 @@ class ListedSide(HostRunner):
                 ]
                 if source:
                     guid = ((place + 1) << 24) + 1
-                    lines.append(f"{name}#{mark_name(POOL, guid)}\t{guid}\t{first + 1}\n")
+                    lines.append(f"{name}#{make_mark_name(POOL, guid)}\t{guid}\t{first + 1}\n")
                 text = "".join(lines)
                 file.write(text)
                 if datasets > MOST_AT_ONCE:
@@ -74,29 +74,29 @@ class ListedSide(HostRunner):
         deadline: float = 60.0,
         stdin: bytes | None = None,
         check: bool = True,
-    ) -> Result:
+    ) -> ProcessResult:
         if argv[1] == "get":
             own = (
                 ""
                 if self.root == "tank"
                 else "".join(f"{name}\t{SENT}\t{place + 1:x}:Lce\n" for place, name in enumerate(self.names))
             )
-            return Result(tuple(argv), 0, own, "", 0.0)
+            return ProcessResult(tuple(argv), 0, own, "", 0.0)
         if argv[1] != "list":
-            return Result(tuple(argv), 0, "", "", 0.0)
+            return ProcessResult(tuple(argv), 0, "", "", 0.0)
         columns = argv[argv.index("-o") + 1]
         if columns in {"name,used", "name"}:  # name: whether they are there
             used = "".join(f"{name}\t1\n" for name in self.names) if columns == "name,used" else ""
-            return Result(tuple(argv), 0, used, "", 0.0)
+            return ProcessResult(tuple(argv), 0, used, "", 0.0)
         if columns == ",".join(SNAPSHOT_FACTS):
             facts = "\t".join(["0", "-", *["0"] * (len(SNAPSHOT_FACTS) - 4)])
             asked = argv[argv.index("-o") + 2 :]
-            return Result(
+            return ProcessResult(
                 tuple(argv), 0, "".join(f"{name}\tfilesystem\t{facts}\n" for name in asked), "", 0.0
             )
         if "-d1" in argv:  # some datasets, by name
             asked = argv[argv.index("-o") + 2 :]
-            return Result(tuple(argv), 0, "".join(self.of_each[name] for name in asked), "", 0.0)
+            return ProcessResult(tuple(argv), 0, "".join(self.of_each[name] for name in asked), "", 0.0)
         return await super().run(["cat", str(self.points if "createtxg" in columns else self.lines)])
 
 
@@ -137,7 +137,7 @@ class Imported:
     async def state(self, _: str) -> SimpleNamespace:
         return SimpleNamespace(guid=POOL)
 
-    async def freeing(self, _: str) -> int:
+    async def read_freeing(self, _: str) -> int:
         return 0
 
     async def sync(self, _: str) -> None: ...
@@ -148,7 +148,7 @@ class LargeWorld:
 
     def __init__(self, folder: Path, source: ListedSide, vault: ListedSide) -> None:
         self.source, self.vault = source, vault
-        self.daemon = Daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+        self.daemon = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
         self.context = self.daemon.context
         self.backup = self.context.env.backup("large")
         clients, feed = self.context.clients, SilentFeed()

@@ -15,8 +15,8 @@ import pytest
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.health.conditions import CONDITIONS
-from zvault.core.health.verdict import LEVELS, Condition
-from zvault.daemon.app import Daemon
+from zvault.core.health.verdict import VERDICT_LEVELS, HealthCondition
+from zvault.daemon.app import ZvaultDaemon
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "config" / "prometheus" / "zvault.rules.yml"
@@ -37,7 +37,7 @@ ALERTS = {
 def known(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names of all samples that a daemon exposes, as a query uses them."""
     here = tmp_path_factory.mktemp("daemon")
-    daemon = Daemon(Config(), Paths(etc=here, run=here, state=here))
+    daemon = ZvaultDaemon(Config(), Paths(etc=here, run=here, state=here))
     ending = {"counter": "_total", "info": "_info", "histogram": "_bucket"}
     with contextlib.closing(daemon.history):
         return {family.name + ending.get(family.type, "") for family in daemon.metrics.exporter().collect()}
@@ -90,7 +90,7 @@ def severity(alert: str) -> str:
 @pytest.mark.parametrize(
     "one", [one for table in CONDITIONS.values() for one in table], ids=lambda one: one.key
 )
-def test_each_condition_that_is_no_mere_gap_fires_one_alert(one: Condition):
+def test_each_condition_that_is_no_mere_gap_fires_one_alert(one: HealthCondition):
     """By a rule of its own that is as bad at least, or by the general one, which leaves it out then."""
     general = {"warning": "ZvaultWarning", "critical": "ZvaultCritical"}
     for level, alert in general.items():
@@ -99,7 +99,7 @@ def test_each_condition_that_is_no_mere_gap_fires_one_alert(one: Condition):
         assert not one.alert, "it becomes a warning if it lasts"
     else:
         alert = one.alert or general[one.level]
-        assert LEVELS.index(severity(alert)) >= LEVELS.index(one.level)
+        assert VERDICT_LEVELS.index(severity(alert)) >= VERDICT_LEVELS.index(one.level)
 
 
 def test_there_is_no_page_of_an_alert_that_is_gone():

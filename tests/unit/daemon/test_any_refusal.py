@@ -22,29 +22,29 @@ from tests.unit.daemon.year import year_oracle as oracle
 from tests.unit.daemon.year.simulated_time import SimulatedLoop
 from tests.unit.daemon.year.simulated_zfs import Own, Point, carry
 from tests.unit.daemon.year.year_world import CONFIG, OWN_TIME, VaultZfs, World
-from zvault.api.events import Event
+from zvault.api.events import RunEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, split_point
-from zvault.core.refusals import REFUSALS, Duration, Speaker, describe_errnos, find_refusal
+from zvault.core.refusals import REFUSAL_ROWS, Duration, Speaker, describe_errnos, find_refusal
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
-from zvault.core.replication.unlisted import is_in_unlisted
+from zvault.core.replication.unlisted_datasets import is_in_unlisted
 from zvault.ops import run
-from zvault.ops.plan_documents import gone_rows, planned_documents
+from zvault.ops.plan_documents import list_gone_documents, make_planned_documents
 from zvault.ops.replication import transfer
-from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.replication.receive_properties import update_properties
-from zvault.ops.replication.sides import look
-from zvault.ops.stream.failure import judge
-from zvault.ops.stream.stream import Streamed
+from zvault.ops.stream.failure import raise_stream_failure
+from zvault.ops.stream.run_stream import StreamResult
 from zvault.system.process.pipeline import StageEnd
-from zvault.system.process.runner import Result
-from zvault.zfs.changes import ChangeFailure, refusal, some
-from zvault.zfs.lzc_stream_words import receive_said, send_said
-from zvault.zfs.whole_listing import ListedInPart
+from zvault.system.process.runner import ProcessResult
+from zvault.zfs.changes import ChangeFailure, list_some_names, make_change_error
+from zvault.zfs.lzc_stream_words import describe_receive_errno, describe_send_errno
+from zvault.zfs.whole_listing import PartialListing
 
 KEEP = {"source": {"last": 2}, "vault": {"last": 3}}
 
@@ -87,7 +87,7 @@ def said_by(step: str, name: str, code: int | str) -> str:
     """What ``zfs send``, ``zfs receive`` or another command of zfs says of an errno."""
     if isinstance(code, str):
         return f"cannot {step} '{name}': {code}"
-    return receive_said(code, name, name) if step == "receive" else send_said(code, name)
+    return describe_receive_errno(code, name, name) if step == "receive" else describe_send_errno(code, name)
 
 
 class RefusingZfs(VaultZfs):
@@ -109,7 +109,7 @@ class RefusingZfs(VaultZfs):
             if isinstance(code := self.refused.by_step.get((split_point(name)[0], step)), int)
         ]
         if found:
-            raise refusal(f"{step} {some(asked)}", found)
+            raise make_change_error(f"{step} {list_some_names(asked)}", found)
 
     async def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
         self._ask("snapshot", names)
@@ -146,10 +146,10 @@ class RefusingZfs(VaultZfs):
         found = await super().tree(root)
         for name in found.datasets:
             if (said := self.refused.words("list", name)) is not None:
-                raise ListedInPart(f"'{root}' cannot be listed whole", said)
+                raise PartialListing(f"'{root}' cannot be listed whole", said)
         return found
 
-    async def tree_around_damage(self, root: str, why: ListedInPart) -> Tree:
+    async def tree_around_damage(self, root: str, why: PartialListing) -> Tree:
         """What is refused below the root is named, and what lies below that is not seen."""
         whole = await super().tree(root)
         if not self.around_damage or self.refused.words("list", root) is not None:
@@ -167,7 +167,7 @@ class RefusingZfs(VaultZfs):
         self._ask("get", [name])
         return await super().get(name, *properties)
 
-    async def _run(self, argv: Sequence[str], *, check: bool = True, **_: object) -> Result:
+    async def _run(self, argv: Sequence[str], *, check: bool = True, **_: object) -> ProcessResult:
         """The commands of zfs that rename datasets, and read or set their properties."""
         words = [word for word in argv[2:] if word != "-u"]
         names, out = [word for word in words if word.startswith(f"{self.vault}/") and "=" not in word], ""
@@ -187,7 +187,7 @@ class RefusingZfs(VaultZfs):
                 self.settings.setdefault(words[-1], {})[key] = value
         if check and said:
             raise ToolFailed(f"zfs {argv[1]} failed", said)
-        return Result(tuple(argv), int(bool(said)), out, said, 0.0)
+        return ProcessResult(tuple(argv), int(bool(said)), out, said, 0.0)
 
     async def snapshot_facts(self, names: Sequence[str]) -> list[SnapshotFacts]:
         return [SnapshotFacts(DatasetName(name)) for name in names]
@@ -198,9 +198,9 @@ class Refusals:
 
     def __init__(self, world: World, refused: Refused, source: RefusingZfs, vault: RefusingZfs) -> None:
         self.world, self.refused, self.source, self.vault = world, refused, source, vault
-        self.told: list[Event] = []
+        self.told: list[RunEvent] = []
 
-    async def run(self) -> tuple[str, list[Event]]:
+    async def run(self) -> tuple[str, list[RunEvent]]:
         """Run it; its result, and what was told."""
         self.told.clear()
         await asyncio.sleep(60.0)
@@ -262,7 +262,7 @@ async def serving(world: World) -> AsyncIterator[Refusals]:
 
 async def carry_or_refuse(
     transfers: Any, step: Any, plan: TransferPlan, dataset: Dataset, *_: Any
-) -> Streamed:
+) -> StreamResult:
     """What a stream brings, or its ends where either refuses."""
     refused: Refused = transfers.opened.context.clients.refused
     ends = [
@@ -270,7 +270,7 @@ async def carry_or_refuse(
         for verb, name in (("send", step.to.name), ("receive", str(plan.target)))
         for said in [refused.words(verb, name)]
     ]
-    judge(ends)
+    raise_stream_failure(ends)
     return await carry(transfers, step, plan, dataset)
 
 
@@ -290,7 +290,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[.
         }
         monkeypatch.setitem(CONFIG, "backup", by_hand)
         monkeypatch.setattr(transfer.Transfers, "_carry", carry_or_refuse)
-        monkeypatch.setattr(transfer, "BUSY_PATIENCE", 0.0)
+        monkeypatch.setattr(transfer, "RECEIVE_END_PATIENCE", 0.0)
 
         async def do() -> None:
             async with serving(world) as here:
@@ -303,7 +303,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[.
         loop.close()
 
 
-def names_of(told: Sequence[Event]) -> str:
+def names_of(told: Sequence[RunEvent]) -> str:
     """All that a run told of what is wrong, in one text."""
     return "\n".join(str(one) for one in told if one["event"] in {"dataset-failed", "warning"})
 
@@ -383,7 +383,7 @@ def rows(speaker: Speaker, *, permanent: bool) -> Iterator[tuple[str, list[str]]
     """What one end of a stream says, by the table of refusals: for each dataset below the root one."""
     said = [
         row.words
-        for row in REFUSALS
+        for row in REFUSAL_ROWS
         if row.speaker in {speaker, "any"} and (row.duration is Duration.PERMANENT) is permanent
     ]
     yield from ((speaker, said[start : start + 4]) for start in range(0, len(said), 4))
@@ -620,12 +620,12 @@ def test_a_dataset_that_cannot_be_listed_stops_no_other(dataset: str, on_conflic
                     here.check_protected(name)
                     here.check_kept(name)
         context: Any = here.world.daemon.context
-        sides = await look(context, here.backup, cast(Any, here.vault), elsewhere=True)
+        sides = await list_both_sides(context, here.backup, cast(Any, here.vault), elsewhere=True)
         plans = await plan_all(context, here.backup, sides)
-        rows = await planned_documents(context, here.backup, plans, sides)
+        rows = await make_planned_documents(context, here.backup, plans, sides)
         told_of = {row["dataset"]: row["action"] for row in rows}
         assert told_of == dict.fromkeys(DATASETS, "nothing") | {"tank/a/c": "conflict"}
-        assert gone_rows("a", sides) == []
+        assert list_gone_documents("a", sides) == []
         lags = here.world.daemon.runs.readings.lags.get("a")
         assert lags is not None
         assert lags["tank/a/c"].pending is None

@@ -13,15 +13,15 @@ from aiohttp import web
 
 from tests.unit.patience import PATIENCE, eventually
 from zvault.daemon import connections as module
-from zvault.daemon.connections import ConnectionLimits, Connections
-from zvault.daemon.page.topics import Topic
+from zvault.daemon.connections import ClientConnections, ConnectionLimits
+from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.web import listener as listener_module
+from zvault.daemon.web.host_names import is_known_host
 from zvault.daemon.web.listener import WebListener
-from zvault.daemon.web.names import answers_to
-from zvault.daemon.web.settings import Settings
+from zvault.daemon.web.listener_settings import ListenerSettings
 
 
-async def text(_topic: Topic, _subject: str = "") -> bytes:
+async def text(_topic: PageTopic, _subject: str = "") -> bytes:
     return b"zvault_up 1\n"
 
 
@@ -31,8 +31,8 @@ PATIENT = ConnectionLimits(total=4, idle=PATIENCE, answer=PATIENCE)
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[WebListener, int]]:
-    monkeypatch.setattr(listener_module, "LIMITS", SHORT)
-    it = WebListener(Settings("127.0.0.1"), text)
+    monkeypatch.setattr(listener_module, "WEB_LIMITS", SHORT)
+    it = WebListener(ListenerSettings("127.0.0.1"), text)
     listening = socket.create_server(("127.0.0.1", 0))
     await it.serve([listening])
     yield it, listening.getsockname()[1]
@@ -90,21 +90,21 @@ async def test_a_foreign_name_is_refused(server: tuple[WebListener, int], name: 
 
 def test_names_that_a_server_on_an_address_answers_to():
     for name in ("127.0.0.1:9712", "LOCALHOST", "localhost:1", "[::1]:9712", "127.0.0.1"):
-        assert answers_to(name, "127.0.0.1")
-        assert answers_to(name, "::1")
-    assert not answers_to("", "127.0.0.1")
-    assert not answers_to("[evil]", "localhost")
-    assert not answers_to("10.0.0.1", "127.0.0.1")
+        assert is_known_host(name, "127.0.0.1")
+        assert is_known_host(name, "::1")
+    assert not is_known_host("", "127.0.0.1")
+    assert not is_known_host("[evil]", "localhost")
+    assert not is_known_host("10.0.0.1", "127.0.0.1")
     # Who has it served to the network knows names for it that zvault does not.
-    assert answers_to("filer1.lan:9712", "0.0.0.0")
+    assert is_known_host("filer1.lan:9712", "0.0.0.0")
 
 
 async def test_a_full_server_refuses_and_each_user_has_a_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     go, users = asyncio.Event(), iter([7, 7, 7, 8, 0, 0, 0])
-    monkeypatch.setattr(module, "peer_uid", lambda _: next(users))
-    connections = Connections(ConnectionLimits(total=4, idle=PATIENCE, user=2, users=3))
+    monkeypatch.setattr(module, "read_peer_uid", lambda _: next(users))
+    connections = ClientConnections(ConnectionLimits(total=4, idle=PATIENCE, user=2, users=3))
     inside = []
 
     async def slow(request: web.Request) -> web.Response:
@@ -143,7 +143,7 @@ async def test_a_full_server_refuses_and_each_user_has_a_share(
 
 
 async def test_requests_that_nobody_reads_the_answers_of_do_not_fill_the_memory(tmp_path: Path):
-    connections, go = Connections(ConnectionLimits(total=4, idle=5)), asyncio.Event()
+    connections, go = ClientConnections(ConnectionLimits(total=4, idle=5)), asyncio.Event()
 
     async def slow(_: web.Request) -> web.Response:
         await go.wait()

@@ -10,12 +10,12 @@ from systemd.journal import JournalHandler
 
 from zvault.core.errors import Conflict
 from zvault.daemon import journald
-from zvault.daemon.events import Event
+from zvault.daemon.event_publisher import RunEvent
 
 ERROR = Conflict("tank/a cannot follow", "no base is shared", "rename it").as_dict()
 
 
-def event(name: str, **fields: Any) -> Event:
+def event(name: str, **fields: Any) -> RunEvent:
     return {"event": name, "run": "r1", "backup": "b", "time": 0.0, **fields}
 
 
@@ -97,20 +97,20 @@ def records() -> Iterator[list[logging.LogRecord]]:
         ),
     ],
 )
-def test_an_event_as_a_line(records: list[logging.LogRecord], told: Event, level: int, text: str) -> None:
-    journald.write(told)
+def test_an_event_as_a_line(records: list[logging.LogRecord], told: RunEvent, level: int, text: str) -> None:
+    journald.log_event(told)
     (record,) = records
     assert (record.levelno, record.getMessage()) == (level, text)
 
 
 @pytest.mark.parametrize("kind", ["progress", "plan", "vault-up", "inhibitor", "something-new"])
 def test_what_is_only_for_terminals_is_not_logged(records: list[logging.LogRecord], kind: str) -> None:
-    journald.write(event(kind))
+    journald.log_event(event(kind))
     assert records == []
 
 
 def test_a_record_can_be_searched_for_by_its_fields(records: list[logging.LogRecord]) -> None:
-    journald.write(event("dataset-failed", dataset="tank/a", error=ERROR))
+    journald.log_event(event("dataset-failed", dataset="tank/a", error=ERROR))
     assert fields(records[0]) == {
         "RUN": "r1",
         "BACKUP": "b",
@@ -120,7 +120,7 @@ def test_a_record_can_be_searched_for_by_its_fields(records: list[logging.LogRec
 
 
 def test_what_is_not_known_is_no_field(records: list[logging.LogRecord]) -> None:
-    journald.write(event("message", text="hello"))
+    journald.log_event(event("message", text="hello"))
     assert fields(records[0]) == {"RUN": "r1", "BACKUP": "b"}
 
 
@@ -129,7 +129,7 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def test_a_percent_sign_is_only_a_percent_sign(records: list[logging.LogRecord]) -> None:
-    journald.write(event("message", text="buffer 100% full %s %d"))
+    journald.log_event(event("message", text="buffer 100% full %s %d"))
     assert records[0].getMessage() == "b: buffer 100% full %s %d"
 
 
@@ -146,7 +146,7 @@ class FakeJournal:
 
 def logger_to(fake: FakeJournal) -> logging.Logger:
     """One whose records go by systemd's handler to a journal that is none."""
-    handler: Any = journald.journal_handler()
+    handler: Any = journald.make_journal_handler()
     handler.send = fake.send
     logger = logging.Logger("zvault.test")
     logger.addHandler(handler)
@@ -205,7 +205,7 @@ def test_stderr_that_is_the_journal_is_used_as_one(
 ) -> None:
     here = os.fstat(2)
     monkeypatch.setenv("JOURNAL_STREAM", f"{here.st_dev}:{here.st_ino}")
-    journald.set_up()
+    journald.set_up_logging()
     assert isinstance(root.handlers[0], JournalHandler)
 
 
@@ -216,12 +216,12 @@ def test_by_hand_the_log_goes_to_stderr_also_below_a_unit_of_systemd(
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
     if stream is not None:
         monkeypatch.setenv("JOURNAL_STREAM", stream)
-    journald.set_up()
+    journald.set_up_logging()
     assert not isinstance(root.handlers[0], JournalHandler)
     assert isinstance(root.handlers[0], logging.StreamHandler)
 
 
 def test_libraries_that_chatter_are_hushed(root: logging.Logger) -> None:
-    journald.set_up()
+    journald.set_up_logging()
     assert logging.getLogger("apscheduler").getEffectiveLevel() == logging.WARNING
     assert logging.getLogger("zvault").getEffectiveLevel() == logging.INFO

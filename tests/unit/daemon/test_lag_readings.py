@@ -8,7 +8,7 @@ from typing import Any
 from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import START, context, dataset, snap, tree, with_source, with_vault
 from zvault.core.model import Tree
-from zvault.daemon.lag_readings import READING, LagReadings
+from zvault.daemon.lag_readings import READING_PATIENCE, LagReadings
 
 
 class Side(NoKeys):
@@ -198,7 +198,7 @@ async def test_a_lag_does_not_stay_unknown_where_datasets_come_and_go_all_the_ti
     world.readings.doubt("b")
     await world.read()
     assert world.told() == (None, None)
-    clock.monotonic = lambda: now + READING + 1
+    clock.monotonic = lambda: now + READING_PATIENCE + 1
     await world.read()
     assert world.told() == (1, 1), "as it was a look ago"
     world.vault.there = tree(dataset("cold/host/tank", snap(2, "cold/host/tank")))

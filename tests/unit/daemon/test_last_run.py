@@ -11,7 +11,7 @@ from tests.unit.daemon.lag_world import World, install
 from tests.unit.ops.ops_world import HOUR, START
 from zvault.core.errors import NotFound
 from zvault.core.health.backup import judge_backup
-from zvault.daemon.health.facts import backup_facts
+from zvault.daemon.health.facts import make_backup_facts
 
 YEAR = 365 * 24 * HOUR
 
@@ -146,7 +146,7 @@ async def test_of_what_was_backed_up_while_the_clock_was_ahead_the_lag_is_not_kn
     world.clock.at -= 10 * YEAR
     await world.restart()
     await last(world, "b")
-    facts = backup_facts(
+    facts = make_backup_facts(
         world.context,
         world.runs,
         world.history,

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap
 from zvault.core.model import Tree
-from zvault.daemon.listings import Listing, Listings
+from zvault.daemon.listings import BackupListing, BackupListings
 
 ON_VAULT = "cold/host/tank"
 
@@ -17,7 +17,7 @@ def both() -> Any:
     )
 
 
-def hours(listing: Listing | None) -> tuple[list[int], list[int]]:
+def hours(listing: BackupListing | None) -> tuple[list[int], list[int]]:
     assert listing is not None
     (pair,) = listing.sides.pairing.pairs
     assert pair.vault is not None
@@ -31,7 +31,7 @@ def pruned(side: str, *names: str, at: float) -> Any:
 
 def test_what_is_pruned_is_gone_whether_it_was_listed_before_or_is_kept_after():
     env = context(START + 9 * HOUR).env
-    listings = Listings(env)
+    listings = BackupListings(env)
     assert listings.of("b") is None
     way = env.way(env.backup("b"))
     listings.keep("b", both(), way, 100.0)
@@ -48,7 +48,7 @@ def test_what_is_pruned_is_gone_whether_it_was_listed_before_or_is_kept_after():
 
 def test_a_vault_that_is_down_has_what_it_had_when_it_was_listed():
     env = context(START + 9 * HOUR).env
-    listings, way = Listings(env), env.way(env.backup("b"))
+    listings, way = BackupListings(env), env.way(env.backup("b"))
     seen = both()
     down = replace(seen, vault=Tree(), vault_seen=False)
     listings.keep("b", down, way, 50.0)

@@ -16,16 +16,16 @@ import pytest
 
 from tests.unit.daemon.large_world import POOL, CpuLag, LargeWorld, ListedSide
 from tests.unit.loop_turns import MOST, measured_turns
-from zvault.ops.forecast import forecast_document
-from zvault.ops.list_documents import Page, list_document
-from zvault.ops.outcome import Outcome
-from zvault.ops.replication.disproved import take_back
-from zvault.ops.replication.plan import plan_all
-from zvault.ops.replication.sides import look
+from zvault.ops.forecast import make_forecast_document
+from zvault.ops.list_documents import DatasetPagePart, make_list_document
+from zvault.ops.replication.disproved_bookmarks import correct_disproved
+from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.retention.make_room import prune_full_source
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.prune_source import prune_source
 from zvault.ops.retention.vault_holds import move_holds
+from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.snapshot_run import SnapshotRun
 
 LINES = int(os.environ.get("ZVAULT_LOOP_LINES", "72000"))
@@ -58,7 +58,7 @@ async def scraped(world: LargeWorld) -> AsyncIterator[None]:
 async def look_and_plan(world: LargeWorld) -> int:
     backup, context = world.backup, world.context
     vault = context.clients.vault_of(backup)
-    sides = await look(context, backup, vault, sizes="vault")
+    sides = await list_both_sides(context, backup, vault, sizes="vault")
     plans = await plan_all(context, backup, sides)
     pruned = await sides.compute(plan_prune, context, backup, sides)
     await move_holds(context, backup, {"vault": vault}, pruned, lambda *_, **__: None)
@@ -66,12 +66,12 @@ async def look_and_plan(world: LargeWorld) -> int:
 
 
 async def pages(world: LargeWorld) -> int:
-    found = await list_document(world.context, world.daemon.vaults, "large", page=Page(100))
+    found = await make_list_document(world.context, world.daemon.vaults, "large", page=DatasetPagePart(100))
     return len(found["datasets"])
 
 
 async def forecast(world: LargeWorld) -> int:
-    return len((await forecast_document(world.context, world.backup))["prune"])
+    return len((await make_forecast_document(world.context, world.backup))["prune"])
 
 
 async def read_lag(world: LargeWorld) -> int:
@@ -92,7 +92,7 @@ async def make_room(world: LargeWorld) -> int:
 
 
 async def make_snapshots(world: LargeWorld) -> int:
-    outcome = Outcome()
+    outcome = RunOutcome()
     await SnapshotRun(world.context, "large", no_emit, outcome, "r").execute()
     assert outcome.result == "ok", outcome.error
     return outcome.datasets
@@ -108,7 +108,7 @@ async def look_in_a_run(world: LargeWorld) -> int:
     """A run tells what it saw: the lag is doubted, and nothing is known of these datasets."""
     runs, context, backup = world.daemon.runs, world.context, world.backup
     runs.doubt_lag("large")
-    sides = await look(context, backup, context.clients.vault_of(backup), sizes="none")
+    sides = await list_both_sides(context, backup, context.clients.vault_of(backup), sizes="none")
     await runs._note_looked("large", runs.lags.way("large"), replace(sides, known=None))
     assert not runs.readings.is_doubted("large")
     return len(runs.lags["large"])
@@ -118,8 +118,8 @@ async def find_disproved(world: LargeWorld) -> int:
     context, backup = world.context, world.backup
     target = context.env.target_of(backup, backup.source.dataset)
     context.records.places.note(POOL, str(backup.source.whole), target)
-    sides = await look(context, backup, context.clients.vault_of(backup), sizes="none")
-    return 1 + len(await take_back(context, backup, replace(sides, known=None)))
+    sides = await list_both_sides(context, backup, context.clients.vault_of(backup), sizes="none")
+    return 1 + len(await correct_disproved(context, backup, replace(sides, known=None)))
 
 
 Work = Callable[[LargeWorld], Awaitable[float]]

@@ -14,7 +14,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.config.tables.hooks import Hook
 from zvault.core.errors import DeviceGone
-from zvault.daemon.app import Daemon
+from zvault.daemon.app import ZvaultDaemon
 from zvault.ops.vaults.vault import ManagedVault
 
 CONFIG = {
@@ -36,7 +36,7 @@ class World:
         self.log, self.adopted = folder / "log", asyncio.Event()
         self.slow = "cloud"
         self.fails = False
-        self.daemon = Daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+        self.daemon = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
 
         async def adopt(vault: ManagedVault, *_: object, **__: object) -> None:
             if vault.name == self.slow:
@@ -49,7 +49,7 @@ class World:
 
         monkeypatch.setattr(ManagedVault, "adopt", adopt)
         monkeypatch.setattr("zvault.daemon.app.reconcile_tuning", none)
-        monkeypatch.setattr("zvault.daemon.app.snapshot_reader.sweep", none)
+        monkeypatch.setattr("zvault.daemon.app.snapshot_reader.close_left_open", none)
         monkeypatch.setattr(self.daemon.runs.past, "sweep", none)
         for backup, vault in (("far", "cloud"), ("near", "cold")):
             about = {"backup": backup, "run": "r1", "source": "tank", "vault": vault}

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.ops.ops_world import context
 from zvault.daemon.pool_watch import PoolWatch
 from zvault.ops.context import Context
-from zvault.zfs.pool.change_reader import Changed
+from zvault.zfs.pool.change_reader import ChangedDatasets
 
 BACKUPS: dict[str, dict[str, Any]] = {
     "home": {"source": "tank/home", "vault": "cold"},
@@ -18,7 +18,7 @@ BACKUPS: dict[str, dict[str, Any]] = {
 }
 
 
-def watched(changed: Changed) -> list[str]:
+def watched(changed: ChangedDatasets) -> list[str]:
     """The backups that are doubted after a change."""
     where: Context = context()
     config = {
@@ -38,26 +38,28 @@ def watched(changed: Changed) -> list[str]:
     ("changed", "doubted"),
     [
         # A rename, a promotion, an import: of the whole pool nothing is known.
-        (Changed(pools=["tank"]), ["home"]),
-        (Changed(pools=["cold"]), ["home"]),
-        (Changed(pools=["usb"]), ["far", "but"]),
-        (Changed(pools=["other"]), []),
+        (ChangedDatasets(pools=["tank"]), ["home"]),
+        (ChangedDatasets(pools=["cold"]), ["home"]),
+        (ChangedDatasets(pools=["usb"]), ["far", "but"]),
+        (ChangedDatasets(pools=["other"]), []),
         # Made anew, destroyed, rolled back.
-        (Changed(datasets={"tank/home": None}), ["home"]),
-        (Changed(datasets={"tank/home/ann": None}), ["home"]),
-        (Changed(datasets={"cold/host/tank/home": None}), ["home"]),
-        (Changed(datasets={"rpool/home": None}), ["but"]),
+        (ChangedDatasets(datasets={"tank/home": None}), ["home"]),
+        (ChangedDatasets(datasets={"tank/home/ann": None}), ["home"]),
+        (ChangedDatasets(datasets={"cold/host/tank/home": None}), ["home"]),
+        (ChangedDatasets(datasets={"rpool/home": None}), ["but"]),
         # What is left out moves no lag, and may come and go all day: as the layers of containers do.
-        (Changed(datasets={"rpool/docker/0123abcd": None, "rpool/docker": None}), []),
-        (Changed(datasets={"tank": None, "tank/homes": None, "cold/host": None}), []),
+        (ChangedDatasets(datasets={"rpool/docker/0123abcd": None, "rpool/docker": None}), []),
+        (ChangedDatasets(datasets={"tank": None, "tank/homes": None, "cold/host": None}), []),
         # Snapshots and bookmarks come and go all day.
-        (Changed(datasets={"tank/home": {"@daily"}, "cold/host/tank/home": {"#"}}), []),
-        (Changed(datasets={"tank/home": set()}), []),
+        (ChangedDatasets(datasets={"tank/home": {"@daily"}, "cold/host/tank/home": {"#"}}), []),
+        (ChangedDatasets(datasets={"tank/home": set()}), []),
         # Events were lost where they were had before; where none are had nothing is learned.
-        (Changed(lost=True, missed=True), ["home", "far", "but"]),
-        (Changed(lost=True), []),
-        (Changed(), []),
+        (ChangedDatasets(lost=True, missed=True), ["home", "far", "but"]),
+        (ChangedDatasets(lost=True), []),
+        (ChangedDatasets(), []),
     ],
 )
-def test_what_concerns_a_whole_dataset_makes_its_lag_doubtful(changed: Changed, doubted: list[str]) -> None:
+def test_what_concerns_a_whole_dataset_makes_its_lag_doubtful(
+    changed: ChangedDatasets, doubted: list[str]
+) -> None:
     assert watched(changed) == doubted

@@ -7,16 +7,16 @@ import pytest
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.daemon.app import Daemon
+from zvault.daemon.app import ZvaultDaemon
 
 
 async def test_no_two_runs_of_one_second_have_one_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The history takes an id once: it had failed in a simulated year, and was told as one that cannot be written."""
     config = {"vault": {"cold": {"pool": "cold"}}, "backup": {"a": {"source": "tank", "vault": "cold"}}}
-    daemon = Daemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
+    daemon = ZvaultDaemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
     drawn = iter(["aaaa", "aaaa", "aaaa", "bbbb", "aaaa", "cccc"])
     chance = SimpleNamespace(token_hex=lambda _: next(drawn))
-    monkeypatch.setattr("zvault.daemon.runs.secrets", chance)
+    monkeypatch.setattr("zvault.daemon.backup_runs.secrets", chance)
     clock = daemon.context.env.clock
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now)

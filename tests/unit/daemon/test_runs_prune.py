@@ -10,10 +10,10 @@ import pytest
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, NotFound
-from zvault.daemon import runs as module
-from zvault.daemon.events import Events
-from zvault.daemon.history import History
-from zvault.daemon.runs import Runs
+from zvault.daemon import backup_runs as module
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.history import RunHistory
 from zvault.ops.context import Context
 from zvault.ops.retention import holds
 from zvault.ops.state.environment import Environment
@@ -65,21 +65,21 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
             await stage.play("backup")
 
     monkeypatch.setattr(module, "prune_backup", stage.prune)
-    monkeypatch.setattr(holds, "reap", stage.reap)
-    monkeypatch.setattr(module, "Run", Run)
+    monkeypatch.setattr(holds, "release_orphans", stage.reap)
+    monkeypatch.setattr(module, "BackupRun", Run)
     return stage
 
 
 @pytest.fixture
-async def runs(tmp_path: Path, stage: Stage) -> AsyncIterator[Runs]:
+async def runs(tmp_path: Path, stage: Stage) -> AsyncIterator[BackupRuns]:
     paths = Paths(tmp_path, tmp_path, tmp_path, tmp_path)
     context = Context.of(Environment(Config.model_validate(CONFIG), paths, HostRunner(), "host"))
-    history = History(tmp_path / "history.sqlite")
-    yield Runs(context, Vaults(context), history, Events())
+    history = RunHistory(tmp_path / "history.sqlite")
+    yield BackupRuns(context, Vaults(context), history, EventPublisher())
     history.close()
 
 
-async def done(runs: Runs) -> None:
+async def done(runs: BackupRuns) -> None:
     if tasks := {run.task for run in runs.current.values()}:
         await asyncio.wait_for(asyncio.wait(tasks), 5)
 
@@ -89,7 +89,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_prune_is_no_backup(runs: Runs, stage: Stage) -> None:
+async def test_a_prune_is_no_backup(runs: BackupRuns, stage: Stage) -> None:
     stage.go["prune"].set()
     run = runs.prune("b", over_limit=True)
     assert runs.running("b") is None
@@ -101,7 +101,7 @@ async def test_a_prune_is_no_backup(runs: Runs, stage: Stage) -> None:
     assert not runs.counters.runs
 
 
-async def test_what_could_not_go_leaves_it_partial(runs: Runs, stage: Stage) -> None:
+async def test_what_could_not_go_leaves_it_partial(runs: BackupRuns, stage: Stage) -> None:
     stage.go["prune"].set()
     stage.pruned = (1, 2)
     runs.prune("b", over_limit=False)
@@ -110,13 +110,13 @@ async def test_what_could_not_go_leaves_it_partial(runs: Runs, stage: Stage) -> 
 
 
 async def test_what_prune_limit_holds_back_is_known_also_after_a_restart(
-    runs: Runs, stage: Stage, tmp_path: Path
+    runs: BackupRuns, stage: Stage, tmp_path: Path
 ) -> None:
     stage.go["prune"].set()
     stage.held_back = 3
     runs.prune("b", over_limit=False)
     await done(runs)
-    anew = Runs(runs.context, runs.vaults, History(tmp_path / "history.sqlite"), Events())
+    anew = BackupRuns(runs.context, runs.vaults, RunHistory(tmp_path / "history.sqlite"), EventPublisher())
     assert anew.counters.over_limit == {("b", "source"): 0, ("b", "vault"): 3}
     stage.held_back = 0
     runs.prune("b", over_limit=False)
@@ -124,7 +124,9 @@ async def test_what_prune_limit_holds_back_is_known_also_after_a_restart(
     assert runs.counters.over_limit == {("b", "source"): 0, ("b", "vault"): 0}
 
 
-async def test_a_backup_that_is_due_waits_for_a_prune_and_is_not_refused(runs: Runs, stage: Stage) -> None:
+async def test_a_backup_that_is_due_waits_for_a_prune_and_is_not_refused(
+    runs: BackupRuns, stage: Stage
+) -> None:
     stage.go["backup"].set()
     runs.prune("b", over_limit=False)
     await settle()
@@ -136,7 +138,7 @@ async def test_a_backup_that_is_due_waits_for_a_prune_and_is_not_refused(runs: R
     assert stage.log[-2:] == ["backup begins", "backup ends"]
 
 
-async def test_a_prune_is_refused_beside_a_backup_or_another_prune(runs: Runs, stage: Stage) -> None:
+async def test_a_prune_is_refused_beside_a_backup_or_another_prune(runs: BackupRuns, stage: Stage) -> None:
     with pytest.raises(NotFound):
         runs.prune("x", over_limit=False)
     runs.start("b", "hand")
@@ -152,7 +154,7 @@ async def test_a_prune_is_refused_beside_a_backup_or_another_prune(runs: Runs, s
 
 
 async def test_nothing_is_reaped_while_anything_runs_and_a_backup_waits_for_reaping(
-    runs: Runs, stage: Stage
+    runs: BackupRuns, stage: Stage
 ) -> None:
     stage.go["backup"].set()
     reaping = asyncio.create_task(runs.reap(None))
@@ -170,7 +172,7 @@ async def test_nothing_is_reaped_while_anything_runs_and_a_backup_waits_for_reap
     assert stage.log == ["reap begins", "reap ends", "backup begins", "backup ends"]
 
 
-async def test_a_run_cancelled_before_its_first_step_is_no_longer_running(runs: Runs) -> None:
+async def test_a_run_cancelled_before_its_first_step_is_no_longer_running(runs: BackupRuns) -> None:
     run = runs.prune("b", over_limit=False)
     runs.current[run].task.cancel()
     await asyncio.sleep(0.01)

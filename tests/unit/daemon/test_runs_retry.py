@@ -13,12 +13,12 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, Refused
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon import runs as module
-from zvault.daemon.events import Events
-from zvault.daemon.history import History
-from zvault.daemon.runs import Runs
+from zvault.daemon import backup_runs as module
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.history import RunHistory
 from zvault.ops.context import Context
-from zvault.ops.outcome import Outcome
+from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.state.environment import Environment
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import HostRunner
@@ -52,7 +52,7 @@ async def script(monkeypatch: pytest.MonkeyPatch) -> Script:
             return script.looked
 
         def __init__(self, *arguments: Any, id: str, pause: Any, snapshot: bool, turn: None) -> None:
-            self.outcome: Outcome = arguments[-1]
+            self.outcome: RunOutcome = arguments[-1]
             self.pause = pause
 
         async def execute(self) -> None:
@@ -67,16 +67,16 @@ async def script(monkeypatch: pytest.MonkeyPatch) -> Script:
                 self.outcome.result = "failed"
             script.log.append(f"ends {number}")
 
-    monkeypatch.setattr(module, "Run", Run)
+    monkeypatch.setattr(module, "BackupRun", Run)
     return script
 
 
 @pytest.fixture
-async def runs(tmp_path: Path, script: Script) -> AsyncIterator[Runs]:
+async def runs(tmp_path: Path, script: Script) -> AsyncIterator[BackupRuns]:
     paths = Paths(tmp_path, tmp_path, tmp_path, tmp_path)
     context = Context.of(Environment(Config.model_validate(CONFIG), paths, HostRunner(), "host"))
-    history = History(tmp_path / "history.sqlite")
-    yield Runs(context, Vaults(context), history, Events())
+    history = RunHistory(tmp_path / "history.sqlite")
+    yield BackupRuns(context, Vaults(context), history, EventPublisher())
     history.close()
 
 
@@ -85,13 +85,13 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def done(runs: Runs) -> None:
+async def done(runs: BackupRuns) -> None:
     async with asyncio.timeout(PATIENCE):
         while tasks := {run.task for run in runs.current.values()}:
             await asyncio.wait(tasks)
 
 
-async def test_a_wait_that_nothing_disturbs_ends_in_another_try(runs: Runs, script: Script) -> None:
+async def test_a_wait_that_nothing_disturbs_ends_in_another_try(runs: BackupRuns, script: Script) -> None:
     script.wait = 0.05
     script.work.set()
     runs.start("b", "schedule")
@@ -101,7 +101,7 @@ async def test_a_wait_that_nothing_disturbs_ends_in_another_try(runs: Runs, scri
 
 @pytest.mark.parametrize("changes", [True, False])
 async def test_what_changes_while_it_waits_is_not_known_from_an_earlier_try(
-    runs: Runs, script: Script, changes: bool
+    runs: BackupRuns, script: Script, changes: bool
 ) -> None:
     """A run reads the lag in each try that gets so far. The last one may get nowhere."""
     script.lags = {"tank": DatasetLag("tank", snap(1), 0)}
@@ -122,7 +122,7 @@ async def test_what_changes_while_it_waits_is_not_known_from_an_earlier_try(
 @pytest.mark.parametrize("side", ["source", "vault"])
 @pytest.mark.parametrize(("after", "doubted"), [(-1.0, False), (1.0, True)])
 async def test_what_changes_after_a_runs_last_look_is_read_again(
-    runs: Runs, script: Script, side: str, after: float, doubted: bool
+    runs: BackupRuns, script: Script, side: str, after: float, doubted: bool
 ) -> None:
     """Pruning takes hours, in which a dataset may be renamed or rolled back."""
     script.lags = {"tank": DatasetLag("tank", snap(1), 0)}
@@ -138,7 +138,9 @@ async def test_what_changes_after_a_runs_last_look_is_read_again(
 
 
 @pytest.mark.parametrize("trigger", ["schedule", "hand"])
-async def test_a_new_run_takes_over_from_one_that_waits(runs: Runs, script: Script, trigger: str) -> None:
+async def test_a_new_run_takes_over_from_one_that_waits(
+    runs: BackupRuns, script: Script, trigger: str
+) -> None:
     script.work.set()
     first = runs.start("b", "schedule")
     await settle()
@@ -160,7 +162,7 @@ async def test_a_new_run_takes_over_from_one_that_waits(runs: Runs, script: Scri
     ]
 
 
-async def test_a_time_that_came_while_it_worked_is_not_lost(runs: Runs, script: Script) -> None:
+async def test_a_time_that_came_while_it_worked_is_not_lost(runs: BackupRuns, script: Script) -> None:
     runs.start("b", "schedule")
     await settle()
     with pytest.raises(Busy):
@@ -170,7 +172,9 @@ async def test_a_time_that_came_while_it_worked_is_not_lost(runs: Runs, script: 
     assert script.log == ["begins 1", "goes on: False", "ends 1", "begins 2", "ends 2"]
 
 
-async def test_who_asked_by_hand_and_was_told_no_starts_nothing_later(runs: Runs, script: Script) -> None:
+async def test_who_asked_by_hand_and_was_told_no_starts_nothing_later(
+    runs: BackupRuns, script: Script
+) -> None:
     script.wait = 0.05
     runs.start("b", "schedule")
     await settle()
@@ -182,7 +186,7 @@ async def test_who_asked_by_hand_and_was_told_no_starts_nothing_later(runs: Runs
 
 
 @pytest.mark.parametrize("when", ["waits", "comes to wait"])
-async def test_a_drain_ends_a_wait_at_once(runs: Runs, script: Script, when: str) -> None:
+async def test_a_drain_ends_a_wait_at_once(runs: BackupRuns, script: Script, when: str) -> None:
     if when == "waits":
         script.work.set()
     run = runs.start("b", "schedule")
@@ -197,7 +201,7 @@ async def test_a_drain_ends_a_wait_at_once(runs: Runs, script: Script, when: str
 
 
 async def test_what_is_put_down_is_told_and_nothing_starts_until_it_is_open_again(
-    runs: Runs, script: Script
+    runs: BackupRuns, script: Script
 ) -> None:
     runs.start("b", "schedule")
     await settle()
@@ -214,7 +218,7 @@ async def test_what_is_put_down_is_told_and_nothing_starts_until_it_is_open_agai
 
 
 async def test_nobody_waits_longer_than_he_can_for_what_does_not_end(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
+    runs: BackupRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = asyncio.Event()
 

@@ -18,9 +18,9 @@ from zvault.config.schema import Backup, Config
 from zvault.core.errors import Busy
 from zvault.core.policy.schedule import parse_schedule
 from zvault.daemon import scheduler as module
-from zvault.daemon.scheduler import CalendarTrigger, Scheduler, missed
+from zvault.daemon.scheduler import BackupScheduler, CalendarTrigger, has_missed_time
 from zvault.ops.context import Context
-from zvault.ops.state.environment import Clock, Environment
+from zvault.ops.state.environment import Environment, WallClock
 from zvault.system.process.runner import HostRunner
 
 BERLIN = ZoneInfo("Europe/Berlin")  # forward on 2026-03-29 at 02:00, back on 2026-10-25 at 03:00
@@ -43,7 +43,7 @@ def every(seconds: float, last: datetime) -> IntervalTrigger:
 
 
 def test_a_backup_that_never_ran_is_due() -> None:
-    assert missed(cron("daily"), None, at("2026-11-21 09:00"))
+    assert has_missed_time(cron("daily"), None, at("2026-11-21 09:00"))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_backup_that_never_ran_is_due() -> None:
     ],
 )
 def test_a_time_of_the_calendar_was_missed(schedule: str, last: str, now: str, expected: bool) -> None:
-    assert missed(cron(schedule), at(last), at(now)) is expected
+    assert has_missed_time(cron(schedule), at(last), at(now)) is expected
 
 
 def test_where_the_clock_is_put_back_a_night_is_due_once_and_both_hours_are_due() -> None:
@@ -78,21 +78,21 @@ def test_where_the_clock_is_put_back_a_night_is_due_once_and_both_hours_are_due(
     assert second - first == timedelta(0)  # by the wall; an hour apart in truth:
     assert second.astimezone(UTC) - first.astimezone(UTC) == timedelta(hours=1)
     nightly, hourly = cron("30 2 * * *"), cron("30 * * * *")
-    assert missed(nightly, at("2026-10-24 02:30"), first)
-    assert not missed(nightly, first, at("2026-10-26 02:29"))
-    assert missed(hourly, first.astimezone(UTC), second.astimezone(UTC))
+    assert has_missed_time(nightly, at("2026-10-24 02:30"), first)
+    assert not has_missed_time(nightly, first, at("2026-10-26 02:29"))
+    assert has_missed_time(hourly, first.astimezone(UTC), second.astimezone(UTC))
 
 
 @pytest.mark.parametrize(("passed", "expected"), [(899, False), (900, True), (901, True), (10**6, True)])
 def test_an_interval_was_missed(passed: int, expected: bool) -> None:
     last = at("2026-11-21 09:00", UTC)
-    assert missed(every(900, last), last, last + timedelta(seconds=passed)) is expected
+    assert has_missed_time(every(900, last), last, last + timedelta(seconds=passed)) is expected
 
 
 def test_an_interval_is_as_long_through_a_clock_change() -> None:
     last = at("2026-03-29 01:00").astimezone(UTC)  # as a snapshot's name has it
-    assert not missed(every(7200, last), last, at("2026-03-29 03:59:59"))
-    assert missed(every(7200, last), last, at("2026-03-29 04:00:00"))
+    assert not has_missed_time(every(7200, last), last, at("2026-03-29 03:59:59"))
+    assert has_missed_time(every(7200, last), last, at("2026-03-29 04:00:00"))
 
 
 MOMENTS = st.integers(0, 3 * 366 * 86400).map(
@@ -109,7 +109,7 @@ def test_what_was_not_missed_comes_later_and_what_was_came_before(
     trigger, now = cron(schedule), last + timedelta(seconds=passed)
     due = trigger.get_next_fire_time(None, last + timedelta(seconds=1)).astimezone(UTC)
     assert due > last
-    assert missed(trigger, last, now) == (due <= now)
+    assert has_missed_time(trigger, last, now) == (due <= now)
 
 
 @given(st.sampled_from(["hourly", "daily", "30 2 * * *"]), MOMENTS)
@@ -124,7 +124,7 @@ def test_many_missed_times_are_one(schedule: str, now: datetime) -> None:
 # The scheduler itself
 
 
-class StoppedClock(Clock):
+class StoppedClock(WallClock):
     now_is = at("2026-11-21 09:30", UTC)
     passed = 0.0
 
@@ -156,11 +156,11 @@ def fired() -> Fired:
 @pytest.fixture
 async def build(fired: Fired, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(module, "TICK", 0.02)
-    made: list[Scheduler] = []
+    made: list[BackupScheduler] = []
 
     def build(
         backups: dict[str, dict[str, Any]], due: Callable[[str, str], object] | None = None
-    ) -> Scheduler:
+    ) -> BackupScheduler:
         config = Config.model_validate(
             {
                 "daemon": {"timezone": "UTC"},
@@ -175,7 +175,7 @@ async def build(fired: Fired, monkeypatch: pytest.MonkeyPatch) -> Any:
         paths = Paths(nowhere, nowhere, nowhere, nowhere)
         context = Context.of(Environment(config, paths, HostRunner(), "host", StoppedClock()))
         made.append(
-            Scheduler(context, due or (lambda name, trigger: fired.append((name, trigger))), LastRuns())
+            BackupScheduler(context, due or (lambda name, trigger: fired.append((name, trigger))), LastRuns())
         )
         return made[-1]
 
@@ -184,7 +184,7 @@ async def build(fired: Fired, monkeypatch: pytest.MonkeyPatch) -> Any:
         scheduler.stop()
 
 
-def ran_at(scheduler: Scheduler, name: str, when: datetime) -> None:
+def ran_at(scheduler: BackupScheduler, name: str, when: datetime) -> None:
     scheduler.last_run.known[name] = when  # type: ignore[attr-defined]
 
 
@@ -278,7 +278,7 @@ async def test_schedules_taken_over_at_the_same_time_lose_no_job(build: Any, fir
 class Slow:
     """A source of which it is told when it last ran only once somebody lets it."""
 
-    def __init__(self, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def __init__(self, scheduler: BackupScheduler, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.answer: asyncio.Future[datetime | None] = asyncio.get_running_loop().create_future()
         self.asked, self.given_up = 0, 0
         told = scheduler.last_run

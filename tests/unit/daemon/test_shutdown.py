@@ -13,7 +13,7 @@ from zvault.core.errors import DeadlineExceeded, DeviceGone
 from zvault.daemon import shutdown
 from zvault.daemon.shutdown import (
     DRAIN_SECONDS,
-    STREAMS_END,
+    STREAMS_END_TIME,
     call_off_shutdown,
     end_runs,
     prepare_shutdown,
@@ -63,7 +63,7 @@ class Host:
         )
 
     async def put_down(self, why: str, within: float) -> set[str]:
-        assert within == STREAMS_END, "one that hangs must not keep the vaults up"
+        assert within == STREAMS_END_TIME, "one that hangs must not keep the vaults up"
         self.log.append(f"puts down: {why}")
         return {"home"}
 
@@ -87,7 +87,7 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     it = Host()
-    monkeypatch.setattr(shutdown, "Units", lambda _: it)
+    monkeypatch.setattr(shutdown, "SystemdUnits", lambda _: it)
     return it
 
 

@@ -13,22 +13,22 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.daemon.health.test_judge import DOWN
+from tests.unit.daemon.health.test_health_judge import DOWN
 from tests.unit.ops.ops_world import HOUR, START, context, snap
 from zvault.api.vaults import VaultDocument
 from zvault.core.diagnosis.stalls import StallSign
-from zvault.core.integrity.verification import Proof
+from zvault.core.integrity.verification import LevelProof
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon.events import Events
-from zvault.daemon.history import History
-from zvault.daemon.runs import Runs
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.history import RunHistory
 from zvault.daemon.standing_verdicts import STANDS, StandingVerdicts
-from zvault.daemon.status import Status
-from zvault.ops.state.pool_health import Condition
+from zvault.daemon.status import DaemonStatus
+from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults.vault import Vaults
 
 FIGURES = {"bytes": 0, "datasets": 1, "sent": 1, "pruned": 0}
-SEEN: VaultDocument = {**DOWN, "hosts": [], "held_by": None, "scrub": Condition(START).document()}
+SEEN: VaultDocument = {**DOWN, "hosts": [], "held_by": None, "scrub": PoolCondition(START).document()}
 
 
 class World:
@@ -37,18 +37,20 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.where = context(START + HOUR, folder=folder, max_lag="2h", every="1h", verify={"every": "3h"})
         self.clock: Any = self.where.env.clock
-        self.history = History(folder / "history.sqlite")
-        self.runs = Runs(self.where, Vaults(self.where), self.history, Events())
+        self.history = RunHistory(folder / "history.sqlite")
+        self.runs = BackupRuns(self.where, Vaults(self.where), self.history, EventPublisher())
         monitor: Any = SimpleNamespace(documents=lambda: asyncio.sleep(0, []))
         self.scheduler = SimpleNamespace(next_run=lambda _: self.next_run, behind=lambda: self.behind)
         self.next_run: float | None = START + 9 * HOUR
         self.behind = 0.0
-        self.status = Status(self.where, monitor, self.runs, self.history, self.scheduler, started=START)  # type: ignore[arg-type]
+        self.status = DaemonStatus(
+            self.where, monitor, self.runs, self.history, self.scheduler, started=START
+        )  # type: ignore[arg-type]
         self.standing = StandingVerdicts(self.status)
         self.vaults: list[VaultDocument] = [SEEN]
         self.numbers = itertools.count(1)
         self.made: dict[Any, tuple[str, ...]] = {}
-        self.where.records.conditions.put("cold", Condition(START))
+        self.where.records.conditions.put("cold", PoolCondition(START))
         self.ran("ok")
         self.lag(0)
 
@@ -88,7 +90,7 @@ CHANGES: dict[str, Callable[[World], object]] = {
     "ran": lambda world: world.ran("ok"),
     "lag": lambda world: world.lag(1),
     "proof": lambda world: world.runs.proofs.__setitem__(
-        "b", {"sample": Proof(proven=int(world.clock.at), since=int(START))}
+        "b", {"sample": LevelProof(proven=int(world.clock.at), since=int(START))}
     ),
     "warning": lambda world: world.status.warnings.__setitem__("x", f"it fails {next(world.numbers)}"),
     "no warning": lambda world: world.status.warnings.pop("x", None),

@@ -14,12 +14,12 @@ from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Config
 from zvault.core.errors import Refused, ToolMissing
-from zvault.daemon.app import Daemon, _patience
+from zvault.daemon.app import ZvaultDaemon, _patience
+from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.journald import log
-from zvault.daemon.runs import Runs
-from zvault.ops.vault_documents import vault_document
-from zvault.ops.vaults.assembly import Assembly
-from zvault.ops.vaults.past_record import Past
+from zvault.ops.vault_documents import make_vault_document
+from zvault.ops.vaults.assembly import VaultAssembly
+from zvault.ops.vaults.past_record import PastVault
 from zvault.system.process.runner import HostRunner
 
 LEASES = (
@@ -54,13 +54,13 @@ class NoTools(HostRunner):
         raise ToolMissing(f"{argv[0]} is not installed", "it was not found on PATH", "install it")
 
 
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **vault: Any) -> Daemon:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **vault: Any) -> ZvaultDaemon:
     monkeypatch.setattr("zvault.daemon.app.HostRunner", NoTools)
     config = {
         "vault": {"cold": {"pool": "cold", **vault}},
         "backup": {"b": {"source": "tank", "vault": "cold"}},
     }
-    return Daemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
+    return ZvaultDaemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
 
 
 @pytest.mark.parametrize("text", MALFORMED)
@@ -75,7 +75,7 @@ async def test_malformed_leases_keep_it_not_from_starting(
         path.write_text(text)
     await it.reconcile()
     assert b"zvault_build_info" in it.metrics.text()
-    assert (await vault_document(it.vaults["cold"]))["past"] == []
+    assert (await make_vault_document(it.vaults["cold"]))["past"] == []
     it.history.close()
 
 
@@ -84,7 +84,7 @@ async def test_as_it_stops_what_is_being_opened_as_it_was_is_given_up_before_run
 ) -> None:
     it, told = made(tmp_path, monkeypatch), list[str]()
 
-    async def end_runs(_: Any, runs: Runs) -> None:
+    async def end_runs(_: Any, runs: BackupRuns) -> None:
         with pytest.raises(Refused) as refused:
             await runs.past.open("cold", 1.0, lambda _: None)
         told.append(refused.value.why)
@@ -98,9 +98,9 @@ async def test_a_vault_that_is_open_as_it_was_does_not_vanish_from_the_configura
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = made(tmp_path, monkeypatch)
-    past = Past("cold", 1, 2, 9.5, "cold_then", "somebody", 77, opened=True, pinned=True)
+    past = PastVault("cold", 1, 2, 9.5, "cold_then", "somebody", 77, opened=True, pinned=True)
     it.context.records.leases.put(past.lease, past.as_lease())
-    monkeypatch.setattr("zvault.daemon.app.load", lambda _: Config.model_validate({}))
+    monkeypatch.setattr("zvault.daemon.app.load_config", lambda _: Config.model_validate({}))
     await it.reload()
     told = it.status.warnings["config"]
     assert "vault cold is gone from the configuration but open as it was" in told
@@ -120,7 +120,7 @@ def test_a_profile_with_a_typo_keeps_no_vault_from_going_down(
     (tmp_path / "profiles" / "mine.toml").write_text("[pol]\nashift = 12\n")
     it = made(tmp_path, monkeypatch, profile="mine")
     assembly = it.vaults["cold"].assembly()
-    assert isinstance(assembly, Assembly)
+    assert isinstance(assembly, VaultAssembly)
     assert assembly.stack().queue == QueueSettings()
     it.history.close()
 
@@ -133,7 +133,7 @@ async def test_an_openzfs_it_was_not_tested_with_is_told_once_and_not_refused(
     version: tuple[int, ...],
     warnings: int,
 ) -> None:
-    monkeypatch.setattr("zvault.daemon.app.loaded_version", lambda: version)
+    monkeypatch.setattr("zvault.daemon.app.read_loaded_version", lambda: version)
     monkeypatch.setattr(log, "propagate", True)
     it = made(tmp_path, monkeypatch)
     await it.reconcile()
@@ -152,7 +152,7 @@ async def test_an_openzfs_that_is_not_loaded_is_unknown(
     def absent() -> tuple[int, ...]:
         raise FileNotFoundError("/sys/module/zfs/version")
 
-    monkeypatch.setattr("zvault.daemon.app.loaded_version", absent)
+    monkeypatch.setattr("zvault.daemon.app.read_loaded_version", absent)
     monkeypatch.setattr(log, "propagate", True)
     it = made(tmp_path, monkeypatch)
     await it.reconcile()
@@ -162,7 +162,7 @@ async def test_an_openzfs_that_is_not_loaded_is_unknown(
 
 async def test_systemd_waits_as_long_as_the_start_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
-    monkeypatch.setattr("zvault.daemon.app.sd_notify.extend", asked.append)
+    monkeypatch.setattr("zvault.daemon.app.sd_notify.extend_start", asked.append)
     monkeypatch.setattr("zvault.daemon.app.PATIENCE_STEP", 0.001)
     async with _patience(math.inf, 60.0):
         await eventually(lambda: len(asked) > 200)
@@ -177,7 +177,7 @@ async def test_a_start_that_is_to_stop_is_waited_for_as_long_as_a_drain(
 ) -> None:
     """A hook of an earlier run may take a day; whoever stops zvaultd, or the host, does not wait for that."""
     asked: list[float] = []
-    monkeypatch.setattr("zvault.daemon.app.sd_notify.extend", asked.append)
+    monkeypatch.setattr("zvault.daemon.app.sd_notify.extend_start", asked.append)
     monkeypatch.setattr("zvault.daemon.app.PATIENCE_STEP", 0.001)
     monkeypatch.setattr("zvault.daemon.app.DRAIN_PATIENCE", 0.01)
     stop = asyncio.Event()
@@ -191,7 +191,7 @@ async def test_a_start_that_is_to_stop_is_waited_for_as_long_as_a_drain(
 
 async def test_a_drain_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
-    monkeypatch.setattr("zvault.daemon.app.sd_notify.extend", asked.append)
+    monkeypatch.setattr("zvault.daemon.app.sd_notify.extend_start", asked.append)
     monkeypatch.setattr("zvault.daemon.app.PATIENCE_STEP", 0.001)
     async with _patience(0.01, 15.0):
         await eventually(lambda: len(asked) >= 10)

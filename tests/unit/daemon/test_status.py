@@ -10,45 +10,45 @@ import pytest
 
 from tests.unit.ops.ops_world import HOUR, START, context, snap
 from zvault.api.status import BackupDocument
-from zvault.core.integrity.verification import Proof
+from zvault.core.integrity.verification import LevelProof
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
-from zvault.daemon.events import Events
-from zvault.daemon.history import History
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.history import RunHistory
 from zvault.daemon.monitors.state_monitor import StateMonitor
-from zvault.daemon.runs import Runs
-from zvault.daemon.status import Status
+from zvault.daemon.status import DaemonStatus
 from zvault.ops.vaults.vault import Vaults
 
 FIGURES = {"bytes": 0, "datasets": 1, "sent": 1, "pruned": 0}
 
 
 @pytest.fixture
-def status(tmp_path: Path) -> Iterator[Status]:
+def status(tmp_path: Path) -> Iterator[DaemonStatus]:
     where = context(START + 3 * HOUR, folder=tmp_path, max_lag="3h")
-    history = History(tmp_path / "history.sqlite")
-    runs = Runs(where, Vaults(where), history, Events())
+    history = RunHistory(tmp_path / "history.sqlite")
+    runs = BackupRuns(where, Vaults(where), history, EventPublisher())
     monitor: Any = SimpleNamespace(documents=lambda: asyncio.sleep(0, []))
     scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
-    yield Status(where, monitor, runs, history, scheduler, started=START)
+    yield DaemonStatus(where, monitor, runs, history, scheduler, started=START)
     history.close()
 
 
-def ran(status: Status, result: Any = "ok") -> None:
+def ran(status: DaemonStatus, result: Any = "ok") -> None:
     """A run ended an hour ago."""
     env = status.context.env
     status.history.begin("r1", "b", "schedule", START + HOUR, env.way(env.backup("b")))
     status.history.end("r1", START + 2 * HOUR, result, FIGURES, None)
     status.runs.lags["b"] = {"tank": DatasetLag("tank", snap(1), 0)}
-    status.runs.proofs["b"] = {"sample": Proof(proven=int(START + HOUR))}
+    status.runs.proofs["b"] = {"sample": LevelProof(proven=int(START + HOUR))}
 
 
-def scheduled(status: Status, **backup: Any) -> None:
+def scheduled(status: DaemonStatus, **backup: Any) -> None:
     """Another configuration of the same way."""
     status.context.env.config = context(**backup).env.config
 
 
-def test_without_a_vault_the_age_of_the_snapshots_is_all_that_is_told(status: Status) -> None:
+def test_without_a_vault_the_age_of_the_snapshots_is_all_that_is_told(status: DaemonStatus) -> None:
     scheduled(status, snapshots_only=True)
     assert told(status)["verdict"]["state"] == "new"
     scheduled(status, snapshots_only=True, schedule="hourly")
@@ -64,7 +64,7 @@ def test_without_a_vault_the_age_of_the_snapshots_is_all_that_is_told(status: St
 
 
 @pytest.mark.parametrize(("hours", "late"), [(1, False), (2, True), (3, True)])
-def test_without_a_max_lag_two_missed_times_are_unwell(status: Status, hours: int, late: bool) -> None:
+def test_without_a_max_lag_two_missed_times_are_unwell(status: DaemonStatus, hours: int, late: bool) -> None:
     ran(status)
     clock: Any = status.context.env.clock
     clock.at = START + HOUR + hours * HOUR
@@ -76,7 +76,7 @@ def test_without_a_max_lag_two_missed_times_are_unwell(status: Status, hours: in
     assert told(status)["late"] is False
 
 
-def test_a_backup_that_never_ran_is_unwell_after_two_of_its_times(status: Status) -> None:
+def test_a_backup_that_never_ran_is_unwell_after_two_of_its_times(status: DaemonStatus) -> None:
     clock: Any = status.context.env.clock
     scheduled(status, every="1h")
     clock.at = START + HOUR
@@ -85,7 +85,7 @@ def test_a_backup_that_never_ran_is_unwell_after_two_of_its_times(status: Status
     assert told(status)["late"] is True
 
 
-async def test_what_cannot_be_kept_is_a_warning(status: Status) -> None:
+async def test_what_cannot_be_kept_is_a_warning(status: DaemonStatus) -> None:
     assert (await status.document())["daemon"]["warnings"] == []
     monitor = status.state = StateMonitor(Path("/dev/null/nowhere"), status.history)
     await monitor.look()
@@ -94,13 +94,13 @@ async def test_what_cannot_be_kept_is_a_warning(status: Status) -> None:
     assert warning.startswith("nothing can be written in /dev/null/nowhere: Not a directory.")
 
 
-def test_proofs_that_nobody_has_read_are_not_known(status: Status) -> None:
+def test_proofs_that_nobody_has_read_are_not_known(status: DaemonStatus) -> None:
     assert told(status)["proofs"] is None
     status.runs.proofs["b"] = {}
     assert told(status)["proofs"] == {}
 
 
-async def test_a_run_that_waits_to_try_again_says_since_when_and_why(status: Status) -> None:
+async def test_a_run_that_waits_to_try_again_says_since_when_and_why(status: DaemonStatus) -> None:
     ran(status)
     error: Any = {"reason": "device", "what": "what", "why": "why", "next": "next"}
     task = asyncio.current_task()
@@ -119,11 +119,11 @@ async def test_a_run_that_waits_to_try_again_says_since_when_and_why(status: Sta
     assert found["last_result"] == "ok"
 
 
-def told(status: Status) -> BackupDocument:
+def told(status: DaemonStatus) -> BackupDocument:
     return status.backup(status.context.env.backup("b"))
 
 
-def test_a_backup_whose_vault_was_changed_has_no_backup_there_yet(status: Status) -> None:
+def test_a_backup_whose_vault_was_changed_has_no_backup_there_yet(status: DaemonStatus) -> None:
     ran(status)
     before = told(status)
     assert (before["lag_seconds"], before["pending"], before["late"]) == (2 * HOUR, 0, False)
@@ -139,7 +139,7 @@ def test_a_backup_whose_vault_was_changed_has_no_backup_there_yet(status: Status
     assert told(status)["late"], "unknown for as long as max_lag"
 
 
-def test_the_line_for_systemctl_goes_by_the_newest_look_at_all_verdicts(status: Status) -> None:
+def test_the_line_for_systemctl_goes_by_the_newest_look_at_all_verdicts(status: DaemonStatus) -> None:
     scheduled(status, schedule="hourly")
     ran(status)
     clock: Any = status.context.env.clock

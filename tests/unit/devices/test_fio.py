@@ -8,7 +8,7 @@ import pytest
 
 from zvault.core.errors import ToolFailed
 from zvault.core.tuning.measurement import MeasuredPoint
-from zvault.devices.fio import EDGE, REGION, fill_argv, parse_point, point_argv
+from zvault.devices.fio import REGION, UNTOUCHED_EDGE, fill_argv, parse_point, point_argv
 
 GIB = 1 << 30
 
@@ -32,15 +32,15 @@ def test_both_ends_of_a_device_stay_as_they_are(capacity: int, size: int):
     argv = point_argv("/dev/x", capacity, "write", size, 1)
     words = dict(word.removeprefix("--").split("=") for word in argv if "=" in word)
     offset, region = int(words["offset"]), int(words["size"])
-    assert offset >= EDGE
+    assert offset >= UNTOUCHED_EDGE
     assert size <= region <= REGION
     assert region % size == 0
-    assert offset + region <= capacity - EDGE
+    assert offset + region <= capacity - UNTOUCHED_EDGE
 
 
 def test_a_device_too_small_is_not_measured():
     with pytest.raises(ToolFailed, match="too small"):
-        point_argv("/dev/x", 2 * EDGE, "write", 1 << 20, 1)
+        point_argv("/dev/x", 2 * UNTOUCHED_EDGE, "write", 1 << 20, 1)
 
 
 def test_what_fio_says():

@@ -16,7 +16,7 @@ from tests.unit.fuzz.target import MIB, target
 from zvault.api import routes
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.daemon.app import Daemon
+from zvault.daemon.app import ZvaultDaemon
 
 POSTS = [route for route in routes.ROUTES if route.method == "POST"]
 HEADS = ("", "Content-Type: application/json\r\n", "Content-Type: text/plain; charset=utf-16\r\n")
@@ -32,8 +32,8 @@ def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zvault.daemon.api.access._peer_uid", lambda _: 0)
 
 
-async def answered(folder: Path, route: routes.Route, head: str, body: bytes) -> tuple[int, str]:
-    daemon = Daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+async def answered(folder: Path, route: routes.ApiRoute, head: str, body: bytes) -> tuple[int, str]:
+    daemon = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
     await daemon.api.listen(folder / "s")
     try:
         path = route.path.replace("{backup}", "b").replace("{vault}", "cold")

@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 from tests.unit.fuzz.mutation import mutated, seed
 from tests.unit.fuzz.target import MIB, target
 from zvault.blockstore.encryption.keyring import Keyring
-from zvault.blockstore.encryption.pieces import NotAuthentic, decrypted, decrypted_or_noise, encrypted
+from zvault.blockstore.encryption.pieces import NotAuthentic, decrypt_or_noise, decrypt_pieces, encrypt_object
 from zvault.blockstore.encryption.store_key import StoreKey
 from zvault.core.errors import ZvaultError
 
 KEY, RECOVERY = StoreKey(bytes(range(32))), StoreKey(bytes(32), recovery=True)
 RING = Keyring.new(seed("segments", "superblock"), RECOVERY, 0.0)
-FIRST = RING.rotated(1.0).as_bytes(KEY)
+FIRST = RING.rotate(1.0).as_bytes(KEY)
 NEWEST = RING.data[-1]
-OBJECTS = [encrypted(data, (NEWEST.id, NEWEST.secret), b"bound") for data in (b"", b"small", bytes(70_000))]
+OBJECTS = [
+    encrypt_object(data, (NEWEST.id, NEWEST.secret), b"bound") for data in (b"", b"small", bytes(70_000))
+]
 
 
 def secret(name: bytes) -> bytes:
@@ -29,7 +31,7 @@ def secret(name: bytes) -> bytes:
 def test_the_seeds_are_read() -> None:
     for key in (KEY, RECOVERY):
         assert Keyring.of_bytes(FIRST, key, "v/store").first == RING.first
-    assert [len(decrypted(one, 0, secret, b"bound", "v")) for one in OBJECTS] == [0, 5, 70_000]
+    assert [len(decrypt_pieces(one, 0, secret, b"bound", "v")) for one in OBJECTS] == [0, 5, 70_000]
 
 
 @target(mutated([FIRST]), ZvaultError, cap=4 * MIB)
@@ -58,7 +60,7 @@ def test_first_objects_of_other_forms(parts: dict[str, object]) -> None:
 @target(mutated(OBJECTS), NotAuthentic, cap=4 * MIB)
 def test_objects(data: bytes) -> None:
     """Whole, which must be authentic, and in parts, where noise stands for what is not."""
-    found = decrypted_or_noise(data, 0, secret, b"bound", "v", lambda _: None)
+    found = decrypt_or_noise(data, 0, secret, b"bound", "v", lambda _: None)
     assert len(found) <= len(data)
-    decrypted(data, 0, secret, b"bound", "v")
+    decrypt_pieces(data, 0, secret, b"bound", "v")
     assert data in OBJECTS

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from tests.unit.fuzz.mutation import mutated, seeds
 from tests.unit.fuzz.target import MIB, target
-from zvault.devices.s3_lease.lease import Lease, LeaseObject
+from zvault.devices.s3_lease.lease import LeaseContent, LeaseObject
 
 REAL = seeds("lease_objects")
 
 
 def test_the_seeds_are_leases() -> None:
-    assert [Lease.of_bytes(one).held for one in REAL] == [True, False]
+    assert [LeaseContent.of_bytes(one).held for one in REAL] == [True, False]
 
 
 @target(mutated(REAL), ValueError, TypeError, cap=4 * MIB)
 def test_leases(data: bytes) -> None:
     """What is taken for a lease can be told, and be put again."""
-    lease = Lease.of_bytes(data)
+    lease = LeaseContent.of_bytes(data)
     assert lease.owner()
-    LeaseObject(lease, "etag", 5.0).expired()
-    assert Lease.of_bytes(lease.as_bytes()).host == lease.host
+    LeaseObject(lease, "etag", 5.0).is_expired()
+    assert LeaseContent.of_bytes(lease.as_bytes()).host == lease.host

@@ -13,10 +13,10 @@ from tests.unit.fuzz.target import MIB, target
 from tests.unit.fuzz.test_zfs_output import FAMILY, text
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.block_pointer import parse_pointer
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool import statistics
-from zvault.zfs.pool.events import EventReader, sign_of
-from zvault.zfs.pool.label import label_host, label_vdev
+from zvault.zfs.pool.events import EventReader, find_stall_sign
+from zvault.zfs.pool.label import parse_label_host, parse_label_vdev
 from zvault.zfs.pool.name_permit import NamePermit
 from zvault.zfs.pool.pool import Zpool
 from zvault.zfs.pool.scrub import Scrubber
@@ -33,8 +33,8 @@ class _Tools:
     def __init__(self, said: str, status: int = 0) -> None:
         self.said, self.status = said, status
 
-    async def run(self, argv: Any, **_: Any) -> Result:
-        return Result(tuple(argv), self.status, self.said, "", 0.0)
+    async def run(self, argv: Any, **_: Any) -> ProcessResult:
+        return ProcessResult(tuple(argv), self.status, self.said, "", 0.0)
 
 
 @target(outputs("pool-state", "pool-devices", "get"), ZvaultError, cap=4 * MIB)
@@ -43,7 +43,7 @@ def test_pools(data: bytes) -> None:
     tools: Any = _Tools(text(data))
     pool = Zpool(tools)
     asyncio.run(pool.devices("tank"))
-    for call in (pool.state, pool.freeing):
+    for call in (pool.state, pool.read_freeing):
         with contextlib.suppress(ZvaultError):
             asyncio.run(call("tank"))
 
@@ -65,15 +65,15 @@ def test_events(data: bytes) -> None:
     reader = EventReader()
     for line in [*text(data).split("\n"), ""]:
         if (event := reader.feed(line)) is not None:
-            sign_of(event)
+            find_stall_sign(event)
             event.after(1, 2)
 
 
 @target(outputs("label"), cap=4 * MIB)
 def test_labels(data: bytes) -> None:
     """``zdb -l``: who had the pool last."""
-    label_host(text(data))
-    label_vdev(text(data))
+    parse_label_host(text(data))
+    parse_label_vdev(text(data))
 
 
 @target(outputs("iostat-queues", "iostat-requests", "txgs", "dmu-tx"), cap=4 * MIB)
@@ -82,7 +82,7 @@ def test_statistics(data: bytes) -> None:
     said = text(data)
     statistics.parse_queue(said)
     statistics.parse_writers(said)
-    statistics.request_size({}, statistics.parse_requests(said))
+    statistics.estimate_request_size({}, statistics.parse_requests(said))
     statistics.parse_groups(said)
     statistics.parse_syncing(said, 10**15)
 

@@ -7,7 +7,7 @@ import zlib
 
 from tests.unit.fuzz.mutation import mutated, seeds
 from tests.unit.fuzz.target import KIB, MIB, target
-from zvault.zfs.gate.resume_token import BadToken, decode
+from zvault.zfs.gate.resume_token import BadToken, decode_token
 
 REAL = seeds("resume_tokens")
 PLAIN = [zlib.decompress(bytes.fromhex(one.decode().rpartition("-")[2])) for one in REAL]
@@ -20,20 +20,20 @@ def token(packed: bytes, length: int) -> str:
 
 
 def test_the_seeds_are_tokens() -> None:
-    assert [decode(one.decode()).to_guid > 0 for one in REAL] == [True] * len(REAL)
+    assert [decode_token(one.decode()).to_guid > 0 for one in REAL] == [True] * len(REAL)
 
 
 @target(mutated(REAL), BadToken, cap=1 * MIB)
 def test_tokens(data: bytes) -> None:
     """As they come."""
-    found = decode(data.decode(errors="replace"))
+    found = decode_token(data.decode(errors="replace"))
     assert "@" in found.to_name
 
 
 @target(mutated(PLAIN), BadToken, cap=1 * MIB)
 def test_what_a_token_holds(data: bytes) -> None:
     """Sealed as by ZFS: what is in it has to be possible."""
-    found = decode(token(zlib.compress(data), len(data)))
+    found = decode_token(token(zlib.compress(data), len(data)))
     assert found.to_guid > 0
     assert found.to_name.isprintable()
 
@@ -45,5 +45,5 @@ def test_what_a_token_holds(data: bytes) -> None:
 )
 def test_what_a_token_becomes(data: bytes) -> None:
     """Packed otherwise, or into far less than it becomes."""
-    decode(token(data, len(data)))
-    decode(token(data, 64 << 10))
+    decode_token(token(data, len(data)))
+    decode_token(token(data, 64 << 10))

@@ -12,10 +12,10 @@ from tests.unit.fuzz.mutation import mutated, seeds
 from tests.unit.fuzz.target import KIB, MIB, target
 from tests.unit.zfs.gate import real_heads
 from tests.unit.zfs.gate.hostile_bytes import contents, header, sub, xdr
-from zvault.zfs.gate.check import Order, Snapshot, StreamCheck
-from zvault.zfs.gate.nvlist import BadNvlist, unpack
-from zvault.zfs.gate.records import BEGIN, RECORD, BadStream, CutOff, layout
-from zvault.zfs.repair.stream_records import written
+from zvault.zfs.gate.check import OrderedSnapshot, StreamCheck, StreamOrder
+from zvault.zfs.gate.nvlist import BadNvlist, unpack_nvlist
+from zvault.zfs.gate.records import BEGIN, RECORD, BadStream, StreamCutOff, detect_layout
+from zvault.zfs.repair.streamed_blocks import pick_streamed_blocks
 
 REAL = [zlib.decompress(base64.b85decode(packed)) for packed in real_heads._PACKED.values()]
 MADE = [
@@ -25,9 +25,13 @@ MADE = [
 ]
 STREAMS = mutated([*seeds("stream_headers"), *REAL, *MADE])
 ORDERS = (
-    Order("tank/home", 2, 0, (Snapshot(7, "s"),)),
-    Order("tank/home", 2, 0, (Snapshot(7, "s"),), package=True, properties=True, may=(1 << 30) - 1),
-    Order("tank/my files", -1, -1, (Snapshot(1, "small"),), package=True, raw=True, may=(1 << 30) - 1),
+    StreamOrder("tank/home", 2, 0, (OrderedSnapshot(7, "s"),)),
+    StreamOrder(
+        "tank/home", 2, 0, (OrderedSnapshot(7, "s"),), package=True, properties=True, may=(1 << 30) - 1
+    ),
+    StreamOrder(
+        "tank/my files", -1, -1, (OrderedSnapshot(1, "small"),), package=True, raw=True, may=(1 << 30) - 1
+    ),
 )
 
 
@@ -37,11 +41,11 @@ def records(data: bytes, check: StreamCheck) -> Iterator[int]:
     while at < len(data):
         record = data[at : at + RECORD]
         if len(record) < RECORD:
-            raise CutOff
+            raise StreamCutOff
         begins, size = check.record(record)
         assert size >= 0
         if at + RECORD + size > len(data):
-            raise CutOff
+            raise StreamCutOff
         if begins:
             check.begin(record, data[at + RECORD : at + RECORD + size])
         yield RECORD + size
@@ -59,7 +63,7 @@ def test_streams(data: bytes) -> None:
                 pass
             assert order.dataset.encode() in data
     if len(data) >= RECORD:
-        shape = layout(data[:RECORD])
+        shape = detect_layout(data[:RECORD])
         if shape.kind(data) == BEGIN:
             assert shape.begin(data[:RECORD]).name
 
@@ -67,7 +71,7 @@ def test_streams(data: bytes) -> None:
 @target(STREAMS, BadStream, cap=8 * MIB)
 def test_blocks_that_repair(data: bytes) -> None:
     """The blocks that a repair takes out of a stream."""
-    for block in written(io.BytesIO(data), {(3, 0), (2, 0), (2, 131072)}):
+    for block in pick_streamed_blocks(io.BytesIO(data), {(3, 0), (2, 0), (2, 131072)}):
         assert len(block.data) <= 16 * MIB
 
 
@@ -77,4 +81,4 @@ LISTS = [xdr(contents("tank/home", {"s": 7}, props={"a": "b", "c": 1, "d": {"e":
 @target(mutated([*LISTS, bytes([0, 1]) + bytes(16)]), BadNvlist, cap=256 * KIB)
 def test_lists(data: bytes) -> None:
     """Name-value lists, XDR and native."""
-    unpack(data)
+    unpack_nvlist(data)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.unit.fuzz.mutation import WORDS, mutated, seed
 from tests.unit.fuzz.target import MIB, target
-from zvault.config.load import load, load_profile
+from zvault.config.load_config import load_config, load_profile
 from zvault.config.paths import Paths
 from zvault.core.errors import ConfigError
 
@@ -71,7 +71,7 @@ def test_configurations(data: bytes) -> None:
         where = paths(Path(folder))
         (where.etc / "zvault.toml").write_bytes(data)
         try:
-            load(where)
+            load_config(where)
         except ConfigError as error:
             told(error)
 

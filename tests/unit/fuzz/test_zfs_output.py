@@ -14,12 +14,12 @@ from tests.unit.fuzz.target import MIB, target
 from tests.unit.zfs.zfs_tools import zfs
 from zvault.core.errors import ZvaultError
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Interrupted
-from zvault.ops.retention.holds import base_protections
-from zvault.system.process.runner import Result
-from zvault.zfs import parse, properties, record_sizes, rename_clone_rollback
+from zvault.core.replication.plan_model import InterruptedReceive
+from zvault.ops.retention.holds import list_base_protections
+from zvault.system.process.runner import ProcessResult
+from zvault.zfs import parse_listing, properties, record_sizes, rename_clone_rollback
 from zvault.zfs.client import Zfs
-from zvault.zfs.remote import Remote, troubles
+from zvault.zfs.remote import RemoteChanges, parse_complaints
 
 FAMILY = "zfs_output"
 PAIRS = b"\0\0"
@@ -65,7 +65,7 @@ def test_listings(data: bytes) -> None:
     for dataset in tree:
         assert dataset.name == root or dataset.name.startswith(f"{root}/")
         assert all(snap.dataset == dataset.name for snap in dataset.snapshots)
-    base_protections(tree, {})
+    list_base_protections(tree, {})
 
 
 @target(outputs("holds"), ZvaultError, cap=4 * MIB)
@@ -91,17 +91,17 @@ def test_clones(data: bytes) -> None:
 def test_properties(data: bytes) -> None:
     """Single properties of a dataset, and what is made of them."""
     asked(data, lambda client: client.get("tank/home", "written", "origin", "type"))
-    asked(data, lambda client: client.filled("tank/home"))
+    asked(data, lambda client: client.describe_content("tank/home"))
 
 
 @target(outputs("send-size", "send-resume"), ZvaultError, cap=4 * MIB)
 def test_sizes_of_streams(data: bytes) -> None:
     """The estimate of a stream, and what is left of one."""
-    size = parse.stream_size(text(data))
+    size = parse_listing.parse_stream_size(text(data))
     assert size is None or 0 <= size < 1 << 63
     token = seed("resume_tokens", "full").decode()
     found = asked(data, lambda client: client.interrupted(token))
-    assert isinstance(found, Interrupted)
+    assert isinstance(found, InterruptedReceive)
 
 
 class _Host:
@@ -112,17 +112,17 @@ class _Host:
     def __init__(self, out: str, err: str, status: int) -> None:
         self.out, self.err, self.status = out, err, status
 
-    async def run(self, argv: list[str], **_: Any) -> Result:
-        return Result(tuple(argv), self.status, self.out, self.err, 0.0)
+    async def run(self, argv: list[str], **_: Any) -> ProcessResult:
+        return ProcessResult(tuple(argv), self.status, self.out, self.err, 0.0)
 
-    async def run_all(self, commands: list[list[str]], **_: Any) -> Result:
+    async def run_all(self, commands: list[list[str]], **_: Any) -> ProcessResult:
         return await self.run(commands[0])
 
 
 @target(outputs("reclaim", "send-size"), ZvaultError, cap=4 * MIB)
 def test_sizes_from_another_host(data: bytes) -> None:
     """What destroying would free, and how large a stream would be."""
-    remote = Remote(_Host(text(data), "", 0))  # type: ignore[arg-type]
+    remote = RemoteChanges(_Host(text(data), "", 0))  # type: ignore[arg-type]
     asyncio.run(remote.range_space([("tank/home@a", "tank/home@b")]))
     asyncio.run(remote.send_space("tank/home@a", None, []))
 
@@ -135,13 +135,13 @@ def test_sizes_from_another_host(data: bytes) -> None:
 def test_complaints(data: bytes) -> None:
     """What zfs complains of: of another host's each is a refusal that can be told."""
     said = text(data)
-    parse.unknown_property(said)
-    parse.gone(said)
-    parse.only_gone(said)
-    for one in troubles(said):
+    parse_listing.find_unknown_property(said)
+    parse_listing.list_missing(said)
+    parse_listing.is_only_missing(said)
+    for one in parse_complaints(said):
         assert one.message
     for call in ("hold", "release"):
-        remote = Remote(_Host("", said, 1))  # type: ignore[arg-type]
+        remote = RemoteChanges(_Host("", said, 1))  # type: ignore[arg-type]
         with contextlib.suppress(ZvaultError):
             asyncio.run(getattr(remote, call)(["tank/home@by-hand"], "t"))
 
@@ -156,9 +156,9 @@ def test_listings_that_fail(data: bytes) -> None:
 def test_what_is_beside(data: bytes) -> None:
     """The names beside a dataset, and the one property asked before a rollback."""
     host: Any = _Host(text(data), "", 0)
-    for name in asyncio.run(rename_clone_rollback.beside(host, DatasetName("tank/a"), "_")):
+    for name in asyncio.run(rename_clone_rollback.list_datasets_beside(host, DatasetName("tank/a"), "_")):
         assert name.startswith("tank/a_")
-    asyncio.run(rename_clone_rollback.rollback(host, "tank@a"))
+    asyncio.run(rename_clone_rollback.roll_dataset_back(host, "tank@a"))
 
 
 BLOCKS = (
@@ -172,8 +172,8 @@ def test_blocks_and_what_was_written(data: bytes) -> None:
     """Sizes of blocks, and what was written between snapshots."""
     host: Any = _Host(text(data), "", 0)
     with contextlib.suppress(ZvaultError):
-        asyncio.run(properties.written(host, "tank"))
-    record_sizes.parse(text(data))
+        asyncio.run(properties.read_written(host, "tank"))
+    record_sizes.parse_block_sizes(text(data))
 
 
 def test_the_seeds_themselves_are_read() -> None:
@@ -182,4 +182,4 @@ def test_the_seeds_themselves_are_read() -> None:
     assert data.count(PAIRS) == 3
     holds = asked(seed(FAMILY, "holds"), lambda client: client.holds(["tank/home@by-hand"]))
     assert sum(map(len, holds.values())) == 2
-    assert parse.stream_size(text(seed(FAMILY, "send-size")))
+    assert parse_listing.parse_stream_size(text(seed(FAMILY, "send-size")))

@@ -15,13 +15,13 @@ from typing import Literal, TypeVar
 
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
-    SMALL,
+    SMALL_OBJECT,
     Buffer,
     ListedObject,
     ListedVersion,
     ObjectStore,
     StoreError,
-    Unreachable,
+    StoreUnreachable,
 )
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class FaultyStore:
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
         return self._do("tail", key, lambda: self.store.tail(key, length))
 
-    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL_OBJECT) -> tuple[bytes, str]:
         return self._do("read", key, lambda: self.store.read(key, most))
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
@@ -92,7 +92,7 @@ class FaultyStore:
         found: list[ListedObject] = []
         try:
             self._do("list", prefix, lambda: found.__setitem__(slice(None), self.store.list(prefix, after)))
-        except Unreachable:
+        except StoreUnreachable:
             yield from found[: len(found) // 2]
             raise
         yield from found
@@ -135,7 +135,7 @@ class FaultyStore:
         if wrong.startswith("crash") and wrong != "crash after":
             self._die(call)
         if wrong in ("refused", "late"):
-            raise Unreachable(f"{name} {key}", wrong, "")
+            raise StoreUnreachable(f"{name} {key}", wrong, "")
         answer = action()
         if wrong == "twice":
             _quietly(action)
@@ -143,7 +143,7 @@ class FaultyStore:
             self._die(call)
         self._hook("after", call)
         if wrong == "lost":
-            raise Unreachable(f"{name} {key}", wrong, "")
+            raise StoreUnreachable(f"{name} {key}", wrong, "")
         return answer
 
     def _begin(self, name: str, key: str) -> tuple[Call, Fault | None]:

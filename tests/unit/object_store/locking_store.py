@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.unit.object_store.memory_store import MemoryStore, etag
-from zvault.core.policy.object_lock import Lock, LockMode
+from zvault.core.policy.object_lock import LockMode, ObjectLock
 from zvault.object_store.interface import (
-    NEW,
+    NO_OBJECT_YET,
     Buffer,
-    Denied,
     ListedVersion,
     ObjectMissing,
     PreconditionFailed,
-    key_and_version,
+    StoreDenied,
+    split_version,
 )
 
 
@@ -32,7 +32,7 @@ class Version:
 class LockingStore(MemoryStore):
     """``lock`` is that of what is put. ``may`` has what its key has the right to: delete, retain."""
 
-    def __init__(self, clock: Callable[[], float], lock: Lock | None) -> None:
+    def __init__(self, clock: Callable[[], float], lock: ObjectLock | None) -> None:
         super().__init__()
         self.clock, self.lock = clock, lock
         self.may = {"delete", "retain"}
@@ -45,7 +45,7 @@ class LockingStore(MemoryStore):
         content = bytes(data)
         with self._lock:
             there = self.objects.get(key)
-            if condition is not None and condition != (NEW if there is None else etag(there)):
+            if condition is not None and condition != (NO_OBJECT_YET if there is None else etag(there)):
                 raise PreconditionFailed(f"{key} was not put", "it is not what it should be", "")
             self._add(key, content)
             self.objects[key] = content
@@ -75,7 +75,7 @@ class LockingStore(MemoryStore):
         with self._lock:
             one = self._version(key, version)
             if until < one.until or (one.mode == "compliance" and mode != "compliance"):
-                raise Denied(f"{key} cannot be locked for longer", "it is locked for longer", "")
+                raise StoreDenied(f"{key} cannot be locked for longer", "it is locked for longer", "")
             one.mode, one.until = mode, until
             self.retained += 1
 
@@ -95,7 +95,7 @@ class LockingStore(MemoryStore):
 
     def _see(self, right: str) -> None:
         if right not in self.may:
-            raise Denied("it is not done", "the store answers 403 AccessDenied", "")
+            raise StoreDenied("it is not done", "the store answers 403 AccessDenied", "")
 
     def _add(self, key: str, data: bytes | None) -> None:
         self._ids += 1
@@ -119,7 +119,7 @@ class LockingStore(MemoryStore):
         raise ObjectMissing(f"{key} cannot be read", "there is no such version", "")
 
     def _find(self, key: str) -> bytes:
-        name, version = key_and_version(key)
+        name, version = split_version(key)
         if not version:
             return super()._find(key)
         with self._lock:

@@ -9,16 +9,16 @@ import xxhash
 
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
-    NEW,
-    SMALL,
+    NO_OBJECT_YET,
+    SMALL_OBJECT,
     Buffer,
-    Denied,
     ListedObject,
     ListedVersion,
     ObjectMissing,
+    ObjectTooLarge,
     PreconditionFailed,
-    TooLarge,
-    key_and_version,
+    StoreDenied,
+    split_version,
 )
 
 
@@ -42,17 +42,17 @@ class MemoryStore:
         data = self._find(key)
         return data[max(0, len(data) - length) :], len(data)
 
-    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL_OBJECT) -> tuple[bytes, str]:
         data = self._find(key)
         if len(data) > most:
-            raise TooLarge(f"{key} is not what was put there", f"it has {len(data)} bytes", "")
+            raise ObjectTooLarge(f"{key} is not what was put there", f"it has {len(data)} bytes", "")
         return data, etag(data)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         content = bytes(data)
         with self._lock:
             there = self.objects.get(key)
-            if condition is not None and condition != (NEW if there is None else etag(there)):
+            if condition is not None and condition != (NO_OBJECT_YET if there is None else etag(there)):
                 raise PreconditionFailed(f"{key} was not put", "it is not what it should be", "")
             self.objects[key] = content
         return etag(content)
@@ -77,14 +77,14 @@ class MemoryStore:
             yield ListedVersion(one.key, "null", one.size, etag(self.objects[one.key]), 0.0)
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
-        raise Denied(f"{key} cannot be locked for longer", "the bucket has no object lock", "")
+        raise StoreDenied(f"{key} cannot be locked for longer", "the bucket has no object lock", "")
 
     def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
         self.delete([one.key for one in versions])
         return []
 
     def _find(self, key: str) -> bytes:
-        name, version = key_and_version(key)
+        name, version = split_version(key)
         with self._lock:
             if name not in self.objects or version not in ("", "null"):
                 raise ObjectMissing(f"{name} cannot be read", "there is no such object", "")

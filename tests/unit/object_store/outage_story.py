@@ -10,11 +10,11 @@ from tests.unit.object_store.faulty_store import FaultyStore
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.object_store.interface import (
     StoreError,
-    Unreachable,
+    StoreUnreachable,
 )
-from zvault.object_store.retrying import RetryingStore
+from zvault.object_store.retrying_store import RetryingStore
 
-GONE = Unreachable("one cannot be read", "the store answers 503", "")
+GONE = StoreUnreachable("one cannot be read", "the store answers 503", "")
 
 
 class Story:

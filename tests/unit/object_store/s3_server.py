@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree import ElementTree
 
 from tests.unit.object_store.memory_store import MemoryStore, etag
-from zvault.object_store.interface import NEW, PreconditionFailed
+from zvault.object_store.interface import NO_OBJECT_YET, PreconditionFailed
 
 BUCKET = "zvault"
 CODES = {
@@ -147,7 +147,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self.refuse(
                 400, "InvalidRequest", "Content-MD5 OR x-amz-checksum- HTTP header is required"
             )
-        condition = NEW if self.headers.get("If-None-Match") == "*" else self.headers.get("If-Match")
+        condition = (
+            NO_OBJECT_YET if self.headers.get("If-None-Match") == "*" else self.headers.get("If-Match")
+        )
         if condition:
             quoted = condition.startswith('"')
             condition = condition.strip('"') if quoted != self.server.bare else "another"

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.unit.object_store.faulty_store import Crash, Fault, FaultyStore
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.object_store.interface import (
-    NEW,
+    NO_OBJECT_YET,
     ListedObject,
     ObjectMissing,
     ObjectStore,
     PreconditionFailed,
-    Unreachable,
+    StoreUnreachable,
 )
 
 KEYS = st.text("ab/", min_size=1, max_size=3)
@@ -45,9 +45,9 @@ def test_what_was_put_does_not_change_with_its_buffer() -> None:
 
 def test_conditions() -> None:
     store = MemoryStore()
-    first = store.put("one", b"1", NEW)
+    first = store.put("one", b"1", NO_OBJECT_YET)
     with pytest.raises(PreconditionFailed):
-        store.put("one", b"2", NEW)
+        store.put("one", b"2", NO_OBJECT_YET)
     second = store.put("one", b"2", first)
     with pytest.raises(PreconditionFailed):
         store.put("one", b"3", first)
@@ -102,17 +102,17 @@ def test_an_answer_that_is_lost_and_a_request_that_is() -> None:
     memory = MemoryStore()
     store = FaultyStore(memory, [Fault(0, "lost"), Fault(1, "refused")])
     for key in ("one", "two"):
-        with pytest.raises(Unreachable):
-            store.put(key, b"1", NEW)
+        with pytest.raises(StoreUnreachable):
+            store.put(key, b"1", NO_OBJECT_YET)
     assert set(memory.objects) == {"one"}
-    store.put("two", b"2", NEW)
+    store.put("two", b"2", NO_OBJECT_YET)
     assert [call.name for call in store.calls] == ["put", "put", "put"]
 
 
 def test_a_put_that_arrives_after_later_ones() -> None:
     memory = MemoryStore()
     store = FaultyStore(memory, [Fault(0, "late", after=2)])
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnreachable):
         store.put("one", b"late")
     store.put("one", b"second")
     store.put("two", b"")
@@ -127,9 +127,9 @@ def test_a_put_that_arrives_after_its_process_died_keeps_its_condition() -> None
         memory.objects.clear()
         dead = FaultyStore(memory, [Fault(0, "crash late", after=9)])
         with pytest.raises(Crash):
-            dead.put("one", b"dead", NEW)
+            dead.put("one", b"dead", NO_OBJECT_YET)
         if taken:
-            FaultyStore(memory).put("one", b"alive", NEW)
+            FaultyStore(memory).put("one", b"alive", NO_OBJECT_YET)
         dead.settle()
         assert memory.get("one") == (b"alive" if taken else b"dead")
 
@@ -137,7 +137,7 @@ def test_a_put_that_arrives_after_its_process_died_keeps_its_condition() -> None
 def test_a_call_that_is_carried_out_twice_is_answered_once() -> None:
     memory = MemoryStore()
     store = FaultyStore(memory, [Fault(0, "twice"), Fault(1, "twice")])
-    tag = store.put("one", b"1", NEW)
+    tag = store.put("one", b"1", NO_OBJECT_YET)
     assert memory.read("one") == (b"1", tag)
     assert [item.key for item in store.list("")] == ["one"]
 
@@ -148,7 +148,7 @@ def test_a_listing_that_breaks_off() -> None:
         store.put(key, b"")
     listing = store.list("")
     assert [next(listing).key, next(listing).key] == ["a", "b"]
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnreachable):
         next(listing)
 
 

@@ -16,8 +16,8 @@ from tests.unit.object_store.s3_stores import (
     make,
     no_other_keys,  # noqa: F401
 )
-from zvault.object_store.interface import Denied, Unreachable
-from zvault.object_store.probe import ProbeReport, Speed, Try, judge, probe
+from zvault.object_store.interface import StoreDenied, StoreUnreachable
+from zvault.object_store.probe import ProbeReport, Speed, Try, judge_tries, probe_store
 from zvault.object_store.s3_settings import S3Settings
 
 
@@ -31,7 +31,7 @@ def server_for_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostileS3]:
 
 def probed(server: HostileS3, **more: object) -> ProbeReport:
     settings = make(server, **more).settings
-    return probe(settings, "v.probe/", rounds=1, speed=False, sleep=lambda _: None)
+    return probe_store(settings, "v.probe/", rounds=1, speed=False, sleep=lambda _: None)
 
 
 def good_for(report: ProbeReport) -> set[str]:
@@ -90,10 +90,10 @@ def test_the_style_is_found_by_trying(server: HostileS3) -> None:
 
 
 def test_a_place_that_does_not_answer_is_told_with_its_first_error(server: HostileS3) -> None:
-    with pytest.raises(Unreachable):
-        probe(S3Settings(BUCKET, "http://127.0.0.1:1", style="path"), "v.probe/", speed=False)
+    with pytest.raises(StoreUnreachable):
+        probe_store(S3Settings(BUCKET, "http://127.0.0.1:1", style="path"), "v.probe/", speed=False)
     server.keys = set()
-    with pytest.raises(Denied, match="InvalidAccessKeyId"):
+    with pytest.raises(StoreDenied, match="InvalidAccessKeyId"):
         probed(server)
 
 
@@ -104,7 +104,7 @@ def test_speed_is_measured_and_the_depth_follows_from_it(
 
     monkeypatch.setattr(module, "LARGE", 1 << 16)
     monkeypatch.setattr(module, "DEPTHS", (1, 2))
-    report = probe(make(server).settings, "v.probe/", rounds=1, sleep=lambda _: None)
+    report = probe_store(make(server).settings, "v.probe/", rounds=1, sleep=lambda _: None)
     assert [(one.kind, one.depth) for one in report.speeds] == [
         ("put", 1),
         ("put", 2),
@@ -119,5 +119,5 @@ def test_speed_is_measured_and_the_depth_follows_from_it(
 
 
 def test_what_was_not_tried_is_no_yes() -> None:
-    assert not any(one.good for one in judge([]))
-    assert next(one.why for one in judge([Try("answers", False, "no")])) == "answers: no"
+    assert not any(one.good for one in judge_tries([]))
+    assert next(one.why for one in judge_tries([Try("answers", False, "no")])) == "answers: no"

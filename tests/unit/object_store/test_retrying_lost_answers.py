@@ -15,17 +15,17 @@ from tests.unit.object_store.faulty_store import Crash, Fault, FaultyStore
 from tests.unit.object_store.memory_store import MemoryStore
 from tests.unit.object_store.outage_story import GONE, Story
 from zvault.object_store.interface import (
-    NEW,
+    NO_OBJECT_YET,
     ObjectMissing,
     PreconditionFailed,
 )
-from zvault.object_store.retrying import RetryingStore
+from zvault.object_store.retrying_store import RetryingStore
 
 
 def test_a_lost_put_finds_itself_and_is_content() -> None:
     for there in (False, True):
         memory = MemoryStore()
-        condition = memory.put("one", b"0") if there else NEW
+        condition = memory.put("one", b"0") if there else NO_OBJECT_YET
         faulty = FaultyStore(memory, [Fault(0, "lost")])
         it = RetryingStore(faulty, stopping=threading.Event(), say=lambda _: None, sleep=lambda _: None)
         assert it.put("one", memoryview(b"mine"), condition) == memory.read("one")[1]
@@ -42,7 +42,7 @@ def test_a_lost_put_that_another_one_followed_is_overtaken() -> None:
         sleep=lambda _: memory.put("one", b"another's"),
     )
     with pytest.raises(PreconditionFailed):
-        it.put("one", b"mine", NEW)
+        it.put("one", b"mine", NO_OBJECT_YET)
 
 
 def test_a_put_that_never_came_and_another_one_did_is_overtaken() -> None:
@@ -55,14 +55,14 @@ def test_a_put_that_never_came_and_another_one_did_is_overtaken() -> None:
         sleep=lambda _: memory.objects.update(one=b"another's"),
     )
     with pytest.raises(PreconditionFailed):
-        it.put("one", b"mine", NEW)
+        it.put("one", b"mine", NO_OBJECT_YET)
 
 
 def test_what_is_there_already_is_not_ones_own_without_a_lost_answer() -> None:
     it = Story()
     it.memory.put("one", b"same")
     with pytest.raises(PreconditionFailed):
-        it.store.put("one", b"same", NEW)
+        it.store.put("one", b"same", NO_OBJECT_YET)
 
 
 def test_a_listing_goes_on_where_it_broke_off() -> None:
@@ -96,7 +96,7 @@ def outcome(store: Any, tags: dict[str, str], step: tuple[str, str], mark: int) 
     data = f"{name} {mark}".encode()
     try:
         if name == "new":
-            tags[key] = store.put(key, data, NEW)
+            tags[key] = store.put(key, data, NO_OBJECT_YET)
         elif name in ("replace", "stale"):
             tag = tags.get(key, "none") if name == "replace" else "0" * 32
             tags[key] = store.put(key, data, tag)

@@ -14,15 +14,15 @@ import pytest
 
 from tests.unit.object_store.s3_server import BUCKET, S3Server
 from zvault.object_store.interface import (
-    NEW,
-    Damaged,
-    Denied,
+    NO_OBJECT_YET,
     ListedObject,
+    ObjectDamaged,
     ObjectMissing,
     ObjectStore,
     PreconditionFailed,
+    StoreDenied,
     StoreError,
-    Unreachable,
+    StoreUnreachable,
     Unsupported,
 )
 
@@ -38,7 +38,7 @@ from tests.unit.object_store.s3_stores import (
     store_for_test,  # noqa: F401
 )
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_errors import Expired, of_answer, told
+from zvault.object_store.s3_errors import KeysExpired, make_answer_error, translate_s3_errors
 from zvault.object_store.s3_settings import S3Settings
 
 DATA = bytes(range(256)) * 40
@@ -79,9 +79,9 @@ def test_conditions_hold_whichever_form_of_etag_the_store_compares(
     server: S3Server, store: S3Store, bare: bool
 ) -> None:
     server.bare = bare
-    first = store.put("one", b"1", NEW)
+    first = store.put("one", b"1", NO_OBJECT_YET)
     with pytest.raises(PreconditionFailed):
-        store.put("one", b"2", NEW)
+        store.put("one", b"2", NO_OBJECT_YET)
     with pytest.raises(PreconditionFailed):
         store.put("one", b"2", "0" * 32)
     second = store.put("one", b"2", first)
@@ -101,7 +101,7 @@ def test_conditions_hold_whichever_form_of_etag_the_store_compares(
 def test_of_many_writers_one_wins(store: S3Store) -> None:
     def put(number: int) -> bool:
         try:
-            store.put("one", str(number).encode(), NEW)
+            store.put("one", str(number).encode(), NO_OBJECT_YET)
         except PreconditionFailed:
             return False
         return True
@@ -139,7 +139,7 @@ def test_many_objects_are_removed_a_thousand_at_once(server: S3Server, store: S3
 
 def test_an_object_that_is_not_removed_is_told_of(server: S3Server, store: S3Store) -> None:
     server.store.objects.update({"a": b"", "b kept": b""})
-    with pytest.raises(Denied, match="b kept"):
+    with pytest.raises(StoreDenied, match="b kept"):
         store.delete(["a", "b kept"])
     assert set(server.store.objects) == {"b kept"}
 
@@ -161,13 +161,13 @@ def test_what_may_pass_is_unreachable_and_is_tried_once(server: S3Server, store:
         lambda: store.get("one", 3, 9),
         lambda: store.tail("one", 9),
         lambda: store.put("two", DATA),
-        lambda: store.put("three", DATA, NEW),
+        lambda: store.put("three", DATA, NO_OBJECT_YET),
         lambda: list(store.list("")),
         lambda: store.delete(["one"]),
     )
     for call in calls:
         server.faults, before = [fault], len(server.seen)
-        with pytest.raises(Unreachable):
+        with pytest.raises(StoreUnreachable):
             call()
         assert len(server.seen) == before + 1
     assert ("two" in server.store.objects) == (fault == "lost")
@@ -179,11 +179,11 @@ def test_a_body_that_breaks_off_is_no_data(server: S3Server, store: S3Store) -> 
     for call in (lambda: store.get("one"), lambda: store.get("one", 3, 900), lambda: store.tail("one", 900)):
         for fault in ("cut", "less") if call() != DATA else ("cut",):
             server.faults = [fault]
-            with pytest.raises(Unreachable):
+            with pytest.raises(StoreUnreachable):
                 call()
     for fault in ("cut", "cut"):
         server.faults = [fault]
-        with pytest.raises(Unreachable):
+        with pytest.raises(StoreUnreachable):
             list(store.list(""))
     assert store.get("one") == DATA
 
@@ -193,7 +193,7 @@ def test_a_put_whose_answer_has_no_etag_has_it_read(server: S3Server, store: S3S
     server.faults = ["no etag"]
     assert store.put("one", b"other", tag) == store.read("one")[1]
     server.faults = ["no etag"]
-    with pytest.raises(Damaged, match="without an ETag"):
+    with pytest.raises(ObjectDamaged, match="without an ETag"):
         store.read("one")
     server.faults = ["no etag"]
     assert store.get("one", 1, 2) == b"th", "whoever verifies the bytes needs none"
@@ -201,7 +201,7 @@ def test_a_put_whose_answer_has_no_etag_has_it_read(server: S3Server, store: S3S
 
 def test_what_was_changed_on_its_way_is_refused(server: S3Server, store: S3Store) -> None:
     server.faults = ["flip"]
-    with pytest.raises(Unreachable, match="XAmzContentSHA256Mismatch"):
+    with pytest.raises(StoreUnreachable, match="XAmzContentSHA256Mismatch"):
         store.put("one", DATA)
     assert server.store.objects == {}
 
@@ -219,40 +219,40 @@ def test_a_store_that_is_silent_or_gone_is_unreachable(server: S3Server, store: 
     server.store.objects["one"] = DATA
     quick = make(server, read_seconds=0.2)
     server.faults = ["silent"]
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnreachable):
         quick.get("one")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         nobody = make(server, endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
-        with pytest.raises(Unreachable):
+        with pytest.raises(StoreUnreachable):
             nobody.get("one")
 
 
 def test_a_put_that_another_one_crossed_is_not_decided(server: S3Server, store: S3Store) -> None:
-    for condition in (NEW, "0" * 32):
+    for condition in (NO_OBJECT_YET, "0" * 32):
         server.faults = ["ConditionalRequestConflict"]
-        with pytest.raises(Unreachable):
+        with pytest.raises(StoreUnreachable):
             store.put("one", b"", condition)
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), Unreachable),
-        (boto.ConnectTimeoutError(endpoint_url="x"), Unreachable),
-        (boto.ProxyConnectionError(proxy_url="x"), Unreachable),
-        (boto.SSLError(endpoint_url="x", error="UNEXPECTED_EOF_WHILE_READING"), Unreachable),
-        (boto.SSLError(endpoint_url="x", error="[SSL: CERTIFICATE_VERIFY_FAILED] self-signed"), Denied),
-        (ResponseParserError("no XML"), Unreachable),
-        (ConnectionResetError(), Unreachable),
-        (boto.CredentialRetrievalError(provider="x", error_msg="y"), Expired),
-        (boto.PartialCredentialsError(provider="x", cred_var="y"), Denied),
-        (boto.ParamValidationError(report="x"), Denied),
+        (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), StoreUnreachable),
+        (boto.ConnectTimeoutError(endpoint_url="x"), StoreUnreachable),
+        (boto.ProxyConnectionError(proxy_url="x"), StoreUnreachable),
+        (boto.SSLError(endpoint_url="x", error="UNEXPECTED_EOF_WHILE_READING"), StoreUnreachable),
+        (boto.SSLError(endpoint_url="x", error="[SSL: CERTIFICATE_VERIFY_FAILED] self-signed"), StoreDenied),
+        (ResponseParserError("no XML"), StoreUnreachable),
+        (ConnectionResetError(), StoreUnreachable),
+        (boto.CredentialRetrievalError(provider="x", error_msg="y"), KeysExpired),
+        (boto.PartialCredentialsError(provider="x", cred_var="y"), StoreDenied),
+        (boto.ParamValidationError(report="x"), StoreDenied),
     ],
 )
 def test_errors_of_boto3_itself(error: Exception, kind: type[StoreError]) -> None:
     def fail() -> None:
-        with told("one cannot be read", "read"):
+        with translate_s3_errors("one cannot be read", "read"):
             raise error
 
     with pytest.raises(kind) as seen:
@@ -282,7 +282,7 @@ def test_the_age_of_an_object_is_by_the_stores_clock(server: S3Server, store: S3
 
 def test_a_new_object_is_stored_as_it_is_told(server: S3Server, store: S3Store) -> None:
     told = make(server, storage_class="STANDARD_IA", sse="aws:kms", sse_kms_key_id="key-1")
-    told.put("one", b"1", NEW)
+    told.put("one", b"1", NO_OBJECT_YET)
     headers = {name.lower(): value for name, value in server.seen[-1][2].items()}
     assert headers["x-amz-storage-class"] == "STANDARD_IA"
     assert headers["x-amz-server-side-encryption"] == "aws:kms"
@@ -302,7 +302,7 @@ def test_the_bucket_may_stand_in_the_hosts_name(
 
 def test_settings_that_cannot_be_used_are_denied(server: S3Server, store: S3Store) -> None:
     for wrong in ({"endpoint": "nonsense"}, {"region": "no region"}, {"bucket": "no/bucket at all"}):
-        with pytest.raises(Denied):
+        with pytest.raises(StoreDenied):
             make(server, **wrong).get("one")
 
 
@@ -396,7 +396,7 @@ def test_an_answer_that_says_it_is_short_and_does_not_end_is_not_read_to_its_end
 
 def test_what_a_store_says_of_a_failure_is_bounded_and_controls_nothing() -> None:
     error = {"Code": "Bad\x1b[2J\u202e", "Message": "no\nsuch\x07" + "x" * 100_000}
-    found = of_answer("it", "read", {"ResponseMetadata": {"HTTPStatusCode": 400}, "Error": error})
+    found = make_answer_error("it", "read", {"ResponseMetadata": {"HTTPStatusCode": 400}, "Error": error})
     assert found.why.startswith(r"the store answers 400 Bad\x1b[2J\u202e: no such\x07xx")
     assert found.why.isprintable()
     assert len(found.why) < 600
@@ -414,4 +414,4 @@ def test_an_endpoint_of_another_protocol_is_not_waited_for(server: S3Server) -> 
 def test_what_a_store_does_not_know_is_unsupported(server: S3Server, store: S3Store) -> None:
     server.faults = ["NotImplemented"]
     with pytest.raises(Unsupported, match="501"):
-        store.put("one", DATA, NEW)
+        store.put("one", DATA, NO_OBJECT_YET)

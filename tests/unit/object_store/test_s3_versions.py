@@ -15,13 +15,13 @@ pytest.importorskip("boto3")
 from botocore.exceptions import ClientError
 
 from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
-from zvault.core.policy.object_lock import SPAN, Lock
-from zvault.object_store.interface import Damaged, Denied, ListedVersion, Unreachable
+from zvault.core.policy.object_lock import LOCK_SPAN_FACTOR, ObjectLock
+from zvault.object_store.interface import ListedVersion, ObjectDamaged, StoreDenied, StoreUnreachable
 from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import md5
-from zvault.object_store.s3_errors import Kind, told
+from zvault.object_store.s3_client import compute_md5
+from zvault.object_store.s3_errors import S3RequestKind, translate_s3_errors
 from zvault.object_store.s3_settings import S3Settings
-from zvault.object_store.s3_versions import BucketLock, bucket_lock, delete, listed
+from zvault.object_store.s3_versions import BucketLock, delete_versions, list_versions, read_bucket_lock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = 86400.0
@@ -45,8 +45,8 @@ class Client:
         return call
 
     @contextmanager
-    def asking(self, what: str, kind: Kind) -> Iterator[Client]:
-        with told(what, kind):
+    def asking(self, what: str, kind: S3RequestKind) -> Iterator[Client]:
+        with translate_s3_errors(what, kind):
             yield self
 
 
@@ -74,7 +74,7 @@ def test_versions_come_by_key_and_the_newest_first_also_over_pages_with_markers_
         page(item("k/a", "1", 1), item("k/b", "4", 2), markers=[item("k/a", "m", 8)], more=("k/b", "4")),
         page(item("k/c", "5", 3)),
     )
-    found = list(listed(client.asking, "b", "k/", ""))
+    found = list(list_versions(client.asking, "b", "k/", ""))
     assert [(one.key, one.version, one.marker) for one in found] == [
         ("k/a", "3", False),
         ("k/a", "m", True),
@@ -90,7 +90,7 @@ def test_versions_come_by_key_and_the_newest_first_also_over_pages_with_markers_
 def test_a_store_that_begins_with_the_key_of_the_marker() -> None:
     """RGW 18.2.7 does so, where S3 begins after it."""
     client = Client(page(item("k/a", "1", 1), item("k/b", "2", 1)))
-    assert [one.key for one in listed(client.asking, "b", "k/", "k/a")] == ["k/b"]
+    assert [one.key for one in list_versions(client.asking, "b", "k/", "k/a")] == ["k/b"]
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_a_store_that_begins_with_the_key_of_the_marker() -> None:
     ],
 )
 def test_a_listing_that_cannot_be_right(pages: list[Any]) -> None:
-    with pytest.raises(Damaged, match="cannot be right"):
-        list(listed(Client(*pages).asking, "b", "k/", ""))
+    with pytest.raises(ObjectDamaged, match="cannot be right"):
+        list(list_versions(Client(*pages).asking, "b", "k/", ""))
 
 
 def test_what_is_locked_is_left_and_what_is_gone_counts_as_removed() -> None:
@@ -115,25 +115,25 @@ def test_what_is_locked_is_left_and_what_is_gone_counts_as_removed() -> None:
         {"Key": "a", "VersionId": "v", "Code": "AccessDenied"},
         {"Key": "b", "VersionId": "v", "Code": "NoSuchVersion"},
     ]
-    assert delete(Client({"Errors": errors}).asking, "b", every) == [every[0]]
+    assert delete_versions(Client({"Errors": errors}).asking, "b", every) == [every[0]]
     busy = {"Errors": [{"Key": "a", "VersionId": "v", "Code": "SlowDown"}]}
-    with pytest.raises(Unreachable):
-        delete(Client(busy).asking, "b", every)
+    with pytest.raises(StoreUnreachable):
+        delete_versions(Client(busy).asking, "b", every)
 
 
 def test_what_a_bucket_says_of_locks() -> None:
     def of(answer: Any) -> BucketLock:
-        return bucket_lock(Client(answer).asking, "b")
+        return read_bucket_lock(Client(answer).asking, "b")
 
     rule = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 2}}
     assert of({"ObjectLockConfiguration": {"ObjectLockEnabled": "Enabled"}}) == BucketLock(True)
     assert of({"ObjectLockConfiguration": {"ObjectLockEnabled": "Enabled", "Rule": rule}}) == BucketLock(
-        True, Lock("compliance", 2 * DAY)
+        True, ObjectLock("compliance", 2 * DAY)
     )
     assert of(error(404, "ObjectLockConfigurationNotFoundError")) == BucketLock(False)
     for unknown in (error(403, "AccessDenied"), error(501, "NotImplemented"), error(400, "MethodNotAllowed")):
         assert of(unknown) == BucketLock(None)
-    with pytest.raises(Denied):
+    with pytest.raises(StoreDenied):
         of(error(404, "NoSuchBucket"))
 
 
@@ -147,7 +147,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
         yield it
 
 
-def made(server: S3Server, lock: Lock | None = None) -> S3Store:
+def made(server: S3Server, lock: ObjectLock | None = None) -> S3Store:
     return S3Store(S3Settings(BUCKET, server.endpoint, style="path", lock=lock))
 
 
@@ -157,15 +157,15 @@ def said(server: S3Server) -> dict[str, str]:
 
 def test_what_is_put_says_until_when_it_is_locked_by_the_stores_clock(server: S3Server) -> None:
     began = time.time()
-    store = made(server, Lock("compliance", 10 * DAY))
+    store = made(server, ObjectLock("compliance", 10 * DAY))
     server.ahead = 500.0
     store.put("a", b"data")
     before = time.time()
     store.put("b", b"data")
-    ahead, after = 500 + 10 * DAY * SPAN, time.time()
+    ahead, after = 500 + 10 * DAY * LOCK_SPAN_FACTOR, time.time()
     heard = said(server)
     assert heard["x-amz-object-lock-mode"] == "COMPLIANCE"
-    assert heard["content-md5"] == md5(b"data")
+    assert heard["content-md5"] == compute_md5(b"data")
     until = datetime.fromisoformat(heard["x-amz-object-lock-retain-until-date"]).timestamp()
     # To the second, as is the clock that a store shows; it is read some time after it was shown.
     assert before + ahead - (before - began) - 2 < until < after + ahead + 2
@@ -173,7 +173,7 @@ def test_what_is_put_says_until_when_it_is_locked_by_the_stores_clock(server: S3
 
 def test_a_clock_that_no_store_can_have_is_not_gone_by(server: S3Server) -> None:
     """Locks for years by a date that somebody on the way made up."""
-    store = made(server, Lock("compliance", DAY))
+    store = made(server, ObjectLock("compliance", DAY))
     server.ahead = 20 * 365 * DAY
     store.put("a", b"data")
     assert abs(store.now() - time.time()) <= 901
@@ -185,7 +185,7 @@ def test_a_bucket_that_locks_by_itself_has_its_content_md5(server: S3Server) -> 
     assert "content-md5" not in said(server)
     server.demands_md5 = True
     store.put("b", b"data")
-    assert said(server)["content-md5"] == md5(b"data")
+    assert said(server)["content-md5"] == compute_md5(b"data")
     before = len(server.seen)
     store.put("c", b"data")
     assert len(server.seen) == before + 1
@@ -196,14 +196,14 @@ def test_a_bucket_or_store_that_does_not_lock_is_told_of_as_that(server: S3Serve
     """RGW answers so of a bucket without object lock, and of a mode that it does not know."""
     server.locks = False
     made(server).put("a", b"data")
-    with pytest.raises(Denied) as found:
-        made(server, Lock("compliance", DAY)).put("a", b"data")
+    with pytest.raises(StoreDenied) as found:
+        made(server, ObjectLock("compliance", DAY)).put("a", b"data")
     assert "the store answers 400" in found.value.why
     assert "see that the bucket has object lock" in found.value.next
 
 
 def test_a_clock_that_is_far_from_the_stores_is_the_hosts_to_set(server: S3Server) -> None:
     server.faults = ["RequestTimeTooSkewed"]
-    with pytest.raises(Denied, match="RequestTimeTooSkewed") as found:
-        made(server, Lock("compliance", DAY)).put("a", b"data")
+    with pytest.raises(StoreDenied, match="RequestTimeTooSkewed") as found:
+        made(server, ObjectLock("compliance", DAY)).put("a", b"data")
     assert found.value.next == "set this host's clock"

@@ -12,17 +12,23 @@ from hypothesis import strategies as st
 
 from tests.unit.object_store.locking_store import LockingStore
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.core.policy.object_lock import Lock
-from zvault.object_store.apart import ApartStore
-from zvault.object_store.interface import Denied, ListedVersion, ObjectMissing, Unreachable, at_version
-from zvault.object_store.metered import MeteredStore
-from zvault.object_store.rate_limited import Budget, RateLimitedStore
-from zvault.object_store.retrying import RetryingStore
+from zvault.core.policy.object_lock import ObjectLock
+from zvault.object_store.apart_store import ApartStore
+from zvault.object_store.interface import (
+    ListedVersion,
+    ObjectMissing,
+    StoreDenied,
+    StoreUnreachable,
+    join_version,
+)
+from zvault.object_store.metered_store import MeteredStore
+from zvault.object_store.rate_limited_store import RateLimitedStore, RequestBudget
+from zvault.object_store.retrying_store import RetryingStore
 
-LOCK = Lock("compliance", 100.0)
+LOCK = ObjectLock("compliance", 100.0)
 
 
-def filled(*puts: str, lock: Lock | None = None) -> LockingStore:
+def filled(*puts: str, lock: ObjectLock | None = None) -> LockingStore:
     ticks = iter(range(1000))
     store = LockingStore(lambda: float(next(ticks)), lock)
     for key in puts:
@@ -39,7 +45,7 @@ class BreakingOff(LockingStore):
         left = self.after.pop(0) if self.after else 10**9
         for one in super().versions(prefix, after):
             if left == 0:
-                raise Unreachable("it broke off", "", "")
+                raise StoreUnreachable("it broke off", "", "")
             left -= 1
             yield one
 
@@ -63,8 +69,8 @@ def test_a_listing_that_breaks_off_has_each_version_once_and_in_order(
 
 def test_locks_and_removing_are_tried_again_and_counted_by_the_request() -> None:
     store = filled("a", "a", "b", lock=LOCK)
-    failing = [Unreachable("it", "503", ""), Unreachable("it", "503", "")]
-    counted = MeteredStore(RateLimitedStore(store, Budget()))
+    failing = [StoreUnreachable("it", "503", ""), StoreUnreachable("it", "503", "")]
+    counted = MeteredStore(RateLimitedStore(store, RequestBudget()))
 
     class Failing(MeteredStore):
         def retain(self, *words: Any) -> None:
@@ -95,7 +101,7 @@ def test_they_keep_to_a_budget() -> None:
         waited.append(seconds)
         now[0] += seconds
 
-    store = RateLimitedStore(filled("a", lock=LOCK), Budget(1.0, clock=lambda: now[0], sleep=sleep))
+    store = RateLimitedStore(filled("a", lock=LOCK), RequestBudget(1.0, clock=lambda: now[0], sleep=sleep))
     (one,) = store.versions("")
     for at in range(4):
         store.retain("a", one.version, "compliance", 500.0 + at)
@@ -112,12 +118,12 @@ def test_an_object_that_is_put_again_and_again_has_a_bucket_of_its_own() -> None
     assert list(plain.objects) == ["v/epoch"]
     assert [one.key for one in it.list("v/")] == ["v/segment", "v/store"]
     (segment, _) = it.versions("v/")
-    assert it.get(at_version("v/segment", segment.version)) == b"2"
+    assert it.get(join_version("v/segment", segment.version)) == b"2"
     it.retain("v/segment", segment.version, "compliance", 10**6)
     assert it.delete_versions([segment]) == [segment]
     it.delete(["v/epoch", "v/segment"])
     assert plain.objects == {}
     with pytest.raises(ObjectMissing):
         it.read("v/segment")
-    with pytest.raises(Denied):
+    with pytest.raises(StoreDenied):
         it.retain("v/segment", segment.version, "compliance", 5.0)

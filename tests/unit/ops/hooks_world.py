@@ -12,8 +12,8 @@ from tests.unit.patience import PATIENCE
 from zvault.config.tables.hooks import Hook
 from zvault.core.errors import ZvaultError
 from zvault.ops.hooks import HookRun, RunHooks
+from zvault.system.lease_store import LeaseStore
 from zvault.system.process import user_program
-from zvault.system.state_files import LeaseStore
 
 
 class World:

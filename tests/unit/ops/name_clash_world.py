@@ -26,13 +26,13 @@ from tests.unit.ops.ops_world import (
 from zvault.core.errors import HookFailed, HostUnreachable, Refused
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Action
+from zvault.core.replication.plan_model import TransferAction
 from zvault.ops import run as run_module
 from zvault.ops.hooks import RunHooks
-from zvault.ops.outcome import Outcome
 from zvault.ops.replication import source_snapshot
-from zvault.ops.replication.plan import plan_all
-from zvault.ops.run import Run
+from zvault.ops.replication.plan_all import plan_all
+from zvault.ops.run import BackupRun
+from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.changes import LzcFailure
 
@@ -100,10 +100,10 @@ class Side(NoKeys):
         return {}
 
 
-class Planned(Run):
+class Planned(BackupRun):
     """A run as far as its plan."""
 
-    plans: dict[str, Action]
+    plans: dict[str, TransferAction]
 
     async def _plan(self, vault: Any, sides: Any) -> Any:
         made = await plan_all(self.context, self.backup, sides)
@@ -115,7 +115,7 @@ class World:
     """The clock stands at hour 5, of which the vault has a snapshot that the source has pruned."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **backup: Any) -> None:
-        monkeypatch.setattr(run_module, "announce", lambda *_: None)
+        monkeypatch.setattr(run_module, "announce_plan", lambda *_: None)
         monkeypatch.setattr(RunHooks, "around", lambda *_: self.around())
         self.hooks_run = 0
         self.hooks_fail_at = 0
@@ -150,7 +150,7 @@ class World:
             Vaults(self.where),
             "b",
             lambda event, **fields: self.told.append((event, fields)),
-            Outcome(),
+            RunOutcome(),
         )
         run.snapshots.wanted = wanted
         opened: Any = SimpleNamespace(zfs=self.vault, name="cold")

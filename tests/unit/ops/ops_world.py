@@ -14,8 +14,8 @@ from zvault.core.errors import Busy
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, make_snapname
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import Sides
-from zvault.ops.state.environment import Clock, Environment
+from zvault.ops.replication.listing import BothListings
+from zvault.ops.state.environment import Environment, WallClock
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.changes import NamesGone
 
@@ -24,7 +24,7 @@ START = 1_795_000_000
 TANK = DatasetName("tank")
 
 
-class StoppedClock(Clock):
+class StoppedClock(WallClock):
     def __init__(self, now: float) -> None:
         self.at = now
 
@@ -112,9 +112,9 @@ def tree(*datasets: Dataset) -> Tree:
     return Tree({dataset.name: dataset for dataset in datasets})
 
 
-def sides(source: Dataset, vault: Dataset | None) -> Sides:
+def sides(source: Dataset, vault: Dataset | None) -> BothListings:
     there = tree(vault) if vault is not None else Tree()
-    return Sides(tree(source), there, ((source, DatasetName(f"cold/host/{source.name}")),))
+    return BothListings(tree(source), there, ((source, DatasetName(f"cold/host/{source.name}")),))
 
 
 class Crash(BaseException):
@@ -211,7 +211,7 @@ class Host:
             *(Snapshot(DatasetName(name), s.snapname, s.guid, s.createtxg, s.creation) for s in self.vault),
         )
 
-    def sides(self) -> Sides:
+    def sides(self) -> BothListings:
         return sides(self.source(), self.target())
 
     async def held(self, asked: Iterable[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:

@@ -24,11 +24,11 @@ from tests.unit.ops.ops_world import (
 from zvault.api.backups import ForecastDocument
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import hold_tag
-from zvault.core.replication.plan_model import Step
+from zvault.core.replication.base_names import make_hold_tag
+from zvault.core.replication.plan_model import TransferStep
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.ops.context import Context
-from zvault.ops.forecast import forecast_document
+from zvault.ops.forecast import make_forecast_document
 
 POOL = 0xC01D
 TARGET = "cold/host/tank"
@@ -41,7 +41,7 @@ class ReadOnly(NoKeys):
         self.host = self
         self.there = there
         self.lzc = self
-        self.asked: list[Step] = []
+        self.asked: list[TransferStep] = []
         self.full: set[str] = set()
 
     async def snapshot_facts(self, names: Sequence[str], *, below: bool) -> list[SnapshotFacts]:
@@ -65,7 +65,7 @@ class ReadOnly(NoKeys):
         """Its pool has nothing else."""
         return []
 
-    async def estimate(self, step: Step, _: object) -> int:
+    async def estimate(self, step: TransferStep, _: object) -> int:
         assert step.to.guid > 0, "ZFS is asked of what there is"
         self.asked.append(step)
         return 1000
@@ -73,7 +73,7 @@ class ReadOnly(NoKeys):
     async def holds(self, names: Sequence[str]) -> dict[str, set[str]]:
         """On the source the newest is held as the base; nobody holds anything on the vault."""
         sources = [one for one in self.there if one.name.pool == "tank"]
-        held = {snap.name: {hold_tag(POOL)} for one in sources for snap in one.snapshots[-1:]}
+        held = {snap.name: {make_hold_tag(POOL)} for one in sources for snap in one.snapshots[-1:]}
         return {name: held[name] for name in names if name in held}
 
     async def clones(self, _: Sequence[str]) -> dict[str, list[Any]]:
@@ -97,7 +97,7 @@ def world(source: Tree, vault: Tree | None, **backup: Any) -> Context:
 
 
 async def told(where: Context, **how: Any) -> ForecastDocument:
-    found = await forecast_document(where, where.env.backup("b"), **how)
+    found = await make_forecast_document(where, where.env.backup("b"), **how)
     assert list(wrong(found, ForecastDocument)) == []
     return found
 

@@ -17,7 +17,7 @@ from tests.unit.system.process.deadline import Deadline
 from zvault.config.tables.hooks import Hook, Hooks
 from zvault.core.errors import HookFailed, Refused
 from zvault.ops import hooks as module
-from zvault.ops.hooks import cut_off, recover
+from zvault.ops.hooks import list_cut_off_backups, recover_hooks
 
 
 async def test_order_and_environment(it: World) -> None:
@@ -44,9 +44,9 @@ async def test_order_and_environment(it: World) -> None:
 async def test_the_result_of_a_run_is_told(it: World) -> None:
     around = Hooks(after=[it.hook("log $ZVAULT_HOOK $ZVAULT_RESULT $ZVAULT_ERROR")])
     async with it.hooks.around("run", around, lambda: ("partial", "tank/a: full")):
-        assert cut_off(it.store) == {"b"}
+        assert list_cut_off_backups(it.store) == {"b"}
     assert it.lines == ["after-run partial tank/a: full"]
-    assert cut_off(it.store) == set()
+    assert list_cut_off_backups(it.store) == set()
 
 
 async def test_output_is_passed_on_with_its_hook(it: World) -> None:
@@ -60,7 +60,7 @@ async def test_output_is_passed_on_with_its_hook(it: World) -> None:
 
 
 async def test_a_program_gone_wild(it: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_LINES", 10)
+    monkeypatch.setattr(module, "MOST_HOOK_LINES", 10)
     with pytest.raises(HookFailed) as caught:
         async with it.hooks.around("run", Hooks(before=[it.hook("seq 1000; exit 1")])):
             pass
@@ -202,9 +202,9 @@ async def test_after_a_crash(it: World) -> None:
         it.hook("log third $MINE", environment={"MINE": "x"}),
     )
     patience: list[float] = []
-    assert await recover(it.store, lambda run, backup: it.emit, "run") == []
+    assert await recover_hooks(it.store, lambda run, backup: it.emit, "run") == []
     assert it.leases
-    wrong = await recover(it.store, lambda run, backup: it.emit, "snapshot", patience.append)
+    wrong = await recover_hooks(it.store, lambda run, backup: it.emit, "snapshot", patience.append)
     assert it.lines == ["after-snapshot run-1 tank interrupted", "third x"]
     assert [error.what for error in wrong] == ["the hook 'sh' after the snapshot (2 of 3) failed"]
     assert it.said("warning")[0] == (
@@ -212,7 +212,7 @@ async def test_after_a_crash(it: World) -> None:
     )
     assert patience == [180.0 + 30]
     assert it.leases == []
-    assert await recover(it.store, lambda run, backup: it.emit, "snapshot") == [], "once"
+    assert await recover_hooks(it.store, lambda run, backup: it.emit, "snapshot") == [], "once"
     assert len(it.lines) == 2
 
 
@@ -236,6 +236,6 @@ async def test_a_lease_that_cannot_be_read_is_told(it: World) -> None:
     folder = it.store.directory / "hooks" / "snapshot" / "b"
     folder.mkdir(parents=True)
     (folder / "run-0").write_text("{")
-    wrong = await recover(it.store, lambda run, backup: it.emit, "snapshot")
+    wrong = await recover_hooks(it.store, lambda run, backup: it.emit, "snapshot")
     assert len(wrong) == 1
     assert "cannot be read" in str(wrong[0])

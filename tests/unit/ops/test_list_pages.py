@@ -10,7 +10,7 @@ import pytest
 from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import context, dataset, snap, tree, with_source, with_vault
 from zvault.core.model import Tree
-from zvault.ops.list_documents import Page, list_document
+from zvault.ops.list_documents import DatasetPagePart, make_list_document
 from zvault.ops.vaults.vault import Vaults
 
 NAMES = ["tank", "tank/a", "tank/a/x", "tank/a b", "tank/b", "tank/c"]
@@ -35,7 +35,9 @@ class Source:
 async def page(source: Source, limit: int, after: str = "") -> tuple[list[str], str | None]:
     side: Any = source
     where = with_source(context(snapshots_only=True), side)
-    found = await list_document(where, Vaults(where), "b", snapshots=True, page=Page(limit, after))
+    found = await make_list_document(
+        where, Vaults(where), "b", snapshots=True, page=DatasetPagePart(limit, after)
+    )
     names = [row["dataset"] for row in found["datasets"]]
     assert [row["dataset"] for row in found["snapshots"]] == names
     # What went meanwhile is told as it was listed.
@@ -91,7 +93,7 @@ async def test_what_is_gone_is_on_the_first_page_with_what_it_uses_now() -> None
         return SimpleNamespace(guid=1)
 
     where.clients.zpool = SimpleNamespace(state=state)  # type: ignore[assignment]
-    first = await list_document(where, Vaults(where), "b", page=Page(4))
+    first = await make_list_document(where, Vaults(where), "b", page=DatasetPagePart(4))
     assert [(row["vault_dataset"], row["used"]) for row in first["gone"]] == [("cold/host/tank/old", 5)]
-    second = await list_document(where, Vaults(where), "b", page=Page(4, first["next"] or ""))
+    second = await make_list_document(where, Vaults(where), "b", page=DatasetPagePart(4, first["next"] or ""))
     assert second["gone"] == []

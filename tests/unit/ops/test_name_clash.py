@@ -23,8 +23,8 @@ from tests.unit.ops.ops_world import (
 from zvault.config.schema import Config
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Action
-from zvault.core.snapshot_list import Snapnames, SnapshotList
+from zvault.core.replication.plan_model import TransferAction
+from zvault.core.snapshot_list import SnapnameIndex, SnapshotList
 from zvault.ops.retention import prune
 
 
@@ -33,7 +33,7 @@ async def test_a_name_that_the_vault_has_is_given_up_for_a_later_one(
 ) -> None:
     world = World(tmp_path, monkeypatch)
     run = await world.run()
-    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert run.plans == {"tank": TransferAction.INCREMENTAL, "tank/a": TransferAction.INCREMENTAL}
     first, second = snapname(5), run.hooks.snapname
     assert second > first
     assert world.source.gone == [f"tank@{first}", f"tank/a@{first}"]
@@ -62,7 +62,7 @@ async def test_where_a_hook_fails_the_second_time_the_first_snapshots_stay_and_a
     run = await world.run()
     assert (world.source.gone, run.hooks.snapname) == ([], snapname(5))
     assert world.names() == [[snapname(9), snapname(5)]] * 2
-    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert run.plans == {"tank": TransferAction.CONFLICT, "tank/a": TransferAction.INCREMENTAL}
     assert any("could not be made anew" in text and "no room" in text for text in world.warnings)
 
 
@@ -76,7 +76,7 @@ async def test_where_no_name_is_free_on_the_vault_nothing_goes(
     world.vault.there.datasets[elsewhere] = dataset(elsewhere, *every)
     run = await world.run()
     assert world.source.did == [f"snapshot {snapname(5)}"], "nor is it made again under a name that is had"
-    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert run.plans == {"tank": TransferAction.CONFLICT, "tank/a": TransferAction.INCREMENTAL}
     assert any("could not be made anew" in text for text in world.warnings)
 
 
@@ -104,7 +104,7 @@ async def test_a_name_that_the_vault_is_known_to_have_is_not_given(
     await world.run()
     world.clock.at -= 60
     run = await world.run()
-    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert run.plans == {"tank": TransferAction.INCREMENTAL, "tank/a": TransferAction.INCREMENTAL}
     assert run.hooks.snapname > snapname(5)
     assert (world.source.gone, world.warnings) == ([], [])
 
@@ -113,7 +113,7 @@ async def test_what_somebody_holds_by_then_stays(tmp_path: Path, monkeypatch: py
     world = World(tmp_path, monkeypatch)
     run = await world.run(lambda: world.source.kept.add(f"tank@{snapname(5)}"))
     assert world.source.gone == [f"tank/a@{snapname(5)}"]
-    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert run.plans == {"tank": TransferAction.CONFLICT, "tank/a": TransferAction.INCREMENTAL}
     assert any("kept tank@" in text for text in world.warnings)
 
 
@@ -123,7 +123,7 @@ async def test_where_nothing_may_be_destroyed_that_is_told(
     world = World(tmp_path, monkeypatch)
     world.source.refuses = True
     run = await world.run()
-    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert run.plans == {"tank": TransferAction.CONFLICT, "tank/a": TransferAction.INCREMENTAL}
     assert any("permission denied" in text for text in world.warnings)
 
 
@@ -148,7 +148,7 @@ async def test_what_went_before_an_error_is_planned_as_gone(
         [snapname(9), run.hooks.snapname],
         [snapname(9), snapname(5), run.hooks.snapname],
     ]
-    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert run.plans == {"tank": TransferAction.INCREMENTAL, "tank/a": TransferAction.INCREMENTAL}
     assert any("it broke off" in text for text in world.warnings)
     assert [fields["snapshots"] for event, fields in world.told if event == "pruned"] == [
         [f"tank@{snapname(5)}"]
@@ -157,7 +157,7 @@ async def test_what_went_before_an_error_is_planned_as_gone(
 
 async def test_many_are_destroyed_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, monkeypatch)
-    monkeypatch.setattr(prune, "BATCH", 1)
+    monkeypatch.setattr(prune, "DESTROY_BATCH", 1)
     await world.run()
     assert world.source.orders == [[f"tank@{snapname(5)}"], [f"tank/a@{snapname(5)}"]]
 
@@ -180,7 +180,7 @@ async def test_a_dataset_that_was_received_again_keeps_what_it_got(
     world.vault.there.datasets[there] = dataset(there, snap(9, there))
     run = await world.run(lambda: received(world, "tank/a", guid))
     assert world.source.gone == [f"tank@{snapname(5)}", f"tank/b@{snapname(5)}"]
-    assert run.plans["tank"] == Action.INCREMENTAL
+    assert run.plans["tank"] == TransferAction.INCREMENTAL
 
 
 async def test_so_does_one_that_was_received_again_while_the_new_snapshot_was_made(
@@ -215,7 +215,7 @@ async def test_what_another_backup_has_still_to_send_stays(
     with_other(world, "tank/a")
     run = await world.run()
     assert world.source.gone == [f"tank@{snapname(5)}"]
-    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert run.plans == {"tank": TransferAction.INCREMENTAL, "tank/a": TransferAction.INCREMENTAL}
     assert f"kept tank/a@{snapname(5)}: backup o has not sent it yet" in world.warnings
 
 
@@ -226,7 +226,7 @@ async def test_where_all_that_clash_stay_nothing_is_made_anew(
     with_other(world, "tank")
     run = await world.run()
     assert world.source.did == [f"snapshot {snapname(5)}"]
-    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert run.plans == {"tank": TransferAction.CONFLICT, "tank/a": TransferAction.INCREMENTAL}
     (warning,) = world.warnings
     assert "it stays: backup o has not sent it yet" in warning
 
@@ -238,7 +238,7 @@ async def test_a_source_that_lies_in_a_vault_with_min_age_keeps_it(
     monkeypatch.setattr(type(world.where.env), "min_age_of", lambda *_: 3600.0)
     run = await world.run()
     assert world.source.gone == []
-    assert run.plans["tank"] == Action.CONFLICT
+    assert run.plans["tank"] == TransferAction.CONFLICT
     assert any("min_age" in text for text in world.warnings)
 
 
@@ -251,7 +251,7 @@ async def test_a_vault_that_has_every_name_does_not_keep_the_source_from_snapsho
     every = tuple(Snapshot(above, name, 5000 + at, at - 900, START) for at, name in enumerate(names))
     world.vault.there.datasets[above] = dataset(above, *every, snap(9, above))
     run = await world.run()
-    assert run.plans["tank"] == Action.CONFLICT
+    assert run.plans["tank"] == TransferAction.CONFLICT
     assert all(len(names) == 2 for names in world.names())
 
 
@@ -267,8 +267,8 @@ def test_whether_a_name_is_had_is_told_of_lists_of_both_kinds(lists: list[list[i
         for some in plain
     ]
     had = any(sought in numbers for numbers in lists)
-    assert (snapname(sought) in Snapnames(plain)) is had
-    assert (snapname(sought) in Snapnames(compact)) is had
+    assert (snapname(sought) in SnapnameIndex(plain)) is had
+    assert (snapname(sought) in SnapnameIndex(compact)) is had
 
 
 class Killed(BaseException):
@@ -304,7 +304,7 @@ async def test_what_a_killed_run_was_to_destroy_goes_in_the_next(
     world.clock.at += HOUR
     run = await world.run()
     assert world.source.gone == [f"tank@{first}"], "of tank/a nothing is in the way: it can be sent"
-    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert run.plans == {"tank": TransferAction.INCREMENTAL, "tank/a": TransferAction.INCREMENTAL}
     assert world.where.records.replaced.of("b") == []
     world.clock.at += HOUR
     told = len(world.warnings)
@@ -321,7 +321,7 @@ async def test_what_came_under_that_name_since_stays(tmp_path: Path, monkeypatch
     world.clock.at += HOUR
     run = await world.run()
     assert world.source.gone == []
-    assert run.plans["tank"] is Action.CONFLICT
+    assert run.plans["tank"] is TransferAction.CONFLICT
 
 
 async def test_it_stays_until_a_run_has_made_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +348,7 @@ async def test_a_later_try_of_the_run_keeps_what_is_written_down(
     await run._look_and_plan(opened, made, seen)
     world.hooks_fail_at = 0
     world.clock.at += HOUR
-    assert (await world.run()).plans["tank"] is Action.INCREMENTAL
+    assert (await world.run()).plans["tank"] is TransferAction.INCREMENTAL
     assert world.source.gone == [f"tank@{first}"]
 
 

@@ -20,19 +20,19 @@ from zvault.core.errors import (
     VaultFull,
     ZvaultError,
 )
-from zvault.core.sharing.decide import Action
-from zvault.core.sharing.note import Note
-from zvault.core.sharing.note import Outcome as NoteOutcome
+from zvault.core.sharing.run_decision import RunAction
+from zvault.core.sharing.shared_note import SharedNote
+from zvault.core.sharing.shared_note import SharedRunOutcome as NoteOutcome
 from zvault.ops.hooks import RunHooks
-from zvault.ops.outcome import Outcome, datasets_failed
-from zvault.ops.run import Run
-from zvault.ops.vaults.run_turn import RunTurn
+from zvault.ops.run import BackupRun
+from zvault.ops.run_outcome import RunOutcome, make_datasets_failed
+from zvault.ops.vaults.run_permission import RunPermission
 from zvault.ops.vaults.vault import Vaults
 
-Try = Callable[[Run], None]
+Try = Callable[[BackupRun], None]
 
 
-class Played(Run):
+class Played(BackupRun):
     """A run whose tries are given: each does something to it, or raises."""
 
     tries: list[Try]
@@ -46,14 +46,14 @@ class Played(Run):
 
 
 def lost(error: ZvaultError) -> Try:
-    def one(run: Run) -> None:
+    def one(run: BackupRun) -> None:
         raise error
 
     return one
 
 
 def datasets(**failed: ZvaultError) -> Try:
-    def one(run: Run) -> None:
+    def one(run: BackupRun) -> None:
         run.results.begin_try()
         for name, error in failed.items():
             run._note(name, error)
@@ -66,7 +66,7 @@ async def play(
     retries: int = 3,
     going_on: bool = True,
     kind: type[Played] = Played,
-    turn: RunTurn | None = None,
+    turn: RunPermission | None = None,
 ) -> Played:
     world = context(retries=retries, retry_wait="10s")
     said: list[tuple[str, dict[str, Any]]] = []
@@ -81,7 +81,7 @@ async def play(
         Vaults(world),
         "b",
         lambda event, **fields: said.append((event, fields)),
-        Outcome(),
+        RunOutcome(),
         pause=pause,
         turn=turn,
     )
@@ -115,7 +115,7 @@ async def test_a_host_that_comes_back_is_no_failure() -> None:
 def sent_and_lost(error: ZvaultError) -> Try:
     """All of it is on the vault; then something happens."""
 
-    def one(run: Run) -> None:
+    def one(run: BackupRun) -> None:
         run.results.begin_try()
         run.all_sent = True
         raise error
@@ -183,14 +183,14 @@ class InTurn(Played):
             vault.down()
 
 
-async def played_in_turn(*tries: Try, going_on: bool = True) -> Note:
+async def played_in_turn(*tries: Try, going_on: bool = True) -> SharedNote:
     """The note after a run with two retries."""
     bucket = Bucket()
     _, shared = host(bucket, "a")
-    turn = RunTurn(shared, due(bucket), "", lambda _: None, pytest.fail)
+    turn = RunPermission(shared, due(bucket), "", lambda _: None, pytest.fail)
     await play(*tries, retries=2, going_on=going_on, kind=InTurn, turn=turn)
     assert bucket.data is not None
-    return Note.of_bytes(bucket.data)
+    return SharedNote.of_bytes(bucket.data)
 
 
 @pytest.mark.parametrize("fails", [lost(DeviceGone("gone")), datasets(b=Stalled("b"))])
@@ -224,7 +224,7 @@ class OvertakenInTurn(InTurn):
             there, other = host(self.bucket, "b")
             there.up(9)
             async with other.run(due(self.bucket), lambda: 1.0, lambda: True, pytest.fail) as decision:
-                assert decision.action is Action.RUN
+                assert decision.action is RunAction.RUN
             there.down()
         self.times_up += 1
         vault.up(vault.epoch + 20)
@@ -239,7 +239,7 @@ class OvertakenInTurn(InTurn):
 async def test_a_run_that_another_host_made_between_two_tries_is_skipped_and_nothing_failed() -> None:
     OvertakenInTurn.bucket = bucket = Bucket()
     _, shared = host(bucket, "a")
-    turn = RunTurn(shared, due(bucket), "", lambda _: None, pytest.fail)
+    turn = RunPermission(shared, due(bucket), "", lambda _: None, pytest.fail)
     run = await play(datasets(b=Stalled("b")), retries=2, kind=OvertakenInTurn, turn=turn)
     assert (run.outcome.result, run.outcome.error) == ("skipped", None)
     assert retries(run) == [1]
@@ -264,25 +264,25 @@ async def test_a_run_that_is_told_to_end_ends_with_what_it_has() -> None:
 
 def test_many_failures_are_told_in_one_line() -> None:
     failed = {f"tank/{number}": Stalled("stood still") for number in range(40)}
-    error = datasets_failed(failed, 100)
+    error = make_datasets_failed(failed, 100)
     assert error.what == "40 of 100 datasets failed"
     assert error.why.startswith("tank/0 (stood still), tank/1")
     assert error.why.endswith("and 30 more")
     second = ZvaultError("b cannot be sent", "no key", "load its key")
-    assert datasets_failed({"a": ZvaultError("a failed"), "b": second}, 2).next == "load its key"
-    one = datasets_failed({"tank": Conflict("tank cannot follow", "it has gone its own way")}, 1)
+    assert make_datasets_failed({"a": ZvaultError("a failed"), "b": second}, 2).next == "load its key"
+    one = make_datasets_failed({"tank": Conflict("tank cannot follow", "it has gone its own way")}, 1)
     assert (one.what, one.why) == ("1 of 1 dataset failed", "tank (cannot follow: it has gone its own way)")
     assert type(error).reason == "failed"
 
 
 async def test_a_run_that_misses_what_include_names_is_not_ok():
-    def one(run: Run) -> None:
+    def one(run: BackupRun) -> None:
         run._missing = NotFound("there is no dataset 'tank/mail'")
 
     run = await play(one)
     assert (run.outcome.result, str(run.outcome.error)) == ("partial", "there is no dataset 'tank/mail'")
 
-    def also_failed(run: Run) -> None:
+    def also_failed(run: BackupRun) -> None:
         one(run)
         datasets(a=Conflict("a cannot follow"))(run)
 

@@ -16,16 +16,16 @@ from tests.unit.ops.test_snapshots_only import Source
 from zvault.core.errors import DeviceGone, HeldElsewhere, HostUnreachable, Refused, ZvaultError
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import disproved_mark_name, mark_name
+from zvault.core.replication.base_names import make_disproved_mark_name, make_mark_name
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
-from zvault.ops.outcome import Outcome
-from zvault.ops.replication.sides import look
+from zvault.ops.replication.listing import list_both_sides
 from zvault.ops.retention.prune_plan import plan_prune
-from zvault.ops.run import Run
+from zvault.ops.run import BackupRun
+from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.snapshot_run import SnapshotRun
-from zvault.ops.state.pools import Seen
+from zvault.ops.state.pool_book import SeenPool
 from zvault.zfs.changes import LzcFailure
 
 POOL, OTHER = 77, 78
@@ -55,12 +55,12 @@ class Refusing(Source):
 def marked(name: str, number: int, pool: int = POOL) -> Bookmark:
     """The bookmark that tells that a pool has the snapshot of hour ``number``."""
     of = snap(number, name)
-    return Bookmark(DatasetName(name), mark_name(pool, of.guid), of.guid, of.createtxg, of.creation)
+    return Bookmark(DatasetName(name), make_mark_name(pool, of.guid), of.guid, of.createtxg, of.creation)
 
 
 def taken_back(name: str, number: int) -> Bookmark:
     """One that tells no more that the pool has it: a look has disproved that."""
-    return replace(marked(name, number), markname=disproved_mark_name(POOL, snap(number, name).guid))
+    return replace(marked(name, number), markname=make_disproved_mark_name(POOL, snap(number, name).guid))
 
 
 def history(name: str = "tank", *marks: Bookmark) -> Dataset:
@@ -74,7 +74,7 @@ def world(folder: Path, *datasets: Dataset, seen: bool = True, **backup: Any) ->
     where = with_source(context(NOW, folder=folder, **table), source)
     if seen:
         vault = where.env.vault("cold")
-        where.records.pools.note(POOL, Seen.of(vault))
+        where.records.pools.note(POOL, SeenPool.of(vault))
     return where, source
 
 
@@ -83,8 +83,8 @@ def no_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunHooks, "around", lambda *_: contextlib.nullcontext())
 
 
-async def make(where: Context, *, may_prune: bool = True) -> Outcome:
-    outcome = Outcome()
+async def make(where: Context, *, may_prune: bool = True) -> RunOutcome:
+    outcome = RunOutcome()
     await SnapshotRun(where, "b", lambda *_, **__: None, outcome, "r", lambda: may_prune).execute()
     return outcome
 
@@ -203,13 +203,15 @@ class Away:
         yield
 
 
-async def run(where: Context, vaults: Any, turn: Any = None, *, snapshot: bool = True) -> Outcome:
-    outcome = Outcome()
+async def run(where: Context, vaults: Any, turn: Any = None, *, snapshot: bool = True) -> RunOutcome:
+    outcome = RunOutcome()
 
     async def pause(_: float) -> bool:
         return True
 
-    it = Run(where, vaults, "b", lambda *_, **__: None, outcome, pause=pause, snapshot=snapshot, turn=turn)
+    it = BackupRun(
+        where, vaults, "b", lambda *_, **__: None, outcome, pause=pause, snapshot=snapshot, turn=turn
+    )
     await it.execute()
     return outcome
 
@@ -231,10 +233,10 @@ async def test_a_run_that_cannot_have_its_vault_makes_its_snapshot_once_and_prun
 async def test_such_a_run_has_pruned_the_source_for_all_its_tries(tmp_path: Path) -> None:
     """prune_limit is a share for each run: the try that has its vault leaves the source alone."""
     where, source = world(tmp_path, history("tank", marked("tank", 4)))
-    it = Run(where, Away(DeviceGone("nbd0 is gone")), "b", lambda *_, **__: None)  # type: ignore[arg-type]
+    it = BackupRun(where, Away(DeviceGone("nbd0 is gone")), "b", lambda *_, **__: None)  # type: ignore[arg-type]
     await it._snapshot_without_vault(DeviceGone("nbd0 is gone"))
     assert left(source) == [4, 5, 6, 7, 8]
-    plans = plan_prune(where, it.backup, await look(where, it.backup, None))
+    plans = plan_prune(where, it.backup, await list_both_sides(where, it.backup, None))
     assert [plan.side for plan in plans] == ["source", "vault"]
     assert [plan.side for plan in it._not_pruned_before(plans)] == ["vault"]
 

@@ -24,14 +24,14 @@ from tests.unit.ops.ops_world import (
 from zvault.core.model import Snapshot, Tree
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.ops.context import Context
-from zvault.ops.forecast import forecast_document
+from zvault.ops.forecast import make_forecast_document
 from zvault.ops.hooks import RunHooks
-from zvault.ops.list_documents import list_document
-from zvault.ops.outcome import Outcome
-from zvault.ops.plan_documents import plan_document
-from zvault.ops.replication.sides import look
+from zvault.ops.list_documents import make_list_document
+from zvault.ops.plan_documents import make_plan_document
+from zvault.ops.replication.listing import list_both_sides
 from zvault.ops.retention.prune_plan import plan_prune
-from zvault.ops.run import Run
+from zvault.ops.run import BackupRun
+from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.vaults.vault import Vaults
 
 
@@ -94,8 +94,8 @@ def no_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_run_makes_a_snapshot_prunes_the_source_and_touches_no_vault(tmp_path: Path) -> None:
     where, source = world(tmp_path)
-    outcome = Outcome()
-    run = Run(where, Vaults(where), "b", lambda *_, **__: None, outcome)
+    outcome = RunOutcome()
+    run = BackupRun(where, Vaults(where), "b", lambda *_, **__: None, outcome)
     await run._try()
     assert [one.newest() is not None for one in source.there] == [True, True]
     assert source.gone == [f"tank@{snapname(1)}"]
@@ -108,16 +108,16 @@ async def test_a_dataset_that_include_names_and_is_gone_makes_a_run_partial_and_
     tmp_path: Path,
 ) -> None:
     where, source = world(tmp_path, include=["tank/new", "tank/renamed"])
-    outcome = Outcome()
-    run = Run(where, Vaults(where), "b", lambda *_, **__: None, outcome)
+    outcome = RunOutcome()
+    run = BackupRun(where, Vaults(where), "b", lambda *_, **__: None, outcome)
     await run.execute()
     assert source.there.datasets["tank/new"].newest() is not None
     assert (outcome.result, outcome.datasets) == ("partial", 1)
     assert outcome.error is not None
     assert outcome.error.what == "there is no dataset 'tank/renamed'"
     source.there = tree(*source.there, dataset("tank/renamed"))
-    again = Outcome()
-    await Run(where, Vaults(where), "b", lambda *_, **__: None, again).execute()
+    again = RunOutcome()
+    await BackupRun(where, Vaults(where), "b", lambda *_, **__: None, again).execute()
     assert (again.result, again.error) == ("ok", None)
 
 
@@ -126,24 +126,26 @@ async def test_what_another_backup_has_not_sent_yet_stays(tmp_path: Path) -> Non
     config = where.env.config
     other = context(max_lag="3h").env.config.backup["b"].named("c")
     where.env.reconfigure(config.model_copy(update={"backup": {**config.backup, "c": other}}))
-    (plan,) = plan_prune(where, where.env.backup("b"), await look(where, where.env.backup("b"), None))
+    (plan,) = plan_prune(
+        where, where.env.backup("b"), await list_both_sides(where, where.env.backup("b"), None)
+    )
     assert plan.side == "source"
     assert plan.selected == []
     # And it is none that has anything to send.
-    both = plan_prune(where, other, await look(where, other, None))
+    both = plan_prune(where, other, await list_both_sides(where, other, None))
     assert all("backup b" not in verdict.reason for one in both for verdict in one.verdicts)
 
 
 async def test_plan_and_forecast_say_that_nothing_is_sent(tmp_path: Path) -> None:
     where, _ = world(tmp_path)
     backup = where.env.backup("b")
-    plan = await plan_document(where, Vaults(where), backup, bring_up=True)
+    plan = await make_plan_document(where, Vaults(where), backup, bring_up=True)
     assert (plan["vault"], {row["action"] for row in plan["datasets"]}) == (None, {"nothing"})
     assert [row["snapshot"] for row in plan["prune"] if not row["keep"]] == []
-    told = await forecast_document(where, backup)
+    told = await make_forecast_document(where, backup)
     assert (told["vault"], told["vault_seen"], told["snapshotted"]) == (None, True, ["tank", "tank/new"])
     assert [row["snapshot"] for row in told["prune"] if not row["keep"]] == [f"tank@{snapname(1)}"]
-    listed = await list_document(where, Vaults(where), "b")
+    listed = await make_list_document(where, Vaults(where), "b")
     assert [(row["dataset"], row["lag_seconds"], row["snapshots_vault"]) for row in listed["datasets"]] == [
         ("tank", None, None),
         ("tank/new", None, None),
@@ -155,13 +157,13 @@ async def test_one_that_only_prunes_makes_nothing_holds_the_newest_and_keeps_wha
 ) -> None:
     where, source = world(tmp_path, snapshot={"make": False}, prune_limit="100%")
     source.there = tree(dataset("tank", *(snap(number) for number in range(1, 7))))
-    await Run(where, Vaults(where), "b", lambda *_, **__: None, Outcome())._try()
+    await BackupRun(where, Vaults(where), "b", lambda *_, **__: None, RunOutcome())._try()
     assert source.kept == [f"tank@{snapname(6)}"]
     assert source.gone == [f"tank@{snapname(number)}" for number in (1, 2, 3, 4)]
     source.gone.clear()
     young = where.env.config.vault["cold"].model_copy(update={"pool": "tank", "min_age": 6.5 * HOUR})
     where.env.reconfigure(where.env.config.model_copy(update={"vault": {"cold": young}}))
-    await Run(where, Vaults(where), "b", lambda *_, **__: None, Outcome())._try()
+    await BackupRun(where, Vaults(where), "b", lambda *_, **__: None, RunOutcome())._try()
     assert source.gone == [f"tank@{snapname(number)}" for number in (1, 2)], "the others are below min_age"
 
 

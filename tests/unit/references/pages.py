@@ -3,7 +3,7 @@
 - A relative link leads to a file, and its anchor to a heading of that page, as GitHub writes anchors.
 - Of what stands in backticks, `checks.find_outside` knows the commands, metrics, routes and targets.
 - A path with ``.py``, or into zvault, tests, docs or config, is one of the repository; the pages about tests leave
-  the first folder and ``.py`` out.
+  the first folder and ``.py`` out. After it and a colon stands what that file defines.
 - An alert has a runbook, and ``condition="…"`` is one that zvault knows.
 - ``[table]`` and table.key, where the first word is a table, and words_with_underscores are words of the code or of
   settings, or in the code up to the last underscore and a brace: made of parts.
@@ -115,6 +115,12 @@ def _is_known(repository: Repository, path: str, shown: str) -> bool:
 
 
 def _find_file(repository: Repository, shown: str) -> bool | None:
+    if part := re.fullmatch(r"([\w./-]+\.py): (\w+)", shown):
+        path, name = part.groups()
+        defined = (
+            one.definitions for end, one in repository.sources.items() if f"/{end}".endswith(f"/{path}")
+        )
+        return any(name in names for names in defined)
     if re.fullmatch(r"(?:zvault|tests|docs|config)/[\w./-]*|[\w./-]+\.py", shown):
         return shown.rstrip("/") in repository.path_ends
     if re.fullmatch(r"(?:unit|lab)/[\w/]+|test_\w+", shown):

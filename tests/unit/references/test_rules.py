@@ -111,6 +111,7 @@ def test_lines_are_told(tmp_path):
         ("`ZvaultEarly`", 1),
         ('`condition="early"`', 1),
         ("`zvault/core/error.py`", 1),
+        ("`core/errors.py: Refused`, `core/errors.py: Lost` and `core/error.py: Refused`", 2),
         ("`list_pools` and `list_pool`", 1),
         ("`[send]` and `[sends]`", 1),
         ("```\n`zvaultctl vault down`\n```", 0),

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from zvault.core.integrity.verification import PIECE, ContentRange, KeyRange, KeySpread, pieces
+from zvault.core.integrity.verification import (
+    HASHED_PIECE,
+    ContentRange,
+    KeyRange,
+    KeySpread,
+    select_content_ranges,
+)
 from zvault.system import hash_files
 
 NAMES = [
@@ -38,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 
 def hashed(root: Path, wanted: list[ContentRange]) -> dict[ContentRange, str]:
     found: dict[ContentRange, str] = {}
-    for batch in hash_files.batches(wanted):
+    for batch in hash_files.split_in_hash_batches(wanted):
         found |= hash_files.parse_hashes(batch, run(hash_files.hash_argv(str(root), batch)))
     return found
 
@@ -48,7 +54,7 @@ def test_every_name_is_listed_and_hashed(root: Path) -> None:
         run(hash_files.list_argv(str(root), KeySpread.of(77), KeyRange(), everything=False))
     )
     assert sorted(one.path for one in listed) == sorted(NAMES)
-    wanted = pieces(listed, KeySpread.of(77), KeyRange())
+    wanted = select_content_ranges(listed, KeySpread.of(77), KeyRange())
     assert hashed(root, wanted) == {one: hashlib.sha256(b"this is " + one.path).hexdigest() for one in wanted}
 
 
@@ -74,20 +80,20 @@ def test_folders_and_links_are_listed_where_all_is(root: Path) -> None:
 
 
 def test_a_large_file_is_hashed_by_pieces(root: Path) -> None:
-    data = os.urandom(3000) * ((PIECE + 5000) // 3000)
+    data = os.urandom(3000) * ((HASHED_PIECE + 5000) // 3000)
     (root / "big\n").write_bytes(data)
     wanted = [
-        ContentRange(b"big\n", PIECE, 0, PIECE),
-        ContentRange(b"big\n", len(data) - PIECE, PIECE, PIECE),
+        ContentRange(b"big\n", HASHED_PIECE, 0, HASHED_PIECE),
+        ContentRange(b"big\n", len(data) - HASHED_PIECE, HASHED_PIECE, HASHED_PIECE),
     ]
     assert list(hashed(root, wanted).values()) == [
-        hashlib.sha256(part).hexdigest() for part in (data[:PIECE], data[PIECE:])
+        hashlib.sha256(part).hexdigest() for part in (data[:HASHED_PIECE], data[HASHED_PIECE:])
     ]
 
 
 def test_of_a_volume_the_device_itself_is_hashed(root: Path) -> None:
     device = root / "plain"
-    piece = ContentRange(b"", 13, 0, PIECE)
+    piece = ContentRange(b"", 13, 0, HASHED_PIECE)
     assert hashed(device, [piece]) == {piece: hashlib.sha256(b"this is plain").hexdigest()}
     assert str(piece) == "bytes 0 to 13"
 
@@ -96,19 +102,19 @@ def test_what_is_missing_has_no_hash_and_is_complained_of(root: Path) -> None:
     batch = [ContentRange(b"plain", 5), ContentRange(b"gone", 5)]
     done = subprocess.run(hash_files.hash_argv(str(root), batch), capture_output=True, text=True, timeout=60)
     assert list(hash_files.parse_hashes(batch, done.stdout)) == batch[:1]
-    assert hash_files.complaints(done.stderr)
-    alone = [ContentRange(b"gone", 5, 0, PIECE)]
+    assert hash_files.list_read_complaints(done.stderr)
+    alone = [ContentRange(b"gone", 5, 0, HASHED_PIECE)]
     done = subprocess.run(hash_files.hash_argv(str(root), alone), capture_output=True, text=True, timeout=60)
-    assert hash_files.complaints(done.stderr)
+    assert hash_files.list_read_complaints(done.stderr)
 
 
 def test_batches_keep_within_one_script_and_never_mix() -> None:
     many = [ContentRange(b"n" * 200, 1) for _ in range(1000)] + [
-        ContentRange(b"x", PIECE, n * PIECE, PIECE) for n in range(9)
+        ContentRange(b"x", HASHED_PIECE, n * HASHED_PIECE, HASHED_PIECE) for n in range(9)
     ]
-    found = list(hash_files.batches(many))
+    found = list(hash_files.split_in_hash_batches(many))
     assert [one for batch in found for one in batch] == many
     for batch in found:
         assert len({one.length for one in batch}) == 1
         assert len(hash_files.hash_argv("/r", batch)[2]) < 100_000
-        assert sum(one.size for one in batch) <= hash_files.BATCH
+        assert sum(one.size for one in batch) <= hash_files.HASH_BATCH

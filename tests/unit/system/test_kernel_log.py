@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.patience import PATIENCE, eventually
 from zvault.system import kernel_log
-from zvault.system.kernel_log import KernelLog, KernelRecord, follow, parse
+from zvault.system.kernel_log import KernelLog, KernelRecord, follow_kernel_log, parse_kernel_record
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from zvault.system.kernel_log import KernelLog, KernelRecord, follow, parse
     ],
 )
 def test_a_record_and_who_wrote_it(raw: bytes, record: KernelRecord):
-    assert parse(raw) == record
+    assert parse_kernel_record(raw) == record
 
 
 @pytest.fixture
@@ -59,15 +59,15 @@ def test_reading_never_waits(log: tuple[KernelLog, int]):
 async def test_records_are_passed_on_and_silence_is_told(
     log: tuple[KernelLog, int], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kernel_log, "QUIET", PATIENCE)
+    monkeypatch.setattr(kernel_log, "QUIET_TIME", PATIENCE)
     opened, write = log
     heard: list[str] = []
     os.write(write, b"6,1,0,-;was there\n")
     following = asyncio.create_task(
-        follow(opened, lambda record: heard.append(record.text), lambda: heard.append(""))
+        follow_kernel_log(opened, lambda record: heard.append(record.text), lambda: heard.append(""))
     )
     await eventually(lambda: heard == ["was there"])
-    monkeypatch.setattr(kernel_log, "QUIET", 0.05)
+    monkeypatch.setattr(kernel_log, "QUIET_TIME", 0.05)
     os.write(write, b"6,2,0,-;comes\n")
     await eventually(lambda: "" in heard)
     assert heard == ["was there", "comes", ""]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zvault.core.errors import ConfigError, NotFound, ToolFailed
-from zvault.system.key_source import LONGEST, KeySource, parse_key, read_key
+from zvault.system.key_source import LONGEST_KEY, KeySource, parse_key, read_key
 from zvault.system.process.runner import HostRunner
 
 HEX = "0f" * 32
@@ -31,8 +31,8 @@ async def test_a_file(tmp_path: Path) -> None:
         await read_key(KeySource(file=str(file)), HostRunner())
     file.write_text(HEX)
     assert await read_key(KeySource(file=str(file)), HostRunner()) == HEX.encode()
-    file.write_text("x" * 2 * LONGEST)
-    assert len(await read_key(KeySource(file=str(file)), HostRunner())) == LONGEST
+    file.write_text("x" * 2 * LONGEST_KEY)
+    assert len(await read_key(KeySource(file=str(file)), HostRunner())) == LONGEST_KEY
 
 
 async def test_a_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

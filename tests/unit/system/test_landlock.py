@@ -20,9 +20,9 @@ import json, os, signal, socket, sys, threading
 from pathlib import Path
 from zvault.system import landlock
 folder = Path(sys.argv[1])
-rights = landlock.readable([folder / "read", folder / "not-there"])
-rights |= landlock.writable([folder / "write", Path("/dev/null")])
-done = landlock.restrict(rights)
+rights = landlock.grant_read([folder / "read", folder / "not-there"])
+rights |= landlock.grant_write([folder / "write", Path("/dev/null")])
+done = landlock.restrict_paths(rights)
 
 def tried(call):
     try:
@@ -53,7 +53,7 @@ found = []
 thread = threading.Thread(target=lambda: found.append(all_of_it()))
 thread.start()
 thread.join()
-print(json.dumps({"done": done, "version": landlock.version(), "tried": found[0]}))
+print(json.dumps({"done": done, "version": landlock.read_landlock_version(), "tried": found[0]}))
 """
 
 
@@ -69,7 +69,9 @@ def restricted(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.skipif(landlock.version() < 6, reason="this kernel has no Landlock, or an older one")
+@pytest.mark.skipif(
+    landlock.read_landlock_version() < 6, reason="this kernel has no Landlock, or an older one"
+)
 def test_nothing_is_left_but_what_was_named(tmp_path: Path) -> None:
     found = restricted(tmp_path)
     assert found["done"] is True
@@ -93,7 +95,7 @@ def test_nothing_is_left_but_what_was_named(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.skipif(landlock.version() > 0, reason="this kernel has it")
+@pytest.mark.skipif(landlock.read_landlock_version() > 0, reason="this kernel has it")
 def test_a_kernel_that_has_none_takes_nothing_away(tmp_path: Path) -> None:
     found = restricted(tmp_path)
     assert (found["done"], found["version"]) == (False, 0)
@@ -102,11 +104,19 @@ def test_a_kernel_that_has_none_takes_nothing_away(tmp_path: Path) -> None:
 
 def test_no_right_is_asked_for_that_a_version_does_not_know() -> None:
     # The bits of include/uapi/linux/landlock.h: 13 rights in version 1, REFER, TRUNCATE, IOCTL_DEV later.
-    assert [landlock.known_rights(one).bit_length() for one in range(1, 8)] == [13, 14, 15, 15, 16, 16, 16]
+    assert [landlock.list_known_rights(one).bit_length() for one in range(1, 8)] == [
+        13,
+        14,
+        15,
+        15,
+        16,
+        16,
+        16,
+    ]
     make_devices = 1 << 6 | 1 << 11
     for one in range(1, 8):
-        assert landlock.READ & ~landlock.known_rights(one) == 0
-        assert landlock.WRITE & landlock.known_rights(one) & make_devices == 0
+        assert landlock.READ_RIGHTS & ~landlock.list_known_rights(one) == 0
+        assert landlock.WRITE & landlock.list_known_rights(one) & make_devices == 0
 
 
 async def test_where_the_kernel_refuses_nothing_is_changed(
@@ -116,5 +126,5 @@ async def test_where_the_kernel_refuses_nothing_is_changed(
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(landlock, "_call", none)
-    assert landlock.version() == 0
-    assert landlock.restrict({tmp_path: landlock.READ}) is False
+    assert landlock.read_landlock_version() == 0
+    assert landlock.restrict_paths({tmp_path: landlock.READ_RIGHTS}) is False

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from zvault.system import list_folder
-from zvault.system.list_folder import answer, list_argv, question
+from zvault.system.list_folder import answer_question, encode_question, list_folder_argv
 
 SNAPSHOT = "cold/a b@zvault_1"
 
@@ -31,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def listed(folder: Path, path: bytes = b"", first: int = 0, count: int = 100, **more: Any) -> dict[str, Any]:
-    asked = json.loads(question(SNAPSHOT, str(folder), path, first, count))
-    return answer({**asked, **more}, folder.parent / "mounts")
+    asked = json.loads(encode_question(SNAPSHOT, str(folder), path, first, count))
+    return answer_question({**asked, **more}, folder.parent / "mounts")
 
 
 def names(found: dict[str, Any]) -> list[bytes]:
@@ -81,7 +81,9 @@ def test_what_else_is_mounted_there_is_not_listed(folder: Path):
     assert "not mounted" in listed(folder, snapshot="cold/a b@zvault_2")["error"]
     assert (
         "not mounted"
-        in answer(json.loads(question(SNAPSHOT, str(folder.parent), b"", 0, 9)), mounts)["error"]
+        in answer_question(json.loads(encode_question(SNAPSHOT, str(folder.parent), b"", 0, 9)), mounts)[
+            "error"
+        ]
     )
     # Something else was mounted over it since.
     mounts.write_text(mounts.read_text() + f"31 30 0:99 / {folder} rw - tmpfs tmpfs rw\n")
@@ -112,6 +114,9 @@ def test_a_large_folder_comes_page_by_page_and_not_endlessly(folder: Path, monke
 
 def test_the_program_answers_in_json(folder: Path):
     done = subprocess.run(
-        list_argv(), input=question(SNAPSHOT, str(folder), b"", 0, 5), stdout=subprocess.PIPE, check=True
+        list_folder_argv(),
+        input=encode_question(SNAPSHOT, str(folder), b"", 0, 5),
+        stdout=subprocess.PIPE,
+        check=True,
     )
     assert "not mounted" in json.loads(done.stdout)["error"]

@@ -23,7 +23,7 @@ async def test_a_bus_that_does_not_answer_is_told_in_words(
 
     server = await asyncio.start_unix_server(stay_silent, str(tmp_path / "bus"))
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/bus")
-    monkeypatch.setattr(logind, "DEADLINE", 0.1)
+    monkeypatch.setattr(logind, "LOGIND_DEADLINE", 0.1)
     try:
         with pytest.raises(ToolMissing, match=r"did not answer within 0\.1 s"):
             async with logind.hear_announcements():

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from tests.unit.loop_turns import MOST
-from zvault.system.loop_lag import PART, SPAN, LagSelector
+from zvault.system.loop_lag import LAG_SPAN, LAG_SPAN_PART, LagSelector
 
 
 class Clock:
@@ -22,11 +22,11 @@ def test_the_longest_turn_counts_for_a_minute() -> None:
         clock.now += turn
         selector.select(0)
     assert round(selector.longest(), 6) == 0.7
-    clock.now += SPAN - 1.0
+    clock.now += LAG_SPAN - 1.0
     selector._returned = clock.now  # it waited for something all the time
     selector.select(0)
     assert round(selector.longest(), 6) == 0.7
-    clock.now += PART + 1.0
+    clock.now += LAG_SPAN_PART + 1.0
     selector._returned = clock.now
     selector.select(0)
     assert selector.longest() < 0.1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zvault.system.mount_folder import folder_argv, trouble
+from zvault.system.mount_folder import check_folder_argv, find_folder_trouble
 
 
 @pytest.fixture
@@ -19,52 +19,52 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_an_empty_folder_of_ones_own(folder: Path):
-    assert trouble(str(folder)) == ""
-    done = subprocess.run(folder_argv(str(folder)), capture_output=True, text=True)
+    assert find_folder_trouble(str(folder)) == ""
+    done = subprocess.run(check_folder_argv(str(folder)), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("path", ["", "mnt", "/", "/mnt/../etc", "/mnt//x", "/mnt/"])
 def test_only_plain_absolute_paths(path: str):
-    assert trouble(path) == "it is no plain absolute path"
+    assert find_folder_trouble(path) == "it is no plain absolute path"
 
 
 def test_what_is_not_there_or_no_folder(folder: Path):
-    assert "No such file" in trouble(str(folder / "no"))
+    assert "No such file" in find_folder_trouble(str(folder / "no"))
     (folder / "file").touch()
-    assert trouble(str(folder / "file")) == f"{folder}/file is no folder"
-    assert "is no folder" in trouble(str(folder / "file" / "x"))
+    assert find_folder_trouble(str(folder / "file")) == f"{folder}/file is no folder"
+    assert "is no folder" in find_folder_trouble(str(folder / "file" / "x"))
 
 
 def test_what_has_something_in_it(folder: Path):
     (folder / "file").touch()
-    assert trouble(str(folder)) == "it is not empty"
+    assert find_folder_trouble(str(folder)) == "it is not empty"
 
 
 def test_no_link_anywhere_on_the_way(folder: Path):
     link = folder.parent / "link"
     link.symlink_to(folder)
     (folder / "sub").mkdir()
-    assert trouble(str(link)) == f"{link} is a symbolic link"
-    assert trouble(str(link / "sub")) == f"{link} is a symbolic link"
+    assert find_folder_trouble(str(link)) == f"{link} is a symbolic link"
+    assert find_folder_trouble(str(link / "sub")) == f"{link} is a symbolic link"
 
 
 def test_nothing_that_others_may_write_to(folder: Path):
     inner = folder / "sub"
     inner.mkdir(mode=0o755)
     folder.chmod(0o777)
-    assert trouble(str(inner)) == f"others may write to {folder}, and could lead it elsewhere"
+    assert find_folder_trouble(str(inner)) == f"others may write to {folder}, and could lead it elsewhere"
     folder.chmod(0o1777)
-    assert trouble(str(inner)) == "", "in a folder as /tmp nobody renames what belongs to another"
+    assert find_folder_trouble(str(inner)) == "", "in a folder as /tmp nobody renames what belongs to another"
     inner.chmod(0o775)
-    assert trouble(str(inner)) == f"others may write to {inner}, and could lead it elsewhere"
+    assert find_folder_trouble(str(inner)) == f"others may write to {inner}, and could lead it elsewhere"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
 def test_nothing_that_belongs_to_another(folder: Path):
     os.chown(folder, 12345, 12345)
-    assert trouble(str(folder)) == f"{folder} belongs to user 12345, who could lead it elsewhere"
+    assert find_folder_trouble(str(folder)) == f"{folder} belongs to user 12345, who could lead it elsewhere"
 
 
 def test_nothing_where_something_is_mounted():
-    assert trouble("/proc") == "something is mounted there"
+    assert find_folder_trouble("/proc") == "something is mounted there"

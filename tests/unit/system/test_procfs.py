@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 from zvault.system.procfs import (
-    Mount,
-    device_users,
-    open_volumes,
-    pool_mounts,
-    running_for,
-    volume_users,
+    PoolMount,
+    list_device_users,
+    list_open_volumes,
+    list_pool_mounts,
+    list_volume_users,
+    measure_running_time,
 )
 
 MOUNTS = """\
@@ -29,13 +29,13 @@ tmpfs /tmp tmpfs rw 0 0
 def test_what_is_mounted_of_a_pool_and_how(tmp_path: Path) -> None:
     (tmp_path / "self").mkdir()
     (tmp_path / "self/mounts").write_text(MOUNTS)
-    assert pool_mounts("cold", tmp_path) == [
-        Mount("cold/lab/my files", "/mnt/my files", ("ro", "noatime")),
-        Mount("cold", "/cold", ("rw", "relatime")),
-        Mount("cold/a@s1", "/mnt/s1", ("ro", "nosuid")),
+    assert list_pool_mounts("cold", tmp_path) == [
+        PoolMount("cold/lab/my files", "/mnt/my files", ("ro", "noatime")),
+        PoolMount("cold", "/cold", ("rw", "relatime")),
+        PoolMount("cold/a@s1", "/mnt/s1", ("ro", "nosuid")),
     ]
-    assert [one.source for one in pool_mounts("cold", tmp_path) if one.is_snapshot] == ["cold/a@s1"]
-    assert pool_mounts("cold", tmp_path / "none") == []
+    assert [one.source for one in list_pool_mounts("cold", tmp_path) if one.is_snapshot] == ["cold/a@s1"]
+    assert list_pool_mounts("cold", tmp_path / "none") == []
 
 
 def test_volumes_that_are_open_mounted_or_below_another_device(tmp_path: Path) -> None:
@@ -49,9 +49,9 @@ def test_volumes_that_are_open_mounted_or_below_another_device(tmp_path: Path) -
     for name, node in volumes.items():
         (dev / "zvol/cold/lab" / name).symlink_to(f"../../../{node}")
     (block / "zd32/holders/dm-0").mkdir(parents=True)
-    found = open_volumes("cold", proc, dev, block)
+    found = list_open_volumes("cold", proc, dev, block)
     assert sorted(Path(path).name for path in found) == ["held", "mounted-part1", "open"]
-    assert open_volumes("tank", proc, dev, block) == []
+    assert list_open_volumes("tank", proc, dev, block) == []
 
 
 def test_who_has_a_device_open_by_its_number(tmp_path: Path) -> None:
@@ -69,12 +69,12 @@ def test_who_has_a_device_open_by_its_number(tmp_path: Path) -> None:
     null = Path("/dev/null").stat().st_rdev
     (block / "rbd3/dev").write_text(f"{os.major(null)}:{os.minor(null)}\n")
     who = getpass.getuser()
-    assert device_users("rbd3", proc, block) == [
+    assert list_device_users("rbd3", proc, block) == [
         "dm-0 lies on it",
         f"blkid (process 7, user {who})",
         f"dd (process 101, user {who})",
     ]
-    assert device_users("rbd4", proc, block) == []
+    assert list_device_users("rbd4", proc, block) == []
 
 
 def test_who_has_a_volume_open_or_mounted(tmp_path: Path) -> None:
@@ -92,16 +92,16 @@ def test_who_has_a_volume_open_or_mounted(tmp_path: Path) -> None:
         (block / node).mkdir(parents=True)
         (block / node / "dev").write_text(f"{number}\n")
     (block / "zd0p1/holders/dm-3").mkdir(parents=True)
-    assert volume_users("tank/vm[1]", proc, dev, block) == [
+    assert list_volume_users("tank/vm[1]", proc, dev, block) == [
         f"qemu-system-x86 (process 12, user {getpass.getuser()})",
         "dm-3 lies on it",
     ]
-    assert volume_users("tank/db", proc, dev, block) == ["zd16p1 is mounted at /mnt/vol"]
-    assert volume_users("tank/none", proc, dev, block) == [], "it has no device (volmode=none)"
+    assert list_volume_users("tank/db", proc, dev, block) == ["zd16p1 is mounted at /mnt/vol"]
+    assert list_volume_users("tank/none", proc, dev, block) == [], "it has no device (volmode=none)"
 
 
 def test_how_long_a_process_has_been_running() -> None:
-    age = running_for(os.getpid())
+    age = measure_running_time(os.getpid())
     assert age is not None
     assert 0 <= age < 7200
-    assert running_for(1 << 30) is None
+    assert measure_running_time(1 << 30) is None

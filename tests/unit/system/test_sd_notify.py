@@ -27,18 +27,18 @@ def test_messages(manager: socket.socket):
     def heard() -> str:
         return manager.recv(4096).decode()
 
-    sd_notify.ready("3 backups")
+    sd_notify.notify_ready("3 backups")
     assert heard() == "READY=1\nSTATUS=3 backups"
-    sd_notify.ready()
+    sd_notify.notify_ready()
     assert heard() == "READY=1"
-    sd_notify.status("sending\nREADY=1  tank/ä")
+    sd_notify.notify_status("sending\nREADY=1  tank/ä")
     assert heard() == "STATUS=sending READY=1 tank/ä"
-    sd_notify.stopping()
+    sd_notify.notify_stopping()
     assert heard() == "STOPPING=1"
-    sd_notify.watchdog()
+    sd_notify.feed_watchdog()
     assert heard() == "WATCHDOG=1"
     before = time.monotonic_ns() // 1000
-    sd_notify.reloading()
+    sd_notify.notify_reloading()
     first, second = heard().splitlines()
     assert first == "RELOADING=1"
     assert before <= int(second.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000 + 1
@@ -47,7 +47,12 @@ def test_messages(manager: socket.socket):
 def test_nothing_is_said_where_nobody_listens(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     monkeypatch.setitem(sys.modules, "systemd", None)
-    for call in (sd_notify.ready, sd_notify.stopping, sd_notify.reloading, sd_notify.watchdog):
+    for call in (
+        sd_notify.notify_ready,
+        sd_notify.notify_stopping,
+        sd_notify.notify_reloading,
+        sd_notify.feed_watchdog,
+    ):
         call()
 
 
@@ -56,7 +61,7 @@ def test_a_missing_library_is_an_error_where_somebody_waits(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "systemd", None)
     monkeypatch.setitem(sys.modules, "systemd.daemon", None)
     with pytest.raises(ToolMissing, match="python3-systemd"):
-        sd_notify.ready()
+        sd_notify.notify_ready()
 
 
 @pytest.mark.parametrize(
@@ -79,4 +84,4 @@ def test_watchdog_interval(
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, str(os.getpid()) if value == "own" else value)
-    assert sd_notify.watchdog_interval() == interval
+    assert sd_notify.read_watchdog_interval() == interval

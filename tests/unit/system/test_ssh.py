@@ -18,54 +18,54 @@ def sh(command: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
 
 
 def test_a_command_shares_a_connection_and_never_asks() -> None:
-    argv = ssh.argv(PEER, Path("/run/zvault/ssh/c-%C"), "true")
+    argv = ssh.ssh_argv(PEER, Path("/run/zvault/ssh/c-%C"), "true")
     assert argv[:4] == ["ssh", "-T", "-x", "-a"]
     assert argv[-7:] == ["-l", "root", "-p", "2222", "--", "peer", "true"]
     options = {argv[i + 1] for i, word in enumerate(argv) if word == "-o"}
     assert {"BatchMode=yes", "ControlMaster=auto", "ControlPath=/run/zvault/ssh/c-%C"} <= options
-    assert "ControlPath=none" in ssh.argv(PEER, None, "true")
+    assert "ControlPath=none" in ssh.ssh_argv(PEER, None, "true")
     assert not any("Strict" in word or "KnownHosts" in word for word in argv), "ssh_config's own rule holds"
 
 
 @pytest.mark.parametrize("address", [PEER, Address("filer1"), Address("fd00::7", "backup")])
 def test_where_an_argv_goes_can_be_told(address: Address) -> None:
-    assert ssh.address_of(ssh.argv(address, None, "exec sh -c 'zfs send -p 1 -- x'")) == address
+    assert ssh.find_ssh_address(ssh.ssh_argv(address, None, "exec sh -c 'zfs send -p 1 -- x'")) == address
 
 
 @pytest.mark.parametrize("argv", [["zfs", "send", "--", "x"], ["ssh", "x"], ["mbuffer"]])
 def test_other_programs_go_nowhere(argv: list[str]) -> None:
-    assert ssh.address_of(argv) is None
+    assert ssh.find_ssh_address(argv) is None
 
 
 NAMES = ["tank/my files@a", "it's", '$HOME `id` \\ "', "", "*", "a\nb"]
 
 
 def test_words_arrive_as_they_are() -> None:
-    done = sh(ssh.shell(ssh.one(["printf", "%s|", *NAMES])))
+    done = sh(ssh.make_shell_command(ssh.exec_script(["printf", "%s|", *NAMES])))
     assert done.stdout.decode() == "".join(f"{name}|" for name in NAMES)
 
 
 def test_a_long_script_goes_through_standard_input() -> None:
     names = [f"{'x' * 200}{number}" for number in range(2000)]
-    command, given = ssh.shell_input(ssh.one(["printf", "%s\n", *names]))
+    command, given = ssh.make_shell_input(ssh.exec_script(["printf", "%s\n", *names]))
     assert len(command) < 100
     done = sh(command, given)
     assert done.stdout.decode().split() == names
-    command, given = ssh.shell_input(ssh.one(["cat"]))
+    command, given = ssh.make_shell_input(ssh.exec_script(["cat"]))
     assert sh(command, given + b"not for cat").stdout == b""
 
 
 def test_the_folders_where_zfs_is_are_searched_last_and_messages_are_english() -> None:
-    done = sh(ssh.shell('echo "$PATH"; echo "$LC_ALL"; env | grep -c "^LC_ALL="'))
+    done = sh(ssh.make_shell_command('echo "$PATH"; echo "$LC_ALL"; env | grep -c "^LC_ALL="'))
     path, locale, exported = done.stdout.decode().split()
     assert path.endswith(":/usr/local/sbin:/usr/sbin:/sbin")
     assert (locale, exported) == ("C.UTF-8", "1")
 
 
 def test_all_commands_run_and_one_failure_is_told() -> None:
-    done = sh(ssh.shell(ssh.all_of([["echo", "a b"], ["false"], ["echo", "c"]])))
+    done = sh(ssh.make_shell_command(ssh.join_all_script([["echo", "a b"], ["false"], ["echo", "c"]])))
     assert (done.returncode, done.stdout) == (1, b"a b\nc\n")
-    assert sh(ssh.shell(ssh.all_of([["true"], ["true"]]))).returncode == 0
+    assert sh(ssh.make_shell_command(ssh.join_all_script([["true"], ["true"]]))).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_all_commands_run_and_one_failure_is_told() -> None:
     ],
 )
 def test_a_pipe_fails_with_what_failed_first(commands: list[list[str]], status: int) -> None:
-    done = sh(ssh.shell(ssh.piped(commands)), b"through")
+    done = sh(ssh.make_shell_command(ssh.pipe_script(commands)), b"through")
     assert done.returncode == status
     if status < 100:
         assert done.stdout == b"through"
@@ -89,12 +89,16 @@ def test_a_pipe_fails_with_what_failed_first(commands: list[list[str]], status: 
 
 def test_a_sender_whose_receiver_died_is_not_the_one_to_blame() -> None:
     """The reader's status comes first, because it ended first."""
-    done = sh(ssh.shell(ssh.piped([["sh", "-c", "sleep 0.2; yes"], ["sh", "-c", "exit 6"]])))
+    done = sh(
+        ssh.make_shell_command(ssh.pipe_script([["sh", "-c", "sleep 0.2; yes"], ["sh", "-c", "exit 6"]]))
+    )
     assert done.returncode == 6
 
 
 def test_the_commands_of_a_pipe_hold_no_descriptors_of_the_script() -> None:
-    done = sh(ssh.shell(ssh.piped([["sh", "-c", "ls /proc/self/fd >&2; cat"], ["cat"]])), b"x")
+    done = sh(
+        ssh.make_shell_command(ssh.pipe_script([["sh", "-c", "ls /proc/self/fd >&2; cat"], ["cat"]])), b"x"
+    )
     assert {b"0", b"1", b"2"} <= set(done.stderr.split())
     assert not {b"3", b"4"} & set(done.stderr.split()) - {b"3"}, "ls has 3 for the folder itself"
 
@@ -143,7 +147,7 @@ def test_the_commands_of_a_pipe_hold_no_descriptors_of_the_script() -> None:
     ],
 )
 def test_what_ssh_complains_of_is_told(said: str, kind: type[ZvaultError], words: list[str]) -> None:
-    error = ssh.failure(PEER, said)
+    error = ssh.make_ssh_error(PEER, said)
     assert type(error) is kind
     assert error.next
     for word in words:

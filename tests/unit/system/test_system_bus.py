@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from zvault.system import system_bus
-from zvault.system.system_bus import UnitState, unit_states
+from zvault.system.system_bus import UnitState, read_unit_states
 
 
 @pytest.fixture
@@ -29,7 +29,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 async def test_who_asks_at_once_asks_together_and_is_told_of_their_own(asked: list[list[str]]) -> None:
     one, other, none = await asyncio.gather(
-        unit_states(["a.service", "b.service"]), unit_states(["b.service"]), unit_states(["x.service"])
+        read_unit_states(["a.service", "b.service"]),
+        read_unit_states(["b.service"]),
+        read_unit_states(["x.service"]),
     )
     assert asked == [["a.service", "b.service", "x.service"]]
     assert one is not None
@@ -38,18 +40,18 @@ async def test_who_asks_at_once_asks_together_and_is_told_of_their_own(asked: li
 
 
 async def test_who_asks_later_is_told_what_is_then(asked: list[list[str]]) -> None:
-    first = asyncio.ensure_future(unit_states(["a.service"]))
+    first = asyncio.ensure_future(read_unit_states(["a.service"]))
     while not asked:
         await asyncio.sleep(0)
-    await asyncio.gather(first, unit_states(["a.service"]))
+    await asyncio.gather(first, read_unit_states(["a.service"]))
     assert asked == [["a.service"], ["a.service"]]
 
 
 async def test_who_gives_up_keeps_no_other_from_the_answer(asked: list[list[str]]) -> None:
-    first = asyncio.ensure_future(unit_states(["a.service"]))
-    second = asyncio.ensure_future(unit_states(["b.service"]))
+    first = asyncio.ensure_future(read_unit_states(["a.service"]))
+    second = asyncio.ensure_future(read_unit_states(["b.service"]))
     while not asked:
         await asyncio.sleep(0)
     first.cancel()
     assert set(await second or {}) == {"b.service"}
-    assert await unit_states(["broken"]) is None
+    assert await read_unit_states(["broken"]) is None

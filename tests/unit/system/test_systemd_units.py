@@ -6,7 +6,7 @@ import pytest
 
 from zvault.system.process.runner import HostRunner
 from zvault.system.system_bus import UnitState
-from zvault.system.systemd_units import Units, parse_show
+from zvault.system.systemd_units import SystemdUnits, parse_show
 
 # systemd 257: a unit whose process was killed, and one that does not exist.
 SHOWN = """\
@@ -47,4 +47,4 @@ async def test_whether_the_host_goes_down(tmp_path: Path, monkeypatch: pytest.Mo
     systemctl.write_text(f"#!/bin/sh\n[ $* = is-system-running ] && echo {says}; exit 1\n")
     systemctl.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert await Units(HostRunner()).host_goes_down() is (says == "stopping")
+    assert await SystemdUnits(HostRunner()).host_goes_down() is (says == "stopping")

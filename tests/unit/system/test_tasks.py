@@ -7,7 +7,7 @@ import pytest
 from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.core.errors import DeviceGone, NotFound, ZvaultError
 from zvault.system import tasks
-from zvault.system.tasks import cancel, to_its_end, watched
+from zvault.system.tasks import cancel_tasks, finish_work, watch_block
 
 GONE = DeviceGone("the device is gone")
 
@@ -27,7 +27,7 @@ async def well() -> ZvaultError | None:
 
 async def test_trouble_stops_the_block_and_is_raised() -> None:
     with pytest.raises(DeviceGone) as failure:
-        async with asyncio.timeout(PATIENCE), watched(gone):
+        async with asyncio.timeout(PATIENCE), watch_block(gone):
             await asyncio.sleep(FOR_EVER)
     assert failure.value is GONE
     task = asyncio.current_task()
@@ -37,19 +37,19 @@ async def test_trouble_stops_the_block_and_is_raised() -> None:
 
 
 async def test_a_block_that_ends_by_itself_is_left_in_peace() -> None:
-    async with watched(well):
+    async with watch_block(well):
         await asyncio.sleep(0.1)
     with pytest.raises(NotFound):
-        async with watched(well):
+        async with watch_block(well):
             raise NotFound("its own error")
-    async with watched(gone):
+    async with watch_block(gone):
         pass
     await asyncio.sleep(0.1)
 
 
 async def test_a_cancellation_from_outside_stays_one() -> None:
     async def block() -> None:
-        async with watched(well):
+        async with watch_block(well):
             await asyncio.sleep(FOR_EVER)
 
     task = asyncio.create_task(block())
@@ -69,16 +69,16 @@ async def late(done: list[str], error: Exception | None = None) -> str:
 
 async def test_what_must_end_gives_its_result_or_fails() -> None:
     done: list[str] = []
-    assert await to_its_end(late(done)) == "result"
+    assert await finish_work(late(done)) == "result"
     with pytest.raises(NotFound):
-        await to_its_end(late(done, NotFound("it is not there")))
+        await finish_work(late(done, NotFound("it is not there")))
     assert done == ["done", "done"]
 
 
 @pytest.mark.parametrize("error", [None, NotFound("it is not there")])
 async def test_a_cancellation_waits_for_what_must_end_and_is_not_lost(error: Exception | None) -> None:
     done: list[str] = []
-    task = asyncio.create_task(to_its_end(late(done, error)))
+    task = asyncio.create_task(finish_work(late(done, error)))
     for _ in range(3):
         await asyncio.sleep(0.02)
         task.cancel()
@@ -92,8 +92,8 @@ async def test_trouble_that_comes_while_something_must_end_stops_the_block_after
     done: list[str] = []
 
     async def block() -> None:
-        async with asyncio.timeout(PATIENCE), watched(gone):
-            await to_its_end(late(done))
+        async with asyncio.timeout(PATIENCE), watch_block(gone):
+            await finish_work(late(done))
             await asyncio.sleep(FOR_EVER)
 
     with pytest.raises(DeviceGone):
@@ -105,7 +105,7 @@ async def test_a_timeout_that_comes_while_something_must_end_is_one() -> None:
     done: list[str] = []
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
-            await to_its_end(late(done))
+            await finish_work(late(done))
     assert done == ["done"]
 
 
@@ -118,14 +118,14 @@ async def test_cancelled_tasks_are_waited_for() -> None:
         try:
             await asyncio.sleep(FOR_EVER)
         finally:
-            await to_its_end(late(ended))
+            await finish_work(late(ended))
             if error is not None:
                 raise error
 
     bug = ValueError("a bug")
     tasks = [asyncio.create_task(slow(error)) for error in (None, NotFound("it is not there"), bug)]
     await asyncio.sleep(0.01)
-    await cancel(*tasks)
+    await cancel_tasks(*tasks)
     assert ended == ["done"] * 3
     assert [context["exception"] for context in told] == [bug]
-    await cancel()
+    await cancel_tasks()

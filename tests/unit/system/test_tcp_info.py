@@ -21,8 +21,10 @@ def line(port: int = 40000, unsent: int = 0, unacked: int = 10, busy: int = 1000
 
 
 def test_a_line_of_ss():
-    (one,) = tcp_info.parse(line(unsent=65160, unacked=100, busy=1500, closed=20))
-    assert one == tcp_info.Connection("10.99.0.2:22 10.99.0.1:40000", 65160, 144800, 1448, 0.0505, 1.5, 0.02)
+    (one,) = tcp_info.parse_connections(line(unsent=65160, unacked=100, busy=1500, closed=20))
+    assert one == tcp_info.TcpConnection(
+        "10.99.0.2:22 10.99.0.1:40000", 65160, 144800, 1448, 0.0505, 1.5, 0.02
+    )
 
 
 def owned(port: int, program: str, pid: int) -> str:
@@ -31,25 +33,27 @@ def owned(port: int, program: str, pid: int) -> str:
 
 def test_the_connections_of_a_program():
     told = owned(1, "ssh", 9) + owned(2, "ssh", 10) + owned(3, "sshd", 9) + line(4)
-    assert [one.ends[-1] for one in tcp_info.parse_of(told, "ssh", 9)] == ["1"]
-    assert [one.ends[-1] for one in tcp_info.parse_of(told, "ssh", 11)] == ["1", "2"], "one of them is shared"
-    assert tcp_info.parse_of(line(), "ssh", 9) == []
+    assert [one.ends[-1] for one in tcp_info.parse_process_connections(told, "ssh", 9)] == ["1"]
+    assert [one.ends[-1] for one in tcp_info.parse_process_connections(told, "ssh", 11)] == ["1", "2"], (
+        "one of them is shared"
+    )
+    assert tcp_info.parse_process_connections(line(), "ssh", 9) == []
 
 
 def test_the_busiest_of_those_that_were_there_all_the_time():
     looks = [
-        tcp_info.parse(
+        tcp_info.parse_connections(
             line(1, unacked=1, busy=1000)
             + line(2, unsent=9 * (number % 2), busy=1000 * number, closed=100 * number)
             + (line(3, unsent=9, busy=9000) if number else "")
         )
         for number in range(4)
     ]
-    found = tcp_info.way(looks)
+    found = tcp_info.summarize_path(looks)
     assert found == TcpPath(0.5, 14480, 1448, pytest.approx(0.0505), pytest.approx(0.1))
 
 
 def test_nothing_is_told_of_nothing():
-    assert tcp_info.way([]) is None
-    assert tcp_info.way([[], []]) is None
-    assert tcp_info.way([tcp_info.parse(line())]) is None, "one look is none"
+    assert tcp_info.summarize_path([]) is None
+    assert tcp_info.summarize_path([[], []]) is None
+    assert tcp_info.summarize_path([tcp_info.parse_connections(line())]) is None, "one look is none"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from zvault.system.process.runner import HostRunner
-from zvault.system.process.unprivileged import unprivileged
-from zvault.system.text_diff import DIFFERS, SAME, diff_argv, diff_input
+from zvault.system.process.unprivileged import unprivileged_argv
+from zvault.system.text_diff import DIFFERS, SAME, encode_diff_input, text_diff_argv
 
 
 async def compared(old: bytes, new: bytes) -> tuple[int, str]:
     labels = ["a: --help", "b"]
-    argv = unprivileged(diff_argv())
-    done = await HostRunner().run(argv, stdin=diff_input(labels, [old, new]), check=False)
+    argv = unprivileged_argv(text_diff_argv())
+    done = await HostRunner().run(argv, stdin=encode_diff_input(labels, [old, new]), check=False)
     return done.returncode, done.stdout
 
 

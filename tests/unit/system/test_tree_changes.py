@@ -10,13 +10,13 @@ import pytest
 
 from zvault.core.errors import NotFound
 from zvault.system import tree_changes_child
-from zvault.system.beneath import ANY, birth_time, opened
-from zvault.system.tree_changes import TreeChange, tree_changes
-from zvault.system.tree_changes_child import Trees
+from zvault.system.open_beneath import ANY_FLAGS, open_descriptor, read_birth_time
+from zvault.system.tree_changes import TreeChange, walk_tree_changes
+from zvault.system.tree_changes_child import ChangedTrees
 
 
 async def changed(old: Path, new: Path, path: bytes = b"") -> list[TreeChange]:
-    *_, last = [one async for one in tree_changes(str(old), str(new), path)]
+    *_, last = [one async for one in walk_tree_changes(str(old), str(new), path)]
     assert last.done
     return list(last.changes)
 
@@ -56,8 +56,11 @@ async def test_a_path_in_neither_and_a_link_on_the_way(both: tuple[Path, Path]) 
 
 def changes(old: Path, new: Path) -> list[tuple[str, bytes, bytes | None, list[str]]]:
     """In this process, so that a tree can be compared with what was made of it."""
-    with opened(os.open(old, os.O_RDONLY)) as one, opened(os.open(new, os.O_RDONLY)) as other:
-        trees = Trees(one, other)
+    with (
+        open_descriptor(os.open(old, os.O_RDONLY)) as one,
+        open_descriptor(os.open(new, os.O_RDONLY)) as other,
+    ):
+        trees = ChangedTrees(one, other)
         trees.compare(b"")
         return [(change, path, to, what) for change, _, path, to, what in trees.changes()]
 
@@ -70,7 +73,7 @@ def test_a_renamed_folder_is_one_change(tmp_path: Path, monkeypatch: pytest.Monk
         (top / folder / "deep" / "x").write_text(top.name)
         (top / folder / "y").write_text("same")
     (new / "papers" / "y").chmod(0o600)
-    seen = tree_changes_child.look
+    seen = tree_changes_child.read_path_state
 
     def look(root: int, path: bytes) -> object:
         found = seen(root, path)
@@ -80,9 +83,9 @@ def test_a_renamed_folder_is_one_change(tmp_path: Path, monkeypatch: pytest.Monk
         number = sum(b"top" if last in {b"docs", b"papers"} else last)
         stats = list(found.found)
         stats[1], stats[8] = number, 0
-        return tree_changes_child.Seen(path, os.stat_result(stats), 5, found.link)
+        return tree_changes_child.PathState(path, os.stat_result(stats), 5, found.link)
 
-    monkeypatch.setattr(tree_changes_child, "look", look)
+    monkeypatch.setattr(tree_changes_child, "read_path_state", look)
     assert changes(old, new) == [
         ("renamed", b"docs", b"papers", []),
         ("renamed", b"docs/y", b"papers/y", ["mode"]),
@@ -91,19 +94,22 @@ def test_a_renamed_folder_is_one_change(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_time_of_birth(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
-    with opened(os.open(tmp_path / "x", ANY)) as fd:
-        born = birth_time(fd)
+    with open_descriptor(os.open(tmp_path / "x", ANY_FLAGS)) as fd:
+        born = read_birth_time(fd)
         assert born is None or abs(born - os.fstat(fd).st_mtime_ns) < 10**9
 
 
 def test_no_more_is_kept_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_changes_child, "KEPT", 3)
+    monkeypatch.setattr(tree_changes_child, "KEPT_CHANGES", 3)
     old, new = tmp_path / "old", tmp_path / "new"
     for top in (old, new):
         top.mkdir()
     for number in range(5):
         (new / str(number)).touch()
-    with opened(os.open(old, os.O_RDONLY)) as one, opened(os.open(new, os.O_RDONLY)) as other:
-        trees = Trees(one, other)
+    with (
+        open_descriptor(os.open(old, os.O_RDONLY)) as one,
+        open_descriptor(os.open(new, os.O_RDONLY)) as other,
+    ):
+        trees = ChangedTrees(one, other)
         trees.compare(b"")
     assert (len(trees.changes()), trees.more) == (3, 2)

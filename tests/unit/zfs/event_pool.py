@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zvault.core.names import split_snapshot
-from zvault.zfs.parse import DATASET_COLUMNS, SENT
-from zvault.zfs.pool.change_reader import HISTORY, POOL, KernelEvent
+from zvault.zfs.parse_listing import DATASET_COLUMNS, SENT
+from zvault.zfs.pool.change_reader import HISTORY_EVENT, POOL, KernelEvent
 
 PLACES = 8
 """Events that the kernel keeps here."""
@@ -51,7 +51,7 @@ class FakePool:
         if of_snapshots and not self.complete:
             return
         self.posted += 1
-        event = KernelEvent(self.posted, HISTORY, "tank", dataset, logged, details)
+        event = KernelEvent(self.posted, HISTORY_EVENT, "tank", dataset, logged, details)
         self.events = [*self.events, event][-PLACES:]
 
     # Changes: each takes two numbers, which choose what it is done to
@@ -273,7 +273,9 @@ class FakePool:
     def another_pool(self, one: int, other: int) -> None:
         for number in range(other % (PLACES + 2)):
             self.posted += 1
-            event = KernelEvent(self.posted, HISTORY, "other", f"other/{one}", ("set", "rename")[number % 2])
+            event = KernelEvent(
+                self.posted, HISTORY_EVENT, "other", f"other/{one}", ("set", "rename")[number % 2]
+            )
             self.events = [*self.events, event][-PLACES:]
 
     def export(self) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from tests.unit.zfs.event_pool import FakePool
 from zvault.core.errors import ToolFailed
 from zvault.system.process.json_child import JsonChild
-from zvault.system.process.pipeline import Hear, Pipeline
-from zvault.system.process.runner import Result
+from zvault.system.process.pipeline import HearStage, Pipeline
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.pool.change_reader import ChangeReader, KernelEvent
 
@@ -116,16 +116,16 @@ class FakeTools:
         deadline: float = 60.0,
         stdin: bytes | None = None,
         check: bool = True,
-    ) -> Result:
+    ) -> ProcessResult:
         await asyncio.sleep(0)
         self.meanwhile()
         self.started.append(argv)
         code, out, err = self.pool.answer(argv)
         if check and code:
             raise ToolFailed("failed", err)
-        return Result(tuple(argv), code, out, err, 0.0)
+        return ProcessResult(tuple(argv), code, out, err, 0.0)
 
     async def pipeline(
-        self, stages: Sequence[Sequence[str]], hear: Hear | None = None, *, nobody: Container[str] = ()
+        self, stages: Sequence[Sequence[str]], hear: HearStage | None = None, *, nobody: Container[str] = ()
     ) -> Pipeline:
         raise AssertionError("no stream was asked for")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from zvault.zfs.lzc_stream_child import Control, serve
+from zvault.zfs.lzc_stream_child import ControlChannel, serve_streams
 
 TRUNCATED = 1040
 
@@ -63,5 +63,5 @@ def say(line: object) -> None:
 
 
 say({"ready": True})
-serve(Files(Path(sys.argv[1])), Control(0), say)
+serve_streams(Files(Path(sys.argv[1])), ControlChannel(0), say)
 os._exit(0)

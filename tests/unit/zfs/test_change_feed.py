@@ -8,7 +8,7 @@ import pytest
 
 from zvault.zfs import change_feed
 from zvault.zfs.change_feed import ChangeFeed
-from zvault.zfs.pool.change_reader import Changed
+from zvault.zfs.pool.change_reader import ChangedDatasets
 
 CHILD = """#!{python}
 import sys
@@ -23,12 +23,12 @@ TELLS = """print('{"lost": %s, "pools": [], "datasets": {"tank/%d": null}, "miss
 
 class Heard:
     def __init__(self) -> None:
-        self.all: list[Changed] = []
+        self.all: list[ChangedDatasets] = []
 
     def followed(self) -> int:
         return 5
 
-    def note(self, changed: Changed) -> None:
+    def note(self, changed: ChangedDatasets) -> None:
         self.all.append(changed)
 
 
@@ -106,7 +106,7 @@ async def test_who_gives_up_waiting_leaves_nothing_untold(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await feed.collect()
-    assert heard.all[-1] == Changed(lost=True, missed=True)
+    assert heard.all[-1] == ChangedDatasets(lost=True, missed=True)
     await feed.close()
 
 
@@ -126,7 +126,7 @@ async def test_on_a_host_without_openzfs_nothing_is_known_and_nothing_fails(tmp_
     feed.follow(heard)
     await feed.collect()
     await feed.collect()
-    assert heard.all == [Changed(lost=True), Changed(lost=True)]
+    assert heard.all == [ChangedDatasets(lost=True), ChangedDatasets(lost=True)]
     await feed.close()
 
 

@@ -8,13 +8,13 @@ from tests.unit.zfs.zfs_tools import Answer, zfs
 from zvault.core.errors import PoolReadOnly, PoolSuspended, ToolFailed, VaultFull
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Action, Step
+from zvault.core.replication.plan_model import TransferAction, TransferStep
 from zvault.core.replication.stream_flags import SentFlags
 from zvault.zfs.client import Zfs
-from zvault.zfs.list_command import NAMES_IN_ARGV
+from zvault.zfs.list_command import SNAPSHOTS_IN_ARGV
 from zvault.zfs.lzc import Lzc
-from zvault.zfs.remote import Remote
-from zvault.zfs.stream import Flags
+from zvault.zfs.remote import RemoteChanges
+from zvault.zfs.stream_argv import SendFlags
 
 DATED = "tank@zvault_1970-01-01T00:00:{:02}Z"
 """A snapshot that tells by its name when it was made."""
@@ -39,7 +39,7 @@ async def test_which_snapshots_a_tag_holds_on_this_host_and_on_another() -> None
     assert await client.tagged(["tank@1", "tank@2"], "zvault:keep") == {"tank@1"}
     assert await client.tagged([], "zvault:keep") == set()
     assert (asked, tools.asked) == ([["tank@1", "tank@2", "zvault:keep"]], [])
-    client.lzc = Remote(client.host)  # type: ignore[arg-type]
+    client.lzc = RemoteChanges(client.host)  # type: ignore[arg-type]
     assert await client.tagged(["tank@1", "tank@2"], "zvault:keep") == {"tank@1"}
     assert await client.tagged([], "zvault:keep") == set()
     assert tools.asked == [["zfs", "holds", "-H", "tank@1", "tank@2"]]
@@ -90,7 +90,7 @@ async def test_nothing_is_asked_about_no_snapshot() -> None:
 
 
 async def test_many_snapshots_do_not_overflow_a_command_line() -> None:
-    names = [f"tank/{'x' * 200}@s{number}" for number in range(2 * NAMES_IN_ARGV + 1)]
+    names = [f"tank/{'x' * 200}@s{number}" for number in range(2 * SNAPSHOTS_IN_ARGV + 1)]
     client, tools = zfs(lambda argv: (0, "".join(f"{name}\tt\tnow\n" for name in argv[3:]), ""))
     assert set(await client.holds(names)) == set(names)
     # One argument list may take 2 MiB with the environment (execve(2)).
@@ -155,16 +155,19 @@ def held(own: str, snapshots: str, **properties: str) -> Zfs:
 
 async def test_a_placeholder_is_looked_at_again_before_anything_goes_over_it() -> None:
     own = "cold/up\torg.zvault:placeholder\tcold/up\n"
-    assert await held(own, "").filled("cold/up") == ""
-    assert await held(own, "cold/up@by-hand\n").filled("cold/up") == "it has snapshots"
-    assert await held(own, "", written="2000000").filled("cold/up") == "2000000 bytes were written to it"
-    assert await held(own, "", origin="cold/x@s").filled("cold/up") == "it is a clone"
+    assert await held(own, "").describe_content("cold/up") == ""
+    assert await held(own, "cold/up@by-hand\n").describe_content("cold/up") == "it has snapshots"
+    assert (
+        await held(own, "", written="2000000").describe_content("cold/up")
+        == "2000000 bytes were written to it"
+    )
+    assert await held(own, "", origin="cold/x@s").describe_content("cold/up") == "it is a clone"
     for other in (
         "",
         own.replace("\tcold/up\n", "\tcold/other\n"),
         "cold\torg.zvault:placeholder\tcold/up\n",
     ):
-        assert await held(other, "").filled("cold/up") == "it is none that zvault made"
+        assert await held(other, "").describe_content("cold/up") == "it is none that zvault made"
 
 
 @pytest.mark.parametrize(
@@ -188,8 +191,8 @@ async def test_an_interrupted_receive_that_cannot_be_given_up() -> None:
 
 async def test_the_size_of_what_is_left_of_an_interrupted_stream() -> None:
     client, tools = zfs(lambda _: (0, "size\t4195944\n", ""))
-    step = Step(Action.RESUME, Snapshot(DatasetName("tank/a"), "s", 1, 1, 1), token="1-abc")
-    flags = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
+    step = TransferStep(TransferAction.RESUME, Snapshot(DatasetName("tank/a"), "s", 1, 1, 1), token="1-abc")
+    flags = SendFlags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
     assert await client.estimate(step, flags) == 4195944
     assert tools.asked == [["zfs", "send", "-nvP", "-t", "1-abc"]]
 

@@ -11,9 +11,9 @@ from zvault.core.address import Address
 from zvault.core.errors import NotFound, PoolSuspended, ToolFailed
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.client import Zfs
-from zvault.zfs.whole_listing import ListedInPart
+from zvault.zfs.whole_listing import PartialListing
 
 
 @pytest.mark.parametrize(("address", "listings"), [(None, 3), (Address("filer1"), 4)])
@@ -278,7 +278,7 @@ async def test_two_who_look_at_the_same_time_list_the_snapshots_once() -> None:
     client, tools = zfs(answer)
     run = tools.run
 
-    async def slowly(argv: Sequence[str], **options: Any) -> Result:
+    async def slowly(argv: Sequence[str], **options: Any) -> ProcessResult:
         await asyncio.sleep(0.001)
         return await run(argv, **options)
 
@@ -314,27 +314,27 @@ def cut_short(argv: list[str]) -> Answer:
 
 async def test_what_zfs_leaves_out_is_listed_by_its_name_and_only_what_cannot_be_is_unlisted() -> None:
     client = around_damage(cut_short, bad="Input/output error")
-    with pytest.raises(ListedInPart) as failure:
+    with pytest.raises(PartialListing) as failure:
         await client.tree("tank")
     tree = await client.tree_around_damage("tank", failure.value)
     assert list(tree.datasets) == ["tank", "tank/a", "tank/z"]
     assert all(len(one.snapshots) == 1 and one.sent == "that" for one in tree)
     assert tree.unlisted == {"tank/bad": "Input/output error"}
-    with pytest.raises(ListedInPart):
+    with pytest.raises(PartialListing):
         await client.tree("tank", sizes=False)  # nothing of it is remembered as the whole
 
 
 async def test_where_nobody_tells_what_was_left_out_the_listing_fails_as_before() -> None:
     remote, _ = zfs(cut_short)
     remote._trees._list_names = None
-    why = ListedInPart("'tank' cannot be listed whole")
-    with pytest.raises(ListedInPart) as failure:
+    why = PartialListing("'tank' cannot be listed whole")
+    with pytest.raises(PartialListing) as failure:
         await remote.tree_around_damage("tank", why)
     assert failure.value is why
 
 
 async def test_where_all_can_be_opened_after_all_the_tree_is_whole() -> None:
-    tree = await around_damage(cut_short).tree_around_damage("tank", ListedInPart("a moment ago"))
+    tree = await around_damage(cut_short).tree_around_damage("tank", PartialListing("a moment ago"))
     assert list(tree.datasets) == ["tank", "tank/a", "tank/z"]
     assert tree.unlisted == {}
 
@@ -352,7 +352,7 @@ async def test_what_goes_while_it_is_listed_by_name_has_it_listed_again() -> Non
         return cut_short(argv)
 
     client = around_damage(answer, bad="Input/output error")
-    tree = await client.tree_around_damage("tank", ListedInPart("cut short"))
+    tree = await client.tree_around_damage("tank", PartialListing("cut short"))
     assert (listings, list(tree.datasets)) == (2, ["tank", "tank/a", "tank/z"])
 
 
@@ -367,7 +367,7 @@ async def test_a_dataset_of_an_unknown_type_is_unknown_alone() -> None:
         return 0, "tank@s_1970-01-01T00:01:00Z\t7\t3\n", ""
 
     client, _ = zfs(answer)
-    with pytest.raises(ListedInPart, match="of type 'bucket'") as failure:
+    with pytest.raises(PartialListing, match="of type 'bucket'") as failure:
         await client.tree("tank")
     tree = await client.tree_around_damage("tank", failure.value)
     assert list(tree.datasets) == ["tank", "tank/c"]

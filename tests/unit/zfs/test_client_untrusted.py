@@ -83,7 +83,7 @@ def assert_known(dataset: Dataset) -> None:
 
 
 async def test_a_listing_of_more_lines_than_fit_is_refused_before_any_is_looked_at(monkeypatch) -> None:
-    monkeypatch.setattr(list_command, "MOST_LINES", 3)
+    monkeypatch.setattr(list_command, "MOST_LISTING_LINES", 3)
     lines = ["tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\n"] * 3
     client, _ = zfs(lambda argv: (0, "" if "snapshot,bookmark" in argv else "".join(lines), ""))
     await client.tree("tank")
@@ -93,7 +93,7 @@ async def test_a_listing_of_more_lines_than_fit_is_refused_before_any_is_looked_
 
 
 async def test_what_zvault_set_there_is_bounded_too(monkeypatch) -> None:
-    monkeypatch.setattr(list_command, "MOST_LINES", 3)
+    monkeypatch.setattr(list_command, "MOST_LISTING_LINES", 3)
     client, tools = zfs(
         lambda argv: (
             0,

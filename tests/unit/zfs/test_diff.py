@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zvault.zfs.diff import Change, parse_diff
+from zvault.zfs.diff import PathChange, parse_diff
 
 PRINTED = (
     "M\t/\t/tank/my\\0040home/\n"
@@ -17,22 +17,22 @@ PRINTED = (
 
 def test_the_kinds_of_change() -> None:
     assert parse_diff(PRINTED, "/tank/my home") == [
-        Change("modified", "d", b""),
-        Change("created", "f", b"a\nb"),
-        Change("removed", "l", b"gone"),
-        Change("renamed", "f", b"old", b"d/\xffnew"),
-        Change("modified", "f", b"linked"),
+        PathChange("modified", "d", b""),
+        PathChange("created", "f", b"a\nb"),
+        PathChange("removed", "l", b"gone"),
+        PathChange("renamed", "f", b"old", b"d/\xffnew"),
+        PathChange("modified", "f", b"linked"),
     ]
 
 
 def test_seen_from_the_other_end() -> None:
-    made, renamed = Change("created", "f", b"a"), Change("renamed", "f", b"a", b"b")
-    assert made.inverted() == Change("removed", "f", b"a")
-    assert renamed.inverted() == Change("renamed", "f", b"b", b"a")
+    made, renamed = PathChange("created", "f", b"a"), PathChange("renamed", "f", b"a", b"b")
+    assert made.invert() == PathChange("removed", "f", b"a")
+    assert renamed.invert() == PathChange("renamed", "f", b"b", b"a")
 
 
 def test_the_dataset_of_a_root_file_system() -> None:
-    assert parse_diff("M\tF\t/etc/passwd\n", "/") == [Change("modified", "f", b"etc/passwd")]
+    assert parse_diff("M\tF\t/etc/passwd\n", "/") == [PathChange("modified", "f", b"etc/passwd")]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.examples import cases
 from tests.unit.zfs.event_looks import Looks, asked
 from tests.unit.zfs.event_pool import PLACES, FakePool
-from zvault.zfs.pool.change_reader import MOST_OF_ONE, Changed
+from zvault.zfs.pool.change_reader import MOST_OF_ONE, ChangedDatasets
 
 CHANGE = st.tuples(st.sampled_from(FakePool.CHANGES), st.integers(0, 9), st.integers(0, 9))
 ROOT = st.sampled_from(["tank", "tank/a", "tank/a/b"])
@@ -162,9 +162,9 @@ async def test_of_what_nobody_lists_here_no_names_are_gathered_and_of_a_dataset_
     known = looks.clients[0]._trees._known
     looks.pool.snapshot(1, 0)
     for number in range(2 * MOST_OF_ONE):
-        known.note(Changed(datasets={"other/a": {f"@{number}"}, "tank/a": {f"@{number}"}}))
+        known.note(ChangedDatasets(datasets={"other/a": {f"@{number}"}, "tank/a": {f"@{number}"}}))
     assert (known._what["other/a"], known._what["tank/a"]) == (None, None)
-    known.note(Changed(datasets={"tank/c": {f"@{number}" for number in range(50)}}))
+    known.note(ChangedDatasets(datasets={"tank/c": {f"@{number}" for number in range(50)}}))
     await looks.clients[0].tree("tank", sizes=False)
     assert ["snapshot,bookmark", "tank/a", "tank/c"] in asked(looks)
 
@@ -187,7 +187,7 @@ async def test_bookmarks_are_listed_where_one_came_or_its_snapshot_went(looks: L
 async def test_so_many_changed_that_all_datasets_are_listed_and_yet_no_snapshot_that_is_known(
     looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zvault.zfs.tree_listing.FEW", 1)
+    monkeypatch.setattr("zvault.zfs.tree_listing.SINGLY_LISTED_DATASETS", 1)
     for number in range(4):
         looks.pool.snapshot(number, 0)
     looks.pool.another_pool(0, 1)

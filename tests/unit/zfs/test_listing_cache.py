@@ -2,7 +2,7 @@
 
 from zvault.core.model import Bookmark, Snapshot
 from zvault.core.names import DatasetName
-from zvault.zfs.listing_cache import Cache, DatasetPoints
+from zvault.zfs.listing_cache import DatasetPoints, ListingCache
 
 NOW = 1_000_000.0
 STAMPS = {"tank": ("1", "900000"), "tank/a": ("2", "900001")}
@@ -13,8 +13,8 @@ POINTS = {
 }
 
 
-def seen() -> Cache:
-    cache = Cache(lambda: NOW)
+def seen() -> ListingCache:
+    cache = ListingCache(lambda: NOW)
     cache.keep(list(STAMPS), STAMPS, POINTS, cache.now())
     return cache
 
@@ -33,14 +33,14 @@ def test_another_stamp_another_guid_or_an_unknown_dataset_is_stale():
 
 
 def test_a_change_in_the_very_second_of_the_listing_is_not_trusted():
-    cache = Cache(lambda: NOW)
+    cache = ListingCache(lambda: NOW)
     stamps = {"tank": ("1", str(int(NOW) - 1))}
     cache.keep(["tank"], stamps, POINTS, NOW)
     assert cache.stale(stamps) == ["tank"]
 
 
 def test_without_the_property_nothing_is_kept():
-    cache = Cache(lambda: NOW)
+    cache = ListingCache(lambda: NOW)
     for none in ("-", ""):
         cache.keep(["tank"], {"tank": ("1", none)}, POINTS, NOW)
         assert cache.stale({"tank": ("1", none)}) == ["tank"]
@@ -55,7 +55,7 @@ def test_changed_holds_or_bookmarks_must_be_said():
 
 def test_a_clock_that_was_set_back_may_stamp_two_changes_alike():
     times = iter([NOW, NOW - 3600, NOW - 3500])
-    cache = Cache(lambda: next(times))
+    cache = ListingCache(lambda: next(times))
     cache.keep(list(STAMPS), STAMPS, POINTS, cache.now())
     began = cache.now()
     assert cache.stale(STAMPS) == list(STAMPS)
@@ -65,7 +65,7 @@ def test_a_clock_that_was_set_back_may_stamp_two_changes_alike():
 
 
 def test_what_was_changed_while_it_was_listed_is_not_kept():
-    cache = Cache(lambda: NOW)
+    cache = ListingCache(lambda: NOW)
     began = cache.now()
     cache.forget("tank/a")
     cache.keep(list(STAMPS), STAMPS, POINTS, began)

@@ -295,7 +295,7 @@ async def test_a_call_that_is_cancelled_twice_is_still_known_to_be_in_the_kernel
     asking = asyncio.create_task(lzc.send_space("slow@s", None, []))
     await asyncio.sleep(0.1)
     with monkeypatch.context() as patch:
-        patch.setattr(json_child, "put_down", hangs)
+        patch.setattr(json_child, "kill_process", hangs)
         asking.cancel()
         await asyncio.wait_for(closing.wait(), PATIENCE)
         asking.cancel()

@@ -24,19 +24,21 @@ from zvault.core.errors import (
     VaultFull,
 )
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.ops.stream.stream import Progress, Streamed, stream_in_helper
-from zvault.zfs.gate.check import Order, Snapshot
+from zvault.ops.stream.run_stream import StreamProgress, StreamResult, run_stream_in_helper
+from zvault.zfs.gate.check import OrderedSnapshot, StreamOrder
 from zvault.zfs.gate.records import END, RAW, SA_SPILL, WRITE
-from zvault.zfs.lzc_stream import Part, SmallStream, StreamHelpers
+from zvault.zfs.lzc_stream import SmallStream, StreamHelpers, StreamPart
 
 TARGET = DatasetName("cold/a")
 FAKE = Path(__file__).with_name("lzc_stream_fake.py")
 ROOT = Path(__file__).parents[3]
 
 
-def part(number: int) -> Part:
-    order = Order("tank/a", 2, 10 + number - 1, (Snapshot(10 + number, f"s{number}"),), may=SA_SPILL)
-    return Part(SnapshotName(f"tank/a@s{number}"), f"tank/a@s{number - 1}", order)
+def part(number: int) -> StreamPart:
+    order = StreamOrder(
+        "tank/a", 2, 10 + number - 1, (OrderedSnapshot(10 + number, f"s{number}"),), may=SA_SPILL
+    )
+    return StreamPart(SnapshotName(f"tank/a@s{number}"), f"tank/a@s{number - 1}", order)
 
 
 def small(*numbers: int, properties: dict[str, int | str] | None = None) -> SmallStream:
@@ -63,7 +65,7 @@ class World:
         self.helpers = StreamHelpers(argv=(sys.executable, str(FAKE), str(folder)))
         self.reports: list[int] = []
         self.pids: list[int] = []
-        self.progress: Progress | None = None
+        self.progress: StreamProgress | None = None
 
     def give(self, number: int, stream: bytes | None = None) -> bytes:
         """Put a stream where the sender finds it."""
@@ -74,12 +76,12 @@ class World:
     def got(self, number: int) -> bytes:
         return (self.folder / f"cold_a@s{number}.got").read_bytes()
 
-    def report(self, progress: Progress) -> None:
+    def report(self, progress: StreamProgress) -> None:
         self.progress = progress
         self.reports.append(progress.done)
 
-    async def send(self, stream: SmallStream | None = None, stall: float = 60.0) -> Streamed:
-        return await stream_in_helper(
+    async def send(self, stream: SmallStream | None = None, stall: float = 60.0) -> StreamResult:
+        return await run_stream_in_helper(
             self.helpers, stream or small(), total=7, report=self.report, stall=stall
         )
 
@@ -196,7 +198,7 @@ async def test_a_sender_that_fails_before_it_began(world: World) -> None:
         await world.send()
 
 
-async def begun(world: World) -> asyncio.Task[Streamed]:
+async def begun(world: World) -> asyncio.Task[StreamResult]:
     """A stream of which half is sent."""
     world.give(1, large(1, 4))
     (world.folder / "hold").touch()
@@ -239,7 +241,7 @@ async def test_one_that_stands_still_is_stalled_and_stopped(world: World) -> Non
 async def test_a_helper_that_hangs_is_left_and_the_next_stream_has_another(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zvault.ops.stream.stream.WINDING_UP", 0.5)
+    monkeypatch.setattr("zvault.ops.stream.run_stream.WINDING_UP", 0.5)
     world.give(1)
     (world.folder / "hang").touch()
     with pytest.raises(Stalled):

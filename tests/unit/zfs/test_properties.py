@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.errors import ToolFailed
-from zvault.core.replication.stream_way import Setting
-from zvault.system.process.runner import Result
+from zvault.core.replication.stream_method import VaultProperty
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs import properties
 
 
@@ -22,9 +22,9 @@ class Prints:
 
     async def run(
         self, argv: Sequence[str], *, deadline: float = 60.0, stdin: bytes | None = None, check: bool = True
-    ) -> Result:
+    ) -> ProcessResult:
         self.asked.append(list(argv))
-        return Result(
+        return ProcessResult(
             tuple(argv), self.code, self.stdout, "cannot open 'tank/a': dataset does not exist", 0.0
         )
 
@@ -41,12 +41,12 @@ async def test_settings_have_the_value_the_received_one_and_the_source() -> None
             ("cold/b", "quota", "0", "-", "default"),
         )
     )
-    assert await properties.settings(host, ["cold/a", "cold/b", "cold/c"]) == {
+    assert await properties.read_settings(host, ["cold/a", "cold/b", "cold/c"]) == {
         "cold/a": {
-            "mountpoint": Setting("/cold/a", "/a", "default"),
-            "com.x:y": Setting("two words", "two words", "received"),
+            "mountpoint": VaultProperty("/cold/a", "/a", "default"),
+            "com.x:y": VaultProperty("two words", "two words", "received"),
         },
-        "cold/b": {"quota": Setting("0", "-", "default")},
+        "cold/b": {"quota": VaultProperty("0", "-", "default")},
         "cold/c": {},
     }
 
@@ -58,7 +58,7 @@ class Answers(Prints):
         super().__init__(texts[0])
         self.texts = list(texts)
 
-    async def run(self, argv: Sequence[str], **more: Any) -> Result:
+    async def run(self, argv: Sequence[str], **more: Any) -> ProcessResult:
         self.stdout = self.texts.pop(0)
         return await super().run(argv, **more)
 
@@ -66,20 +66,20 @@ class Answers(Prints):
 async def test_what_a_stream_brought_of_a_property_without_a_value_is_asked_for_by_itself() -> None:
     whole = lines(("cold/a", "atime", "off", "-", "local"), ("cold/b", "atime", "on", "-", "default"))
     host = Answers(whole, lines(("cold/a", "me"), ("cold/b", "-")))
-    found = await properties.settings(host, ["cold/a", "cold/b"], ["a:b"])
-    assert found["cold/a"]["a:b"] == Setting("-", "me", "-")
-    assert found["cold/b"]["a:b"] == Setting("-", "-", "-")
+    found = await properties.read_settings(host, ["cold/a", "cold/b"], ["a:b"])
+    assert found["cold/a"]["a:b"] == VaultProperty("-", "me", "-")
+    assert found["cold/b"]["a:b"] == VaultProperty("-", "-", "-")
     assert host.asked[1] == ["zfs", "get", "-Hp", "-o", "name,received", "a:b", "cold/a", "cold/b"]
     # What is in it may look like another dataset's: then nothing is certain of any.
     host = Answers(whole, lines(("cold/a", "me"), ("cold/b", "x"), ("cold/b", "-")))
-    assert await properties.settings(host, ["cold/a", "cold/b"], ["a:b"]) == {}
+    assert await properties.read_settings(host, ["cold/a", "cold/b"], ["a:b"]) == {}
     host = Answers(lines(("cold/a", "atime", "off")), lines(("cold/a", "me")))
-    assert await properties.received(host, "cold/a", ["a:b"]) == {"atime": "off", "a:b": "me"}
+    assert await properties.read_received_properties(host, "cold/a", ["a:b"]) == {"atime": "off", "a:b": "me"}
 
 
 async def test_of_the_source_only_what_is_set_there_is_asked_for() -> None:
     host = Prints(lines(("tank/a", "atime", "off", "-", "local")))
-    assert await properties.own_settings(host, ["tank/a", "tank/a@s"]) == {
+    assert await properties.read_own_settings(host, ["tank/a", "tank/a@s"]) == {
         "tank/a": {"atime": "off"},
         "tank/a@s": {},
     }
@@ -98,13 +98,13 @@ async def test_of_the_source_only_what_is_set_there_is_asked_for() -> None:
 )
 async def test_where_a_value_looks_like_more_lines_nothing_is_known_of_the_dataset(rest: str) -> None:
     before = lines(("tank/b", "atime", "off", "-", "local"), ("tank/a", "atime", "off", "-", "local"))
-    found = await properties.own_settings(Prints(before + rest), ["tank/a", "tank/b"])
+    found = await properties.read_own_settings(Prints(before + rest), ["tank/a", "tank/b"])
     assert found == {"tank/b": {"atime": "off"}}
 
 
 async def test_one_that_is_gone_leaves_all_unknown() -> None:
     with pytest.raises(ToolFailed):
-        await properties.settings(Prints("", 1), ["tank/a"])
+        await properties.read_settings(Prints("", 1), ["tank/a"])
 
 
 class Zfs:
@@ -116,17 +116,17 @@ class Zfs:
 
     async def run(
         self, argv: Sequence[str], *, deadline: float = 60.0, stdin: bytes | None = None, check: bool = True
-    ) -> Result:
+    ) -> ProcessResult:
         self.asked.append(list(argv))
         if argv[-1] not in self.values:
-            return Result(tuple(argv), 1, "", f"cannot open '{argv[-1]}': dataset does not exist", 0.0)
+            return ProcessResult(tuple(argv), 1, "", f"cannot open '{argv[-1]}': dataset does not exist", 0.0)
         rows = self.values if "-r" in argv else {argv[-1]: self.values[argv[-1]]}
         named = "-r" in argv
         out = "".join(
             f"{name}\t{value}\t{source}\n" if named else f"{value}\t{source}\n"
             for name, (value, source) in rows.items()
         )
-        return Result(tuple(argv), 0, out, "", 0.0)
+        return ProcessResult(tuple(argv), 0, out, "", 0.0)
 
 
 LINE = st.text("\t\ntrue", max_size=6)
@@ -147,16 +147,16 @@ FORGED = st.lists(
 )
 async def test_a_value_cannot_speak_for_another_dataset(values: dict[str, tuple[str, str]]) -> None:
     values = {"tank": ("-", "-"), **values}
-    assert await properties.user_property(Zfs(values), "tank", "a:b", list(values)) == values
+    assert await properties.read_user_property(Zfs(values), "tank", "a:b", list(values)) == values
 
 
 async def test_one_that_is_gone_by_now_has_no_value() -> None:
     host = Zfs({"tank": ("true", "local")})
-    found = await properties.user_property(host, "tank", "a:b", ["tank", "tank/gone"])
+    found = await properties.read_user_property(host, "tank", "a:b", ["tank", "tank/gone"])
     assert found == {"tank": ("true", "local"), "tank/gone": ("-", "-")}
     assert len(host.asked) == 2
 
 
 async def test_a_property_that_cannot_be_read_is_told() -> None:
     with pytest.raises(ToolFailed, match="a:b of 'tank'"):
-        await properties.user_property(Prints("", 1), "tank", "a:b", ["tank"])
+        await properties.read_user_property(Prints("", 1), "tank", "a:b", ["tank"])

@@ -7,9 +7,9 @@ import pytest
 
 from zvault.core.address import Address
 from zvault.core.errors import NotFound, Refused, ToolFailed
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.changes import LzcFailure, NamesGone
-from zvault.zfs.remote import Remote, troubles
+from zvault.zfs.remote import RemoteChanges, parse_complaints
 
 TAG = "zvault_2026-11-21T15:36:03Z"
 
@@ -23,14 +23,14 @@ class Peer:
         self.code, self.out, self.err = code, out, err
         self.calls: list[list[list[str]]] = []
 
-    async def run_all(self, commands: Sequence[Sequence[str]], *, deadline: float) -> Result:
+    async def run_all(self, commands: Sequence[Sequence[str]], *, deadline: float) -> ProcessResult:
         self.calls.append([list(command) for command in commands])
-        return Result(tuple(commands[0]), self.code, self.out, self.err, 0.0)
+        return ProcessResult(tuple(commands[0]), self.code, self.out, self.err, 0.0)
 
 
-def remote(code: int = 0, out: str = "", err: str = "") -> tuple[Remote, Peer]:
+def remote(code: int = 0, out: str = "", err: str = "") -> tuple[RemoteChanges, Peer]:
     peer = Peer(code, out, err)
-    return Remote(peer), peer  # type: ignore[arg-type]
+    return RemoteChanges(peer), peer  # type: ignore[arg-type]
 
 
 async def test_a_snapshot_of_many_is_one_command() -> None:
@@ -163,7 +163,7 @@ async def test_a_snapshot_name_that_is_taken_is_told_as_libzfs_core_tells_it() -
 )
 def test_names_and_kinds_are_read_from_complaints(line: str, name: str, kind: str, code: int) -> None:
     noise = "use '-R' to destroy the following datasets:\ntank/cl\nusage:\n"
-    (found,) = troubles(f"{line}\n{noise}")
+    (found,) = parse_complaints(f"{line}\n{noise}")
     assert (found.name, found.kind, found.errno) == (name, kind, code)
     assert found.message
 
@@ -187,13 +187,13 @@ def test_each_dataset_that_refuses_a_snapshot_is_named() -> None:
         "cannot create snapshot 'tank/vm@x': out of space\n"
         "no snapshots were created\n"
     )
-    found = [(one.name, one.errno) for one in troubles(said)]
+    found = [(one.name, one.errno) for one in parse_complaints(said)]
     assert found == [("tank/half@x", errno.EBUSY), ("tank/vm@x", errno.ENOSPC)]
-    (full,) = troubles("cannot create snapshots : out of space\nno snapshots were created\n")
+    (full,) = parse_complaints("cannot create snapshots : out of space\nno snapshots were created\n")
     assert (full.name, full.errno) == ("", errno.ENOSPC)
-    (read_only,) = troubles("cannot create snapshots : pool is read-only\n")
+    (read_only,) = parse_complaints("cannot create snapshots : pool is read-only\n")
     assert (read_only.name, read_only.errno) == ("", errno.EROFS)
-    (unknown,) = troubles("cannot create snapshots : nobody knows why\n")
+    (unknown,) = parse_complaints("cannot create snapshots : nobody knows why\n")
     assert (unknown.name, unknown.errno, unknown.message) == (
         "",
         0,

@@ -7,13 +7,13 @@ import pytest
 
 from zvault.core.errors import Busy, Conflict, ToolFailed, ZvaultError
 from zvault.core.names import DatasetName
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs import rename_clone_rollback
 
 
 def host(returncode: int, stderr: str = "", stdout: str = "") -> Any:
-    async def run(argv: list[str], **_: Any) -> Result:
-        return Result(tuple(argv), returncode, stdout, stderr, 0.1)
+    async def run(argv: list[str], **_: Any) -> ProcessResult:
+        return ProcessResult(tuple(argv), returncode, stdout, stderr, 0.1)
 
     return SimpleNamespace(run=run)
 
@@ -32,7 +32,7 @@ def host(returncode: int, stderr: str = "", stdout: str = "") -> Any:
 )
 async def test_a_refusal_is_of_its_kind_and_says_what_zfs_said(said: str, kind: type[ZvaultError]) -> None:
     with pytest.raises(kind) as raised:
-        await rename_clone_rollback.rename(host(1, said), "cold/p", "cold/r")
+        await rename_clone_rollback.rename_dataset(host(1, said), "cold/p", "cold/r")
     assert said.splitlines()[0].partition(": ")[2] in raised.value.why
 
 
@@ -43,32 +43,34 @@ async def test_a_volume_is_renamed_without_the_option_that_is_for_filesystems(
     """zfs of 2.1 to 2.4: "operation not applicable to datasets of this type"."""
     ran: list[list[str]] = []
 
-    async def run(argv: list[str], **_: Any) -> Result:
+    async def run(argv: list[str], **_: Any) -> ProcessResult:
         ran.append(argv)
         asked = argv[:2] == ["zfs", "get"]
-        return Result(tuple(argv), 0 if kind or not asked else 1, f"{kind}\n" if asked else "", "", 0.1)
+        return ProcessResult(
+            tuple(argv), 0 if kind or not asked else 1, f"{kind}\n" if asked else "", "", 0.1
+        )
 
-    await rename_clone_rollback.rename(cast(Any, SimpleNamespace(run=run)), "cold/a", "cold/b")
+    await rename_clone_rollback.rename_dataset(cast(Any, SimpleNamespace(run=run)), "cold/a", "cold/b")
     assert ran[-1] == ["zfs", "rename", *options, "cold/a", "cold/b"]
 
 
 async def test_beside_a_dataset_are_those_whose_names_go_on_from_its_own() -> None:
     there = host(0, stdout="cold\ncold/h\ncold/h_old-1 a\ncold/h_old-2\ncold/h_older\ncold/i_old-1\n")
-    found = await rename_clone_rollback.beside(there, DatasetName("cold/h"), "_old-")
+    found = await rename_clone_rollback.list_datasets_beside(there, DatasetName("cold/h"), "_old-")
     assert found == ["cold/h_old-1 a", "cold/h_old-2"]
     gone = host(1, "dataset does not exist")
-    assert await rename_clone_rollback.beside(gone, DatasetName("cold/h"), "_old-") == []
-    assert await rename_clone_rollback.beside(there, DatasetName("cold"), "") == [], (
+    assert await rename_clone_rollback.list_datasets_beside(gone, DatasetName("cold/h"), "_old-") == []
+    assert await rename_clone_rollback.list_datasets_beside(there, DatasetName("cold"), "") == [], (
         "a pool has nothing beside it"
     )
     cut_short = host(0, "cannot iterate filesystems: I/O error", stdout="cold\n")
     with pytest.raises(ToolFailed, match="cannot be listed"):
-        await rename_clone_rollback.beside(cut_short, DatasetName("cold/h"), "_old-")
+        await rename_clone_rollback.list_datasets_beside(cut_short, DatasetName("cold/h"), "_old-")
 
 
 async def test_nothing_is_made_of_a_snapshot_that_is_marked_as_inconsistent() -> None:
     with pytest.raises(Conflict, match="cannot be made a filesystem of"):
-        await rename_clone_rollback.rollback(host(0, stdout="1\n"), "cold/a@s1")
+        await rename_clone_rollback.roll_dataset_back(host(0, stdout="1\n"), "cold/a@s1")
     with pytest.raises(Conflict, match="cannot be made a filesystem of"):
-        await rename_clone_rollback.clone(host(0, stdout="1\n"), "cold/a@s1", "cold/b", "filesystem")
-    await rename_clone_rollback.rollback(host(0, stdout="0\n"), "cold/a@s1")
+        await rename_clone_rollback.clone_snapshot(host(0, stdout="1\n"), "cold/a@s1", "cold/b", "filesystem")
+    await rename_clone_rollback.roll_dataset_back(host(0, stdout="0\n"), "cold/a@s1")

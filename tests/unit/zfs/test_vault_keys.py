@@ -8,7 +8,7 @@ from typing import Any
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.vault_encryption import KeysAbove
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.vault_keys import VaultKeyReader
 
 ROOT = DatasetName("usb/enc/of/home")
@@ -21,15 +21,17 @@ class Host:
         self.asked: list[Sequence[str]] = []
         self.record = "none"
 
-    async def run(self, argv: Sequence[str], **_: Any) -> Result:
+    async def run(self, argv: Sequence[str], **_: Any) -> ProcessResult:
         self.asked.append(argv)
         names = [name for name in argv if name in ROWS]
         if "encryptionroot" in argv:
             out = "".join(f"{name}\tencryptionroot\t{ROWS[name]}\n" for name in names)
-            return Result(tuple(argv), 1, out, MISSING, 0.0)
+            return ProcessResult(tuple(argv), 1, out, MISSING, 0.0)
         if "keystatus" in argv:
-            return Result(tuple(argv), 0, "usb/enc\tkeystatus\tunavailable\n", "", 0.0)
-        return Result(tuple(argv), 0, f"usb/enc\torg.zvault:source-properties\t{self.record}\n", "", 0.0)
+            return ProcessResult(tuple(argv), 0, "usb/enc\tkeystatus\tunavailable\n", "", 0.0)
+        return ProcessResult(
+            tuple(argv), 0, f"usb/enc\torg.zvault:source-properties\t{self.record}\n", "", 0.0
+        )
 
 
 async def test_what_lies_above_is_read_again_only_for_another_root() -> None:
@@ -52,8 +54,8 @@ async def test_what_lies_above_is_read_again_only_for_another_root() -> None:
 
 async def test_a_root_that_does_not_tell_has_no_key_loaded() -> None:
     class Damaged(Host):
-        async def run(self, argv: Sequence[str], **_: Any) -> Result:
-            return Result(tuple(argv), 1, "", "cannot open 'usb/enc': I/O error\n", 0.0)
+        async def run(self, argv: Sequence[str], **_: Any) -> ProcessResult:
+            return ProcessResult(tuple(argv), 1, "", "cannot open 'usb/enc': I/O error\n", 0.0)
 
     host: Any = Damaged()
     assert await VaultKeyReader(host).loaded(["usb/enc"]) == set()

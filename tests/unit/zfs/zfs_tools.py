@@ -3,8 +3,8 @@
 from collections.abc import Callable, Container, Sequence
 
 from zvault.core.errors import ToolFailed
-from zvault.system.process.pipeline import Hear, Pipeline
-from zvault.system.process.runner import Result
+from zvault.system.process.pipeline import HearStage, Pipeline
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.client import Zfs
 
 Answer = tuple[int, str, str]
@@ -26,18 +26,18 @@ class Tools:
         deadline: float = 60.0,
         stdin: bytes | None = None,
         check: bool = True,
-    ) -> Result:
+    ) -> ProcessResult:
         if list(argv[:4]) == ["zfs", "get", "-Hp", "-r"]:
-            return Result(tuple(argv), 0, self.own, "", 0.0)
+            return ProcessResult(tuple(argv), 0, self.own, "", 0.0)
         self.asked.append(list(argv))
         code, out, err = self.answer(list(argv))
-        result = Result(tuple(argv), code, out, err, 0.0)
+        result = ProcessResult(tuple(argv), code, out, err, 0.0)
         if check and code:
             raise ToolFailed("failed", result.complaint())
         return result
 
     async def pipeline(
-        self, stages: Sequence[Sequence[str]], hear: Hear | None = None, *, nobody: Container[str] = ()
+        self, stages: Sequence[Sequence[str]], hear: HearStage | None = None, *, nobody: Container[str] = ()
     ) -> Pipeline:
         raise AssertionError("no stream was asked for")
 

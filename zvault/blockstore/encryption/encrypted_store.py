@@ -14,43 +14,43 @@ from dataclasses import replace
 
 from zvault.blockstore.encryption.keyring import Keyring
 from zvault.blockstore.encryption.pieces import (
-    PIECE,
-    SLACK,
-    STORED,
+    PLAIN_PIECE_SIZE,
+    STORED_PIECE_SIZE,
+    UPDATE_INTO_SLACK,
     NotAuthentic,
-    decrypted,
-    decrypted_or_noise,
-    encrypted,
-    not_authentic,
-    plain_size,
-    stored_size,
+    compute_plain_size,
+    compute_stored_size,
+    decrypt_or_noise,
+    decrypt_pieces,
+    encrypt_object,
+    make_not_authentic_error,
 )
 from zvault.blockstore.encryption.store_key import StoreKey
-from zvault.blockstore.format import Damaged, Superblock, keys_key, store_key
+from zvault.blockstore.format import ObjectDamaged, Superblock, make_keyring_key, make_superblock_key
 from zvault.core.errors import Refused
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
-    SMALL,
+    SMALL_OBJECT,
     Buffer,
     ListedObject,
     ListedVersion,
     ObjectMissing,
     ObjectStore,
-    TooLarge,
-    key_and_version,
+    ObjectTooLarge,
+    split_version,
 )
 
-EVERY = 5.0
+KEY_LOOK_INTERVAL = 5.0
 """Seconds between two looks for a data key that is not known."""
 MOST_TOLD = 100
 """Objects that are told of; whoever forges more of them needs no more words."""
 KEPT_FROM = 1 << 20
 """Bytes of an object from which on the memory that it was encrypted into is kept for the next one."""
-SPARE = 2
+SPARE_CIPHER_BUFFERS = 2
 """So many are kept: two of four uploads are hardly ever between two objects at once."""
 
 
-class StoreKeys:
+class StoreKeyring:
     """The keys of a store; read when they are first needed. Safe for threads."""
 
     def __init__(self, prefix: str, key: StoreKey, say: Callable[[str], None] = lambda _: None) -> None:
@@ -61,10 +61,10 @@ class StoreKeys:
         """The recovery key of a store that was made here: to be shown, once."""
         self._ring: Keyring | None = None
         self._lock = threading.Lock()
-        self._looked = -EVERY
+        self._looked = -KEY_LOOK_INTERVAL
 
     def ring(self, store: ObjectStore) -> Keyring:
-        """The keys. Raises WrongKey, Refused, Damaged, ObjectMissing where there is no store, StoreError."""
+        """The keys. Raises WrongKey, Refused, ObjectDamaged, ObjectMissing where there is no store, StoreError."""
         with self._lock:
             if self._ring is None:
                 self._ring = self._read(store)
@@ -73,7 +73,7 @@ class StoreKeys:
     def again(self, store: ObjectStore, known: Keyring) -> Keyring:
         """The same, read anew unless that was done since ``known``, or a moment ago: forged ids cost little."""
         with self._lock:
-            if self._ring is known and time.monotonic() - self._looked > EVERY:
+            if self._ring is known and time.monotonic() - self._looked > KEY_LOOK_INTERVAL:
                 self._looked = time.monotonic()
                 self._ring = self._read(store)
             return self._ring or known
@@ -91,25 +91,25 @@ class StoreKeys:
             return None
 
     def _read(self, store: ObjectStore) -> Keyring:
-        name = store_key(self.prefix)
+        name = make_superblock_key(self.prefix)
         try:
             return Keyring.of_bytes(store.read(name)[0], self.key, name)
-        except (Damaged, ObjectMissing) as error:
-            copy = keys_key(self.prefix)
+        except (ObjectDamaged, ObjectMissing) as error:
+            copy = make_keyring_key(self.prefix)
             try:
                 return Keyring.of_bytes(store.read(copy)[0], self.key, copy)
-            except (Damaged, ObjectMissing):
+            except (ObjectDamaged, ObjectMissing):
                 raise error from None
 
 
 class EncryptedStore:
     """An ObjectStore over another one. Raises besides what that raises NotAuthentic, WrongKey, Refused."""
 
-    def __init__(self, store: ObjectStore, keys: StoreKeys) -> None:
+    def __init__(self, store: ObjectStore, keys: StoreKeyring) -> None:
         """Asks nothing yet."""
         self._store, self.keys = store, keys
-        self._first = store_key(keys.prefix)
-        self._bare = (self._first, keys_key(keys.prefix))
+        self._first = make_superblock_key(keys.prefix)
+        self._bare = (self._first, make_keyring_key(keys.prefix))
         """What has the keys, and is no encrypted object itself."""
         self._spare: list[bytearray] = []
 
@@ -123,49 +123,54 @@ class EncryptedStore:
             return self._store.get(key, 0, 0)
         if start == 0 and length is None:
             return self._pieces(key, self._store.get(key), 0)
-        first = start // PIECE
-        count = None if length is None else (start + length - 1) // PIECE + 1 - first
-        data = self._store.get(key, first * STORED, None if count is None else count * STORED)
-        begin = start - first * PIECE
+        first = start // PLAIN_PIECE_SIZE
+        count = None if length is None else (start + length - 1) // PLAIN_PIECE_SIZE + 1 - first
+        data = self._store.get(
+            key, first * STORED_PIECE_SIZE, None if count is None else count * STORED_PIECE_SIZE
+        )
+        begin = start - first * PLAIN_PIECE_SIZE
         found = self._pieces(key, data, first)
         return found[begin:] if length is None else found[begin : begin + length]
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
         """See ObjectStore. Asks for one piece, and once more where that is not enough."""
-        data, stored = self._store.tail(key, STORED)
-        pieces, size = max(1, -(-stored // STORED)), plain_size(stored)
-        last = stored - (pieces - 1) * STORED
+        data, stored = self._store.tail(key, STORED_PIECE_SIZE)
+        pieces, size = max(1, -(-stored // STORED_PIECE_SIZE)), compute_plain_size(stored)
+        last = stored - (pieces - 1) * STORED_PIECE_SIZE
         found = self._end(key, data[len(data) - last :], pieces - 1)
         wanted = min(length, size)
         if len(found) < wanted:
-            first = (size - wanted) // PIECE
-            found = self._end(key, self._store.get(key, first * STORED), first)
+            first = (size - wanted) // PLAIN_PIECE_SIZE
+            found = self._end(key, self._store.get(key, first * STORED_PIECE_SIZE), first)
             if len(found) < wanted:
-                raise not_authentic(key, "it changed while it was read")
+                raise make_not_authentic_error(key, "it changed while it was read")
         return found[len(found) - wanted :], size
 
-    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
-        if key_and_version(key)[0] == self._first:
+    def read(self, key: str, most: int = SMALL_OBJECT) -> tuple[bytes, str]:
+        if split_version(key)[0] == self._first:
             data, etag = self._store.read(key)
-            ring = Keyring.of_bytes(data, self.keys.key, key_and_version(key)[0])
+            ring = Keyring.of_bytes(data, self.keys.key, split_version(key)[0])
             self.keys.set(ring)
             return ring.first, etag
-        data, etag = self._store.read(key, stored_size(most))
+        data, etag = self._store.read(key, compute_stored_size(most))
         found = self._end(key, data, 0)
         if len(found) > most:
-            raise TooLarge(f"{key} is not what was put there", f"it has {len(found)} bytes", "")
+            raise ObjectTooLarge(f"{key} is not what was put there", f"it has {len(found)} bytes", "")
         return found, etag
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         if key == self._first:
             return self._put_first(bytes(data), condition)
-        newest, size = self.ring().data[-1], stored_size(len(memoryview(data).cast("B"))) + SLACK
+        newest, size = (
+            self.ring().data[-1],
+            compute_stored_size(len(memoryview(data).cast("B"))) + UPDATE_INTO_SLACK,
+        )
         memory = self._memory(size) if size > KEPT_FROM else None
         try:
-            body = encrypted(data, (newest.id, newest.secret), self._bound(key), memory)
+            body = encrypt_object(data, (newest.id, newest.secret), self._bound(key), memory)
             return self._store.put(key, body, condition)
         finally:
-            if memory is not None and len(self._spare) < SPARE:
+            if memory is not None and len(self._spare) < SPARE_CIPHER_BUFFERS:
                 self._spare.append(memory)
 
     def _memory(self, size: int) -> bytearray:
@@ -178,7 +183,9 @@ class EncryptedStore:
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Sizes are of what objects hold, if they are whole."""
         for found in self._store.list(prefix, after):
-            yield found if found.key in self._bare else ListedObject(found.key, plain_size(found.size))
+            yield (
+                found if found.key in self._bare else ListedObject(found.key, compute_plain_size(found.size))
+            )
 
     def delete(self, keys: Sequence[str]) -> None:
         self._store.delete(keys)
@@ -187,7 +194,7 @@ class EncryptedStore:
         """See ObjectStore. Sizes are as those of ``list``; ETags are of what is stored."""
         for found in self._store.versions(prefix, after):
             bare = found.marker or found.key in self._bare
-            yield found if bare else replace(found, size=plain_size(found.size))
+            yield found if bare else replace(found, size=compute_plain_size(found.size))
 
     def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
         self._store.retain(key, version, mode, until)
@@ -196,16 +203,16 @@ class EncryptedStore:
         return self._store.delete_versions(versions)
 
     def ring(self) -> Keyring:
-        """Its keys. Raises as StoreKeys.ring."""
+        """Its keys. Raises as StoreKeyring.ring."""
         return self.keys.ring(self._store)
 
     def keep_copy(self) -> None:
         """See to it that the copy of the store's keys is what its first object is. Raises StoreError."""
-        data, name = self._store.read(self._first)[0], keys_key(self.keys.prefix)
+        data, name = self._store.read(self._first)[0], make_keyring_key(self.keys.prefix)
         try:
             if self._store.read(name)[0] == data:
                 return
-        except (ObjectMissing, TooLarge):
+        except (ObjectMissing, ObjectTooLarge):
             pass
         self._store.put(name, data)
 
@@ -216,7 +223,7 @@ class EncryptedStore:
         What is there stays as it is. Raises PreconditionFailed where somebody else did so meanwhile.
         """
         data, etag = self._store.read(self._first)
-        ring = Keyring.of_bytes(data, self.keys.key, self._first).rotated(now, recovery)
+        ring = Keyring.of_bytes(data, self.keys.key, self._first).rotate(now, recovery)
         self._store.put(self._first, ring.as_bytes(key or self.keys.key), etag)
         self.keep_copy()
         self.keys.key = key or self.keys.key
@@ -230,7 +237,7 @@ class EncryptedStore:
             made = StoreKey.new_recovery()
             ring = Keyring.new(data, made, time.time())
         elif ring.identity != Superblock.of_bytes(data).identity:
-            what = f"{keys_key(self.keys.prefix)} has the keys of another store"
+            what = f"{make_keyring_key(self.keys.prefix)} has the keys of another store"
             raise Refused(
                 what, "a store that is made has keys of its own", "choose another key, or remove it"
             )
@@ -243,11 +250,11 @@ class EncryptedStore:
         return etag
 
     def _end(self, key: str, data: Buffer, first: int) -> bytes:
-        return decrypted(data, first, lambda name: self._data_key(name, key), self._bound(key), key)
+        return decrypt_pieces(data, first, lambda name: self._data_key(name, key), self._bound(key), key)
 
     def _pieces(self, key: str, data: Buffer, first: int) -> bytes:
         of = self._bound(key)
-        return decrypted_or_noise(data, first, lambda name: self._data_key(name, key), of, key, self._tell)
+        return decrypt_or_noise(data, first, lambda name: self._data_key(name, key), of, key, self._tell)
 
     def _tell(self, error: NotAuthentic) -> None:
         if error.what not in self.keys.told and len(self.keys.told) < MOST_TOLD:
@@ -264,9 +271,9 @@ class EncryptedStore:
                 if one.id == name:
                     return one.secret
         why = f"it is encrypted with data key {name.hex()}, which the store's first object does not have"
-        raise not_authentic(key, f"{why}: it is an older one, or this object is forged")
+        raise make_not_authentic_error(key, f"{why}: it is an older one, or this object is forged")
 
     def _bound(self, key: str) -> bytes:
         ring = self.ring()
-        name, _ = key_and_version(key)
+        name, _ = split_version(key)
         return ring.identity + name.removeprefix(f"{self.keys.prefix}/").encode()

@@ -10,7 +10,7 @@ from zvault.system.key_source import KeySource, read_key
 from zvault.system.process.runner import HostRunner
 
 
-def key_of(settings: Mapping[str, str]) -> StoreKey | None:
+def read_store_key(settings: Mapping[str, str]) -> StoreKey | None:
     """The key by ``encryption-key``, ``-credential`` or ``-command``; None where there is none of them.
 
     Raises NotFound, ToolMissing, ToolFailed, DeadlineExceeded, ConfigError.

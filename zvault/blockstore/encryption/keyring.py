@@ -22,9 +22,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from zvault.blockstore.encryption.pieces import ID, derived, not_authentic
+from zvault.blockstore.encryption.pieces import KEY_ID_SIZE, derive_secret, make_not_authentic_error
 from zvault.blockstore.encryption.store_key import StoreKey
-from zvault.blockstore.format import ENCRYPTED_VERSION, UNREADABLE, Damaged, Superblock
+from zvault.blockstore.format import ENCRYPTED_VERSION, PARSE_ERRORS, ObjectDamaged, Superblock
 from zvault.core.errors import Refused
 from zvault.object_store.interface import describe_loss
 from zvault.system.key_source import SIZE
@@ -50,7 +50,7 @@ class DataKey:
     def new(cls, now: float, but: tuple[DataKey, ...] = ()) -> DataKey:
         """One with an id that none of ``but`` has."""
         taken = {one.id for one in but}
-        while (name := os.urandom(ID)) in taken:
+        while (name := os.urandom(KEY_ID_SIZE)) in taken:
             pass
         return cls(name, os.urandom(SIZE), now)
 
@@ -79,7 +79,7 @@ class Keyring:
         """The store's uuid, 16 bytes."""
         return Superblock.of_bytes(self.first).identity
 
-    def rotated(self, now: float, recovery: StoreKey | None = None) -> Keyring:
+    def rotate(self, now: float, recovery: StoreKey | None = None) -> Keyring:
         """With a new data key for what is put from now on; and with another recovery key, if there is one."""
         found = replace(self, data=(*self.data, DataKey.new(now, self.data)), generation=self.generation + 1)
         if recovery is None:
@@ -110,8 +110,8 @@ class Keyring:
 
     @classmethod
     def of_bytes(cls, data: bytes, key: StoreKey, name: str) -> Keyring:
-        """Read back. Raises WrongKey, Damaged, and Refused for the object of a store that is not encrypted."""
-        document = parsed(data, name)
+        """Read back. Raises WrongKey, ObjectDamaged, and Refused for the object of a store that is not encrypted."""
+        document = parse_keyring(data, name)
         try:
             identity = bytes.fromhex(document["uuid"])
             slots = [dict(one) for one in document["slots"]]
@@ -122,24 +122,24 @@ class Keyring:
             found = cls(
                 _bytes(inside["first"]), keys, public, _bytes(inside["shared"]), int(document["generation"])
             )
-            if not keys or any((len(one.id), len(one.secret)) != (ID, SIZE) for one in keys):
+            if not keys or any((len(one.id), len(one.secret)) != (KEY_ID_SIZE, SIZE) for one in keys):
                 raise ValueError("it has no data keys")
             if found.identity != identity:
                 raise ValueError("it is of two stores")
         except InvalidTag:
-            raise not_authentic(name, "it was changed by somebody who has no key") from None
-        except (*UNREADABLE, StopIteration) as error:
-            raise Damaged(f"{name} cannot be read", str(error), _LOST) from error
+            raise make_not_authentic_error(name, "it was changed by somebody who has no key") from None
+        except (*PARSE_ERRORS, StopIteration) as error:
+            raise ObjectDamaged(f"{name} cannot be read", str(error), _LOST) from error
         return found
 
 
-def parsed(data: bytes, name: str) -> dict[str, Any]:
-    """The object's JSON, of version 2. Raises Damaged; Refused for version 1."""
+def parse_keyring(data: bytes, name: str) -> dict[str, Any]:
+    """The object's JSON, of version 2. Raises ObjectDamaged; Refused for version 1."""
     try:
         document = json.loads(data)
         version = int(document["version"])
-    except UNREADABLE as error:
-        raise Damaged(f"{name} cannot be read", describe_loss(data) or str(error), _LOST) from error
+    except PARSE_ERRORS as error:
+        raise ObjectDamaged(f"{name} cannot be read", describe_loss(data) or str(error), _LOST) from error
     if version == ENCRYPTED_VERSION:
         return dict(document)
     raise Refused(
@@ -176,7 +176,7 @@ def _unwrapped(slots: list[dict[str, Any]], key: StoreKey, identity: bytes, name
 
 
 def _owner_secret(key: StoreKey, identity: bytes) -> bytes:
-    return derived(key.secret, b"zvault block store owner\0" + identity)
+    return derive_secret(key.secret, b"zvault block store owner\0" + identity)
 
 
 def _owner_slot(key: StoreKey, identity: bytes, wrapping: bytes) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _recovery_slot(ring: Keyring, identity: bytes, wrapping: bytes) -> dict[str,
 
 
 def _recovery_secret(exchanged: bytes, shared: bytes, publics: bytes) -> bytes:
-    return derived(exchanged + shared, b"zvault block store recovery\0" + publics)
+    return derive_secret(exchanged + shared, b"zvault block store recovery\0" + publics)
 
 
 def _open_part(document: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from zvault.blockstore.encryption.pieces import derived
+from zvault.blockstore.encryption.pieces import derive_secret
 from zvault.core.errors import ConfigError
 from zvault.system.key_source import SIZE, parse_key
 
@@ -28,17 +28,17 @@ class StoreKey:
     @property
     def id(self) -> str:
         """The name of the key where it must not be shown: 8 hexadecimal digits."""
-        return derived(self.secret, b"zvault block store key id")[:4].hex()
+        return derive_secret(self.secret, b"zvault block store key id")[:4].hex()
 
     @property
     def private(self) -> X25519PrivateKey:
         """The half of a recovery key that decrypts."""
-        return X25519PrivateKey.from_private_bytes(derived(self.secret, b"zvault recovery key x25519"))
+        return X25519PrivateKey.from_private_bytes(derive_secret(self.secret, b"zvault recovery key x25519"))
 
     @property
     def shared(self) -> bytes:
         """The part of a recovery key that the store's owners know as well, so that nobody else can encrypt for it."""
-        return derived(self.secret, b"zvault recovery key shared")
+        return derive_secret(self.secret, b"zvault recovery key shared")
 
     @property
     def text(self) -> str:

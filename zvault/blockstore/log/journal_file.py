@@ -12,7 +12,7 @@ from pathlib import Path
 
 from zvault.object_store.interface import Buffer, StoreError
 
-SPARE = ".spare"
+SPARE_FILE_ENDING = ".spare"
 """The end of a spare file's name."""
 
 
@@ -22,20 +22,20 @@ class JournalFailed(StoreError):
     reason = "journal"
 
 
-class NoRoom(JournalFailed):
+class JournalDiskFull(JournalFailed):
     """The journal's disk is full. What was appended before is whole; appending goes on once there is room."""
 
     retryable = True
 
 
-class Full(JournalFailed):
+class JournalFull(JournalFailed):
     """The journal has no room until frames are released."""
 
     retryable = True
 
 
 @dataclass(slots=True, eq=False)
-class File:
+class JournalFile:
     """One file; ``size`` in bytes. ``secure``: its header and its name would be there after a power cut."""
 
     path: Path
@@ -52,7 +52,7 @@ class File:
             self.fd = -1
 
 
-class Spares:
+class SpareFiles:
     """Files of a journal in memory that are no longer needed, to be written over: what is new there costs more.
 
     Their old frames have lower numbers than the file that one becomes, and do not count there.
@@ -64,7 +64,7 @@ class Spares:
         self._kept: list[Path] = []
         self._number = 0
         self._lock = threading.Lock()
-        for path in folder.glob(f"*{SPARE}"):
+        for path in folder.glob(f"*{SPARE_FILE_ENDING}"):
             path.unlink()
 
     def keep(self, path: Path) -> None:
@@ -74,7 +74,7 @@ class Spares:
                 path.unlink(missing_ok=True)
                 return
             self._number += 1
-            spare = self._folder / f"{self._number}{SPARE}"
+            spare = self._folder / f"{self._number}{SPARE_FILE_ENDING}"
             # A file that somebody had removed could not be released.
             with contextlib.suppress(FileNotFoundError):
                 path.rename(spare)
@@ -92,7 +92,7 @@ class Spares:
                 self._kept.pop().unlink(missing_ok=True)
 
 
-def twice(files: Sequence[File]) -> list[int]:
+def duplicate_descriptors(files: Sequence[JournalFile]) -> list[int]:
     """Descriptors of their own for files that may be closed meanwhile; the kernel tells errors to both."""
     fds: list[int] = []
     try:
@@ -105,7 +105,7 @@ def twice(files: Sequence[File]) -> list[int]:
     return fds
 
 
-def write(fd: int, pieces: Sequence[Buffer], at: int) -> None:
+def write_pieces(fd: int, pieces: Sequence[Buffer], at: int) -> None:
     """Write all of it, however little the kernel takes at once. Raises OSError."""
     left = memoryview(b"".join(pieces))
     while left:
@@ -113,17 +113,17 @@ def write(fd: int, pieces: Sequence[Buffer], at: int) -> None:
         left, at = left[written:], at + written
 
 
-def failure(what: str, error: OSError) -> JournalFailed:
+def make_journal_error(what: str, error: OSError) -> JournalFailed:
     """The error as it is told."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return NoRoom(what, str(error), "make room on the journal's disk: it goes on by itself then")
+        return JournalDiskFull(what, str(error), "make room on the journal's disk: it goes on by itself then")
     return JournalFailed(what, str(error), "see the kernel's log and that the journal's disk is well")
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
+def translate_os_errors(what: str) -> Iterator[None]:
     """Make OSErrors those that can be told; ``what`` says what cannot be done."""
     try:
         yield
     except OSError as error:
-        raise failure(what, error) from error
+        raise make_journal_error(what, error) from error

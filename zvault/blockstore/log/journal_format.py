@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from zvault.blockstore.format import BLOCK
+from zvault.blockstore.format import BLOCK_SIZE
 from zvault.object_store.interface import Buffer
 
 _VERSION = 1
@@ -27,15 +27,15 @@ _FILE_MAGIC = b"zvJOURNL"
 _FRAME = struct.Struct("<4sIQQQQ")  # magic, kind, number, block, count of blocks, mark
 _FRAME_MAGIC = b"zvFR"
 _DATA, _ZERO = 1, 2
-HEADER = _FILE.size + 8
+FILE_HEADER_SIZE = _FILE.size + 8
 """Bytes of a file's header."""
-FRAME = _FRAME.size + 8
+FRAME_HEAD_SIZE = _FRAME.size + 8
 """Bytes of a frame beside its data."""
 _READ = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class JournalFrame:
     """One write: ``count`` blocks from ``block`` on; no ``data`` where they became zeroes."""
 
     number: int
@@ -45,7 +45,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class JournalHeader:
     """The header of a journal file; ``identity`` is the store's uuid in 16 bytes."""
 
     version: int
@@ -54,33 +54,33 @@ class Header:
     known: bool
 
 
-def name_of(first: int) -> str:
+def name_journal_file(first: int) -> str:
     """The name of the file that begins with this frame."""
     return f"{first:012d}.journal"
 
 
-def seed_of(identity: bytes, epoch: int) -> int:
+def make_frame_seed(identity: bytes, epoch: int) -> int:
     """Return the seed of the digests of an epoch's frames."""
     return xxh3_64_intdigest(identity + epoch.to_bytes(8, "little"))
 
 
-def file_header(identity: bytes, epoch: int, first: int, *, durable: bool) -> bytes:
+def make_file_header(identity: bytes, epoch: int, first: int, *, durable: bool) -> bytes:
     """HEADER bytes for a file that begins with frame ``first``."""
     head = _FILE.pack(_FILE_MAGIC, _VERSION, durable, identity, epoch, first)
     return head + xxh3_64_digest(head)
 
 
-def read_header(path: Path) -> Header | None:
+def read_file_header(path: Path) -> JournalHeader | None:
     """A file's header; None where it has no whole one. Raises OSError."""
     with path.open("rb") as one:
         head, digest = one.read(_FILE.size), one.read(8)
     if len(head) != _FILE.size or xxh3_64_digest(head) != digest:
         return None
     magic, version, _, identity, epoch, _ = _FILE.unpack(head)
-    return Header(version, identity, epoch, magic == _FILE_MAGIC and version == _VERSION)
+    return JournalHeader(version, identity, epoch, magic == _FILE_MAGIC and version == _VERSION)
 
 
-def pack(
+def pack_frame(
     frame: tuple[int, int, int], mark: int, data: Buffer | None, seed: int
 ) -> tuple[bytes, bytes, Buffer]:
     """The three pieces of a frame (number, block, count) as they are written: header, digest, data."""
@@ -89,31 +89,31 @@ def pack(
     return head, xxh3_64_digest(body, xxh3_64_intdigest(head, seed)), body
 
 
-def whole_frames(path: Path, first: int, seed: int) -> Iterator[tuple[Frame, int]]:
+def read_whole_frames(path: Path, first: int, seed: int) -> Iterator[tuple[JournalFrame, int]]:
     """Every frame in a file that is whole, with its mark, whatever lies between them. Raises OSError."""
     with path.open("rb", buffering=_READ) as one:
         size = one.seek(0, 2)
-        at = HEADER
-        while at + FRAME <= size:
-            found = _parse(one, at, size - at - FRAME, seed)
+        at = FILE_HEADER_SIZE
+        while at + FRAME_HEAD_SIZE <= size:
+            found = _parse(one, at, size - at - FRAME_HEAD_SIZE, seed)
             if found is None or found[0].number < first:
                 at = _next_magic(one, at + 1, size)
                 continue
             yield found
-            at += FRAME + len(found[0].data or b"")
+            at += FRAME_HEAD_SIZE + len(found[0].data or b"")
 
 
-def _parse(one: BinaryIO, at: int, room: int, seed: int) -> tuple[Frame, int] | None:
+def _parse(one: BinaryIO, at: int, room: int, seed: int) -> tuple[JournalFrame, int] | None:
     """The frame at this place with at most ``room`` bytes of data; None if there is none."""
     one.seek(at)
     head, digest = one.read(_FRAME.size), one.read(8)
     magic, kind, number, block, count, mark = _FRAME.unpack(head)
-    if magic != _FRAME_MAGIC or kind not in (_DATA, _ZERO) or (kind == _DATA and count * BLOCK > room):
+    if magic != _FRAME_MAGIC or kind not in (_DATA, _ZERO) or (kind == _DATA and count * BLOCK_SIZE > room):
         return None
-    data = one.read(count * BLOCK) if kind == _DATA else None
+    data = one.read(count * BLOCK_SIZE) if kind == _DATA else None
     if xxh3_64_digest(data or b"", xxh3_64_intdigest(head, seed)) != digest:
         return None
-    return Frame(number, block, count, data), mark
+    return JournalFrame(number, block, count, data), mark
 
 
 def _next_magic(one: BinaryIO, at: int, size: int) -> int:

@@ -7,15 +7,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from zvault.blockstore.format import BLOCK, Segment, segment_key
-from zvault.blockstore.log.segment_buffer import SegmentBuffer, fresh_buffer
+from zvault.blockstore.format import BLOCK_SIZE, Segment, make_segment_key
+from zvault.blockstore.log.segment_buffer import SegmentBuffer, make_buffer
 from zvault.object_store.interface import ObjectStore, StoreError
 
-SPARE = 2
+SPARE_BUFFERS = 2
 """Buffers kept while nobody writes. While somebody does, all are kept: memory that is new costs more than a copy."""
 
 
-class Log:
+class SegmentLog:
     """Segments from the one being filled to those that checkpoints have not taken yet.
 
     All but ``upload`` wants the lock of ``changed`` held, the engine's; ``changed`` is notified of each change, and
@@ -83,7 +83,7 @@ class Log:
 
         All of them go into one segment: a frame is there whole or not at all.
         """
-        if self.filling is not None and self.filling.room * BLOCK < len(data):
+        if self.filling is not None and self.filling.room * BLOCK_SIZE < len(data):
             self.seal()
         filling = self._open()
         return filling.sequence, filling.add(block, data)
@@ -99,7 +99,7 @@ class Log:
             self.seal()
         if self.filling is None:
             self.sequence += 1
-            buffer = self._spare.pop() if self._spare else fresh_buffer()
+            buffer = self._spare.pop() if self._spare else make_buffer()
             self.filling = SegmentBuffer(self.sequence, self.epoch, buffer)
             self.memory[self.sequence] = self.filling
         return self.filling
@@ -114,7 +114,7 @@ class Log:
 
     def forget_spares(self) -> None:
         """Keep no more memory for segments to come than the next few need: nobody writes at the moment."""
-        del self._spare[SPARE:]
+        del self._spare[SPARE_BUFFERS:]
 
     @property
     def sealed(self) -> int:
@@ -131,8 +131,8 @@ class Log:
         began = time.monotonic()
         try:
             self.store.put(
-                segment_key(self.prefix, segment.sequence, segment.epoch),
-                filling.encoded(segment, self.identity),
+                make_segment_key(self.prefix, segment.sequence, segment.epoch),
+                filling.encode(segment, self.identity),
             )
         except StoreError:
             with self.changed:

@@ -7,22 +7,22 @@ import time
 import numpy as np
 
 from zvault.blockstore.format import (
-    BLOCK,
-    ENTRIES,
+    BLOCK_SIZE,
     LARGEST_SEGMENT,
-    SLOT,
-    SLOTS,
-    TABLE,
-    ZERO,
+    MOST_TABLE_ENTRIES,
+    SEGMENT_SLOTS,
+    SEGMENT_TABLE,
+    SLOT_SIZE,
+    ZERO_SLOT,
     Segment,
-    encode,
+    encode_segment,
 )
 
 CAPACITY = LARGEST_SEGMENT
 """Bytes of a buffer that any segment fits into."""
 
 
-def fresh_buffer() -> memoryview:
+def make_buffer() -> memoryview:
     """One for a segment. It takes memory as it is filled: a bytearray takes, and clears, all of it at once."""
     return np.empty(CAPACITY, np.uint8).data
 
@@ -37,14 +37,16 @@ class SegmentBuffer:
         self.began = time.monotonic()
         self.used = 0
         self._buffer = buffer
-        self._rows = np.frombuffer(buffer, np.uint8, SLOTS * SLOT).reshape(SLOTS, SLOT)
+        self._rows = np.frombuffer(buffer, np.uint8, SEGMENT_SLOTS * SLOT_SIZE).reshape(
+            SEGMENT_SLOTS, SLOT_SIZE
+        )
         self._entries: list[tuple[int, int, int]] = []
         self._last = (-1, 0, 0)
 
     @property
     def room(self) -> int:
         """Slots left; 0 also when its table is full."""
-        return SLOTS - self.used if len(self._entries) < ENTRIES - 1 else 0
+        return SEGMENT_SLOTS - self.used if len(self._entries) < MOST_TABLE_ENTRIES - 1 else 0
 
     @property
     def empty(self) -> bool:
@@ -53,22 +55,24 @@ class SegmentBuffer:
 
     def add(self, block: int, data: memoryview) -> int:
         """Take whole blocks, for which there must be room; the first one's slot."""
-        slot, count = self.used, len(data) // BLOCK
+        slot, count = self.used, len(data) // BLOCK_SIZE
         if count == 1:
-            self._buffer[slot * SLOT : slot * SLOT + BLOCK] = data
+            self._buffer[slot * SLOT_SIZE : slot * SLOT_SIZE + BLOCK_SIZE] = data
         else:
-            self._rows[slot : slot + count, :BLOCK] = np.frombuffer(data, np.uint8).reshape(count, BLOCK)
+            self._rows[slot : slot + count, :BLOCK_SIZE] = np.frombuffer(data, np.uint8).reshape(
+                count, BLOCK_SIZE
+            )
         self.used = slot + count
         self._say(block, count, slot)
         return slot
 
     def zero(self, block: int, count: int) -> None:
         """These blocks read as zeroes from here on."""
-        self._say(block, count, ZERO)
+        self._say(block, count, ZERO_SLOT)
 
     def _say(self, block: int, count: int, slot: int) -> None:
         at, number, first = self._last
-        joins = first == ZERO if slot == ZERO else first != ZERO and first + number == slot
+        joins = first == ZERO_SLOT if slot == ZERO_SLOT else first != ZERO_SLOT and first + number == slot
         if number and joins and at + number == block and number + count < 1 << 32:
             self._last = (at, number + count, first)
             return
@@ -79,18 +83,18 @@ class SegmentBuffer:
     def block(self, slot: int, count: int) -> bytes:
         """Return the bytes of these slots, one after another."""
         if count == 1:
-            return bytes(self._buffer[slot * SLOT : slot * SLOT + BLOCK])
-        return self._rows[slot : slot + count, :BLOCK].tobytes()
+            return bytes(self._buffer[slot * SLOT_SIZE : slot * SLOT_SIZE + BLOCK_SIZE])
+        return self._rows[slot : slot + count, :BLOCK_SIZE].tobytes()
 
     def sealed(self, safe: int, checkpoint: int) -> Segment:
         """Seal it and return its own account (see Segment). Nothing may be added any more."""
         entries = [*self._entries, self._last] if self._last[1] else self._entries
-        table = np.array(entries, TABLE)
+        table = np.array(entries, SEGMENT_TABLE)
         return Segment(self.sequence, self.epoch, self.frame, self.used, table, safe, checkpoint)
 
-    def encoded(self, segment: Segment, identity: bytes) -> memoryview:
+    def encode(self, segment: Segment, identity: bytes) -> memoryview:
         """The object's bytes, in its own buffer."""
-        return encode(self._buffer, segment, identity)
+        return encode_segment(self._buffer, segment, identity)
 
     def give_back(self) -> memoryview:
         """The buffer, for another."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zvault.blockstore.maintenance.findings import Report
+from zvault.blockstore.maintenance.check_report import CheckReport
 
 
-def advice(report: Report) -> str:
+def advise_on_check(report: CheckReport) -> str:
     """The next step; "" where there is none."""
     if report.well and not report.strays:
         return ""

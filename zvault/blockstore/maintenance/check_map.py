@@ -12,30 +12,36 @@ from typing import IO
 import numpy as np
 import xxhash
 
-from zvault.blockstore.format import SLOTS, map_key
-from zvault.blockstore.maintenance.findings import LOST, RUNS, Problem, Progress, ordered
-from zvault.blockstore.map.map_part import PART, MapPart
-from zvault.blockstore.map.root import Root
-from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.format import SEGMENT_SLOTS, make_map_key
+from zvault.blockstore.maintenance.check_report import (
+    LOST_SLOT,
+    PROBLEM_RUNS,
+    Progress,
+    StoreProblem,
+    map_ordered,
+)
+from zvault.blockstore.map.map_part import PART_BLOCKS, MapPart
+from zvault.blockstore.map.root import CheckpointRoot
+from zvault.blockstore.map.usage import SegmentUsage
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
-WINDOW = 2048
+WINDOW_SEGMENTS = 2048
 """Segments whose runs are in memory at once, at least: at most 72 MiB of runs."""
-FILES = 256
+MOST_SPOOL_FILES = 256
 """Windows at most; those of a store of more than 4 TiB are larger."""
-OBJECTS = 4
+MAP_OBJECTS_AT_ONCE = 4
 """Objects of the map in memory at once, of 8 MiB."""
 
 
-class Moved(Exception):
+class CheckpointMoved(Exception):
     """A writer has removed what an older checkpoint needed: begin again with the newest."""
 
 
-class Spool:
+class RunSpool:
     """All runs of a map, in files without names, one for so many segments each: a window at a time is in memory."""
 
     def __init__(self, applied: int) -> None:
-        self._span = max(WINDOW, -(-applied // FILES))
+        self._span = max(WINDOW_SEGMENTS, -(-applied // MOST_SPOOL_FILES))
         self._files: dict[int, IO[bytes]] = {}
 
     def add(self, rows: np.ndarray) -> None:
@@ -53,7 +59,7 @@ class Spool:
         """All rows, ordered by segment and slot, in pieces that hold all of each of their segments."""
         for _, file in sorted(self._files.items()):
             file.seek(0)
-            rows = np.frombuffer(file.read(), RUNS)
+            rows = np.frombuffer(file.read(), PROBLEM_RUNS)
             ordered_rows: np.ndarray = rows[np.lexsort((rows["slot"], rows["segment"]))]
             yield ordered_rows
 
@@ -64,14 +70,14 @@ class Spool:
 
 
 @dataclass(slots=True)
-class Mapped:
+class CheckedMap:
     """A map that was read. ``live``: slots of each segment that it points to."""
 
-    root: Root
+    root: CheckpointRoot
     live: np.ndarray
-    usage: Usage
-    problems: list[Problem]
-    spool: Spool
+    usage: SegmentUsage
+    problems: list[StoreProblem]
+    spool: RunSpool
     lost: list[np.ndarray] = field(default_factory=list)
     """Runs of blocks that an earlier repair gave up."""
     bad_parts: list[int] = field(default_factory=list)
@@ -88,35 +94,39 @@ class Mapped:
 
 
 def read_map(
-    store: ObjectStore, prefix: str, root: Root, blocks: int, pool: Executor, progress: Progress
-) -> Mapped:
-    """Read every part and page. Raises Moved where an object is gone, StoreError."""
-    found = Mapped(root, np.zeros(root.applied + 1, np.int64), Usage(), [], Spool(root.applied))
+    store: ObjectStore, prefix: str, root: CheckpointRoot, blocks: int, pool: Executor, progress: Progress
+) -> CheckedMap:
+    """Read every part and page. Raises CheckpointMoved where an object is gone, StoreError."""
+    found = CheckedMap(root, np.zeros(root.applied + 1, np.int64), SegmentUsage(), [], RunSpool(root.applied))
     wanted = _by_object(root)
 
     def fetch(key: tuple[int, int]) -> bytes | None:
         try:
-            return store.get(map_key(prefix, *key))
+            return store.get(make_map_key(prefix, *key))
         except ObjectMissing:
             return None
 
     keys = sorted(wanted)
-    for number, (key, data) in enumerate(zip(keys, ordered(pool, fetch, keys, OBJECTS), strict=True)):
+    for number, (key, data) in enumerate(
+        zip(keys, map_ordered(pool, fetch, keys, MAP_OBJECTS_AT_ONCE), strict=True)
+    ):
         progress("map", number, len(keys))
-        name = map_key(prefix, *key)
+        name = make_map_key(prefix, *key)
         if data is None:
-            raise Moved(name)
+            raise CheckpointMoved(name)
         _take_object(found, name, data, wanted[key], blocks)
     return found
 
 
-def gone(found: Root, prefix: str, store: ObjectStore) -> set[tuple[int, int]]:
+def list_missing_map_objects(found: CheckpointRoot, prefix: str, store: ObjectStore) -> set[tuple[int, int]]:
     """Objects of the map that a root needs and that are not there."""
     there = {one.key for one in store.list(f"{prefix}/maps/")}
-    return {key for key in _by_object(found) if map_key(prefix, *key) not in there}
+    return {key for key in _by_object(found) if make_map_key(prefix, *key) not in there}
 
 
-def without(root: Root, keys: set[tuple[int, int]]) -> tuple[Root, list[int], list[int]]:
+def drop_map_objects(
+    root: CheckpointRoot, keys: set[tuple[int, int]]
+) -> tuple[CheckpointRoot, list[int], list[int]]:
     """A root that does not need these objects; and the parts and pages that it then lacks."""
     less = root.copy()
     lacking: list[list[int]] = []
@@ -127,7 +137,7 @@ def without(root: Root, keys: set[tuple[int, int]]) -> tuple[Root, list[int], li
     return less, lacking[0], lacking[1]
 
 
-def _by_object(root: Root) -> dict[tuple[int, int], list[tuple[bool, int]]]:
+def _by_object(root: CheckpointRoot) -> dict[tuple[int, int], list[tuple[bool, int]]]:
     wanted: dict[tuple[int, int], list[tuple[bool, int]]] = {}
     for is_part, table in ((True, root.parts), (False, root.pages)):
         for index in np.flatnonzero(table["map"]).tolist():
@@ -136,7 +146,9 @@ def _by_object(root: Root) -> dict[tuple[int, int], list[tuple[bool, int]]]:
     return wanted
 
 
-def _take_object(found: Mapped, name: str, data: bytes, wanted: list[tuple[bool, int]], blocks: int) -> None:
+def _take_object(
+    found: CheckedMap, name: str, data: bytes, wanted: list[tuple[bool, int]], blocks: int
+) -> None:
     bad: dict[bool, list[int]] = {True: [], False: []}
     why = ""
     for is_part, index in wanted:
@@ -155,37 +167,41 @@ def _take_object(found: Mapped, name: str, data: bytes, wanted: list[tuple[bool,
             why = str(error)
     if bad[True]:
         found.bad_parts += bad[True]
-        found.problems.append(part_problem(name, bad[True], why, blocks))
+        found.problems.append(make_part_problem(name, bad[True], why, blocks))
     if bad[False]:
         found.bad_pages += bad[False]
-        found.problems.append(page_problem(name, bad[False], why))
+        found.problems.append(make_page_problem(name, bad[False], why))
 
 
-def part_problem(name: str, parts: list[int], why: str, blocks: int) -> Problem:
+def make_part_problem(name: str, parts: list[int], why: str, blocks: int) -> StoreProblem:
     """Parts of the map are not what they should be."""
-    rows = [(part * PART, min(PART, blocks - part * PART), 0, 0) for part in parts]
+    rows = [(part * PART_BLOCKS, min(PART_BLOCKS, blocks - part * PART_BLOCKS), 0, 0) for part in parts]
     what = f"{len(parts)} of its parts of the map cannot be used: {why}"
-    return Problem("part", name, what, np.array(rows, RUNS), True, tuple(parts))
+    return StoreProblem("part", name, what, np.array(rows, PROBLEM_RUNS), True, tuple(parts))
 
 
-def page_problem(name: str, pages: list[int], why: str) -> Problem:
+def make_page_problem(name: str, pages: list[int], why: str) -> StoreProblem:
     """Pages of the usage are not what they should be."""
-    return Problem("usage", name, f"how much of segments is live cannot be read: {why}", numbers=tuple(pages))
+    return StoreProblem(
+        "usage", name, f"how much of segments is live cannot be read: {why}", numbers=tuple(pages)
+    )
 
 
-def _take_part(found: Mapped, index: int, part: MapPart, blocks: int) -> None:
+def _take_part(found: CheckedMap, index: int, part: MapPart, blocks: int) -> None:
     runs = part.runs
     start, count = runs["start"].astype(np.int64), runs["less"].astype(np.int64) + 1
-    slots = np.where(runs["slot"] == LOST, 0, runs["slot"].astype(np.int64) + count)
+    slots = np.where(runs["slot"] == LOST_SLOT, 0, runs["slot"].astype(np.int64) + count)
     in_order = (start[1:] >= (start + count)[:-1]).all()
-    inside = (start + count <= min(PART, blocks - index * PART)).all() and (slots <= SLOTS).all()
+    inside = (start + count <= min(PART_BLOCKS, blocks - index * PART_BLOCKS)).all() and (
+        slots <= SEGMENT_SLOTS
+    ).all()
     if not in_order or not inside or (runs["segment"] > found.root.applied).any():
         raise ValueError("it says what cannot be")
-    rows = np.zeros(len(runs), RUNS)
-    rows["block"], rows["count"] = start + index * PART, count
+    rows = np.zeros(len(runs), PROBLEM_RUNS)
+    rows["block"], rows["count"] = start + index * PART_BLOCKS, count
     rows["segment"], rows["slot"] = runs["segment"], runs["slot"]
     np.add.at(found.live, runs["segment"], count)
-    lost = runs["slot"] == LOST
+    lost = runs["slot"] == LOST_SLOT
     if lost.any():
         found.lost.append(rows[lost])
     found.spool.add(rows[~lost])

@@ -8,27 +8,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from zvault.blockstore.attach import take_in
+from zvault.blockstore.attach import add_segments
 from zvault.blockstore.format import (
     LARGEST_SEGMENT,
-    SLOTS,
-    TAIL,
-    ZERO,
-    Damaged,
+    SEGMENT_SLOTS,
+    SEGMENT_TAIL_SIZE,
+    ZERO_SLOT,
+    ObjectDamaged,
     Segment,
-    decode,
-    good,
-    numbers_of,
-    seed,
-    segment_key,
-    whole,
+    decode_segment,
+    is_slot_good,
+    list_bad_slots,
+    make_segment_key,
+    make_slot_seed,
+    parse_key_numbers,
 )
 from zvault.blockstore.log_tail import LogTail, read_segment
-from zvault.blockstore.maintenance.findings import Problem, runs_of
+from zvault.blockstore.maintenance.check_report import StoreProblem, make_runs
 from zvault.blockstore.map.blockmap import BlockMap
-from zvault.blockstore.map.log_overlay import Overlay
+from zvault.blockstore.map.log_overlay import LogOverlay
 from zvault.blockstore.map.map_part import PART_BITS
-from zvault.blockstore.map.root import Root
+from zvault.blockstore.map.root import CheckpointRoot
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 
@@ -49,16 +49,16 @@ class SegmentResult:
     job: SegmentJob
     verified: int = 0
     missing: bool = False
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[StoreProblem] = field(default_factory=list)
 
 
-def by_segment(runs: np.ndarray) -> Iterator[np.ndarray]:
+def group_by_segment(runs: np.ndarray) -> Iterator[np.ndarray]:
     """Rows ordered by segment, each segment's together."""
     if len(runs):
         yield from np.split(runs, np.flatnonzero(np.diff(runs["segment"])) + 1)
 
 
-def look(store: ObjectStore, identity: bytes, job: SegmentJob) -> SegmentResult:
+def check_segment(store: ObjectStore, identity: bytes, job: SegmentJob) -> SegmentResult:
     """Look at one segment. Raises StoreError."""
     done = SegmentResult(job)
     try:
@@ -68,7 +68,7 @@ def look(store: ObjectStore, identity: bytes, job: SegmentJob) -> SegmentResult:
                 segment = _decoded(data, identity, job.key)
             else:
                 data, segment = b"", read_segment(store, job.key, identity)
-        except Damaged as error:
+        except ObjectDamaged as error:
             _without_account(store, job, done, str(error.why))
             return done
     except ObjectMissing:
@@ -77,19 +77,21 @@ def look(store: ObjectStore, identity: bytes, job: SegmentJob) -> SegmentResult:
     wrong = _elsewhere(job.runs, segment)
     if len(wrong):
         why = "the map points to slots of it that hold other blocks, or none"
-        done.problems.append(Problem("position", job.key, why, wrong, True))
+        done.problems.append(StoreProblem("position", job.key, why, wrong, True))
     if job.whole:
         done.verified = len(data)
-        bad = whole(data, segment)
+        bad = list_bad_slots(data, segment)
         if bad:
             _damaged_slots(job, segment, bad, done)
     return done
 
 
 def _decoded(data: bytes, identity: bytes, key: str) -> Segment:
-    segment = decode(data[-TAIL:], len(data), identity, key) or decode(data, len(data), identity, key)
+    segment = decode_segment(data[-SEGMENT_TAIL_SIZE:], len(data), identity, key) or decode_segment(
+        data, len(data), identity, key
+    )
     if segment is None:
-        raise Damaged(f"the segment {key} is damaged", "its table does not fit into it")
+        raise ObjectDamaged(f"the segment {key} is damaged", "its table does not fit into it")
     return segment
 
 
@@ -97,23 +99,23 @@ def _without_account(store: ObjectStore, job: SegmentJob, done: SegmentResult, w
     """What the map says of a segment is all that is known of it: look at each of those blocks."""
     data = store.get(job.key, 0, LARGEST_SEGMENT)
     done.verified = len(data)
-    rows, epoch = [], numbers_of(job.key)[1]
+    rows, epoch = [], parse_key_numbers(job.key)[1]
     for block, count, sequence, slot in job.runs.tolist():
         for index in range(count):
-            if not good(data, slot + index, seed(sequence, epoch, block + index)):
+            if not is_slot_good(data, slot + index, make_slot_seed(sequence, epoch, block + index)):
                 rows.append((block + index, 1, sequence, slot + index))
     many = sum(int(row["count"]) for row in job.runs)
     what = f"its own account is damaged ({why}); {many - len(rows)} of {many} live blocks can be read"
-    done.problems.append(Problem("segment", job.key, what, job.runs, numbers=(job.sequence,)))
+    done.problems.append(StoreProblem("segment", job.key, what, job.runs, numbers=(job.sequence,)))
     if rows:
         what = "it does not match its checksums"
-        done.problems.append(Problem("slots", job.key, what, runs_of(rows), True, (job.sequence,)))
+        done.problems.append(StoreProblem("slots", job.key, what, make_runs(rows), True, (job.sequence,)))
 
 
 def _blocks_of(segment: Segment) -> np.ndarray:
     """The block of each slot, -1 where there is none."""
-    out = np.full(SLOTS, -1, np.int64)
-    table = segment.table[segment.table["slot"] != ZERO]
+    out = np.full(SEGMENT_SLOTS, -1, np.int64)
+    table = segment.table[segment.table["slot"] != ZERO_SLOT]
     counts = table["count"].astype(np.int64)
     nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     out[np.repeat(table["slot"], counts) + nth] = np.repeat(table["block"].astype(np.int64), counts) + nth
@@ -135,28 +137,30 @@ def _damaged_slots(job: SegmentJob, segment: Segment, bad: list[int], done: Segm
     blocks = _blocks_of(segment)
     rows = [(int(blocks[slot]), 1, segment.sequence, slot) for slot in bad]
     why = f"{len(bad)} of its {segment.slots} slots do not match their checksums"
-    done.problems.append(Problem("slots", job.key, why, runs_of(rows), True, (job.sequence,)))
+    done.problems.append(StoreProblem("slots", job.key, why, make_runs(rows), True, (job.sequence,)))
 
 
 class NewestView:
     """The newest checkpoint and the log after it: whether blocks are still where an older look saw them."""
 
-    def __init__(self, store: ObjectStore, prefix: str, root: Root, rest: LogTail, memory: int) -> None:
+    def __init__(
+        self, store: ObjectStore, prefix: str, root: CheckpointRoot, rest: LogTail, memory: int
+    ) -> None:
         self.blocks = BlockMap(store, prefix, root, memory, threading.Lock())
-        self.overlay: Overlay = self.blocks.overlay
-        take_in(self.blocks, rest.segments)
+        self.overlay: LogOverlay = self.blocks.overlay
+        add_segments(self.blocks, rest.segments)
 
     def still(self, runs: np.ndarray) -> np.ndarray:
-        """Those of these runs, or the parts of them, that are where they were. Raises Damaged, StoreError."""
+        """Those of these runs, or the parts of them, that are where they were. Raises ObjectDamaged, StoreError."""
         rows = []
         for block, count, segment, slot in runs.tolist():
             for extent in self.blocks.locate(block, count):
                 there = slot + extent.block - block
                 if extent.sequence == segment and (extent.slot == there or segment == 0):
                     rows.append((extent.block, extent.count, segment, 0 if segment == 0 else there))
-        return runs_of(rows)
+        return make_runs(rows)
 
-    def untold(self, runs: np.ndarray) -> np.ndarray:
+    def select_untold(self, runs: np.ndarray) -> np.ndarray:
         """Return those blocks of damaged parts that the log does not tell of anew."""
         rows = []
         for block, count, _, _ in runs.tolist():
@@ -165,15 +169,15 @@ class NewestView:
                 base = part_end & ~((1 << PART_BITS) - 1)
                 found = self.overlay.find(part_end, many)
                 rows += [(base + low, number, 0, 0) for low, number, position in found if position < 0]
-        return runs_of(rows)
+        return make_runs(rows)
 
 
-def jobs(
-    runs: Iterator[np.ndarray], root: Root, prefix: str, chosen: set[int] | None
+def list_segment_jobs(
+    runs: Iterator[np.ndarray], root: CheckpointRoot, prefix: str, chosen: set[int] | None
 ) -> Iterator[SegmentJob]:
     """One for each segment that the map points into; ``chosen`` are those to read whole, None: all."""
     for window in runs:
-        for some in by_segment(window):
+        for some in group_by_segment(window):
             sequence = int(some[0]["segment"])
-            key = segment_key(prefix, sequence, root.epoch_of(sequence))
+            key = make_segment_key(prefix, sequence, root.epoch_of(sequence))
             yield SegmentJob(sequence, key, some, chosen is None or sequence in chosen)

@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from zvault.blockstore.attach import attach
-from zvault.blockstore.checkpoint import BATCH
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.maintenance.findings import Progress, ordered
-from zvault.blockstore.maintenance.repair import quiet
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.options import Options
-from zvault.blockstore.recovery import create
-from zvault.blockstore.view import View
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.checkpoint import KEYS_PER_REMOVAL
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.maintenance.check_report import Progress, map_ordered
+from zvault.blockstore.maintenance.repair import quiet_options
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.recovery import create_store
+from zvault.blockstore.store_view import StoreView
 from zvault.core.errors import Busy
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
-    NEW,
-    SMALL,
+    NO_OBJECT_YET,
+    SMALL_OBJECT,
     Buffer,
     ListedObject,
     ListedVersion,
@@ -33,14 +33,14 @@ from zvault.object_store.interface import (
     StoreError,
 )
 
-PIECE = 1024
+COPY_BLOCKS = 1024
 """Blocks that are read and written at once, 4 MiB."""
-AHEAD = 8
+COPY_PIECES_AHEAD = 8
 """Pieces in memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedStore:
     """The result of a copy, in bytes; of a device of ``size``."""
 
     size: int
@@ -48,7 +48,7 @@ class Copied:
     stored: int
 
 
-class Unfinished:
+class UnfinishedStore:
     """An object store in which a store is made: its first object is put by ``finish``, after all others."""
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
@@ -61,7 +61,7 @@ class Unfinished:
 
         Raises PreconditionFailed where another was made there meanwhile.
         """
-        self._store.put(self._key, self._first, NEW)
+        self._store.put(self._key, self._first, NO_OBJECT_YET)
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         return self._store.get(key, start, length)
@@ -69,7 +69,7 @@ class Unfinished:
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
         return self._store.tail(key, length)
 
-    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL_OBJECT) -> tuple[bytes, str]:
         return (
             (self._first, "unfinished") if key == self._key and self._first else self._store.read(key, most)
         )
@@ -98,25 +98,25 @@ class Unfinished:
         return self._store.delete_versions(versions)
 
 
-def copy(  # noqa: PLR0913, PLR0917 - what it does it with
-    source: View,
+def copy_store(  # noqa: PLR0913, PLR0917 - what it does it with
+    source: StoreView,
     store: ObjectStore,
     prefix: str,
-    options: Options,
+    options: EngineOptions,
     owner: str,
     pool: Executor,
     progress: Progress = lambda *_: None,
     encrypted: Callable[[ObjectStore], ObjectStore] = lambda store: store,
-) -> Copied:
+) -> CopiedStore:
     """Copy what ``source`` sees. Raises Refused where there is something already, Busy where the source was cleared.
 
     What an interrupted copy leaves is removed, or else no store. ``encrypted``: ``store`` as the copy is kept there.
     """
-    unfinished = Unfinished(store, prefix)
+    unfinished = UnfinishedStore(store, prefix)
     target = encrypted(unfinished)
-    create(target, prefix, source.size)
+    create_store(target, prefix, source.size)
     try:
-        engine = attach(target, prefix, quiet(options), owner)
+        engine = attach_store(target, prefix, quiet_options(options), owner)
         try:
             written = _write(engine, source, pool, progress)
             engine.flush()
@@ -130,27 +130,27 @@ def copy(  # noqa: PLR0913, PLR0917 - what it does it with
         unfinished.finish()
     except BaseException:
         with contextlib.suppress(StoreError):
-            remove(store, prefix)
+            remove_store(store, prefix)
         raise
-    return Copied(source.size, written, stored)
+    return CopiedStore(source.size, written, stored)
 
 
-def remove(store: ObjectStore, prefix: str) -> int:
+def remove_store(store: ObjectStore, prefix: str) -> int:
     """Remove all objects below a prefix; how many."""
     keys = [one.key for one in store.list(f"{prefix}/")]
-    for at in range(0, len(keys), BATCH):
-        store.delete(keys[at : at + BATCH])
+    for at in range(0, len(keys), KEYS_PER_REMOVAL):
+        store.delete(keys[at : at + KEYS_PER_REMOVAL])
     return len(keys)
 
 
-def _write(engine: Engine, source: View, pool: Executor, progress: Progress) -> int:
-    blocks = source.size // BLOCK
+def _write(engine: BlockEngine, source: StoreView, pool: Executor, progress: Progress) -> int:
+    blocks = source.size // BLOCK_SIZE
     done = written = 0
 
     def read(piece: tuple[int, int]) -> tuple[int, bytes]:
         block, count = piece
         try:
-            return block, source.read(block * BLOCK, count * BLOCK)
+            return block, source.read(block * BLOCK_SIZE, count * BLOCK_SIZE)
         except ObjectMissing as error:
             raise Busy(
                 "the copy would not be one of a single moment",
@@ -158,24 +158,26 @@ def _write(engine: Engine, source: View, pool: Executor, progress: Progress) -> 
                 "take the vault down, or try again when less is written to it",
             ) from error
 
-    for block, data in ordered(pool, read, _pieces(source, lambda at: progress("copy", at, blocks)), AHEAD):
-        engine.write(block * BLOCK, data)
+    for block, data in map_ordered(
+        pool, read, _pieces(source, lambda at: progress("copy", at, blocks)), COPY_PIECES_AHEAD
+    ):
+        engine.write(block * BLOCK_SIZE, data)
         written += len(data)
         done = block
     progress("copy", max(done, blocks), blocks)
     return written
 
 
-def _pieces(source: View, at: Callable[[int], None]) -> Iterator[tuple[int, int]]:
+def _pieces(source: StoreView, at: Callable[[int], None]) -> Iterator[tuple[int, int]]:
     """Ranges of blocks that hold something: (block, count)."""
-    blocks = source.size // BLOCK
-    for first in range(0, blocks, PART):
+    blocks = source.size // BLOCK_SIZE
+    for first in range(0, blocks, PART_BLOCKS):
         at(first)
         start = end = -1
-        for extent in source.blocks.locate(first, min(PART, blocks - first)):
+        for extent in source.blocks.locate(first, min(PART_BLOCKS, blocks - first)):
             if extent.sequence == 0:
                 continue
-            if extent.block != end or end - start >= PIECE:
+            if extent.block != end or end - start >= COPY_BLOCKS:
                 yield from _cut(start, end)
                 start = extent.block
             end = extent.block + extent.count
@@ -183,5 +185,5 @@ def _pieces(source: View, at: Callable[[int], None]) -> Iterator[tuple[int, int]
 
 
 def _cut(start: int, end: int) -> Iterator[tuple[int, int]]:
-    for block in range(start, end, PIECE):
-        yield block, min(PIECE, end - block)
+    for block in range(start, end, COPY_BLOCKS):
+        yield block, min(COPY_BLOCKS, end - block)

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from zvault.blockstore.attach import load_usage
-from zvault.blockstore.format import BLOCK, SLOT, numbers, segment_key
-from zvault.blockstore.map.past_bytes import past_bytes
-from zvault.blockstore.map.root import Root
-from zvault.blockstore.map.usage import Usage
-from zvault.blockstore.recovery import Epoch, newest_root, superblock
-from zvault.core.cost.prices import Prices
+from zvault.blockstore.format import BLOCK_SIZE, SLOT_SIZE, find_key_numbers, make_segment_key
+from zvault.blockstore.map.past_bytes import count_past_bytes
+from zvault.blockstore.map.root import CheckpointRoot
+from zvault.blockstore.map.usage import SegmentUsage
+from zvault.blockstore.recovery import WriterEpoch, read_newest_root, read_superblock
+from zvault.core.cost.prices import StorePrices
 from zvault.object_store.interface import ObjectStore
-from zvault.object_store.metered import KINDS
+from zvault.object_store.metered_store import REQUEST_KINDS
 
 
 @dataclass(frozen=True, slots=True)
-class Info:
+class StoreInfo:
     """Sizes in bytes, times in seconds since the epoch. ``requests`` are those of all its writers, by kind.
 
     ``past_bytes`` are stored for the ``moments`` that are kept alone, and are no garbage. All that is needed is locked
@@ -57,17 +57,19 @@ class Info:
         return asdict(self)
 
 
-def info(store: ObjectStore, prefix: str, pool: Executor, prices: Prices | None = None) -> Info:
-    """Ask for what is told. Raises NotFound, Damaged, StoreError."""
-    what = superblock(store, prefix)
-    epoch = Epoch.read(store, prefix)
-    root = newest_root(store, prefix, what)
-    usage = Usage()
+def read_store_info(
+    store: ObjectStore, prefix: str, pool: Executor, prices: StorePrices | None = None
+) -> StoreInfo:
+    """Ask for what is told. Raises NotFound, ObjectDamaged, StoreError."""
+    what = read_superblock(store, prefix)
+    epoch = WriterEpoch.read(store, prefix)
+    root = read_newest_root(store, prefix, what)
+    usage = SegmentUsage()
     load_usage(usage, store, prefix, root, pool)
     log = _log(store, prefix, root)
     live = int(usage.live.sum(dtype=np.int64))
-    stored, past = usage.stored_bytes, past_bytes(usage, root.past)
-    return Info(
+    stored, past = usage.stored_bytes, count_past_bytes(usage, root.past)
+    return StoreInfo(
         uuid=what.uuid,
         size=what.size,
         created=what.created,
@@ -78,9 +80,9 @@ def info(store: ObjectStore, prefix: str, pool: Executor, prices: Prices | None 
         checkpoint_epoch=root.epoch,
         checkpoint=root.number,
         segments=usage.segments + len(log),
-        live_bytes=live * BLOCK,
+        live_bytes=live * BLOCK_SIZE,
         stored_bytes=stored + sum(log),
-        dead_bytes=max(0, stored - live * SLOT - past),
+        dead_bytes=max(0, stored - live * SLOT_SIZE - past),
         moments=len(root.past),
         past_bytes=past,
         lock_mode=root.lock.mode,
@@ -89,21 +91,21 @@ def info(store: ObjectStore, prefix: str, pool: Executor, prices: Prices | None 
         log_bytes=sum(log),
         map_objects=len(root.maps),
         map_bytes=sum(root.maps.values()),
-        requests={kind: int(root.counts.get(kind, 0)) for kind in KINDS},
-        cost=None if prices is None else cost(root.counts, prices),
+        requests={kind: int(root.counts.get(kind, 0)) for kind in REQUEST_KINDS},
+        cost=None if prices is None else price_requests(root.counts, prices),
     )
 
 
-def _log(store: ObjectStore, prefix: str, root: Root) -> list[int]:
+def _log(store: ObjectStore, prefix: str, root: CheckpointRoot) -> list[int]:
     """Sizes of the segments after the checkpoint, up to the first number that is missing."""
     sizes: list[int] = []
-    for found in store.list(f"{prefix}/segments/", after=segment_key(prefix, root.applied, 0xFFFFFFFF)):
-        sequence, epoch = numbers(found.key)
+    for found in store.list(f"{prefix}/segments/", after=make_segment_key(prefix, root.applied, 0xFFFFFFFF)):
+        sequence, epoch = find_key_numbers(found.key)
         if sequence == root.applied + len(sizes) + 1 and epoch == root.epoch_of(sequence):
             sizes.append(found.size)
     return sizes
 
 
-def cost(counts: dict[str, int], prices: Prices) -> float:
+def price_requests(counts: dict[str, int], prices: StorePrices) -> float:
     """Return the cost of these requests."""
     return prices.of_requests(counts.get("put", 0) + counts.get("list", 0), counts.get("get", 0))

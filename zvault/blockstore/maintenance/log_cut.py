@@ -6,9 +6,9 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from zvault.blockstore.format import Damaged, Segment, numbers, segment_key
+from zvault.blockstore.format import ObjectDamaged, Segment, find_key_numbers, make_segment_key
 from zvault.blockstore.log_tail import LogTail, read_segment
-from zvault.blockstore.map.root import Root
+from zvault.blockstore.map.root import CheckpointRoot
 from zvault.core.units import format_size
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
@@ -42,19 +42,26 @@ class LogCut:
 
 
 def measure_cut(
-    store: ObjectStore, prefix: str, root: Root, rest: LogTail, sizes: dict[str, int], pool: Executor
+    store: ObjectStore,
+    prefix: str,
+    root: CheckpointRoot,
+    rest: LogTail,
+    sizes: dict[str, int],
+    pool: Executor,
 ) -> LogCut | None:
     """What would be lost of a log, with ``sizes`` by key as listed; None where all can be read. Raises StoreError."""
     if rest.broken is None:
         return None
     first = rest.broken
-    broken = segment_key(prefix, first, root.epoch_of(first))
-    keys = sorted({key for key in (broken, *rest.strays) if numbers(key)[0] >= first and key in sizes})
+    broken = make_segment_key(prefix, first, root.epoch_of(first))
+    keys = sorted(
+        {key for key in (broken, *rest.strays) if find_key_numbers(key)[0] >= first and key in sizes}
+    )
 
     def look(key: str) -> Segment | None:
         try:
             return read_segment(store, key, root.identity)
-        except (Damaged, ObjectMissing):
+        except (ObjectDamaged, ObjectMissing):
             return None
 
     safe = [one.safe or 0 for one in pool.map(look, keys) if one is not None]

@@ -6,24 +6,24 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from zvault.blockstore.attach import attach
-from zvault.blockstore.checkpoint import BATCH
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.garbage import SLACK, chosen
-from zvault.blockstore.maintenance.check import Check
-from zvault.blockstore.maintenance.findings import Progress
-from zvault.blockstore.maintenance.repair import quiet
-from zvault.blockstore.options import Options
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.checkpoint import KEYS_PER_REMOVAL
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.garbage import ALLOWED_GARBAGE, choose_segments_to_clear
+from zvault.blockstore.maintenance.check import StoreCheck
+from zvault.blockstore.maintenance.check_report import Progress
+from zvault.blockstore.maintenance.repair import quiet_options
+from zvault.blockstore.options import EngineOptions
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
-ALLOWED = 1.1
+ALLOWED_STORED_SHARE = 1.1
 """Bytes that may be stored for each live one."""
-AT_ONCE = 64
+SEGMENTS_PER_CHECKPOINT = 64
 """Segments that are cleared between two checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectedGarbage:
     """Bytes stored before and after; strays that were removed; and why segments could not be cleared.
 
     ``past``: of those after, for moments that are kept alone.
@@ -40,31 +40,31 @@ class Collected:
     trouble: str | None
 
 
-def sweep(
+def collect_all_garbage(
     store: ObjectStore,
     prefix: str,
-    options: Options,
+    options: EngineOptions,
     owner: str,
     *,
     pool: Executor,
     progress: Progress = lambda *_: None,
     say: Callable[[str], None] = lambda _: None,
-) -> Collected:
-    """Take the store, and clear and remove until ALLOWED holds. Raises Busy, Refused, Damaged, StoreError."""
-    engine = attach(store, prefix, quiet(options), owner, say)
+) -> CollectedGarbage:
+    """Take the store, and clear and remove until ALLOWED holds. Raises Busy, Refused, ObjectDamaged, StoreError."""
+    engine = attach_store(store, prefix, quiet_options(options), owner, say)
     try:
         before = engine.status()
         _clear(engine, progress)
-        checked = Check(store, prefix, pool, lambda *_: None, settle=0)
+        checked = StoreCheck(store, prefix, pool, lambda *_: None, settle=0)
         strays = checked.run(0, lambda: 1.0).strays
-        for at in range(0, len(strays), BATCH):
-            store.delete([one.key for one in strays[at : at + BATCH]])
+        for at in range(0, len(strays), KEYS_PER_REMOVAL):
+            store.delete([one.key for one in strays[at : at + KEYS_PER_REMOVAL]])
         after = engine.status()
         engine.close()
     except BaseException:
         engine.abandon()
         raise
-    return Collected(
+    return CollectedGarbage(
         before=int(before["stored_bytes"]),
         after=int(after["stored_bytes"]),
         past=int(after["past_bytes"]),
@@ -77,21 +77,23 @@ def sweep(
     )
 
 
-def _clear(engine: Engine, progress: Progress) -> None:
+def _clear(engine: BlockEngine, progress: Progress) -> None:
     """Clear and remove until enough is gone, or no more can be."""
     _settle(engine)
     total, done = 0, 0
     tried: set[int] = set()
     while True:
         live, past = engine.usage.live_bytes, engine.checkpoints.past_bytes
-        allowed = ALLOWED - SLACK / live if live else ALLOWED
+        allowed = ALLOWED_STORED_SHARE - ALLOWED_GARBAGE / live if live else ALLOWED_STORED_SHARE
         numbers = [
-            one for one in chosen(engine.usage, engine.blocks.root.applied, allowed, past) if one not in tried
+            one
+            for one in choose_segments_to_clear(engine.usage, engine.blocks.root.applied, allowed, past)
+            if one not in tried
         ]
         if not numbers:
             return
         total = max(total, done + len(numbers))
-        for number in numbers[:AT_ONCE]:
+        for number in numbers[:SEGMENTS_PER_CHECKPOINT]:
             try:
                 engine.collector.clear(number)
             except ObjectMissing as error:
@@ -102,7 +104,7 @@ def _clear(engine: Engine, progress: Progress) -> None:
         _settle(engine)
 
 
-def _settle(engine: Engine) -> None:
+def _settle(engine: BlockEngine) -> None:
     """What is dead goes two checkpoints after it died."""
     engine.flush()
     for _ in range(3):

@@ -17,22 +17,22 @@ import numpy as np
 
 from zvault.blockstore.attach import load_usage
 from zvault.blockstore.checkpoint import _change, _split
-from zvault.blockstore.format import Damaged, Segment, numbers, numbers_of
+from zvault.blockstore.format import ObjectDamaged, Segment, find_key_numbers, parse_key_numbers
 from zvault.blockstore.log_tail import read_segment
-from zvault.blockstore.maintenance.check import Check
-from zvault.blockstore.maintenance.findings import LOST, Progress, ordered
-from zvault.blockstore.map.map_part import PART, PART_BITS, DensePart, MapPart
-from zvault.blockstore.map.read_roots import previous_root
-from zvault.blockstore.map.root import Root
-from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.maintenance.check import StoreCheck
+from zvault.blockstore.maintenance.check_report import LOST_SLOT, Progress, map_ordered
+from zvault.blockstore.map.map_part import PART_BITS, PART_BLOCKS, DensePart, MapPart
+from zvault.blockstore.map.read_roots import read_previous_root
+from zvault.blockstore.map.root import CheckpointRoot
+from zvault.blockstore.map.usage import SegmentUsage
 from zvault.object_store.interface import ObjectMissing, StoreError
 
-BATCH = 512
+PARTS_AT_ONCE = 512
 """Parts in memory at once, 100 MiB."""
 
 
 @dataclass(slots=True)
-class Rebuilt:
+class RebuiltParts:
     """Parts as the tables say. ``doubtful``: how many blocks of them may be of before they became zeroes."""
 
     parts: dict[int, MapPart] = field(default_factory=dict)
@@ -41,10 +41,10 @@ class Rebuilt:
     """Blocks of which nothing is known, because a segment's own account is damaged or missing too."""
 
 
-class Rebuilder:
+class MapRebuilder:
     """Rebuilds the parts that a check found damaged; the check's store has no other writer."""
 
-    def __init__(self, checked: Check, pool: Executor, progress: Progress) -> None:
+    def __init__(self, checked: StoreCheck, pool: Executor, progress: Progress) -> None:
         self.checked = checked
         self.pool = pool
         self.progress = progress
@@ -55,15 +55,15 @@ class Rebuilder:
         """Segments whose tables cannot be read, though their objects are there or should be."""
         listed = [key for key in checked.sizes if key.startswith(f"{self.prefix}/segments/")]
         self.keys = sorted(key for key in listed if _in_map(key, checked))
-        there = {numbers_of(key)[0] for key in self.keys}
+        there = {parse_key_numbers(key)[0] for key in self.keys}
         self.gaps = sorted(set(range(1, root.applied + 1)) - there)
-        self.older = previous_root(checked.store, self.prefix, root)
+        self.older = read_previous_root(checked.store, self.prefix, root)
         dead = _dead(checked, self.older)
         self.blind += [one for one in self.gaps if not dead(one)]
 
-    def run(self, doubtful: str) -> Rebuilt:
+    def run(self, doubtful: str) -> RebuiltParts:
         """All of them. ``doubtful``: "fail" to have doubtful blocks fail, else they are taken as they are found."""
-        out = Rebuilt()
+        out = RebuiltParts()
         older = self.older
         sure: list[int] = []
         rest: list[int] = []
@@ -78,26 +78,26 @@ class Rebuilder:
                     continue
                 self._replay({part: dense}, older.applied)
                 out.parts[part] = MapPart.of_dense(dense)
-        for at in range(0, len(rest), BATCH):
-            dense_parts = {part: DensePart.blank() for part in sorted(rest)[at : at + BATCH]}
+        for at in range(0, len(rest), PARTS_AT_ONCE):
+            dense_parts = {part: DensePart.blank() for part in sorted(rest)[at : at + PARTS_AT_ONCE]}
             self._replay(dense_parts, 0)
-            self._judge(dense_parts, doubtful, out, whole=len(rest) <= BATCH)
+            self._judge(dense_parts, doubtful, out, whole=len(rest) <= PARTS_AT_ONCE)
             out.parts |= {part: MapPart.of_dense(dense) for part, dense in dense_parts.items()}
         return out
 
     def _older(self, ref: np.void) -> DensePart | None:
         """A part as the checkpoint before had it: what came after that is in segments that are all there."""
-        from zvault.blockstore.map.blockmap import fetched
+        from zvault.blockstore.map.blockmap import fetch_references
 
         if ref["map"] == 0:
             return DensePart.blank()
         try:
-            return MapPart.of_bytes(fetched(self.checked.store, self.prefix, [ref])[0]).dense()
-        except (Damaged, ValueError):
+            return MapPart.of_bytes(fetch_references(self.checked.store, self.prefix, [ref])[0]).dense()
+        except (ObjectDamaged, ValueError):
             return None
 
     def _replay(self, parts: dict[int, DensePart], after: int) -> None:
-        keys = [key for key in self.keys if numbers_of(key)[0] > after]
+        keys = [key for key in self.keys if parse_key_numbers(key)[0] > after]
         for number, segment in enumerate(self._segments(keys)):
             self.progress("tables", number, len(keys))
             for part, dense in _touched(segment, parts):
@@ -109,16 +109,16 @@ class Rebuilder:
         def read(key: str) -> Segment | None:
             try:
                 return read_segment(self.checked.store, key, self.checked.root.identity)
-            except (Damaged, ObjectMissing):
-                if (sequence := numbers_of(key)[0]) not in self.blind:
+            except (ObjectDamaged, ObjectMissing):
+                if (sequence := parse_key_numbers(key)[0]) not in self.blind:
                     self.blind.append(sequence)
                 return None
 
-        for segment in ordered(self.pool, read, keys):
+        for segment in map_ordered(self.pool, read, keys):
             if segment is not None:
                 yield segment
 
-    def _judge(self, parts: dict[int, DensePart], doubtful: str, out: Rebuilt, *, whole: bool) -> None:
+    def _judge(self, parts: dict[int, DensePart], doubtful: str, out: RebuiltParts, *, whole: bool) -> None:
         """Settle what may have come back, by the counts of the usage; see the module's text."""
         found = np.zeros(self.checked.root.applied + 1, np.int64)
         for dense in parts.values():
@@ -141,7 +141,7 @@ class Rebuilder:
         unsure = (found > 0) & ~right & ~back
         blind = [one for one in self.blind if expected[one] != 0]
         for part, dense in parts.items():
-            size = min(PART, self.checked.what.blocks - part * PART)
+            size = min(PART_BLOCKS, self.checked.what.blocks - part * PART_BLOCKS)
             dense.slot[back[dense.segment]] = 0
             dense.segment[back[dense.segment]] = 0
             bad = unsure[dense.segment]
@@ -150,17 +150,17 @@ class Rebuilder:
             none[size:] = False
             out.unknown += int(none.sum()) if blind else 0
             if doubtful == "fail":
-                dense.slot[bad] = LOST
+                dense.slot[bad] = LOST_SLOT
                 if blind:
-                    dense.segment[none], dense.slot[none] = blind[0], LOST
+                    dense.segment[none], dense.slot[none] = blind[0], LOST_SLOT
 
 
-def _in_map(key: str, checked: Check) -> bool:
-    sequence, epoch = numbers(key)
+def _in_map(key: str, checked: StoreCheck) -> bool:
+    sequence, epoch = find_key_numbers(key)
     return 0 < sequence <= checked.root.applied and epoch == checked.root.epoch_of(sequence)
 
 
-def _dead(checked: Check, older: Root | None) -> Callable[[int], bool]:
+def _dead(checked: StoreCheck, older: CheckpointRoot | None) -> Callable[[int], bool]:
     """Whether nothing of a segment that is not there was needed any more, by the usage.
 
     Where pages of that are lost, as the checkpoint before had them: what it knew as dead is dead for good, and what it
@@ -171,12 +171,12 @@ def _dead(checked: Check, older: Root | None) -> Callable[[int], bool]:
     # been cleared, and its blocks read as zeroes.
     if not mapped.bad_pages:
         return lambda number: _no_slots(mapped.usage, number)
-    counts = Usage()
+    counts = SegmentUsage()
     try:
         if older is None:
             return lambda _: False
         load_usage(counts, checked.store, checked.prefix, older, None)
-    except (Damaged, StoreError):
+    except (ObjectDamaged, StoreError):
         return lambda _: False
     return lambda number: (
         number <= older.applied
@@ -185,7 +185,7 @@ def _dead(checked: Check, older: Root | None) -> Callable[[int], bool]:
     )
 
 
-def _no_slots(usage: Usage, number: int) -> bool:
+def _no_slots(usage: SegmentUsage, number: int) -> bool:
     return number >= len(usage.size) or not (usage.size[number] and usage.live[number])
 
 

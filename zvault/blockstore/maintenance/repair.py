@@ -15,34 +15,34 @@ from typing import Literal
 import numpy as np
 import xxhash
 
-from zvault.blockstore.attach import attach
-from zvault.blockstore.checkpoint import BATCH, MAP_BYTES
-from zvault.blockstore.engine import Engine
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.checkpoint import KEYS_PER_REMOVAL, MAP_BYTES
+from zvault.blockstore.engine import BlockEngine
 from zvault.blockstore.format import (
-    BLOCK,
-    VERSION,
-    Damaged,
+    BLOCK_SIZE,
+    FORMAT_VERSION,
+    ObjectDamaged,
     Superblock,
-    checkpoint_key,
-    map_key,
-    numbers,
-    numbers_of,
+    find_key_numbers,
+    make_checkpoint_key,
+    make_map_key,
+    parse_key_numbers,
 )
-from zvault.blockstore.maintenance.check import Check
-from zvault.blockstore.maintenance.findings import Progress, Report
-from zvault.blockstore.maintenance.rebuild import Rebuilder, Rebuilt
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.map.read_roots import root_of_any, sound
-from zvault.blockstore.map.root import REF, EpochStart, Root, largest_root
-from zvault.blockstore.map.usage import PAGE, Usage
-from zvault.blockstore.options import Options
-from zvault.blockstore.recovery import Epoch, checkpoint_keys
+from zvault.blockstore.maintenance.check import StoreCheck
+from zvault.blockstore.maintenance.check_report import CheckReport, Progress
+from zvault.blockstore.maintenance.rebuild import MapRebuilder, RebuiltParts
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.map.read_roots import check_superblock, parse_any_root
+from zvault.blockstore.map.root import MAP_REFERENCE, CheckpointRoot, EpochStart, estimate_largest_root
+from zvault.blockstore.map.usage import PAGE_SEGMENTS, SegmentUsage
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.recovery import WriterEpoch, list_checkpoint_keys
 from zvault.core.errors import Busy, Refused
 from zvault.core.units import format_size
-from zvault.object_store.interface import NEW, ObjectMissing, ObjectStore, PreconditionFailed
+from zvault.object_store.interface import NO_OBJECT_YET, ObjectMissing, ObjectStore, PreconditionFailed
 
-Doubtful = Literal["", "fail", "data"]
-NEVER = 1 << 30
+DoubtfulChoice = Literal["", "fail", "data"]
+NEVER_CHECKPOINT = 1 << 30
 """Segments and seconds: an engine with these takes no checkpoint by itself."""
 
 
@@ -54,10 +54,10 @@ class RepairJob:
     end before a segment whose own account is damaged.
     """
 
-    options: Options
+    options: EngineOptions
     owner: str
     size: int | None = None
-    doubtful: Doubtful = ""
+    doubtful: DoubtfulChoice = ""
     cut: bool = False
     done: list[str] = field(default_factory=list)
     say: Callable[[str], None] = lambda _: None
@@ -68,12 +68,12 @@ class RepairJob:
         self.say(text)
 
 
-def quiet(options: Options) -> Options:
+def quiet_options(options: EngineOptions) -> EngineOptions:
     """The options for an engine that takes checkpoints and collects garbage only when it is told to."""
-    never = float(NEVER)
+    never = float(NEVER_CHECKPOINT)
     return replace(
         options,
-        checkpoint_segments=NEVER,
+        checkpoint_segments=NEVER_CHECKPOINT,
         idle=never,
         collect_rate=1e12,
         linger=never,
@@ -81,13 +81,13 @@ def quiet(options: Options) -> Options:
     )
 
 
-def repair(
+def repair_store(
     store: ObjectStore, prefix: str, job: RepairJob, pool: Executor, progress: Progress = lambda *_: None
-) -> Report:
+) -> CheckReport:
     """Repair what can be repaired; what is wrong afterwards. Raises Refused where one has to choose, StoreError."""
     _superblock(store, prefix, job)
     _take(store, prefix, job)
-    checked = Check(store, prefix, pool, progress, settle=0)
+    checked = StoreCheck(store, prefix, pool, progress, settle=0)
     report = checked.run(0, lambda: 1.0)
     if not checked.complete:
         why = "; ".join(f"{one.key}: {one.why}" for one in report.of("checkpoint", "store"))
@@ -95,8 +95,8 @@ def repair(
         raise Refused(f"the block store {prefix} cannot be repaired", why, following)
     _map(store, prefix, checked, job, pool, progress)
     # What is cut off was chosen: this host knew it.
-    options = replace(quiet(job.options), accept_older=job.options.accept_older or job.cut)
-    engine = attach(store, prefix, options, job.owner, job.say)
+    options = replace(quiet_options(job.options), accept_older=job.options.accept_older or job.cut)
+    engine = attach_store(store, prefix, options, job.owner, job.say)
     try:
         _rescue(engine, checked, job)
         _remove(store, report, job)
@@ -106,7 +106,7 @@ def repair(
     except BaseException:
         engine.abandon()
         raise
-    return Check(store, prefix, pool, progress, settle=0).run(0, lambda: 1.0)
+    return StoreCheck(store, prefix, pool, progress, settle=0).run(0, lambda: 1.0)
 
 
 def _superblock(store: ObjectStore, prefix: str, job: RepairJob) -> None:
@@ -114,10 +114,10 @@ def _superblock(store: ObjectStore, prefix: str, job: RepairJob) -> None:
     key, condition, found = f"{prefix}/store", None, None
     try:
         data, condition = store.read(key)
-        found = sound(Superblock.of_bytes(data))
+        found = check_superblock(Superblock.of_bytes(data))
     except ObjectMissing:
-        condition = NEW
-    except Damaged:
+        condition = NO_OBJECT_YET
+    except ObjectDamaged:
         pass
     root = _any_root(store, prefix)
     if root is None:
@@ -126,50 +126,51 @@ def _superblock(store: ObjectStore, prefix: str, job: RepairJob) -> None:
             raise Refused(f"{key} cannot be made anew", why, "bring back an older version of it")
         return
     many = len(root.parts)
-    if found is not None and found.identity == root.identity and -(-found.blocks // PART) == many:
+    if found is not None and found.identity == root.identity and -(-found.blocks // PART_BLOCKS) == many:
         return
-    if job.size is None or -(-(job.size // BLOCK) // PART) != many or job.size % BLOCK:
-        most = format_size(many * PART * BLOCK)
+    if job.size is None or -(-(job.size // BLOCK_SIZE) // PART_BLOCKS) != many or job.size % BLOCK_SIZE:
+        most = format_size(many * PART_BLOCKS * BLOCK_SIZE)
         raise Refused(
             f"{key} cannot be made anew",
-            f"the size of the device is not known: at most {most}, and less than {PART * BLOCK >> 20}M below that",
+            f"the size of the device is not known: at most {most}, and less than "
+            f"{PART_BLOCKS * BLOCK_SIZE >> 20}M below that",
             "give the size that it was made with, as size=… of the place",
         )
-    made = Superblock(VERSION, root.identity.hex(), job.size, 0.0)
+    made = Superblock(FORMAT_VERSION, root.identity.hex(), job.size, 0.0)
     store.put(key, made.as_bytes(), condition)
     job.did(f"made {key} anew, as of a store of {format_size(job.size)}")
 
 
-def _any_root(store: ObjectStore, prefix: str) -> Root | None:
+def _any_root(store: ObjectStore, prefix: str) -> CheckpointRoot | None:
     """The newest checkpoint that can be read, whichever store it says that it is of."""
-    for name in reversed(checkpoint_keys(store, prefix)):
+    for name in reversed(list_checkpoint_keys(store, prefix)):
         try:
-            return root_of_any(store.read(name, largest_root())[0], name)
-        except (ObjectMissing, Damaged):
+            return parse_any_root(store.read(name, estimate_largest_root())[0], name)
+        except (ObjectMissing, ObjectDamaged):
             continue
     return None
 
 
-def _take(store: ObjectStore, prefix: str, job: RepairJob) -> Epoch:
+def _take(store: ObjectStore, prefix: str, job: RepairJob) -> WriterEpoch:
     """Shut every writer out. The epoch comes after each that any object tells of."""
     is_damaged = False
     try:
-        now = Epoch.read(store, prefix)
-    except Damaged:
+        now = WriterEpoch.read(store, prefix)
+    except ObjectDamaged:
         is_damaged = True
-        now = Epoch(0, "", 0.0, _etag_of_damaged(store, Epoch.key(prefix)))
-        job.did(f"made {Epoch.key(prefix)} anew")
+        now = WriterEpoch(0, "", 0.0, _etag_of_damaged(store, WriterEpoch.key(prefix)))
+        job.did(f"made {WriterEpoch.key(prefix)} anew")
     least = now.number
     for listed in store.list(f"{prefix}/"):
         kind = listed.key.removeprefix(f"{prefix}/").partition("/")[0]
         try:
-            found = numbers_of(listed.key)
+            found = parse_key_numbers(listed.key)
         except ValueError:
             continue
         if kind in ("segments", "maps", "checkpoints"):
             least = max(least, found[0] if kind == "checkpoints" else found[1])
     if not now.etag and least and not is_damaged:
-        job.did(f"made {Epoch.key(prefix)} anew")
+        job.did(f"made {WriterEpoch.key(prefix)} anew")
     taken = replace(now, number=least).taken_by(store, prefix, job.owner)
     job.say(f"the store is taken, as epoch {taken.number}: nobody else can write to it now")
     return taken
@@ -182,13 +183,13 @@ def _etag_of_damaged(store: ObjectStore, key: str) -> str:
     """
     try:
         return store.read(key)[1]
-    except Damaged:
+    except ObjectDamaged:
         store.delete([key])
         return ""
 
 
 def _map(
-    store: ObjectStore, prefix: str, checked: Check, job: RepairJob, pool: Executor, progress: Progress
+    store: ObjectStore, prefix: str, checked: StoreCheck, job: RepairJob, pool: Executor, progress: Progress
 ) -> None:
     """Put a checkpoint with a map that is whole again, where that is needed."""
     mapped, root = checked.mapped, checked.root.copy()
@@ -200,9 +201,9 @@ def _map(
             else "what was written from there on would be lost",
             "bring that object back if there is a copy; else repair with --cut-log",
         )
-    rebuilt = Rebuilt()
+    rebuilt = RebuiltParts()
     if mapped.bad_parts:
-        rebuilt = Rebuilder(checked, pool, progress).run(job.doubtful)
+        rebuilt = MapRebuilder(checked, pool, progress).run(job.doubtful)
         _refuse_doubtful(rebuilt, job)
     missing = _missing(checked)
     if mapped.bad_parts or mapped.bad_pages or missing or (not mapped.bad_pages and mapped.wrong_counts()):
@@ -210,8 +211,8 @@ def _map(
         for part, made in rebuilt.parts.items():
             writer.add(root.parts, part, made.as_bytes())
         usage = _counted(checked, rebuilt, missing)
-        pages = -(-len(usage.live) // PAGE)
-        root.pages = np.zeros(pages, REF)
+        pages = -(-len(usage.live) // PAGE_SEGMENTS)
+        root.pages = np.zeros(pages, MAP_REFERENCE)
         for page in range(pages):
             writer.add(root.pages, page, usage.page_bytes(page))
         writer.flush()
@@ -223,10 +224,10 @@ def _map(
     put_root(store, prefix, root)
 
 
-def _refuse_doubtful(rebuilt: Rebuilt, job: RepairJob) -> None:
+def _refuse_doubtful(rebuilt: RebuiltParts, job: RepairJob) -> None:
     if not (rebuilt.doubtful or rebuilt.unknown) or job.doubtful:
         return
-    many = format_size((rebuilt.doubtful + rebuilt.unknown) * BLOCK)
+    many = format_size((rebuilt.doubtful + rebuilt.unknown) * BLOCK_SIZE)
     why = (
         "the segments that said so are gone, as they should be, and the part of the map that knew is damaged"
     )
@@ -240,7 +241,7 @@ def _refuse_doubtful(rebuilt: Rebuilt, job: RepairJob) -> None:
     )
 
 
-def _missing(checked: Check) -> list[int]:
+def _missing(checked: StoreCheck) -> list[int]:
     """Live segments whose objects are not there."""
     numbers = {
         number for one in checked.report.of("segment") if one.why == "it is missing" for number in one.numbers
@@ -249,12 +250,12 @@ def _missing(checked: Check) -> list[int]:
     return sorted(one for one in numbers if one >= len(size) or size[one])
 
 
-def _counted(checked: Check, rebuilt: Rebuilt, missing: list[int]) -> Usage:
+def _counted(checked: StoreCheck, rebuilt: RebuiltParts, missing: list[int]) -> SegmentUsage:
     """The usage, from the map as it is now and the objects that are there."""
-    usage, prefix = Usage(), checked.prefix
+    usage, prefix = SegmentUsage(), checked.prefix
     for key, size in checked.sizes.items():
         if key.startswith(f"{prefix}/segments/"):
-            sequence, epoch = numbers(key)
+            sequence, epoch = find_key_numbers(key)
             if 0 < sequence <= checked.root.applied and epoch == checked.root.epoch_of(sequence):
                 usage.add(sequence, size)
     usage.gone(missing)
@@ -267,11 +268,11 @@ def _counted(checked: Check, rebuilt: Rebuilt, missing: list[int]) -> Usage:
     return usage
 
 
-def _told(bad_parts: list[int], rebuilt: Rebuilt, missing: list[int], job: RepairJob) -> None:
+def _told(bad_parts: list[int], rebuilt: RebuiltParts, missing: list[int], job: RepairJob) -> None:
     if bad_parts:
         job.did(f"rebuilt parts of the map from the segments: {len(rebuilt.parts)}")
     if rebuilt.doubtful or rebuilt.unknown:
-        many = format_size((rebuilt.doubtful + rebuilt.unknown) * BLOCK)
+        many = format_size((rebuilt.doubtful + rebuilt.unknown) * BLOCK_SIZE)
         fate = (
             "fail when read" if job.doubtful == "fail" else "may be of before they were discarded or zeroed"
         )
@@ -283,7 +284,7 @@ def _told(bad_parts: list[int], rebuilt: Rebuilt, missing: list[int], job: Repai
     job.did("counted anew how much of each segment is live")
 
 
-def _cut(root: Root, checked: Check, job: RepairJob) -> None:
+def _cut(root: CheckpointRoot, checked: StoreCheck, job: RepairJob) -> None:
     last, frame = root.applied + len(checked.rest.segments), root.frame
     if checked.rest.segments:
         frame = checked.rest.segments[-1].frame
@@ -297,7 +298,7 @@ def _cut(root: Root, checked: Check, job: RepairJob) -> None:
 class MapWriter:
     """Puts parts and pages into objects of the map, under the epoch that the repair took."""
 
-    def __init__(self, store: ObjectStore, prefix: str, root: Root, epoch: int) -> None:
+    def __init__(self, store: ObjectStore, prefix: str, root: CheckpointRoot, epoch: int) -> None:
         self.store, self.prefix, self.root, self.epoch = store, prefix, root, epoch
         self._data = bytearray()
         self._waiting: list[tuple[np.ndarray, int, int, int, int]] = []
@@ -314,7 +315,7 @@ class MapWriter:
         if not self._data:
             return
         number = self.root.map_number + 1
-        self.store.put(map_key(self.prefix, number, self.epoch), self._data)
+        self.store.put(make_map_key(self.prefix, number, self.epoch), self._data)
         self.root.map_number = number
         self.root.maps[number, self.epoch] = len(self._data)
         for table, index, *where in self._waiting:
@@ -322,22 +323,22 @@ class MapWriter:
         self._data, self._waiting = bytearray(), []
 
 
-def put_root(store: ObjectStore, prefix: str, root: Root) -> None:
+def put_root(store: ObjectStore, prefix: str, root: CheckpointRoot) -> None:
     """Put it as the newest, where nobody put one meanwhile. What it does not need of the map may be the past's."""
-    there = [numbers_of(key) for key in checkpoint_keys(store, prefix)]
+    there = [parse_key_numbers(key) for key in list_checkpoint_keys(store, prefix)]
     root.number = 1 + max([root.number, *(number for epoch, number in there if epoch == root.epoch)])
     used = {(int(ref["map"]), int(ref["epoch"])) for ref in (*root.parts, *root.pages)}
     root.past_maps = {key: told for key, told in root.past_maps.items() if key not in used}
     root.past_maps |= {key: (size, root.number) for key, size in root.maps.items() if key not in used}
     root.maps = {key: size for key, size in root.maps.items() if key in used}
     try:
-        store.put(checkpoint_key(prefix, root.number, root.epoch), root.as_bytes(), NEW)
+        store.put(make_checkpoint_key(prefix, root.number, root.epoch), root.as_bytes(), NO_OBJECT_YET)
     except PreconditionFailed as error:
         why = "the writer that was shut out had just put a checkpoint"
         raise Busy(f"the block store {prefix} was not repaired", why, "try again") from error
 
 
-def _rescue(engine: Engine, checked: Check, job: RepairJob) -> None:
+def _rescue(engine: BlockEngine, checked: StoreCheck, job: RepairJob) -> None:
     """Write the blocks of segments anew whose own account is damaged: they could never be cleared."""
     saved = lost = 0
     for problem in checked.report.of("segment"):
@@ -346,20 +347,20 @@ def _rescue(engine: Engine, checked: Check, job: RepairJob) -> None:
         for block, count, _, _ in problem.runs.tolist():
             for at in range(block, block + count):
                 try:
-                    engine.write(at * BLOCK, engine.read(at * BLOCK, BLOCK))
+                    engine.write(at * BLOCK_SIZE, engine.read(at * BLOCK_SIZE, BLOCK_SIZE))
                     saved += 1
-                except Damaged:
+                except ObjectDamaged:
                     lost += 1
     if saved or lost:
         engine.put_all()
-        job.did(f"wrote {format_size(saved * BLOCK)} anew whose segments could not be read as such")
+        job.did(f"wrote {format_size(saved * BLOCK_SIZE)} anew whose segments could not be read as such")
 
 
-def _remove(store: ObjectStore, report: Report, job: RepairJob) -> None:
+def _remove(store: ObjectStore, report: CheckReport, job: RepairJob) -> None:
     keys = [one.key for one in report.strays]
     keys += [one.key for one in report.of("checkpoint") if not one.key.endswith("/")]
     if not keys or not job.options.removes_at_once:
         return
-    for at in range(0, len(keys), BATCH):
-        store.delete(keys[at : at + BATCH])
+    for at in range(0, len(keys), KEYS_PER_REMOVAL):
+        store.delete(keys[at : at + KEYS_PER_REMOVAL])
     job.did(f"removed objects that belong to nothing: {len(keys)} ({format_size(report.stray_bytes)})")

@@ -11,15 +11,15 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from zvault.blockstore.attach import load_usage
-from zvault.blockstore.lock_keeper import tampered
-from zvault.blockstore.map.read_roots import previous_root
-from zvault.blockstore.map.usage import Usage
-from zvault.blockstore.needed import Needed, ObjectVersions, by_key
-from zvault.blockstore.recovery import newest_root, superblock
+from zvault.blockstore.lock_keeper import describe_tampering
+from zvault.blockstore.map.read_roots import read_previous_root
+from zvault.blockstore.map.usage import SegmentUsage
+from zvault.blockstore.needed_objects import NeededObjects, ObjectVersions, group_versions
+from zvault.blockstore.recovery import read_newest_root, read_superblock
 from zvault.core.errors import Refused
 from zvault.object_store.interface import ListedVersion, ObjectStore
 
-BATCH = 1000
+VERSIONS_PER_REMOVAL = 1000
 """Versions that one request may remove: S3's bound."""
 
 
@@ -50,36 +50,36 @@ def remove_versions(
     """Remove garbage; without ``do`` only see how much there is, locked or not, as ``removed``.
 
     Where somebody has been at what is needed nothing is removed, unless that is accepted. Raises Refused, NotFound,
-    Damaged, StoreError.
+    ObjectDamaged, StoreError.
     """
-    what = superblock(store, prefix)
-    root, usage = newest_root(store, prefix, what), Usage()
+    what = read_superblock(store, prefix)
+    root, usage = read_newest_root(store, prefix, what), SegmentUsage()
     load_usage(usage, store, prefix, root, pool)
-    before = previous_root(store, prefix, root)
-    needed = Needed(prefix, root, usage, before.past if before is not None else ())
+    before = read_previous_root(store, prefix, root)
+    needed = NeededObjects(prefix, root, usage, before.past if before is not None else ())
     if do and not accept_tampered:
         looked = _go(store, prefix, needed, do=False, progress=progress)
         if looked.strange:
             raise Refused(
                 f"nothing of the block store {prefix} is removed",
-                tampered(looked.strange, []) or "",
+                describe_tampering(looked.strange, []) or "",
                 "bring the store back first; to remove garbage all the same, say so with --yes",
             )
     return _go(store, prefix, needed, do=do, progress=progress)
 
 
 def _go(
-    store: ObjectStore, prefix: str, needed: Needed, *, do: bool, progress: Callable[[int], None]
+    store: ObjectStore, prefix: str, needed: NeededObjects, *, do: bool, progress: Callable[[int], None]
 ) -> RemovedVersions:
     found, waiting, seen = RemovedVersions(), list[ListedVersion](), 0
-    for one in by_key(store.versions(f"{prefix}/")):
+    for one in group_versions(store.versions(f"{prefix}/")):
         seen += len(one.versions)
         match needed.verdict(one.key):
             case "garbage":
                 waiting += one.versions
             case "needed" | "fresh":
                 _keep(one, prefix, found, store)
-        if len(waiting) >= BATCH:
+        if len(waiting) >= VERSIONS_PER_REMOVAL:
             _remove(store, waiting, found, do=do)
             waiting = []
             progress(seen)

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from zvault.blockstore.format import SLOT_BITS, ZERO, Damaged, map_key
-from zvault.blockstore.map.log_overlay import Overlay
-from zvault.blockstore.map.map_part import PART, PART_BITS, MapPart
-from zvault.blockstore.map.root import Root
+from zvault.blockstore.format import SLOT_BITS, ZERO_SLOT, ObjectDamaged, make_map_key
+from zvault.blockstore.map.log_overlay import LogOverlay
+from zvault.blockstore.map.map_part import PART_BITS, PART_BLOCKS, MapPart
+from zvault.blockstore.map.root import CheckpointRoot
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
-LEAST = 8
+LEAST_LOADED_PARTS = 8
 """Parts: more than one read or write can need at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class BlockExtent:
     """Consecutive blocks in consecutive slots of a segment; ``sequence`` 0: they read as zeroes."""
 
     block: int
@@ -45,21 +45,26 @@ class BlockMap:
     """
 
     def __init__(
-        self, store: ObjectStore, prefix: str, root: Root, memory: int, lock: AbstractContextManager[object]
+        self,
+        store: ObjectStore,
+        prefix: str,
+        root: CheckpointRoot,
+        memory: int,
+        lock: AbstractContextManager[object],
     ) -> None:
         """``memory``: bytes that parts may take; LEAST are kept in any case."""
         self.lock = lock
         self.store = store
         self.prefix = prefix
         self.root = root
-        self.overlay = Overlay()
+        self.overlay = LogOverlay()
         self._memory = memory
         self._used = 0
         self._parts: OrderedDict[int, MapPart] = OrderedDict()
         self._staged: dict[int, MapPart] = {}
 
-    def locate(self, block: int, count: int) -> list[Extent]:
-        """Find where these blocks are; loads what it must. Raises Damaged, StoreError."""
+    def locate(self, block: int, count: int) -> list[BlockExtent]:
+        """Find where these blocks are; loads what it must. Raises ObjectDamaged, StoreError."""
         while True:
             try:
                 with self.lock:
@@ -68,19 +73,19 @@ class BlockMap:
                 self.load(error.parts)
 
     def load(self, parts: Sequence[int]) -> None:
-        """Have parts in memory. Raises Damaged, StoreError."""
+        """Have parts in memory. Raises ObjectDamaged, StoreError."""
         for part in parts:
             loaded, ref = self.fetch(part)
             with self.lock:
                 self.admit(part, loaded, ref)
 
-    def resolve(self, block: int, count: int) -> list[Extent]:
+    def resolve(self, block: int, count: int) -> list[BlockExtent]:
         """Find where these blocks are, in order. Raises PartsNotLoaded."""
-        found: list[Extent] = []
+        found: list[BlockExtent] = []
         absent: list[int] = []
         end = block + count
         while block < end:
-            number = min(end - block, PART - (block & (PART - 1)))
+            number = min(end - block, PART_BLOCKS - (block & (PART_BLOCKS - 1)))
             try:
                 self._resolve(block, number, found)
             except PartsNotLoaded as error:
@@ -90,17 +95,19 @@ class BlockMap:
             raise PartsNotLoaded(absent)
         return found
 
-    def _resolve(self, block: int, count: int, found: list[Extent]) -> None:
-        part, base = block >> PART_BITS, block & ~(PART - 1)
+    def _resolve(self, block: int, count: int, found: list[BlockExtent]) -> None:
+        part, base = block >> PART_BITS, block & ~(PART_BLOCKS - 1)
         for low, number, position in self.overlay.find(block, count):
             if position >= 0:
-                sequence, slot = position >> SLOT_BITS, position & ZERO
-                found.append(Extent(base + low, number, *((0, 0) if slot == ZERO else (sequence, slot))))
+                sequence, slot = position >> SLOT_BITS, position & ZERO_SLOT
+                found.append(
+                    BlockExtent(base + low, number, *((0, 0) if slot == ZERO_SLOT else (sequence, slot)))
+                )
                 continue
             known = self.known(part)
             if known is None:
                 raise PartsNotLoaded([part])
-            found += [Extent(base + at, size, *where) for at, size, *where in known.find(low, number)]
+            found += [BlockExtent(base + at, size, *where) for at, size, *where in known.find(low, number)]
 
     def moved(self, block: int, count: int, sequence: int, slot: int) -> None:
         """Blocks are there from now on."""
@@ -119,15 +126,15 @@ class BlockMap:
         return None
 
     def fetch(self, part: int) -> tuple[MapPart, np.void]:
-        """Load a part, without the lock; and the reference by which it was found. Raises Damaged, StoreError."""
+        """Load a part, without the lock; and the reference by which it was found. Raises ObjectDamaged, StoreError."""
         ref = self.root.parts[part].copy()
         return MapPart.blank() if ref["map"] == 0 else self._load(ref), ref
 
     def _load(self, ref: np.void) -> MapPart:
         try:
-            return MapPart.of_bytes(fetched(self.store, self.prefix, [ref])[0])
+            return MapPart.of_bytes(fetch_references(self.store, self.prefix, [ref])[0])
         except (ValueError, zlib.error) as error:
-            raise Damaged(
+            raise ObjectDamaged(
                 "a part of the map cannot be read", str(error), "run 'zvaultctl blockstore check'"
             ) from error
 
@@ -150,7 +157,7 @@ class BlockMap:
         self._forget(part)
         self._parts[part] = loaded
         self._used += loaded.nbytes
-        while self._used > self._memory and len(self._parts) > LEAST:
+        while self._used > self._memory and len(self._parts) > LEAST_LOADED_PARTS:
             _, old = self._parts.popitem(last=False)
             self._used -= old.nbytes
 
@@ -165,21 +172,25 @@ class BlockMap:
         return self._used + sum(part.nbytes for part in self._staged.values())
 
 
-def fetched(store: ObjectStore, prefix: str, refs: Sequence[np.void]) -> list[bytes]:
-    """The bytes that references point to, which lie one behind the other. Raises Damaged, StoreError."""
+def fetch_references(store: ObjectStore, prefix: str, refs: Sequence[np.void]) -> list[bytes]:
+    """The bytes that references point to, which lie one behind the other. Raises ObjectDamaged, StoreError."""
     first, last = refs[0], refs[-1]
-    key = map_key(prefix, int(first["map"]), int(first["epoch"]))
+    key = make_map_key(prefix, int(first["map"]), int(first["epoch"]))
     base = int(first["offset"])
     try:
         data = store.get(key, base, int(last["offset"]) + int(last["length"]) - base)
     except ObjectMissing as error:
-        raise Damaged(f"a part of the map is gone with {key}", "the object is missing", _CHECK) from error
+        raise ObjectDamaged(
+            f"a part of the map is gone with {key}", "the object is missing", _CHECK
+        ) from error
     found = []
     for ref in refs:
         at = int(ref["offset"]) - base
         found.append(data[at : at + int(ref["length"])])
         if xxhash.xxh3_64_intdigest(found[-1]) != int(ref["digest"]):
-            raise Damaged(f"a part of the map in {key} is damaged", "it does not match its checksum", _CHECK)
+            raise ObjectDamaged(
+                f"a part of the map in {key} is damaged", "it does not match its checksum", _CHECK
+            )
     return found
 
 

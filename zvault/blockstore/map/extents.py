@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zvault.blockstore.format import BLOCK
+from zvault.blockstore.format import BLOCK_SIZE
 from zvault.blockstore.map.blockmap import BlockMap
-from zvault.blockstore.map.map_part import PART
+from zvault.blockstore.map.map_part import PART_BLOCKS
 
 PARTS = 64
 """Parts of the map that one answer covers, 8 GiB: each may have to be read from the store."""
@@ -13,15 +13,16 @@ PARTS = 64
 def find_extents(blocks: BlockMap, size: int, offset: int, length: int) -> list[tuple[int, int, bool]]:
     """Ranges of a device of ``size`` bytes: (offset, length, whether it reads as zeroes), in order.
 
-    They begin at ``offset`` and end at ``offset + length``, or before that after PARTS. Raises Damaged, StoreError.
+    They begin at ``offset`` and end at ``offset + length``, or before that after PARTS. Raises ObjectDamaged,
+    StoreError.
     """
     end = min(offset + length, size)
-    first, last = offset // BLOCK, -(-end // BLOCK)
-    last = min(last, (first // PART + PARTS) * PART)
+    first, last = offset // BLOCK_SIZE, -(-end // BLOCK_SIZE)
+    last = min(last, (first // PART_BLOCKS + PARTS) * PART_BLOCKS)
     found: list[tuple[int, int, bool]] = []
     for extent in blocks.locate(first, last - first):
-        begin = max(extent.block * BLOCK, offset)
-        stop = min((extent.block + extent.count) * BLOCK, end)
+        begin = max(extent.block * BLOCK_SIZE, offset)
+        stop = min((extent.block + extent.count) * BLOCK_SIZE, end)
         is_hole = extent.sequence == 0
         if found and found[-1][2] == is_hole:
             found[-1] = (found[-1][0], stop - found[-1][0], is_hole)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from zvault.blockstore.format import SLOT_BITS, ZERO
-from zvault.blockstore.map.map_part import PART, PART_BITS
+from zvault.blockstore.format import SLOT_BITS, ZERO_SLOT
+from zvault.blockstore.map.map_part import PART_BITS, PART_BLOCKS
 
-_LOW = PART - 1
-LONG = 64
+_LOW = PART_BLOCKS - 1
+ZERO_SPAN_BLOCKS = 64
 """Zeroes of so many blocks are kept as a span, and not block by block."""
-SPANS = 16
+MOST_SPANS = 16
 """Spans of a part at most: each lookup goes through them."""
 
 
@@ -29,8 +29,8 @@ class _Fresh:
 
     def zero(self, low: int, number: int, sequence: int) -> None:
         """Blocks of the part read as zeroes."""
-        if number < LONG or len(self.spans) >= SPANS:
-            self.blocks.update(dict.fromkeys(range(low, low + number), sequence << SLOT_BITS | ZERO))
+        if number < ZERO_SPAN_BLOCKS or len(self.spans) >= MOST_SPANS:
+            self.blocks.update(dict.fromkeys(range(low, low + number), sequence << SLOT_BITS | ZERO_SLOT))
             return
         end = low + number
         if len(self.blocks) < number:
@@ -47,11 +47,11 @@ class _Fresh:
             return at
         for start, end, sequence in reversed(self.spans):
             if start <= block < end:
-                return sequence << SLOT_BITS | ZERO
-        return self.blank << SLOT_BITS | ZERO if self.blank else -1
+                return sequence << SLOT_BITS | ZERO_SLOT
+        return self.blank << SLOT_BITS | ZERO_SLOT if self.blank else -1
 
 
-class Overlay:
+class LogOverlay:
     """Positions of blocks, newer than those in the map. Not safe for threads by itself."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Overlay:
         """``count`` blocks are at consecutive positions from here on. Crosses into other parts as it must."""
         while count:
             low = block & _LOW
-            number = min(count, PART - low)
+            number = min(count, PART_BLOCKS - low)
             fresh = self._fresh(block >> PART_BITS)
             if number == 1:
                 fresh.blocks[low] = position
@@ -76,8 +76,8 @@ class Overlay:
         end = block + count
         while block < end:
             low = block & _LOW
-            number = min(end - block, PART - low)
-            if number == PART:
+            number = min(end - block, PART_BLOCKS - low)
+            if number == PART_BLOCKS:
                 self._parts[block >> PART_BITS] = _Fresh(sequence)
             else:
                 self._fresh(block >> PART_BITS).zero(low, number, sequence)
@@ -124,6 +124,6 @@ class Overlay:
 
 def _following(position: int, distance: int) -> int:
     """Where a run goes on so many blocks later."""
-    if position < 0 or position & ZERO == ZERO:
+    if position < 0 or position & ZERO_SLOT == ZERO_SLOT:
         return position
     return position + distance

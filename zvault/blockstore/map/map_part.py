@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zvault.blockstore.format import ZERO, inflated
+from zvault.blockstore.format import ZERO_SLOT, inflate_bounded
 
 PART_BITS = 15
-PART = 1 << PART_BITS
+PART_BLOCKS = 1 << PART_BITS
 """Blocks a part: 128 MiB."""
 
-LARGEST_PART = 10 * PART + 1024
+LARGEST_PART = 10 * PART_BLOCKS + 1024
 """Bytes of a part that is deflated, at most."""
-RUNS = np.dtype([("start", "<u2"), ("less", "<u2"), ("segment", "<u4"), ("slot", "<u2")])
+PART_RUNS = np.dtype([("start", "<u2"), ("less", "<u2"), ("segment", "<u4"), ("slot", "<u2")])
 """``less``: one less than the number of blocks, which may be all of PART."""
 
 
@@ -34,7 +34,7 @@ class DensePart:
     @classmethod
     def blank(cls) -> DensePart:
         """Return a part of which no block was ever written."""
-        return cls(np.zeros(PART, np.uint32), np.zeros(PART, np.uint16))
+        return cls(np.zeros(PART_BLOCKS, np.uint32), np.zeros(PART_BLOCKS, np.uint16))
 
 
 class MapPart:
@@ -48,7 +48,7 @@ class MapPart:
     @classmethod
     def blank(cls) -> MapPart:
         """Return a part of which no block was ever written."""
-        return cls(np.zeros(0, RUNS))
+        return cls(np.zeros(0, PART_RUNS))
 
     @classmethod
     def of_dense(cls, dense: DensePart) -> MapPart:
@@ -56,10 +56,10 @@ class MapPart:
         segment, slot = dense.segment, dense.slot.astype(np.int32)
         breaks = np.flatnonzero((segment[1:] != segment[:-1]) | (slot[1:] != slot[:-1] + 1)) + 1
         starts = np.concatenate([[0], breaks])
-        ends = np.concatenate([breaks, [PART]])
+        ends = np.concatenate([breaks, [PART_BLOCKS]])
         used = segment[starts] != 0
         starts, ends = starts[used], ends[used]
-        runs = np.zeros(len(starts), RUNS)
+        runs = np.zeros(len(starts), PART_RUNS)
         runs["start"], runs["less"] = starts, ends - starts - 1
         runs["segment"], runs["slot"] = segment[starts], dense.slot[starts]
         return cls(runs)
@@ -107,25 +107,25 @@ class MapPart:
 
     def as_bytes(self) -> bytes:
         """As a checkpoint holds it; by columns, which packs better."""
-        columns = b"".join(np.ascontiguousarray(self.runs[name]).tobytes() for name in RUNS.names or ())
+        columns = b"".join(np.ascontiguousarray(self.runs[name]).tobytes() for name in PART_RUNS.names or ())
         return zlib.compress(columns, 1)
 
     @classmethod
     def of_bytes(cls, data: bytes) -> MapPart:
         """Read back. Raises ValueError, zlib.error."""
-        columns = inflated(data, PART * RUNS.itemsize)
-        number, rest = divmod(len(columns), RUNS.itemsize)
+        columns = inflate_bounded(data, PART_BLOCKS * PART_RUNS.itemsize)
+        number, rest = divmod(len(columns), PART_RUNS.itemsize)
         if rest:
             raise ValueError(f"{len(columns)} bytes are no runs")
-        runs, at = np.zeros(number, RUNS), 0
-        for name in RUNS.names or ():
-            kind = RUNS[name]
+        runs, at = np.zeros(number, PART_RUNS), 0
+        for name in PART_RUNS.names or ():
+            kind = PART_RUNS[name]
             runs[name] = np.frombuffer(columns, kind, number, at)
             at += number * kind.itemsize
         ends = runs["start"].astype(np.int64) + runs["less"] + 1
-        if (ends > PART).any() or (ends[:-1] > runs["start"][1:]).any():
+        if (ends > PART_BLOCKS).any() or (ends[:-1] > runs["start"][1:]).any():
             raise ValueError("its runs lie over each other, or beyond its end")
-        if (runs["slot"].astype(np.int64) + runs["less"] > ZERO).any():
+        if (runs["slot"].astype(np.int64) + runs["less"] > ZERO_SLOT).any():
             raise ValueError("its runs lie beyond the end of a segment")
         return cls(runs)
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zvault.blockstore.history import Moment, Needs
-from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.kept_moments import KeptMoment, MomentNeeds
+from zvault.blockstore.map.usage import SegmentUsage
 
 
-def past_bytes(usage: Usage, moments: Sequence[Moment]) -> int:
+def count_past_bytes(usage: SegmentUsage, moments: Sequence[KeptMoment]) -> int:
     """Bytes of segments that are dead, and that one of these moments needs."""
     dead = np.array(usage.dead(), np.int64)
-    needed = Needs(moments).segments(dead, usage.died[dead])
+    needed = MomentNeeds(moments).segments(dead, usage.died[dead])
     return int(usage.size[dead[needed]].sum(dtype=np.int64))

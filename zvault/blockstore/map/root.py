@@ -11,14 +11,23 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from zvault.blockstore.format import MAX_BLOCKS, MAX_NUMBER, UNREADABLE, VERSION, Damaged, inflated
-from zvault.blockstore.history import Moment
-from zvault.blockstore.map.map_part import LARGEST_PART, PART
-from zvault.blockstore.map.usage import LARGEST_PAGE, PAGE
+from zvault.blockstore.format import (
+    FORMAT_VERSION,
+    MAX_BLOCKS,
+    MAX_NUMBER,
+    PARSE_ERRORS,
+    ObjectDamaged,
+    inflate_bounded,
+)
+from zvault.blockstore.kept_moments import KeptMoment
+from zvault.blockstore.map.map_part import LARGEST_PART, PART_BLOCKS
+from zvault.blockstore.map.usage import LARGEST_PAGE, PAGE_SEGMENTS
 from zvault.core.policy.object_lock import LockState
 from zvault.object_store.interface import describe_loss
 
-REF = np.dtype([("map", "<u4"), ("epoch", "<u4"), ("offset", "<u4"), ("length", "<u4"), ("digest", "<u8")])
+MAP_REFERENCE = np.dtype(
+    [("map", "<u4"), ("epoch", "<u4"), ("offset", "<u4"), ("length", "<u4"), ("digest", "<u8")]
+)
 """Where a part or a page is: the object of the map by its numbers (0: nowhere, it is blank), and the bytes in it."""
 
 _MAGIC = b"zvroot01"
@@ -37,7 +46,7 @@ class EpochStart:
 
 
 @dataclass(slots=True)
-class Root:
+class CheckpointRoot:
     """The root of a checkpoint. Segments up to ``applied`` are in the map; those after it are read from the log.
 
     ``frame`` is the last frame of the log up to ``applied``. ``maps`` has the size in bytes of each object that a
@@ -59,22 +68,22 @@ class Root:
     maps: dict[tuple[int, int], int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     taken: float = 0.0
-    past: list[Moment] = field(default_factory=list)
+    past: list[KeptMoment] = field(default_factory=list)
     past_maps: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     lock: LockState = field(default_factory=LockState)
 
     @property
-    def moment(self) -> Moment:
+    def moment(self) -> KeptMoment:
         """The moment of which it tells."""
-        return Moment(self.epoch, self.number, self.taken, self.applied, self.map_number)
+        return KeptMoment(self.epoch, self.number, self.taken, self.applied, self.map_number)
 
     @classmethod
-    def blank(cls, identity: bytes, blocks: int) -> Root:
+    def blank(cls, identity: bytes, blocks: int) -> CheckpointRoot:
         """Return the root of a store that nobody wrote to yet."""
-        parts = np.zeros(-(-blocks // PART), REF)
-        return cls(identity, 0, 0, 0, 0, 0, [], parts, np.zeros(0, REF))
+        parts = np.zeros(-(-blocks // PART_BLOCKS), MAP_REFERENCE)
+        return cls(identity, 0, 0, 0, 0, 0, [], parts, np.zeros(0, MAP_REFERENCE))
 
-    def copy(self) -> Root:
+    def copy(self) -> CheckpointRoot:
         """One that can be changed."""
         parts, pages = self.parts.copy(), self.pages.copy()
         lists: dict[str, Any] = {
@@ -96,7 +105,7 @@ class Root:
     def as_bytes(self) -> bytes:
         """As the object holds it."""
         head = {
-            "version": VERSION,
+            "version": FORMAT_VERSION,
             "uuid": self.identity.hex(),
             "number": self.number,
             "epoch": self.epoch,
@@ -118,32 +127,32 @@ class Root:
         return body + xxhash.xxh3_128_digest(body)
 
     @classmethod
-    def of_bytes(cls, data: bytes, identity: bytes, key: str) -> Root:
-        """Read back. Raises Damaged."""
+    def of_bytes(cls, data: bytes, identity: bytes, key: str) -> CheckpointRoot:
+        """Read back. Raises ObjectDamaged."""
         try:
             return cls._of_bytes(data, identity)
-        except UNREADABLE as error:
-            raise Damaged(
+        except PARSE_ERRORS as error:
+            raise ObjectDamaged(
                 f"the checkpoint {key} is damaged",
                 describe_loss(data) or str(error),
                 "run 'zvaultctl blockstore check'",
             ) from error
 
     @classmethod
-    def _of_bytes(cls, data: bytes, identity: bytes) -> Root:
+    def _of_bytes(cls, data: bytes, identity: bytes) -> CheckpointRoot:
         body, digest = data[:-16], data[-16:]
         if xxhash.xxh3_128_digest(body) != digest:
             raise ValueError("it does not match its checksum")
         magic, words, _ = _HEAD.unpack_from(body)
         head = json.loads(body[_HEAD.size : _HEAD.size + words])
-        if magic != _MAGIC or head["version"] != VERSION or bytes.fromhex(head["uuid"]) != identity:
+        if magic != _MAGIC or head["version"] != FORMAT_VERSION or bytes.fromhex(head["uuid"]) != identity:
             raise ValueError("it belongs elsewhere")
         applied = _number(head["applied"])
         parts, pages = (_number(one) for one in head["tables"])
         if not 0 < parts <= MAX_PARTS or pages > _most_pages(applied):
             raise ValueError(f"there can be no {parts} parts and {pages} pages")
-        tables = inflated(body[_HEAD.size + words :], (parts + pages) * REF.itemsize)
-        refs = np.frombuffer(tables, REF, parts + pages).copy()
+        tables = inflate_bounded(body[_HEAD.size + words :], (parts + pages) * MAP_REFERENCE.itemsize)
+        refs = np.frombuffer(tables, MAP_REFERENCE, parts + pages).copy()
         self = cls(
             identity=identity,
             number=_number(head["number"]),
@@ -165,7 +174,7 @@ class Root:
             # A zvault before 0.1.0 told of none of these.
             taken=_time(head.get("taken", 0.0)),
             past=[
-                Moment(_number(epoch), _number(number), _time(taken), _number(last), _number(maps))
+                KeptMoment(_number(epoch), _number(number), _time(taken), _number(last), _number(maps))
                 for epoch, number, taken, last, maps in head.get("past", [])
             ],
             past_maps={
@@ -190,17 +199,17 @@ class Root:
             raise ValueError("the moments that it keeps did not come one after another, and before it")
 
 
-MAX_PARTS = MAX_BLOCKS // PART
+MAX_PARTS = MAX_BLOCKS // PART_BLOCKS
 
 
-def largest_root(blocks: int = MAX_BLOCKS) -> int:
+def estimate_largest_root(blocks: int = MAX_BLOCKS) -> int:
     """Bytes of a root of a device with so many blocks, at most: its references, and its words."""
-    return 32 * (-(-blocks // PART) + _most_pages(MAX_NUMBER)) + _WORDS
+    return 32 * (-(-blocks // PART_BLOCKS) + _most_pages(MAX_NUMBER)) + _WORDS
 
 
 def _most_pages(applied: int) -> int:
     """How many pages of the usage there may be: it grows by more than is needed."""
-    return 2 * (applied // PAGE + 2)
+    return 2 * (applied // PAGE_SEGMENTS + 2)
 
 
 def _lock(value: object) -> LockState:

@@ -9,15 +9,19 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from zvault.blockstore.format import BLOCK
+from zvault.blockstore.format import BLOCK_SIZE
 
-STREAMS = 16
+MOST_READERS = 16
 """Readers that are told apart."""
-LEAST, USUAL, MOST = (256 << 10) // BLOCK, (8 << 20) // BLOCK, (32 << 20) // BLOCK
+LEAST_AHEAD_BLOCKS, USUAL_AHEAD_BLOCKS, MOST_AHEAD_BLOCKS = (
+    (256 << 10) // BLOCK_SIZE,
+    (8 << 20) // BLOCK_SIZE,
+    (32 << 20) // BLOCK_SIZE,
+)
 """Blocks read ahead: at first; at most; and at most of a reader who has read as much in order already."""
-NEAR = 16
+NEAR_READS = 16
 """Reads, of the size of the one that came, that a reader may be away from where he is expected."""
-LATELY = 64
+RECENT_READS = 64
 """Reads, of all readers together, after which one that did not read is not counted among those that share memory."""
 
 
@@ -35,10 +39,10 @@ class _Reader:
     """Blocks that he read in order."""
 
 
-class Streams:
+class ReadStreams:
     """Which reads go on where another ended. Safe for threads."""
 
-    def __init__(self, room: int = 2 * MOST) -> None:
+    def __init__(self, room: int = 2 * MOST_AHEAD_BLOCKS) -> None:
         """``room``: blocks that there is memory for, of all readers together."""
         self._lock = threading.Lock()
         self._readers: list[_Reader] = []
@@ -53,7 +57,7 @@ class Streams:
             known = self._reader_of(block, count)
             if known is None:
                 self._readers.append(_Reader(block, end, count, end, self._turn))
-                if len(self._readers) > STREAMS:
+                if len(self._readers) > MOST_READERS:
                     self._readers.remove(min(self._readers, key=lambda one: one.turn))
                 return None
             known.turn = self._turn
@@ -62,17 +66,21 @@ class Streams:
             if end <= known.end:
                 return None
             follows, known.end = block <= known.end, end
-            if known.end - known.start - known.had > known.had + NEAR * count:
+            if known.end - known.start - known.had > known.had + NEAR_READS * count:
                 # He leaps: what lies between is not wanted.
                 known.start, known.had, known.asked, known.window, known.total = block, count, end, 0, 0
                 return None
             if follows:
-                known.window = min(self._most(), max(USUAL, known.total), max(LEAST, known.window * 2))
+                known.window = min(
+                    self._most(),
+                    max(USUAL_AHEAD_BLOCKS, known.total),
+                    max(LEAST_AHEAD_BLOCKS, known.window * 2),
+                )
             return self._wanted(known, count)
 
     def _reader_of(self, block: int, count: int) -> _Reader | None:
         """Who this read belongs to. Of several that are near, which are one, the others are forgotten."""
-        near = [one for one in self._readers if abs(block - one.end) <= max(one.window, NEAR * count)]
+        near = [one for one in self._readers if abs(block - one.end) <= max(one.window, NEAR_READS * count)]
         if len(near) < 2:
             return near[0] if near else None
         found = max(near, key=lambda one: one.asked)
@@ -85,12 +93,12 @@ class Streams:
         if first - known.end > known.window // 2 or until <= first:
             return None
         known.asked = until
-        if known.end - known.start > max(known.window, 4 * NEAR * count):
+        if known.end - known.start > max(known.window, 4 * NEAR_READS * count):
             # What he had long ago counts half: who was sequential may leap one day.
             known.start, known.had = (known.start + known.end) // 2, known.had // 2
         return first, until - first
 
     def _most(self) -> int:
         """Blocks that one reader may have read ahead: memory is shared among those that read of late."""
-        sharing = sum(1 for one in self._readers if one.window and self._turn - one.turn < LATELY)
-        return max(LEAST, min(MOST, self._room // (2 * max(1, sharing))))
+        sharing = sum(1 for one in self._readers if one.window and self._turn - one.turn < RECENT_READS)
+        return max(LEAST_AHEAD_BLOCKS, min(MOST_AHEAD_BLOCKS, self._room // (2 * max(1, sharing))))

@@ -24,7 +24,7 @@ ENOUGH_HITS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class State(Generic[Key]):
+class FifoState(Generic[Key]):
     """The queues, what goes first in front; keys with their hits."""
 
     small: list[tuple[Key, int]]
@@ -80,11 +80,11 @@ class S3Fifo(Generic[Key]):
         self.capacity = max(capacity, 0)
         return self._shrink(self.capacity)
 
-    def state(self) -> State[Key]:
+    def state(self) -> FifoState[Key]:
         """The queues as they are, for restore()."""
-        return State(list(self._small.items()), list(self._main.items()), list(self._ghosts))
+        return FifoState(list(self._small.items()), list(self._main.items()), list(self._ghosts))
 
-    def restore(self, state: State[Key]) -> list[Key]:
+    def restore(self, state: FifoState[Key]) -> list[Key]:
         """Take these queues; of keys there are twice the first counts. Those that have no room."""
         self._small, self._main, self._ghosts = OrderedDict(), OrderedDict(), OrderedDict()
         for kept, queue in ((state.small, self._small), (state.main, self._main)):

@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 
 from zvault.api import routes
 from zvault.api.browse import DiffBody, LookBody, SessionBody
-from zvault.cli.browser.frame import difference_lines
-from zvault.cli.browser.state import Compare, Look, Walk, plain
-from zvault.cli.client import Client
-from zvault.cli.news import News
+from zvault.cli.browser.frame import format_difference_lines
+from zvault.cli.browser.state import BrowseWalk, WantedDifference, WantedPast, parse_walk_path
+from zvault.cli.daemon_client import HttpClient
+from zvault.cli.screen_news import ScreenNews
 from zvault.core.errors import ZvaultError
 
 
 @dataclass
-class Feed:
+class BrowseFeed:
     """Asks the daemon, and hands on what it answers."""
 
-    client: Client
+    client: HttpClient
     first: LookBody
     error: ZvaultError | None = None
     """Why nothing could be looked into at all."""
     session: str = field(default_factory=lambda: secrets.token_hex(16))
-    news: News[Walk] = field(default_factory=News)
+    news: ScreenNews[BrowseWalk] = field(default_factory=ScreenNews)
     _begun: threading.Event = field(default_factory=threading.Event)
     _dataset: str | None = None
 
@@ -37,22 +37,22 @@ class Feed:
         for work in (self._keep, self._look_first):
             threading.Thread(target=work, daemon=True).start()
 
-    def look(self, wanted: Look) -> None:
+    def look(self, wanted: WantedPast) -> None:
         """Ask for the past of a path."""
         body: LookBody = {
             "backup": self.first["backup"],
             "dataset": self._dataset,
-            "path": plain(wanted.path),
+            "path": parse_walk_path(wanted.path),
         }
         threading.Thread(target=self._look, args=(body,), daemon=True).start()
 
-    def compare(self, wanted: Compare) -> None:
+    def compare(self, wanted: WantedDifference) -> None:
         """Ask, in a thread, what differs between two snapshots; ``news`` gets the answer."""
         body: DiffBody = {
             "backup": self.first["backup"],
             "old": wanted.old,
             "new": wanted.new,
-            "path": plain(wanted.path),
+            "path": parse_walk_path(wanted.path),
             "session": self.session,
         }
         threading.Thread(target=self._compare, args=(body,), daemon=True).start()
@@ -95,12 +95,12 @@ class Feed:
                 self._busy(next(asked))
         except StopIteration as end:
             found = end.value
-            self.news.put(lambda walk: walk.compared(found, difference_lines(found)))
+            self.news.put(lambda walk: walk.compared(found, format_difference_lines(found)))
         except ZvaultError as error:
             self._fail(error)
 
     def _busy(self, text: str) -> None:
-        def say(walk: Walk) -> None:
+        def say(walk: BrowseWalk) -> None:
             walk.busy = text if walk.busy else ""
 
         self.news.put(say)

@@ -8,16 +8,16 @@ import signal
 import sys
 from collections.abc import Callable
 
-from zvault.cli.browser.feed import Feed
-from zvault.cli.browser.frame import frame, page
-from zvault.cli.browser.state import Compare, Look, Restore, Walk
-from zvault.cli.terminal import keys, pressed, rendered
+from zvault.cli.browser.feed import BrowseFeed
+from zvault.cli.browser.frame import count_page_lines, draw_browse_frame
+from zvault.cli.browser.state import BrowseWalk, WantedDifference, WantedPast, WantedRestore
+from zvault.cli.terminal import open_keys, read_key, render_lines
 
-WAIT = 0.25
+BROWSE_KEY_WAIT = 0.25
 """Seconds to wait for a key before looking for news."""
 
 
-def run(feed: Feed, walk: Walk, restore: Callable[[Restore], None]) -> None:
+def run_browse_screen(feed: BrowseFeed, walk: BrowseWalk, restore: Callable[[WantedRestore], None]) -> None:
     """Walk until somebody presses q, or Ctrl-C. The terminal is left as it was, and lent to ``restore`` meanwhile.
 
     Raises what keeps the first path from being looked at.
@@ -28,7 +28,7 @@ def run(feed: Feed, walk: Walk, restore: Callable[[Restore], None]) -> None:
         restore(wanted)
 
 
-def _walked(feed: Feed, walk: Walk) -> Restore | None:
+def _walked(feed: BrowseFeed, walk: BrowseWalk) -> WantedRestore | None:
     """Walk until something is to be restored; None at the end."""
     from rich.console import Console
     from rich.live import Live
@@ -37,7 +37,7 @@ def _walked(feed: Feed, walk: Walk) -> Restore | None:
     drawn: tuple[object, ...] = ()
     with (
         contextlib.suppress(KeyboardInterrupt),
-        keys() as signals,
+        open_keys() as signals,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
@@ -49,21 +49,21 @@ def _walked(feed: Feed, walk: Walk) -> Restore | None:
             if walk.view is None and feed.error is not None:
                 raise feed.error
             columns, rows = shutil.get_terminal_size()
-            lines = frame(walk, columns, rows)
+            lines = draw_browse_frame(walk, columns, rows)
             if (columns, rows, *lines) != drawn:
-                live.update(rendered(lines), refresh=True)
+                live.update(render_lines(lines), refresh=True)
                 drawn = (columns, rows, *lines)
-            if (key := pressed(WAIT)) is None:
+            if (key := read_key(BROWSE_KEY_WAIT)) is None:
                 continue
-            match walk.press(key, page(walk, columns, rows)):
+            match walk.press(key, count_page_lines(walk, columns, rows)):
                 case "quit":
                     return None
-                case Look() as wanted:
+                case WantedPast() as wanted:
                     walk.busy = "looking"
                     feed.look(wanted)
-                case Compare() as wanted:
+                case WantedDifference() as wanted:
                     walk.busy = "comparing"
                     feed.compare(wanted)
-                case Restore() as wanted:
+                case WantedRestore() as wanted:
                     return wanted
     return None

@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from zvault.api.browse import DiffDocument, PastDocument, StretchDocument
-from zvault.core.integrity.path_text import unshown
+from zvault.api.browse import DiffDocument, PathPastDocument, StretchDocument
+from zvault.core.integrity.path_text import parse_shown_path
 
-UP = {"\x1b[A", "\x1bOA", "k"}
-DOWN = {"\x1b[B", "\x1bOB", "j"}
+UP_KEYS = {"\x1b[A", "\x1bOA", "k"}
+DOWN_KEYS = {"\x1b[B", "\x1bOB", "j"}
 PAGE_UP, PAGE_DOWN = {"\x1b[5~"}, {"\x1b[6~", " "}
-FIRST, LAST = {"\x1b[H", "\x1bOH", "\x1b[1~", "g"}, {"\x1b[F", "\x1bOF", "\x1b[4~", "G"}
-ENTER = {"\r", "\n", "\x1b[C", "\x1bOC", "l"}
-BACK = {"\x7f", "\x08", "\x1b", "\x1b[D", "\x1bOD", "h"}
-QUIT = {"q", "Q", "\x04", ""}
+FIRST_KEYS, LAST_KEYS = {"\x1b[H", "\x1bOH", "\x1b[1~", "g"}, {"\x1b[F", "\x1bOF", "\x1b[4~", "G"}
+ENTER_KEYS = {"\r", "\n", "\x1b[C", "\x1bOC", "l"}
+BACK_KEYS = {"\x7f", "\x08", "\x1b", "\x1b[D", "\x1bOD", "h"}
+BROWSE_QUIT_KEYS = {"q", "Q", "\x04", ""}
 """Keys that end it: Ctrl-D and the end of the terminal, too. Ctrl-C is a signal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WantedPast:
     """Wanted: the past of a path (as it is shown), below the dataset's root."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class WantedDifference:
     """Wanted: what differs of a path between two snapshots."""
 
     old: str
@@ -36,7 +36,7 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class WantedRestore:
     """Wanted: a path of a snapshot of the vault, in a folder."""
 
     snapshot: str
@@ -45,14 +45,14 @@ class Restore:
 
 
 Quit = Literal["quit"]
-Wanted = Look | Compare | Restore | Quit | None
+WalkWish = WantedPast | WantedDifference | WantedRestore | Quit | None
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NamesView:
     """The names in a folder; ``at`` is the chosen one."""
 
-    past: PastDocument
+    past: PathPastDocument
     at: int = 0
 
     @property
@@ -62,10 +62,10 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class VersionsView:
     """The versions of a path, the newest first; ``marked`` is one to compare another with."""
 
-    past: PastDocument
+    past: PathPastDocument
     at: int = 0
     marked: int | None = None
 
@@ -81,7 +81,7 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DifferenceView:
     """The differences between two snapshots; ``at`` is the first line that is shown."""
 
     found: DiffDocument
@@ -93,33 +93,33 @@ class Difference:
         return len(self.lines)
 
 
-View = Names | Versions | Difference
+WalkView = NamesView | VersionsView | DifferenceView
 
 
 @dataclass
-class Walk:
+class BrowseWalk:
     """The views, one above the other, the last is on the screen; ``told`` is what there is to say, ``busy`` what is
     waited for. While a folder to restore into is asked for, ``to`` is what was typed.
     """
 
-    views: list[View] = field(default_factory=list)
+    views: list[WalkView] = field(default_factory=list)
     told: str = ""
     busy: str = ""
     to: str | None = None
 
     @property
-    def view(self) -> View | None:
+    def view(self) -> WalkView | None:
         """The view that is on the screen."""
         return self.views[-1] if self.views else None
 
-    def arrive(self, past: PastDocument) -> None:
+    def arrive(self, past: PathPastDocument) -> None:
         """A path was looked at."""
         self.busy = ""
         self.told = "; ".join(f"{what} was not looked into: {why}" for what, why in past["unread"].items())
-        view = Names(past) if past["names"] or _is_folder(past) else Versions(past)
+        view = NamesView(past) if past["names"] or _is_folder(past) else VersionsView(past)
         here = self.view
         # A step up replaces where one came from.
-        if here is not None and not isinstance(here, Difference) and _is_above(past, here.past):
+        if here is not None and not isinstance(here, DifferenceView) and _is_above(past, here.past):
             self.views = []
         self.views.append(view)
 
@@ -127,49 +127,49 @@ class Walk:
         """Two snapshots were compared."""
         self.busy = ""
         self.told = f"not by 'zfs diff': {found['why']}" if found["why"] else ""
-        self.views.append(Difference(found, lines))
+        self.views.append(DifferenceView(found, lines))
 
     def fail(self, text: str) -> None:
         """Something that was wanted cannot be had."""
         self.busy, self.told = "", text
 
-    def press(self, key: str, page: int) -> Wanted:
+    def press(self, key: str, page: int) -> WalkWish:
         """Do what a key means, and return what has to be asked for; ``page`` is how many lines the screen has room
         for.
         """
         if self.to is not None:
             return self._type(key)
-        if key in QUIT:
+        if key in BROWSE_QUIT_KEYS:
             return "quit"
         if (view := self.view) is None:
             return None
         if (at := _moved(view, key, page)) is not None:
             self.views[-1] = replace(view, at=at)
             return None
-        return self._back(view) if key in BACK else self._act(view, key)
+        return self._back(view) if key in BACK_KEYS else self._act(view, key)
 
-    def _act(self, view: View, key: str) -> Wanted:
-        if self.busy or isinstance(view, Difference):
+    def _act(self, view: WalkView, key: str) -> WalkWish:
+        if self.busy or isinstance(view, DifferenceView):
             return None
         self.told = ""
-        return self._in_folder(view, key) if isinstance(view, Names) else self._in_versions(view, key)
+        return self._in_folder(view, key) if isinstance(view, NamesView) else self._in_versions(view, key)
 
-    def _back(self, view: View) -> Wanted:
+    def _back(self, view: WalkView) -> WalkWish:
         if len(self.views) > 1:
             self.views.pop()
             self.told = ""
             return None
-        path = "" if isinstance(view, Difference) else view.past["path"]
-        return Look(path.rpartition("/")[0]) if path and not self.busy else None
+        path = "" if isinstance(view, DifferenceView) else view.past["path"]
+        return WantedPast(path.rpartition("/")[0]) if path and not self.busy else None
 
-    def _in_folder(self, view: Names, key: str) -> Wanted:
+    def _in_folder(self, view: NamesView, key: str) -> WalkWish:
         if key == "v":
-            self.views.append(Versions(view.past))
-        elif key in ENTER and view.count:
-            return Look(below(view.past, view.past["names"][view.at]["name"]))
+            self.views.append(VersionsView(view.past))
+        elif key in ENTER_KEYS and view.count:
+            return WantedPast(join_shown_path(view.past, view.past["names"][view.at]["name"]))
         return None
 
-    def _in_versions(self, view: Versions, key: str) -> Wanted:
+    def _in_versions(self, view: VersionsView, key: str) -> WalkWish:
         if key == "m":
             self.views[-1] = replace(view, marked=None if view.marked == view.at else view.at)
         elif key == "r":
@@ -177,18 +177,20 @@ class Walk:
                 self.told = self._not_in_the_vault(view)
             else:
                 self.to = ""
-        elif key in ENTER or key == "d":
+        elif key in ENTER_KEYS or key == "d":
             other = view.at + 1 if view.marked is None else view.marked
             if other >= view.count or other == view.at:
                 self.told = "there is no older version: mark another one with m, and press d here"
                 return None
             old, new = sorted((other, view.at), reverse=True)
             versions = view.past["versions"]
-            return Compare(nearest(versions[old]), nearest(versions[new]), view.past["path"])
+            return WantedDifference(
+                find_nearest_snapshot(versions[old]), find_nearest_snapshot(versions[new]), view.past["path"]
+            )
         return None
 
     @staticmethod
-    def _not_in_the_vault(view: Versions) -> str:
+    def _not_in_the_vault(view: VersionsView) -> str:
         one = view.chosen
         if one["kind"] is None:
             return "it is not there in this version"
@@ -196,16 +198,16 @@ class Walk:
             f"the vault does not have this version: copy it from @{one['last']} on the source (.zfs/snapshot)"
         )
 
-    def _type(self, key: str) -> Wanted:
+    def _type(self, key: str) -> WalkWish:
         """A key while the folder to restore into is typed."""
         view, to = self.view, self.to or ""
-        if key in {"\r", "\n"} and to and isinstance(view, Versions):
+        if key in {"\r", "\n"} and to and isinstance(view, VersionsView):
             snapshot = view.chosen["vault_snapshot"]
             self.to = None
             if not to.startswith("/"):
                 self.told = "a folder begins with a slash"
                 return None
-            return None if snapshot is None else Restore(snapshot, view.past["path"], to)
+            return None if snapshot is None else WantedRestore(snapshot, view.past["path"], to)
         if key in {"\x1b", "\x04", ""}:
             self.to = None
         elif key in {"\x7f", "\x08"}:
@@ -215,40 +217,40 @@ class Walk:
         return None
 
 
-def _moved(view: View, key: str, page: int) -> int | None:
+def _moved(view: WalkView, key: str, page: int) -> int | None:
     """Where the cursor is after a key; None where the key is none that moves it."""
     steps: Mapping[str, int] = {
-        **dict.fromkeys(UP, -1),
-        **dict.fromkeys(DOWN, 1),
+        **dict.fromkeys(UP_KEYS, -1),
+        **dict.fromkeys(DOWN_KEYS, 1),
         **dict.fromkeys(PAGE_UP, -page),
         **dict.fromkeys(PAGE_DOWN, page),
-        **dict.fromkeys(FIRST, -view.count),
-        **dict.fromkeys(LAST, view.count),
+        **dict.fromkeys(FIRST_KEYS, -view.count),
+        **dict.fromkeys(LAST_KEYS, view.count),
     }
     return None if key not in steps else max(0, min(view.count - 1, view.at + steps[key]))
 
 
-def below(past: PastDocument, name: str) -> str:
+def join_shown_path(past: PathPastDocument, name: str) -> str:
     """A name in a folder as a path, both as they are shown."""
     return f"{past['path']}/{name}" if past["path"] else name
 
 
-def nearest(version: StretchDocument) -> str:
+def find_nearest_snapshot(version: StretchDocument) -> str:
     """The newest snapshot that has a version, on the source if there is one."""
     found = version["source_snapshot"] or version["vault_snapshot"]
     assert found is not None  # noqa: S101 - it is in one
     return found
 
 
-def plain(path: str) -> str:
+def parse_walk_path(path: str) -> str:
     """A path that is shown as the API takes it."""
-    return unshown(path).decode(errors="surrogateescape")
+    return parse_shown_path(path).decode(errors="surrogateescape")
 
 
-def _is_folder(past: PastDocument) -> bool:
+def _is_folder(past: PathPastDocument) -> bool:
     kinds = [one["kind"] for one in past["versions"] if one["kind"] is not None]
     return kinds[:1] == ["d"]
 
 
-def _is_above(past: PastDocument, here: PastDocument) -> bool:
+def _is_above(past: PathPastDocument, here: PathPastDocument) -> bool:
     return here["path"] != past["path"] and here["path"].rpartition("/")[0] == past["path"]

@@ -9,29 +9,29 @@ from dataclasses import dataclass, field
 
 from zvault.api import routes
 from zvault.api.diagnosis import DoctorDocument
-from zvault.api.events import Event
+from zvault.api.events import RunEvent
 from zvault.api.status import StatusDocument
-from zvault.cli.client import Daemon
-from zvault.cli.news import News
+from zvault.cli.daemon_client import DaemonClient
+from zvault.cli.screen_news import ScreenNews
 from zvault.cli.top.state import TopState
 from zvault.core.errors import ZvaultError
 
-STATUS_EVERY = 1.0
+STATUS_INTERVAL = 1.0
 """Seconds between two looks at the state of everything."""
 
 DOCTOR_SECONDS = 2
 """Seconds for which a vault's devices are watched at a time."""
 
-AGAIN = 2.0
+FEED_RETRY_PAUSE = 2.0
 """Seconds until what failed is tried again."""
 
 
 @dataclass
-class Feed:
+class TopFeed:
     """Asks the daemon in threads of its own, and hands on what they hear. They end with the process."""
 
-    client: Daemon
-    news: News[TopState] = field(default_factory=News)
+    client: DaemonClient
+    news: ScreenNews[TopState] = field(default_factory=ScreenNews)
     _vaults: set[str] = field(default_factory=set)
     _up: set[str] = field(default_factory=set)
 
@@ -51,12 +51,12 @@ class Feed:
 
     def _look(self) -> None:
         while True:
-            time.sleep(STATUS_EVERY)
+            time.sleep(STATUS_INTERVAL)
             try:
                 self._see(self.client.get(routes.STATUS, {}))
             except ZvaultError as error:
                 self._lost(error)
-                time.sleep(AGAIN)
+                time.sleep(FEED_RETRY_PAUSE)
 
     def _lost(self, error: ZvaultError) -> None:
         text = f"{error.what}: {error.why}" if error.why else error.what
@@ -75,9 +75,9 @@ class Feed:
                         self._hear(event)
             except ZvaultError:
                 pass  # the look at the state tells of it
-            time.sleep(AGAIN)
+            time.sleep(FEED_RETRY_PAUSE)
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: RunEvent) -> None:
         self.news.put(lambda state: state.hear(event))
 
     def _watch(self, vault: str) -> None:
@@ -91,7 +91,7 @@ class Feed:
                     found = None
             self._watched(vault, found)
             if found is None:
-                time.sleep(AGAIN)
+                time.sleep(FEED_RETRY_PAUSE)
 
     def _watched(self, vault: str, found: DoctorDocument | None) -> None:
         def take(state: TopState) -> None:

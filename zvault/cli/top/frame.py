@@ -7,76 +7,78 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from zvault.api.diagnosis import DiskDocument, DoctorDocument
-from zvault.api.headlines import status_headlines
-from zvault.api.health import Level
+from zvault.api.headlines import write_status_headlines
+from zvault.api.health import HealthLevel
 from zvault.api.status import BackupDocument
 from zvault.api.vaults import JudgedVault
-from zvault.cli.fitting import GAP, Figure, Line, fitted
-from zvault.cli.health_text import COLOURS, level_of, state_of
-from zvault.cli.output import YELLOW, clean
-from zvault.cli.plot import Ink, bar, pieces
-from zvault.cli.progress import filled, percent, remaining, speed
-from zvault.cli.tables import written
+from zvault.cli.health_text import LEVEL_COLOURS, find_state_word, find_worst_level
+from zvault.cli.output import YELLOW, clean_line
+from zvault.cli.plot import PlotInk, break_text, draw_bar
+from zvault.cli.progress import format_fill, format_percent_done, format_remaining, format_speed
+from zvault.cli.screen_columns import SCREEN_COLUMN_GAP, ScreenColumn, ScreenLine, fit_columns
+from zvault.cli.tables import format_cell
 from zvault.cli.top.state import StreamState, TopState
-from zvault.core.cost.prices import money
-from zvault.core.health.verdict import LEVELS
+from zvault.core.cost.prices import format_money
+from zvault.core.health.verdict import VERDICT_LEVELS
 from zvault.core.units import format_duration, format_rate, format_size
 
-Sort = Literal["name", "health", "lag", "rate"]
-SORTS: tuple[Sort, ...] = ("name", "health", "lag", "rate")
+TopSort = Literal["name", "health", "lag", "rate"]
+TOP_SORTS: tuple[TopSort, ...] = ("name", "health", "lag", "rate")
 
-STALE = 5.0
+STALE_AFTER = 5.0
 """Seconds after which it is told that what is shown is old."""
 
 
-def frame(state: TopState, columns: int, rows: int | None, sort: Sort, ink: Ink, now: float) -> list[Line]:
+def draw_top_frame(
+    state: TopState, columns: int, rows: int | None, sort: TopSort, ink: PlotInk, now: float
+) -> list[ScreenLine]:
     """The lines, none longer than ``columns``, and no more than ``rows`` where those are given."""
-    body = [Line(""), *_backups(state, columns, sort), *_streams(state, columns, sort, ink)]
+    body = [ScreenLine(""), *_backups(state, columns, sort), *_streams(state, columns, sort, ink)]
     body += [*_vaults(state, columns), *_messages(state, columns, rows)]
     lines = [*_head(state, columns, sort, now), *body]
     if rows is not None and len(lines) > rows:
         hidden = len(lines) - rows + 1
-        lines = [*lines[: rows - 1], Line(f"{hidden} lines more")]
-    return [Line(line.text[:columns], line.colour) for line in lines]
+        lines = [*lines[: rows - 1], ScreenLine(f"{hidden} lines more")]
+    return [ScreenLine(line.text[:columns], line.colour) for line in lines]
 
 
-def _head(state: TopState, columns: int, sort: Sort, now: float) -> Iterator[Line]:
+def _head(state: TopState, columns: int, sort: TopSort, now: float) -> Iterator[ScreenLine]:
     clock = time.strftime("%H:%M:%S", time.localtime(now))
-    keys = f"q quit{GAP}s sort: {sort}"
-    room = columns - len(clock) - len(keys) - 2 * len(GAP)
+    keys = f"q quit{SCREEN_COLUMN_GAP}s sort: {sort}"
+    room = columns - len(clock) - len(keys) - 2 * len(SCREEN_COLUMN_GAP)
     if room >= 0:
-        yield Line(f"{clock}{GAP}{' ' * room}{GAP}{keys}")
+        yield ScreenLine(f"{clock}{SCREEN_COLUMN_GAP}{' ' * room}{SCREEN_COLUMN_GAP}{keys}")
     else:
-        yield Line(clock)
-        yield Line(keys)
+        yield ScreenLine(clock)
+        yield ScreenLine(keys)
     if state.trouble:
-        told = clean(f"not known since {format_duration(max(0.0, now - state.seen))}: {state.trouble}")
-        yield from (Line(piece, YELLOW) for piece in pieces(told, columns))
-    elif now - state.seen > STALE:
-        yield Line(f"as of {format_duration(now - state.seen)} ago: zvaultd is slow to answer", YELLOW)
+        told = clean_line(f"not known since {format_duration(max(0.0, now - state.seen))}: {state.trouble}")
+        yield from (ScreenLine(piece, YELLOW) for piece in break_text(told, columns))
+    elif now - state.seen > STALE_AFTER:
+        yield ScreenLine(f"as of {format_duration(now - state.seen)} ago: zvaultd is slow to answer", YELLOW)
     if state.status is not None and not state.trouble:
-        colour = COLOURS[level_of(state.status)]
-        for text in status_headlines(state.status):
-            yield from (Line(piece, colour) for piece in pieces(clean(text), columns))
+        colour = LEVEL_COLOURS[find_worst_level(state.status)]
+        for text in write_status_headlines(state.status):
+            yield from (ScreenLine(piece, colour) for piece in break_text(clean_line(text), columns))
 
 
-def _backups(state: TopState, columns: int, sort: Sort) -> Iterator[Line]:
+def _backups(state: TopState, columns: int, sort: TopSort) -> Iterator[ScreenLine]:
     found = list(state.status["backups"]) if state.status is not None else []
     found.sort(key=_order(state, sort))
     rates = [state.rate_of(one["name"]) for one in found]
     done = [one["bytes_done"] if one["run"] is not None else None for one in found]
     yield from _table(
         [
-            Figure("BACKUP", [one["name"] for one in found], 0, right=False),
-            Figure("STATE", [_activity(one) for one in found], 1, right=False),
-            Figure("HEALTH", [state_of(one) for one in found], 2, right=False),
-            Figure("RATE", [speed(rate) or "-" for rate in rates], 3),
-            Figure("LAG", [_lag(one) for one in found], 4),
-            Figure("DONE", [written(size, "size", False) for size in done], 5),
-            Figure("TOTAL", [written(one["bytes_total"], "size", False) for one in found], 6),
-            Figure("ETA", [_eta(one, rate) for one, rate in zip(found, rates, strict=True)], 5),
-            Figure("MAX LAG", [_duration(one["max_lag_seconds"]) for one in found], 7),
-            Figure("VAULT", [one["vault"] or "-" for one in found], 8, right=False),
+            ScreenColumn("BACKUP", [one["name"] for one in found], 0, right=False),
+            ScreenColumn("STATE", [_activity(one) for one in found], 1, right=False),
+            ScreenColumn("HEALTH", [find_state_word(one) for one in found], 2, right=False),
+            ScreenColumn("RATE", [format_speed(rate) or "-" for rate in rates], 3),
+            ScreenColumn("LAG", [_lag(one) for one in found], 4),
+            ScreenColumn("DONE", [format_cell(size, "size", False) for size in done], 5),
+            ScreenColumn("TOTAL", [format_cell(one["bytes_total"], "size", False) for one in found], 6),
+            ScreenColumn("ETA", [_eta(one, rate) for one, rate in zip(found, rates, strict=True)], 5),
+            ScreenColumn("MAX LAG", [_duration(one["max_lag_seconds"]) for one in found], 7),
+            ScreenColumn("VAULT", [one["vault"] or "-" for one in found], 8, right=False),
         ],
         [one["verdict"]["level"] for one in found],
         columns,
@@ -88,11 +90,11 @@ def _lag(one: BackupDocument) -> str:
     return _duration(one["lag_seconds"], "-" if one["vault"] is None else "unknown")
 
 
-def _order(state: TopState, sort: Sort) -> Callable[[BackupDocument], tuple[float, str]]:
+def _order(state: TopState, sort: TopSort) -> Callable[[BackupDocument], tuple[float, str]]:
     def key(one: BackupDocument) -> tuple[float, str]:
         match sort:
             case "health":
-                return -LEVELS.index(one["verdict"]["level"]), one["name"]
+                return -VERDICT_LEVELS.index(one["verdict"]["level"]), one["name"]
             case "lag":
                 # What is not known may be the longest.
                 return -(one["lag_seconds"] if one["lag_seconds"] is not None else 1e18), one["name"]
@@ -106,66 +108,70 @@ def _order(state: TopState, sort: Sort) -> Callable[[BackupDocument], tuple[floa
 def _activity(one: BackupDocument) -> str:
     if one["state"] != "running":
         return str(one["state"])
-    return f"running {percent(one['bytes_done'], one['bytes_total'])}".rstrip()
+    return f"running {format_percent_done(one['bytes_done'], one['bytes_total'])}".rstrip()
 
 
 def _eta(one: BackupDocument, rate: float) -> str:
-    return remaining(one["bytes_done"], one["bytes_total"], rate).removeprefix("eta ") or "-"
+    return format_remaining(one["bytes_done"], one["bytes_total"], rate).removeprefix("eta ") or "-"
 
 
 def _duration(seconds: float | None, unknown: str = "-") -> str:
     return unknown if seconds is None else format_duration(max(0.0, seconds))
 
 
-def _streams(state: TopState, columns: int, sort: Sort, ink: Ink) -> Iterator[Line]:
+def _streams(state: TopState, columns: int, sort: TopSort, ink: PlotInk) -> Iterator[ScreenLine]:
     found = list(state.streams.values())
     found.sort(key=lambda one: (-one.rate if sort == "rate" else 0.0, one.dataset))
-    yield Line("")
+    yield ScreenLine("")
     if not found:
-        yield Line("no streams")
+        yield ScreenLine("no streams")
         return
     wide = max(0, min(30, columns - 70))
-    bars = [bar(float(one.done), float(one.total or 0), wide, ink) for one in found]
+    bars = [draw_bar(float(one.done), float(one.total or 0), wide, ink) for one in found]
     figures = [
-        Figure("STREAM", [one.dataset for one in found], 0, right=False),
-        Figure("", [percent(one.done, one.total) or "-" for one in found], 1),
-        Figure("RATE", [speed(one.rate) or "-" for one in found], 2),
-        Figure("DONE", [format_size(one.done) for one in found], 3),
-        Figure("TOTAL", ["-" if one.total is None else format_size(one.total) for one in found], 4),
-        Figure("ETA", [_stream_eta(one) for one in found], 5),
-        Figure("BUFFER", [filled(one.marks).removeprefix("buffer ") or "-" for one in found], 6),
+        ScreenColumn("STREAM", [one.dataset for one in found], 0, right=False),
+        ScreenColumn("", [format_percent_done(one.done, one.total) or "-" for one in found], 1),
+        ScreenColumn("RATE", [format_speed(one.rate) or "-" for one in found], 2),
+        ScreenColumn("DONE", [format_size(one.done) for one in found], 3),
+        ScreenColumn("TOTAL", ["-" if one.total is None else format_size(one.total) for one in found], 4),
+        ScreenColumn("ETA", [_stream_eta(one) for one in found], 5),
+        ScreenColumn("BUFFER", [format_fill(one.marks).removeprefix("buffer ") or "-" for one in found], 6),
     ]
     if wide >= 10:
-        figures.insert(1, Figure("", bars, 7))
+        figures.insert(1, ScreenColumn("", bars, 7))
     yield from _table(figures, ["ok"] * len(found), columns)
 
 
 def _stream_eta(one: StreamState) -> str:
-    return remaining(one.done, one.total, one.rate).removeprefix("eta ") or "-"
+    return format_remaining(one.done, one.total, one.rate).removeprefix("eta ") or "-"
 
 
-def _vaults(state: TopState, columns: int) -> Iterator[Line]:
+def _vaults(state: TopState, columns: int) -> Iterator[ScreenLine]:
     found = state.status["vaults"] if state.status is not None else []
-    yield Line("")
+    yield ScreenLine("")
     doctors = [state.doctors.get(one["name"]) for one in found]
     stores = [state.stores.get(one["name"]) for one in found]
     yield from _table(
         [
-            Figure("VAULT", [one["name"] for one in found], 0, right=False),
-            Figure("STATE", [one["state"] for one in found], 1, right=False),
-            Figure("HEALTH", [state_of(one) for one in found], 2, right=False),
-            Figure("WRITES", [_sum(doctor, lambda disk: disk["writes"], "/s") for doctor in doctors], 3),
-            Figure("WRITTEN", [_rate(doctor, "written") for doctor in doctors], 3),
-            Figure("READ", [_rate(doctor, "read") for doctor in doctors], 8),
-            Figure("WAIT", [_wait(doctor) for doctor in doctors], 4),
-            Figure("QUEUE", [_queue(doctor) for doctor in doctors], 6),
-            Figure("BUSY", [_busy(doctor) for doctor in doctors], 7),
-            Figure("BOUND BY", [one["verdict"]["bound"] if one else "-" for one in doctors], 9, right=False),
-            Figure("REQUESTS", [f"{one.requests:.1f}/s" if one else "-" for one in stores], 5),
-            Figure("ERRORS", [f"{one.errors:.1f}/s" if one else "-" for one in stores], 10),
-            Figure("REQ WAIT", [_milliseconds(one.wait if one else None) for one in stores], 10),
-            Figure("COST", [_cost(one) for one in found], 11),
-            Figure("FREE", [written(one["free"], "size", False) for one in found], 11),
+            ScreenColumn("VAULT", [one["name"] for one in found], 0, right=False),
+            ScreenColumn("STATE", [one["state"] for one in found], 1, right=False),
+            ScreenColumn("HEALTH", [find_state_word(one) for one in found], 2, right=False),
+            ScreenColumn(
+                "WRITES", [_sum(doctor, lambda disk: disk["writes"], "/s") for doctor in doctors], 3
+            ),
+            ScreenColumn("WRITTEN", [_rate(doctor, "written") for doctor in doctors], 3),
+            ScreenColumn("READ", [_rate(doctor, "read") for doctor in doctors], 8),
+            ScreenColumn("WAIT", [_wait(doctor) for doctor in doctors], 4),
+            ScreenColumn("QUEUE", [_queue(doctor) for doctor in doctors], 6),
+            ScreenColumn("BUSY", [_busy(doctor) for doctor in doctors], 7),
+            ScreenColumn(
+                "BOUND BY", [one["verdict"]["bound"] if one else "-" for one in doctors], 9, right=False
+            ),
+            ScreenColumn("REQUESTS", [f"{one.requests:.1f}/s" if one else "-" for one in stores], 5),
+            ScreenColumn("ERRORS", [f"{one.errors:.1f}/s" if one else "-" for one in stores], 10),
+            ScreenColumn("REQ WAIT", [_milliseconds(one.wait if one else None) for one in stores], 10),
+            ScreenColumn("COST", [_cost(one) for one in found], 11),
+            ScreenColumn("FREE", [format_cell(one["free"], "size", False) for one in found], 11),
         ],
         [one["verdict"]["level"] for one in found],
         columns,
@@ -197,7 +203,7 @@ def _cost(vault: JudgedVault) -> str:
     cost = vault["cost"]
     if cost is None or cost["cost"] is None:
         return "not counted" if vault["uncounted"] else "-"
-    return money(cost["cost"], cost["currency"]) + ("+" if vault["uncounted"] else "")
+    return format_money(cost["cost"], cost["currency"]) + ("+" if vault["uncounted"] else "")
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -214,13 +220,15 @@ def _busy(doctor: DoctorDocument | None) -> str:
     return f"{min(1.0, max(known)):.0%}" if known else "-"
 
 
-def _messages(state: TopState, columns: int, rows: int | None) -> Iterator[Line]:
+def _messages(state: TopState, columns: int, rows: int | None) -> Iterator[ScreenLine]:
     """What happened last, the newest last: all on a screen that scrolls, else as many as may fit."""
     if state.messages:
-        yield Line("")
+        yield ScreenLine("")
     newest = list(state.messages)[-(rows or len(state.messages) or 1) :]
-    yield from (Line(clean(text)) for text in newest[-8:])
+    yield from (ScreenLine(clean_line(text)) for text in newest[-8:])
 
 
-def _table(figures: Sequence[Figure], levels: Sequence[Level], columns: int) -> Iterator[Line]:
-    yield from fitted(figures, [COLOURS[level] for level in levels], columns)
+def _table(
+    figures: Sequence[ScreenColumn], levels: Sequence[HealthLevel], columns: int
+) -> Iterator[ScreenLine]:
+    yield from fit_columns(figures, [LEVEL_COLOURS[level] for level in levels], columns)

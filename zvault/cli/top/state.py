@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from zvault.api.blockstore import RequestCount
 from zvault.api.diagnosis import DoctorDocument
-from zvault.api.events import Event
+from zvault.api.events import RunEvent
 from zvault.api.status import StatusDocument
-from zvault.cli.event_text import narrated, summary
+from zvault.cli.event_text import format_summary, narrate_event
 
-MESSAGES = 50
+KEPT_MESSAGES = 50
 """Lines of what happened that are kept."""
 
 
@@ -51,7 +51,7 @@ class TopState:
     streams: dict[tuple[str, str], StreamState] = field(default_factory=dict)
     doctors: dict[str, DoctorDocument] = field(default_factory=dict)
     stores: dict[str, StoreRates] = field(default_factory=dict)
-    messages: deque[str] = field(default_factory=lambda: deque(maxlen=MESSAGES))
+    messages: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_MESSAGES))
     _counts: dict[str, tuple[float, RequestCount]] = field(default_factory=dict)
 
     def look(self, status: StatusDocument, now: float) -> None:
@@ -77,7 +77,7 @@ class TopState:
             return
         at, last = before
         requests = count["requests"] - last["requests"]
-        if now - at < 1.0 or (not requests and now - at < QUIET):
+        if now - at < 1.0 or (not requests and now - at < RATE_QUIET_TIME):
             return
         self.stores[vault] = StoreRates(
             requests / (now - at),
@@ -87,7 +87,7 @@ class TopState:
         )
         self._counts[vault] = now, count
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: RunEvent) -> None:
         """Take an event in."""
         match event["event"]:
             case "transfer-started":
@@ -104,7 +104,7 @@ class TopState:
         if (line := _told(event)) is not None:
             self.messages.append(line)
 
-    def _stream(self, event: Event, dataset: str) -> StreamState:
+    def _stream(self, event: RunEvent, dataset: str) -> StreamState:
         made = StreamState(event["backup"], event["run"], dataset)
         return self.streams.setdefault((event["run"], dataset), made)
 
@@ -113,7 +113,7 @@ class TopState:
         return sum(one.rate for one in self.streams.values() if one.backup == backup)
 
 
-QUIET = 10.0
+RATE_QUIET_TIME = 10.0
 """Seconds after which a store that was asked for nothing has no rate: its server tells of itself every few seconds."""
 
 
@@ -127,16 +127,16 @@ def _added(counts: list[RequestCount]) -> RequestCount:
     }
 
 
-def _told(event: Event) -> str | None:
+def _told(event: RunEvent) -> str | None:
     """An event in a line, with its backup; None for those that are shown otherwise."""
     match event["event"]:
         case "run-finished":
-            return summary(event)
+            return format_summary(event)
         case "warning":
             return f"{event['backup']}: warning: {event['text']}"
         case "dataset-failed":
             return f"{event['backup']}: failed: {event['dataset']}: {event['error']['what']}"
         case "progress" | "hook-output":
             return None
-    line = narrated(event)
+    line = narrate_event(event)
     return f"{event['backup']}: {line}" if line is not None else None

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from zvault.api.backups import AdoptDocument
-from zvault.cli.event_text import plural, step
+from zvault.cli.event_text import format_plural, format_step
 from zvault.cli.options import AsJson
-from zvault.cli.output import OK, TROUBLE, clean, document, say, say_all
+from zvault.cli.output import OK_STATUS, TROUBLE_STATUS, clean_line, print_document, print_line, print_lines
 from zvault.core.address import Source, parse_source
 from zvault.core.errors import Refused
-from zvault.core.replication.adoption import called
+from zvault.core.replication.adoption import suggest_name
 from zvault.core.units import format_size
 
 
@@ -41,14 +41,14 @@ def adopt(
     """
     found = _asked(_place(source), _place(replica), name)
     if json:
-        document("adopt", found)
+        print_document("adopt", found)
     else:
-        say_all(found["toml"])
-        say()
+        print_lines(found["toml"])
+        print_line()
         # Each on one line: what follows a line break would be no comment.
-        say_all(f"# {clean(line)}".rstrip() for line in _notes(found))
+        print_lines(f"# {clean_line(line)}".rstrip() for line in _notes(found))
     conflict = any(one["action"] == "conflict" for one in found["datasets"])
-    raise typer.Exit(TROUBLE if conflict or found["first"] else OK)
+    raise typer.Exit(TROUBLE_STATUS if conflict or found["first"] else OK_STATUS)
 
 
 def _place(text: str) -> Source:
@@ -64,16 +64,16 @@ def _asked(source: Source, replica: Source, name: str | None) -> AdoptDocument:
     # pydantic is slow to import.
     import asyncio
 
-    from zvault.config.load import load
+    from zvault.config.load_config import load_config
     from zvault.config.paths import Paths
     from zvault.config.schema import Config
-    from zvault.ops.adopt import AdoptRequest, adoption_document
+    from zvault.ops.adopt import AdoptRequest, make_adoption_document
     from zvault.system.process.runner import HostRunner
 
     paths = Paths()
-    config = load(paths) if paths.config_file.exists() else Config()
-    request = AdoptRequest(name or called(source.dataset.name), source, replica)
-    return asyncio.run(adoption_document(config, paths, HostRunner(), request))
+    config = load_config(paths) if paths.config_file.exists() else Config()
+    request = AdoptRequest(name or suggest_name(source.dataset.name), source, replica)
+    return asyncio.run(make_adoption_document(config, paths, HostRunner(), request))
 
 
 def _notes(found: AdoptDocument) -> list[str]:
@@ -88,11 +88,13 @@ def _notes(found: AdoptDocument) -> list[str]:
         there = f", on {host.host}" if host is not None else ""
         lines.append(f"Before the first run take that back, or save what it is{there}:")
         lines += [f"  {command}" for command in found["first"]]
-    lines += [f"The first run, of {plural(len(found['datasets']), 'dataset')}:"]
+    lines += [f"The first run, of {format_plural(len(found['datasets']), 'dataset')}:"]
     for one in found["datasets"]:
         lines.append(f"  {one['dataset']} into {one['vault_dataset']}: {one['action']}")
         lines += [f"    first: {text}" for text in one["changes"]]
-        lines += [f"    send: {each['kind']} {step(each['from'], each['to'])}" for each in one["steps"]]
+        lines += [
+            f"    send: {each['kind']} {format_step(each['from'], each['to'])}" for each in one["steps"]
+        ]
         lines += [f"    lies: {one['encryption']}"] if one["encryption"] else []
         lines.append(f"    why: {one['reason']}")
         if one["next"]:

@@ -11,15 +11,15 @@ import typer
 
 from zvault.api import routes
 from zvault.cli import completion
-from zvault.cli.client import read
+from zvault.cli.daemon_client import read_document
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
-from zvault.cli.output import clean, document, say_all, tell, width, wrapped
-from zvault.cli.run_plot import plotted
-from zvault.cli.tables import Column, Row, chosen, restricted, table
+from zvault.cli.output import clean_line, find_width, print_document, print_lines, print_trouble, wrap_text
+from zvault.cli.run_plot import plot_runs
+from zvault.cli.tables import TableColumn, TableRow, choose_columns, format_table, select_columns
 
 OneBackup = Annotated[
     str | None,
-    typer.Argument(help="Only this backup.", show_default=False, autocompletion=completion.backups),
+    typer.Argument(help="Only this backup.", show_default=False, autocompletion=completion.complete_backups),
 ]
 
 
@@ -31,62 +31,62 @@ class ListKind(StrEnum):
     gone = "gone"
 
 
-DATASETS = [
-    Column("name", key="dataset"),
-    Column("backup"),
-    Column("type"),
-    Column("used", "size"),
-    Column("snaps", "count", "snapshots_source"),
-    Column("vaulted", "count", "snapshots_vault"),
-    Column("pending", "count"),
-    Column("lag", "duration", "lag_seconds"),
-    Column("base"),
-    Column("into", key="vault_dataset"),
-    Column("resumable", "bool"),
+LIST_COLUMNS = [
+    TableColumn("name", key="dataset"),
+    TableColumn("backup"),
+    TableColumn("type"),
+    TableColumn("used", "size"),
+    TableColumn("snaps", "count", "snapshots_source"),
+    TableColumn("vaulted", "count", "snapshots_vault"),
+    TableColumn("pending", "count"),
+    TableColumn("lag", "duration", "lag_seconds"),
+    TableColumn("base"),
+    TableColumn("into", key="vault_dataset"),
+    TableColumn("resumable", "bool"),
 ]
-DATASETS_DEFAULT = ("name", "backup", "used", "snaps", "vaulted", "pending", "lag")
+LIST_DEFAULT = ("name", "backup", "used", "snaps", "vaulted", "pending", "lag")
 
-SNAPSHOTS = [
-    Column("name", get=lambda row: f"{row['dataset']}@{row['snapname']}"),
-    Column("backup"),
-    Column("dataset"),
-    Column("snapname"),
-    Column("source", "bool", "on_source"),
-    Column("vault", "bool", "on_vault"),
-    Column("base", "bool"),
-    Column("creation", "time"),
-    Column("guid"),
+SNAPSHOT_COLUMNS = [
+    TableColumn("name", get=lambda row: f"{row['dataset']}@{row['snapname']}"),
+    TableColumn("backup"),
+    TableColumn("dataset"),
+    TableColumn("snapname"),
+    TableColumn("source", "bool", "on_source"),
+    TableColumn("vault", "bool", "on_vault"),
+    TableColumn("base", "bool"),
+    TableColumn("creation", "time"),
+    TableColumn("guid"),
 ]
 SNAPSHOTS_DEFAULT = ("name", "source", "vault", "base", "creation")
 
-GONE = [
-    Column("name", key="vault_dataset"),
-    Column("backup"),
-    Column("state"),
-    Column("used", "size"),
-    Column("vaulted", "count", "snapshots_vault"),
-    Column("newest", "time"),
+GONE_COLUMNS = [
+    TableColumn("name", key="vault_dataset"),
+    TableColumn("backup"),
+    TableColumn("state"),
+    TableColumn("used", "size"),
+    TableColumn("vaulted", "count", "snapshots_vault"),
+    TableColumn("newest", "time"),
 ]
-KNOWN = {
-    "dataset": ("datasets", DATASETS, DATASETS_DEFAULT),
-    "snapshot": ("snapshots", SNAPSHOTS, SNAPSHOTS_DEFAULT),
-    "gone": ("gone", GONE, tuple(column.name for column in GONE)),
+LIST_KINDS = {
+    "dataset": ("datasets", LIST_COLUMNS, LIST_DEFAULT),
+    "snapshot": ("snapshots", SNAPSHOT_COLUMNS, SNAPSHOTS_DEFAULT),
+    "gone": ("gone", GONE_COLUMNS, tuple(column.name for column in GONE_COLUMNS)),
 }
 
-RUNS = [
-    Column("run", key="id"),
-    Column("backup"),
-    Column("trigger"),
-    Column("started", "time"),
-    Column("ended", "time"),
-    Column("took", "duration", "seconds"),
-    Column("result", "state", get=lambda run: run["result"] or "running"),
-    Column("datasets", "count"),
-    Column("sent", "count"),
-    Column("bytes", "size"),
-    Column("pruned", "count"),
-    Column("error", get=lambda run: (run["error"] or {}).get("what")),
-    Column("warning"),
+HISTORY_COLUMNS = [
+    TableColumn("run", key="id"),
+    TableColumn("backup"),
+    TableColumn("trigger"),
+    TableColumn("started", "time"),
+    TableColumn("ended", "time"),
+    TableColumn("took", "duration", "seconds"),
+    TableColumn("result", "state", get=lambda run: run["result"] or "running"),
+    TableColumn("datasets", "count"),
+    TableColumn("sent", "count"),
+    TableColumn("bytes", "size"),
+    TableColumn("pruned", "count"),
+    TableColumn("error", get=lambda run: (run["error"] or {}).get("what")),
+    TableColumn("warning"),
 ]
 RUNS_DEFAULT = ("run", "backup", "trigger", "started", "took", "result", "sent", "bytes", "pruned")
 
@@ -109,14 +109,14 @@ def list_(
     LAG is the age of the newest state that is on the vault.
     """
     snapshots = kind is ListKind.snapshot
-    found = read(routes.LIST, backup=backup, snapshots=int(snapshots))
-    rows: dict[str, Sequence[Row]] = {
+    found = read_document(routes.LIST, backup=backup, snapshots=int(snapshots))
+    rows: dict[str, Sequence[TableRow]] = {
         "datasets": found["datasets"],
         "snapshots": found.get("snapshots", []),
         "gone": found["gone"],
     }
-    noun, known, default = KNOWN[kind]
-    picked, form = chosen(known, columns, default), TableForm(tabs, exact)
+    noun, known, default = LIST_KINDS[kind]
+    picked, form = choose_columns(known, columns, default), TableForm(tabs, exact)
     if kind is ListKind.gone and (down := found.get("gone_unknown")):
         _print_gone(rows[noun], down, picked, form, json, columns)
     else:
@@ -124,21 +124,23 @@ def list_(
 
 
 def _print_gone(
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     down: Sequence[str],
-    columns: list[Column],
+    columns: list[TableColumn],
     form: TableForm,
     json: bool,
     wanted: str | None,
 ) -> None:
     """What vaults have besides, where some of them are ``down``: of those it is not known, which is not none."""
     if json:
-        document("list", {"gone": restricted(columns, rows) if wanted else rows, "gone_unknown": down})
+        print_document(
+            "list", {"gone": select_columns(columns, rows) if wanted else rows, "gone_unknown": down}
+        )
         return
     if rows or form.tabs:
-        say_all(table(columns, rows, form))
+        print_lines(format_table(columns, rows, form))
     names = ", ".join(down)
-    tell(
+    print_trouble(
         f"what the vault of {names} has besides is not known: it is down ('zvaultctl plan {down[0]}' brings it up)"
     )
 
@@ -157,35 +159,35 @@ def history(
     With --plot the oldest comes first: a bar shows the bytes of each run against the most of them, and a line how long
     they took.
     """
-    picked = chosen(RUNS, columns, (*RUNS_DEFAULT, "error") if tabs else RUNS_DEFAULT)
-    runs = read(routes.HISTORY, backup=backup, limit=limit)["runs"]
+    picked = choose_columns(HISTORY_COLUMNS, columns, (*RUNS_DEFAULT, "error") if tabs else RUNS_DEFAULT)
+    runs = read_document(routes.HISTORY, backup=backup, limit=limit)["runs"]
     if plot and runs and not (json or tabs):
-        say_all(plotted(runs[::-1], width(sys.stdout) or 80))
+        print_lines(plot_runs(runs[::-1], find_width(sys.stdout) or 80))
         return
     _print("history", "runs", runs, picked, TableForm(tabs, exact), json, columns)
 
 
-def _error_note(row: Row) -> Iterable[str]:
+def _error_note(row: TableRow) -> Iterable[str]:
     if error := row.get("error"):
         text = f"{error['what']}: {error['why']}" if error["why"] else error["what"]
-        yield from wrapped(clean(text), "    ", width(sys.stdout))
+        yield from wrap_text(clean_line(text), "    ", find_width(sys.stdout))
     if warning := row.get("warning"):
-        yield from wrapped(clean(warning), "    ", width(sys.stdout))
+        yield from wrap_text(clean_line(warning), "    ", find_width(sys.stdout))
 
 
 def _print(
     verb: str,
     noun: str,
-    rows: Sequence[Row],
-    columns: list[Column],
+    rows: Sequence[TableRow],
+    columns: list[TableColumn],
     form: TableForm,
     json: bool,
     wanted: str | None,
 ) -> None:
     if json:
-        document(verb, {noun: restricted(columns, rows) if wanted else rows})
+        print_document(verb, {noun: select_columns(columns, rows) if wanted else rows})
     elif rows or form.tabs:
         # Whoever chose the columns wants no more than those.
-        say_all(table(columns, rows, form, notes=_error_note if wanted is None else None))
+        print_lines(format_table(columns, rows, form, notes=_error_note if wanted is None else None))
     else:
-        tell(f"no {noun}")
+        print_trouble(f"no {noun}")

@@ -10,9 +10,9 @@ import typer
 
 from zvault.api import routes
 from zvault.api.vaults import BeginAnewBody, PoolHistoryDocument
-from zvault.cli.client import act, connect
+from zvault.cli.daemon_client import connect_daemon, request_action
 from zvault.cli.options import AsJson, VaultName, Yes
-from zvault.cli.output import USAGE, document, say, say_all, tell
+from zvault.cli.output import USAGE_STATUS, print_document, print_line, print_lines, print_trouble
 
 
 def begin_anew(
@@ -33,23 +33,23 @@ def begin_anew(
     Exit status: 0 forgotten, shown with -n, or there is nothing to forget; 1 the vault is up; 2 refused or failed, or
     --yes is missing.
     """
-    history = connect().get(routes.POOL_HISTORY, {"vault": vault})["history"]
+    history = connect_daemon().get(routes.POOL_HISTORY, {"vault": vault})["history"]
     if not json:
-        say_all(_shown(history))
+        print_lines(_shown(history))
     if dry_run or not history["pools"]:
         if json:
-            document("vault begin-anew", {"history": history, "forgotten": False})
+            print_document("vault begin-anew", {"history": history, "forgotten": False})
         return
     if not yes and not (sys.stdin.isatty() and typer.confirm("Forget this?", err=True)):
-        tell(f"nothing was forgotten: 'zvaultctl vault begin-anew {vault} --yes' does it")
-        raise typer.Exit(USAGE)
+        print_trouble(f"nothing was forgotten: 'zvaultctl vault begin-anew {vault} --yes' does it")
+        raise typer.Exit(USAGE_STATUS)
     order: BeginAnewBody = {"pools": history["pools"]}
-    history = act(routes.BEGIN_ANEW, order, vault=vault)["history"]
+    history = request_action(routes.BEGIN_ANEW, order, vault=vault)["history"]
     if json:
-        document("vault begin-anew", {"history": history, "forgotten": True})
+        print_document("vault begin-anew", {"history": history, "forgotten": True})
         return
     makes = "the next run" if history["create"] else f"'zvaultctl vault create {vault}'"
-    say(f"vault {vault} begins anew: {makes} makes its pool")
+    print_line(f"vault {vault} begins anew: {makes} makes its pool")
 
 
 def _shown(history: PoolHistoryDocument) -> Iterator[str]:

@@ -9,23 +9,37 @@ from typing import Annotated, Any
 
 import typer
 
-from zvault.cli.event_text import plural
+from zvault.cli.event_text import format_plural
 from zvault.cli.options import AsJson, Chosen, DryRun, Exact, Quiet, Store, TableForm, Tabs, Yes
-from zvault.cli.output import document, labelled, say, say_all, tell, width
-from zvault.cli.tables import Column, ago, chosen, restricted, table, written
-from zvault.cli.times import until
+from zvault.cli.output import (
+    find_width,
+    format_labelled,
+    print_document,
+    print_line,
+    print_lines,
+    print_trouble,
+)
+from zvault.cli.parse_times import parse_last_moment
+from zvault.cli.tables import (
+    TableColumn,
+    choose_columns,
+    format_ago,
+    format_cell,
+    format_table,
+    select_columns,
+)
 from zvault.cli.verbs import blockstore_keys, blockstore_place
 from zvault.cli.verbs.blockstore_check import REPAIR_HELP, RepairWish, check_store
 from zvault.cli.verbs.blockstore_copy import copy_
 from zvault.cli.verbs.blockstore_drill import drill
 from zvault.cli.verbs.blockstore_gc import gc
 from zvault.cli.verbs.blockstore_history import history
-from zvault.cli.verbs.blockstore_journal import give_up
+from zvault.cli.verbs.blockstore_journal import drop_journal_frames
 from zvault.cli.verbs.blockstore_missing_journal import give_up_journal
 from zvault.cli.verbs.blockstore_probe import probe, read_kept
 from zvault.cli.verbs.blockstore_recover import recover
 from zvault.cli.verbs.blockstore_rewind import rewind
-from zvault.cli.verbs.blockstore_rollback import accept
+from zvault.cli.verbs.blockstore_rollback import accept_older_store
 from zvault.cli.verbs.blockstore_serve import serve_store
 from zvault.core.errors import ConfigError, Refused
 from zvault.core.units import format_size, parse_size
@@ -33,28 +47,28 @@ from zvault.core.units import format_size, parse_size
 app = typer.Typer(no_args_is_help=True)
 
 
-COLUMNS = [
-    Column("place"),
-    Column("size", "size"),
-    Column("live", "size", "live_bytes"),
-    Column("stored", "size", "stored_bytes"),
-    Column("dead", "size", "dead_bytes"),
-    Column("moments", "count"),
-    Column("past", "size", "past_bytes"),
-    Column("locked_until", "time"),
-    Column("segments", "count"),
-    Column("log", "count", "log_segments"),
-    Column("log_bytes", "size"),
-    Column("epoch", "count"),
-    Column("owner"),
-    Column("since", "time"),
-    Column("checkpoint", "count"),
-    Column("map_objects", "count"),
-    Column("map_bytes", "size"),
-    Column("created", "time"),
-    Column("uuid"),
+INFO_COLUMNS = [
+    TableColumn("place"),
+    TableColumn("size", "size"),
+    TableColumn("live", "size", "live_bytes"),
+    TableColumn("stored", "size", "stored_bytes"),
+    TableColumn("dead", "size", "dead_bytes"),
+    TableColumn("moments", "count"),
+    TableColumn("past", "size", "past_bytes"),
+    TableColumn("locked_until", "time"),
+    TableColumn("segments", "count"),
+    TableColumn("log", "count", "log_segments"),
+    TableColumn("log_bytes", "size"),
+    TableColumn("epoch", "count"),
+    TableColumn("owner"),
+    TableColumn("since", "time"),
+    TableColumn("checkpoint", "count"),
+    TableColumn("map_objects", "count"),
+    TableColumn("map_bytes", "size"),
+    TableColumn("created", "time"),
+    TableColumn("uuid"),
 ]
-DEFAULT = ("place", "size", "live", "stored", "dead", "segments", "log", "epoch", "owner")
+INFO_DEFAULT = ("place", "size", "live", "stored", "dead", "segments", "log", "epoch", "owner")
 
 
 @app.command("create")
@@ -74,29 +88,29 @@ def create(
     the store's recovery key, once.
     """
     from zvault.blockstore import recovery
-    from zvault.blockstore.locked_bucket import see_that_conditions_hold, see_that_it_locks
-    from zvault.blockstore.reach import settings_of
+    from zvault.blockstore.locked_bucket import require_locking, see_that_conditions_hold
+    from zvault.blockstore.reached_store import make_s3_settings
 
-    found = blockstore_place.find(place)
+    found = blockstore_place.find_store(place)
     wanted = _size(size, found.spec.size)
-    see_that_it_locks(settings_of(found.spec))
-    store = blockstore_place.reach(found)
+    require_locking(make_s3_settings(found.spec))
+    store = blockstore_place.reach_objects(found)
     if dry_run:
         left = next(iter(store.list(f"{found.spec.key}/")), None)
         if left is not None:
             raise Refused(f"there is something in {found} already", left.key, "choose another key")
         if not quiet:
-            say(f"would make a block store of {format_size(wanted)} in {found}")
+            print_line(f"would make a block store of {format_size(wanted)} in {found}")
         return
-    see_that_conditions_hold(blockstore_place.reach_writers_bucket(found), found.spec, tell)
-    made = recovery.create(store, found.spec.key, wanted)
-    recovery_key = blockstore_keys.recovery_key(store)
+    see_that_conditions_hold(blockstore_place.reach_writers_bucket(found), found.spec, print_trouble)
+    made = recovery.create_store(store, found.spec.key, wanted)
+    recovery_key = blockstore_keys.make_recovery_key(store)
     if json:
         body = {"place": str(found), "size": made.size, "uuid": made.uuid, "recovery_key": recovery_key}
-        document("blockstore create", body)
+        print_document("blockstore create", body)
     elif not quiet:
-        say(f"a block store of {format_size(made.size)} is made in {found}")
-    blockstore_keys.show(recovery_key, json=json)
+        print_line(f"a block store of {format_size(made.size)} is made in {found}")
+    blockstore_keys.show_recovery_key(recovery_key, json=json)
 
 
 def _size(text: str | None, said: int | None) -> int:
@@ -124,24 +138,24 @@ def info_(
 
     It tells of the last checkpoint and of the log after it.
     """
-    from zvault.blockstore.maintenance.info import info
+    from zvault.blockstore.maintenance.info import read_store_info
 
-    picked = chosen(COLUMNS, columns, DEFAULT)
-    found = blockstore_place.find(place)
-    with blockstore_place.workers() as pool:
-        told = info(blockstore_place.reach(found), found.spec.key, pool, found.prices)
+    picked = choose_columns(INFO_COLUMNS, columns, INFO_DEFAULT)
+    found = blockstore_place.find_store(place)
+    with blockstore_place.start_workers() as pool:
+        told = read_store_info(blockstore_place.reach_objects(found), found.spec.key, pool, found.prices)
     row = {"place": str(found), **told.as_dict(), "probe": read_kept(found)}
     if json:
-        document("blockstore info", restricted(picked, [row])[0] if columns else row)
+        print_document("blockstore info", select_columns(picked, [row])[0] if columns else row)
     elif tabs or columns:
-        say_all(table(picked, [row], TableForm(tabs, exact)))
+        print_lines(format_table(picked, [row], TableForm(tabs, exact)))
     else:
-        say_all(labelled(_told(row, exact), width(sys.stdout)))
+        print_lines(format_labelled(_told(row, exact), find_width(sys.stdout)))
 
 
 def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     def size(key: str) -> str:
-        return written(row[key], "size", exact)
+        return format_cell(row[key], "size", exact)
 
     yield "store", row["place"]
     yield "size", size("size")
@@ -150,18 +164,21 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     # What the log has is not counted: a new store would show nothing as live until its first checkpoint.
     since = f", and at most {size('log_bytes')} in the log since" if row["log_bytes"] else ""
     yield "live", f"{size('live_bytes')} at the last checkpoint{since}" if since else size("live_bytes")
-    yield "stored", f"{size('stored_bytes')} in {plural(row['segments'], 'segment')}{share}"
+    yield "stored", f"{size('stored_bytes')} in {format_plural(row['segments'], 'segment')}{share}"
     if row["moments"]:
-        yield "past", f"{size('past_bytes')} of that, for {plural(row['moments'], 'moment')} that are kept"
+        yield (
+            "past",
+            f"{size('past_bytes')} of that, for {format_plural(row['moments'], 'moment')} that are kept",
+        )
     if row["locked_until"]:
-        until = written(row["locked_until"], "time", exact=False)
+        until = format_cell(row["locked_until"], "time", exact=False)
         yield "locked", f"all that is needed until {until} at least ({row['lock_mode']})"
     yield "garbage", f"{size('dead_bytes')}, at the last checkpoint"
     when = "-" if not row["checkpoint"] else f"number {row['checkpoint']} of epoch {row['checkpoint_epoch']}"
     yield "checkpoint", when
-    yield "log since", f"{plural(row['log_segments'], 'segment')}, {size('log_bytes')}"
-    yield "map", f"{size('map_bytes')} in {plural(row['map_objects'], 'object')}"
-    since = f", since {ago(row['since'])}" if row["since"] else ""
+    yield "log since", f"{format_plural(row['log_segments'], 'segment')}, {size('log_bytes')}"
+    yield "map", f"{size('map_bytes')} in {format_plural(row['map_objects'], 'object')}"
+    since = f", since {format_ago(row['since'])}" if row["since"] else ""
     yield "writer", f"{row['owner']} (epoch {row['epoch']}{since})" if row["epoch"] else "none so far"
     if (journal := row["journal"]) is not None:
         yield "journal", f"what is not in the bucket yet is in {journal['folder']} of {journal['host']}"
@@ -175,7 +192,7 @@ def _probed(report: dict[str, Any]) -> str:
     from zvault.blockstore.kept_probe import describe_probe
 
     at = report.get("at")
-    when = written(at, "time", exact=False) if isinstance(at, (int, float)) else ""
+    when = format_cell(at, "time", exact=False) if isinstance(at, (int, float)) else ""
     return ", ".join(part for part in (describe_probe(report), when) if part)
 
 
@@ -224,11 +241,11 @@ def check(  # noqa: PLR0913, PLR0917 - its options
     """See REPAIR_HELP."""
     if doubtful not in ("", "data", "fail"):
         raise typer.BadParameter("is 'data' or 'fail'", param_hint="'--doubtful'")
-    found = blockstore_place.find(place)
+    found = blockstore_place.find_store(place)
     if accept_rollback:
-        raise typer.Exit(accept(found, do=yes and not dry_run, json=json))
+        raise typer.Exit(accept_older_store(found, do=yes and not dry_run, json=json))
     if give_up_journal is not None:
-        raise typer.Exit(give_up(found, give_up_journal, do=yes and not dry_run, json=json))
+        raise typer.Exit(drop_journal_frames(found, give_up_journal, do=yes and not dry_run, json=json))
     share = 1.0 if every else _share(sample)
     wish = RepairWish(doubtful, cut_log, yes and not dry_run, ask=not (dry_run or quiet or json))
     wanted = wish if repair else None
@@ -283,8 +300,8 @@ def serve(
     With --at it is served as it was: 'blockstore history' lists the moments that are kept. What one needs stays until
     the rules drop it.
     """
-    when = None if at is None else until(at)
-    serve_store(blockstore_place.find(place), socket, when, dry_run=dry_run, quiet=quiet)
+    when = None if at is None else parse_last_moment(at)
+    serve_store(blockstore_place.find_store(place), socket, when, dry_run=dry_run, quiet=quiet)
 
 
 app.command("history")(history)

@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import typer
 
-from zvault.cli.event_text import plural
+from zvault.cli.event_text import format_plural
 from zvault.cli.options import TableForm
-from zvault.cli.output import OK, TROUBLE, document, labelled, say_all, tell, width
-from zvault.cli.progress import Steps
-from zvault.cli.tables import Column, table, written
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    find_width,
+    format_labelled,
+    print_document,
+    print_lines,
+    print_trouble,
+)
+from zvault.cli.progress import StepProgress
+from zvault.cli.tables import TableColumn, format_cell, format_table
 from zvault.cli.verbs import blockstore_place
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from zvault.blockstore.maintenance.findings import Report
+    from zvault.blockstore.maintenance.check_report import CheckReport
     from zvault.blockstore.maintenance.repair import RepairJob
     from zvault.object_store.interface import ObjectStore
 
@@ -34,11 +42,11 @@ fail from then on: 'zpool scrub' finds what they belonged to, and 'zvaultctl hea
 Exit status: 0 all is well; 1 something is damaged.
 """
 
-KEPT = 50
+SHOWN_ROWS = 50
 """Rows of strays and of lost ranges that people are shown."""
-PROBLEMS = [Column("kind", "state"), Column("object", key="key"), Column("why")]
-RANGES = [Column("offset", "count"), Column("length", "size")]
-STRAYS = [Column("stray", key="key"), Column("size", "size")]
+PROBLEM_COLUMNS = [TableColumn("kind", "state"), TableColumn("object", key="key"), TableColumn("why")]
+RANGE_COLUMNS = [TableColumn("offset", "count"), TableColumn("length", "size")]
+STRAY_COLUMNS = [TableColumn("stray", key="key"), TableColumn("size", "size")]
 
 
 class RepairWish(NamedTuple):
@@ -62,11 +70,14 @@ def check_store(
     quiet: bool,
 ) -> int:
     """Check, and repair if that is asked for; the exit status. Raises ZvaultError."""
-    from zvault.blockstore.maintenance.check import check
+    from zvault.blockstore.maintenance.check import find_store_problems
 
-    store, key = blockstore_place.reach(place), place.spec.key
-    with blockstore_place.workers(16) as pool, Steps(not quiet and not json, tell) as steps:
-        report = check(store, key, share=share, pool=pool, progress=steps.see)
+    store, key = blockstore_place.reach_objects(place), place.spec.key
+    with (
+        blockstore_place.start_workers(16) as pool,
+        StepProgress(not quiet and not json, print_trouble) as steps,
+    ):
+        report = find_store_problems(store, key, share=share, pool=pool, progress=steps.see)
         job, after = None, report
         if wanted is not None and wanted.cut and report.cut is not None and not wanted.do:
             wanted = wanted._replace(do=wanted.ask and _confirm_cut(report))
@@ -80,8 +91,8 @@ def check_store(
     elif not quiet or not after.well or after.strays:
         _show(place, report, after, job, form)
     if job is None and wanted is not None and (not report.well or report.strays):
-        tell("nothing is repaired: do so with --repair --yes, while nobody uses the store")
-    return OK if after.well else TROUBLE
+        print_trouble("nothing is repaired: do so with --repair --yes, while nobody uses the store")
+    return OK_STATUS if after.well else TROUBLE_STATUS
 
 
 def _repair(
@@ -89,98 +100,106 @@ def _repair(
     store: ObjectStore,
     wanted: RepairWish,
     pool: ThreadPoolExecutor,
-    steps: Steps,
-) -> tuple[RepairJob, Report]:
-    from zvault.blockstore.format import Damaged
-    from zvault.blockstore.maintenance.repair import RepairJob, repair
-    from zvault.blockstore.recovery import Epoch
+    steps: StepProgress,
+) -> tuple[RepairJob, CheckReport]:
+    from zvault.blockstore.format import ObjectDamaged
+    from zvault.blockstore.maintenance.repair import RepairJob, repair_store
+    from zvault.blockstore.recovery import WriterEpoch
 
     try:
-        owner = Epoch.read(store, place.spec.key).owner
-    except Damaged:
+        owner = WriterEpoch.read(store, place.spec.key).owner
+    except ObjectDamaged:
         owner = ""
-    blockstore_place.refuse_in_use(place, "repaired", owner, yes=True)
-    with blockstore_place.options(place) as options:
+    blockstore_place.refuse_store_in_use(place, "repaired", owner, yes=True)
+    with blockstore_place.make_attach_options(place) as options:
         doubtful = cast(Literal["", "fail", "data"], wanted.doubtful)
         job = RepairJob(
             options,
-            blockstore_place.me("check"),
+            blockstore_place.name_this_writer("check"),
             place.spec.size,
             doubtful=doubtful,
             cut=wanted.cut,
-            say=tell,
+            say=print_trouble,
         )
-        return job, repair(store, place.spec.key, job, pool, steps.see)
+        return job, repair_store(store, place.spec.key, job, pool, steps.see)
 
 
-def _confirm_cut(report: Report) -> bool:
+def _confirm_cut(report: CheckReport) -> bool:
     """Show what the end of the log costs, and ask; False where nobody is there to answer."""
     if report.cut is None or not sys.stdin.isatty():
         return False
-    tell(f"with --cut-log is lost {report.cut.describe()}")
+    print_trouble(f"with --cut-log is lost {report.cut.describe()}")
     return typer.confirm("Cut the log there?", err=True)
 
 
 def _show_document(
-    place: blockstore_place.StorePlace, report: Report, after: Report, job: RepairJob | None
+    place: blockstore_place.StorePlace, report: CheckReport, after: CheckReport, job: RepairJob | None
 ) -> None:
     done = None if job is None else {"done": job.done, "after": after.as_dict()}
-    document("blockstore check", {"place": str(place), **report.as_dict(), "repair": done})
+    print_document("blockstore check", {"place": str(place), **report.as_dict(), "repair": done})
 
 
 def _show(
-    place: blockstore_place.StorePlace, report: Report, after: Report, job: RepairJob | None, form: TableForm
+    place: blockstore_place.StorePlace,
+    report: CheckReport,
+    after: CheckReport,
+    job: RepairJob | None,
+    form: TableForm,
 ) -> None:
     if form.tabs:
-        say_all(table(PROBLEMS, _rows(after.problems), form))
+        print_lines(format_table(PROBLEM_COLUMNS, _rows(after.problems), form))
         return
-    say_all(_page(place, report, form))
+    print_lines(_page(place, report, form))
     if job is not None:
-        say_all(["", *labelled([("repaired", "\n".join(job.done) or "nothing")], width(sys.stdout))])
+        print_lines(
+            ["", *format_labelled([("repaired", "\n".join(job.done) or "nothing")], find_width(sys.stdout))]
+        )
         if not after.well:
-            say_all(["", "what stays:", *table(PROBLEMS, _rows(after.problems), form)])
+            print_lines(["", "what stays:", *format_table(PROBLEM_COLUMNS, _rows(after.problems), form)])
 
 
 def _rows(found: Any) -> list[dict[str, Any]]:
     return [{name: getattr(one, name) for name in ("kind", "key", "why")} for one in found]
 
 
-def _page(place: blockstore_place.StorePlace, report: Report, form: TableForm) -> Iterator[str]:
-    from zvault.blockstore.maintenance.check_advice import advice
+def _page(place: blockstore_place.StorePlace, report: CheckReport, form: TableForm) -> Iterator[str]:
+    from zvault.blockstore.maintenance.check_advice import advise_on_check
 
     def size(value: int) -> str:
-        return written(value, "size", form.exact)
+        return format_cell(value, "size", form.exact)
 
     lost, strays = report.lost, report.strays
     checkpoint = "none" if report.root is None else f"number {report.root[1]} of epoch {report.root[0]}"
     read = f"{report.read_segments} of them read whole ({size(report.verified_bytes)})"
-    state = "all is well" if report.well else plural(len(report.problems), "problem")
+    state = "all is well" if report.well else format_plural(len(report.problems), "problem")
     told = [
         ("store", str(place)),
-        ("checkpoint", f"{checkpoint}, and {plural(report.log, 'segment')} of log after it"),
+        ("checkpoint", f"{checkpoint}, and {format_plural(report.log, 'segment')} of log after it"),
         (
             "checked",
-            f"{plural(report.parts, 'part')} of the map, {plural(report.segments, 'segment')}, {read}",
+            f"{format_plural(report.parts, 'part')} of the map, {format_plural(report.segments, 'segment')}, {read}",
         ),
         ("state", state),
         (
             "lost",
-            f"{size(sum(length for _, length in lost))} in {plural(len(lost), 'range')}" if lost else "",
+            f"{size(sum(length for _, length in lost))} in {format_plural(len(lost), 'range')}"
+            if lost
+            else "",
         ),
-        ("strays", f"{plural(len(strays), 'object')}, {size(report.stray_bytes)}" if strays else ""),
+        ("strays", f"{format_plural(len(strays), 'object')}, {size(report.stray_bytes)}" if strays else ""),
         ("cut", f"with --cut-log is lost {report.cut.describe()}" if report.cut is not None else ""),
-        ("next", advice(report)),
+        ("next", advise_on_check(report)),
     ]
-    yield from labelled(told, width(sys.stdout))
+    yield from format_labelled(told, find_width(sys.stdout))
     if report.problems:
-        yield from ("", *table(PROBLEMS, _rows(report.problems), form))
+        yield from ("", *format_table(PROBLEM_COLUMNS, _rows(report.problems), form))
     if lost:
-        rows = [{"offset": offset, "length": length} for offset, length in lost[:KEPT]]
-        yield from ("", *table(RANGES, rows, form), *_more(len(lost)))
+        rows = [{"offset": offset, "length": length} for offset, length in lost[:SHOWN_ROWS]]
+        yield from ("", *format_table(RANGE_COLUMNS, rows, form), *_more(len(lost)))
     if strays:
-        kept = [{"key": one.key, "size": one.size} for one in strays[:KEPT]]
-        yield from ("", *table(STRAYS, kept, form), *_more(len(strays)))
+        kept = [{"key": one.key, "size": one.size} for one in strays[:SHOWN_ROWS]]
+        yield from ("", *format_table(STRAY_COLUMNS, kept, form), *_more(len(strays)))
 
 
 def _more(number: int) -> list[str]:
-    return [f"… and {number - KEPT} more: see -j"] if number > KEPT else []
+    return [f"… and {number - SHOWN_ROWS} more: see -j"] if number > SHOWN_ROWS else []

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from zvault.cli.options import AsJson, DryRun, Quiet, Store
-from zvault.cli.output import document, say, tell
-from zvault.cli.progress import Steps
+from zvault.cli.output import print_document, print_line, print_trouble
+from zvault.cli.progress import StepProgress
 from zvault.cli.verbs import blockstore_keys, blockstore_place
 from zvault.core.errors import Refused
 from zvault.core.units import format_size
@@ -28,30 +28,30 @@ def copy_(
     was broken off leaves is no store; what it could not remove is told by 'create', and can be removed.
     """
     from zvault.blockstore.locked_bucket import see_that_conditions_hold
-    from zvault.blockstore.maintenance.copy import copy
-    from zvault.blockstore.maintenance.info import info
-    from zvault.blockstore.view import now
+    from zvault.blockstore.maintenance.copy import copy_store
+    from zvault.blockstore.maintenance.info import read_store_info
+    from zvault.blockstore.store_view import view_store_now
 
-    here, there = blockstore_place.find(source), blockstore_place.find(target)
+    here, there = blockstore_place.find_store(source), blockstore_place.find_store(target)
     if here.spec.identity == there.spec.identity:
         raise Refused(f"{here} cannot be copied", "both places are the same", "give another bucket or key")
-    store, other = blockstore_place.reach(here), blockstore_place.reach_bare(there)
-    kept = blockstore_keys.Target(there)
+    store, other = blockstore_place.reach_objects(here), blockstore_place.reach_bare_objects(there)
+    kept = blockstore_keys.CopyTarget(there)
     if dry_run:
-        with blockstore_place.workers() as pool:
-            told = info(store, here.spec.key, pool)
-        say(f"would copy about {format_size(told.live_bytes)} to {there}")
+        with blockstore_place.start_workers() as pool:
+            told = read_store_info(store, here.spec.key, pool)
+        print_line(f"would copy about {format_size(told.live_bytes)} to {there}")
         return
-    see_that_conditions_hold(blockstore_place.reach_writers_bucket(there), there.spec, tell)
-    view = now(store, here.spec.key)
+    see_that_conditions_hold(blockstore_place.reach_writers_bucket(there), there.spec, print_trouble)
+    view = view_store_now(store, here.spec.key)
     try:
         with (
-            blockstore_place.workers() as pool,
-            blockstore_place.scratch(there) as options,
-            Steps(not quiet and not json, tell) as steps,
+            blockstore_place.start_workers() as pool,
+            blockstore_place.make_scratch_options(there) as options,
+            StepProgress(not quiet and not json, print_trouble) as steps,
         ):
-            me = blockstore_place.me("copy")
-            done = copy(view, other, there.spec.key, options, me, pool, steps.see, kept.encrypted)
+            me = blockstore_place.name_this_writer("copy")
+            done = copy_store(view, other, there.spec.key, options, me, pool, steps.see, kept.encrypted)
     finally:
         view.close()
     if json:
@@ -63,7 +63,7 @@ def copy_(
             "stored": done.stored,
             "recovery_key": kept.recovery_key,
         }
-        document("blockstore copy", body)
+        print_document("blockstore copy", body)
     elif not quiet:
-        say(f"copied {format_size(done.data)} of a device of {format_size(done.size)} to {there}")
-    blockstore_keys.show(kept.recovery_key, json=json)
+        print_line(f"copied {format_size(done.data)} of a device of {format_size(done.size)} to {there}")
+    blockstore_keys.show_recovery_key(kept.recovery_key, json=json)

@@ -7,13 +7,13 @@ from dataclasses import asdict, replace
 import typer
 
 from zvault.cli.options import AsJson, Exact, Store, TableForm, Tabs
-from zvault.cli.output import OK, TROUBLE, document, say_all
-from zvault.cli.tables import Column, table
+from zvault.cli.output import OK_STATUS, TROUBLE_STATUS, print_document, print_lines
+from zvault.cli.tables import TableColumn, format_table
 from zvault.cli.verbs import blockstore_place
 from zvault.core.errors import Refused
 
-COLUMNS = [Column("held"), Column("tried"), Column("came")]
-UNKNOWN = 2
+DRILL_COLUMNS = [TableColumn("held"), TableColumn("tried"), TableColumn("came")]
+DRILL_UNKNOWN_STATUS = 2
 
 
 def drill(
@@ -31,31 +31,31 @@ def drill(
 
     Exit status: 0 all held; 1 something did not; 2 something could not be told.
     """
-    from zvault.blockstore.locked_bucket import see_that_it_locks
-    from zvault.blockstore.maintenance import drill as it
-    from zvault.blockstore.reach import settings_of
-    from zvault.core.policy.object_lock import SPAN, Lock
+    from zvault.blockstore.locked_bucket import require_locking
+    from zvault.blockstore.maintenance import lock_drill as it
+    from zvault.blockstore.reached_store import make_s3_settings
+    from zvault.core.policy.object_lock import LOCK_SPAN_FACTOR, ObjectLock
     from zvault.object_store.s3 import S3Store
 
-    found = blockstore_place.find(place)
+    found = blockstore_place.find_store(place)
     lock = found.spec.lock
     if lock is None:
         why = "the device has no lock=, so the key that writes can remove everything"
         raise Refused(
             f"there is nothing to try at {found}", why, "see 'Lock it' in look-after-a-block-store.md"
         )
-    settings = settings_of(found.spec)
-    see_that_it_locks(settings)
-    store = S3Store(replace(settings, lock=Lock(lock.mode, it.SHORT / SPAN)))
-    with blockstore_place.workers() as pool:
-        tried = it.drill(store, blockstore_place.reach(found), found.spec.key, lock, pool=pool)
+    settings = make_s3_settings(found.spec)
+    require_locking(settings)
+    store = S3Store(replace(settings, lock=ObjectLock(lock.mode, it.DRILL_LOCK_TIME / LOCK_SPAN_FACTOR)))
+    with blockstore_place.start_workers() as pool:
+        tried = it.drill_locks(store, blockstore_place.reach_objects(found), found.spec.key, lock, pool=pool)
     rows = [
         {"held": {True: "yes", False: "NO", None: "?"}[one.well], "tried": one.what, "came": one.came}
         for one in tried
     ]
     if json:
-        document("blockstore drill", {"place": str(found), "tried": [asdict(one) for one in tried]})
+        print_document("blockstore drill", {"place": str(found), "tried": [asdict(one) for one in tried]})
     else:
-        say_all(table(COLUMNS, rows, TableForm(tabs, exact)))
+        print_lines(format_table(DRILL_COLUMNS, rows, TableForm(tabs, exact)))
     well = [one.well for one in tried]
-    raise typer.Exit(TROUBLE if False in well else UNKNOWN if None in well else OK)
+    raise typer.Exit(TROUBLE_STATUS if False in well else DRILL_UNKNOWN_STATUS if None in well else OK_STATUS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from zvault.cli.options import AsJson, DryRun, Quiet, Store, Yes
-from zvault.cli.output import OK, TROUBLE, document, say, tell
-from zvault.cli.progress import Steps
+from zvault.cli.output import OK_STATUS, TROUBLE_STATUS, print_document, print_line, print_trouble
+from zvault.cli.progress import StepProgress
 from zvault.cli.verbs import blockstore_place
 from zvault.cli.verbs.blockstore_versions import remove_garbage
 from zvault.core.units import format_size
@@ -23,32 +23,45 @@ def gc(
     that nobody needs any more, and whose lock has ended, with keys that may do so. It is refused where somebody has
     been at what is needed.
     """
-    from zvault.blockstore.maintenance.info import info
-    from zvault.blockstore.maintenance.offline_gc import sweep
+    from zvault.blockstore.maintenance.info import read_store_info
+    from zvault.blockstore.maintenance.offline_gc import collect_all_garbage
 
-    found = blockstore_place.find(place)
+    found = blockstore_place.find_store(place)
     if found.spec.lock is not None or found.spec.gc_elsewhere:
         remove_garbage(found, do=not dry_run, yes=yes, quiet=quiet, json=json)
         return
-    store, key = blockstore_place.reach(found), found.spec.key
-    with blockstore_place.workers() as pool:
-        before = info(store, key, pool)
+    store, key = blockstore_place.reach_objects(found), found.spec.key
+    with blockstore_place.start_workers() as pool:
+        before = read_store_info(store, key, pool)
         if dry_run:
-            say(f"{format_size(before.dead_bytes)} of {format_size(before.stored_bytes)} could be removed")
+            print_line(
+                f"{format_size(before.dead_bytes)} of {format_size(before.stored_bytes)} could be removed"
+            )
             return
-        blockstore_place.refuse_in_use(found, "cleaned up", before.owner, yes=yes)
-        with blockstore_place.options(found) as options, Steps(not quiet and not json, tell) as steps:
-            done = sweep(
-                store, key, options, blockstore_place.me("gc"), pool=pool, progress=steps.see, say=tell
+        blockstore_place.refuse_store_in_use(found, "cleaned up", before.owner, yes=yes)
+        with (
+            blockstore_place.make_attach_options(found) as options,
+            StepProgress(not quiet and not json, print_trouble) as steps,
+        ):
+            done = collect_all_garbage(
+                store,
+                key,
+                options,
+                blockstore_place.name_this_writer("gc"),
+                pool=pool,
+                progress=steps.see,
+                say=print_trouble,
             )
     if json:
         names = ("before", "after", "past", "live", "moved", "cleared", "strays", "stray_bytes", "trouble")
-        document("blockstore gc", {"place": str(found), **{name: getattr(done, name) for name in names}})
+        print_document(
+            "blockstore gc", {"place": str(found), **{name: getattr(done, name) for name in names}}
+        )
     elif not quiet:
         freed = format_size(max(0, done.before - done.after) + done.stray_bytes)
         past = f", and {format_size(done.past)} for the past" if done.past else ""
         stored = format_size(done.after - done.past)
-        say(f"freed {freed}: {stored} are stored for {format_size(done.live)} that are live{past}")
+        print_line(f"freed {freed}: {stored} are stored for {format_size(done.live)} that are live{past}")
     if done.trouble is not None:
-        tell(f"not all could be cleared: {done.trouble}")
-    raise typer.Exit(OK if done.trouble is None else TROUBLE)
+        print_trouble(f"not all could be cleared: {done.trouble}")
+    raise typer.Exit(OK_STATUS if done.trouble is None else TROUBLE_STATUS)

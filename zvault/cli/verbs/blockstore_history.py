@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from zvault.cli.options import AsJson, Chosen, Exact, Store, TableForm, Tabs
-from zvault.cli.output import document, say_all, tell
-from zvault.cli.tables import Column, chosen, restricted, table
+from zvault.cli.output import print_document, print_lines, print_trouble
+from zvault.cli.tables import TableColumn, choose_columns, format_table, select_columns
 from zvault.cli.verbs import blockstore_place
 from zvault.core.units import format_size
 
-COLUMNS = [
-    Column("taken", "time"),
-    Column("epoch", "count"),
-    Column("checkpoint", "count"),
-    Column("live", "size", "live_bytes"),
-    Column("alone", "size", "alone_bytes"),
+MOMENT_COLUMNS = [
+    TableColumn("taken", "time"),
+    TableColumn("epoch", "count"),
+    TableColumn("checkpoint", "count"),
+    TableColumn("live", "size", "live_bytes"),
+    TableColumn("alone", "size", "alone_bytes"),
 ]
-DEFAULT = ("taken", "checkpoint", "live", "alone")
+MOMENT_DEFAULT = ("taken", "checkpoint", "live", "alone")
 
 
 def history(
@@ -30,18 +30,20 @@ def history(
     Each is a checkpoint: the device as it was after all that had been flushed some time before. LIVE is what it held;
     ALONE what of the bucket would be free without that moment. 'blockstore serve --at' shows the device as it was.
     """
-    from zvault.blockstore.maintenance.past import look_back
+    from zvault.blockstore.maintenance.past_figures import read_past_figures
 
-    picked = chosen(COLUMNS, columns, DEFAULT)
-    found = blockstore_place.find(place)
-    with blockstore_place.workers() as pool:
-        told = look_back(blockstore_place.reach(found), found.spec.key, pool)
+    picked = choose_columns(MOMENT_COLUMNS, columns, MOMENT_DEFAULT)
+    found = blockstore_place.find_store(place)
+    with blockstore_place.start_workers() as pool:
+        told = read_past_figures(blockstore_place.reach_objects(found), found.spec.key, pool)
     rows = [one.as_dict() for one in told.moments]
     if json:
-        body = {"moments": restricted(picked, rows) if columns else rows, "past_bytes": told.past_bytes}
-        document("blockstore history", {"place": str(found), **body})
+        body = {"moments": select_columns(picked, rows) if columns else rows, "past_bytes": told.past_bytes}
+        print_document("blockstore history", {"place": str(found), **body})
         return
     if rows or tabs:
-        say_all(table(picked, rows, TableForm(tabs, exact)))
+        print_lines(format_table(picked, rows, TableForm(tabs, exact)))
     if not tabs:
-        tell(f"{format_size(told.past_bytes)} are stored for the past alone" if rows else "no moment is kept")
+        print_trouble(
+            f"{format_size(told.past_bytes)} are stored for the past alone" if rows else "no moment is kept"
+        )

@@ -5,29 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from zvault.cli.event_text import plural
-from zvault.cli.output import OK, document, say
+from zvault.cli.event_text import format_plural
+from zvault.cli.output import OK_STATUS, print_document, print_line
 from zvault.cli.verbs import blockstore_place
 from zvault.core.errors import NotFound, Refused
 from zvault.core.units import format_size
 
 
-def give_up(place: blockstore_place.StorePlace, folder: Path, *, do: bool, json: bool) -> int:
+def drop_journal_frames(place: blockstore_place.StorePlace, folder: Path, *, do: bool, json: bool) -> int:
     """Drop the frames of a journal that another writer overtook."""
     from zvault.blockstore.log.journal import Journal
-    from zvault.blockstore.recovery import newest_root, superblock
+    from zvault.blockstore.recovery import read_newest_root, read_superblock
 
     if not folder.is_dir():
         raise NotFound(
             f"there is no journal in {folder}", "there is no such folder", "see journal= of the place"
         )
-    store, key = blockstore_place.reach(place), place.spec.key
-    what = superblock(store, key)
+    store, key = blockstore_place.reach_objects(place), place.spec.key
+    what = read_superblock(store, key)
     journal = Journal(
         folder, what.identity, capacity=place.spec.journal_size, durable=place.spec.mode == "writeback"
     )
     try:
-        root = newest_root(store, key, what)
+        root = read_newest_root(store, key, what)
         if journal.epoch > root.epoch:
             raise Refused(
                 f"the journal in {folder} is not given up",
@@ -48,13 +48,13 @@ def give_up(place: blockstore_place.StorePlace, folder: Path, *, do: bool, json:
     finally:
         journal.close()
     if json:
-        document(
+        print_document(
             "blockstore check", {"journal": str(folder), "writes": len(lost), "bytes": size, "given_up": do}
         )
     else:
-        many = f"{plural(len(lost), 'write')} ({format_size(size)}) of epoch {epoch}"
-        say(f"given up: {many}" if do else f"would give up {many}; do so with --yes")
-    return OK
+        many = f"{format_plural(len(lost), 'write')} ({format_size(size)}) of epoch {epoch}"
+        print_line(f"given up: {many}" if do else f"would give up {many}; do so with --yes")
+    return OK_STATUS
 
 
 def _last_kept(epoch: int, root: Any) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zvault.cli.options import AsJson, DryRun, Quiet, Store
-from zvault.cli.output import document, say, tell
+from zvault.cli.output import print_document, print_line, print_trouble
 from zvault.cli.verbs import blockstore_place
 from zvault.core.errors import Refused
 
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
     from zvault.object_store.interface import ObjectStore
 
 
-def recovery_key(store: ObjectStore) -> str | None:
+def make_recovery_key(store: ObjectStore) -> str | None:
     """The recovery key of a store that was made through this; None of one that is not encrypted."""
     made = getattr(getattr(store, "keys", None), "made", None)
     return None if made is None else str(made.text)
 
 
-def show(recovery_key: str | None, *, json: bool) -> None:
+def show_recovery_key(recovery_key: str | None, *, json: bool) -> None:
     """Show a recovery key to whoever made it; in JSON it is told already."""
     if recovery_key is not None and not json:
-        say(f"recovery key: {recovery_key}")
-        say(
+        print_line(f"recovery key: {recovery_key}")
+        print_line(
             "write it down and keep it away from this host: it opens the store when its key is lost, and is not shown"
             " again"
         )
 
 
-class Target:
+class CopyTarget:
     """The target of a copy, encrypted if its place names a key."""
 
     def __init__(self, place: blockstore_place.StorePlace) -> None:
         """Raises NotFound, ToolMissing, ConfigError."""
-        from zvault.blockstore.reach import encryption_key
+        from zvault.blockstore.reached_store import read_encryption_key
 
-        self._key, self._prefix = encryption_key(place.spec), place.spec.key
+        self._key, self._prefix = read_encryption_key(place.spec), place.spec.key
         self._store: EncryptedStore | None = None
 
     def encrypted(self, store: ObjectStore) -> ObjectStore:
         """The store as the copy is kept there."""
-        from zvault.blockstore.reach import encrypted_store
+        from zvault.blockstore.reached_store import encrypt_store
 
         if self._key is None:
             return store
-        self._store = encrypted_store(store, self._prefix, self._key, tell)
+        self._store = encrypt_store(store, self._prefix, self._key, print_trouble)
         return self._store
 
     @property
     def recovery_key(self) -> str | None:
         """The recovery key of the copy, once it is made."""
-        return None if self._store is None else recovery_key(self._store)
+        return None if self._store is None else make_recovery_key(self._store)
 
 
 def rotate(
@@ -84,11 +84,11 @@ def rotate(
     again.
     """
     from zvault.blockstore.encryption.encrypted_store import EncryptedStore
-    from zvault.blockstore.encryption.key_source import key_of
+    from zvault.blockstore.encryption.key_source import read_store_key
     from zvault.blockstore.encryption.store_key import StoreKey
 
-    found = blockstore_place.find(place)
-    store = blockstore_place.reach(found)
+    found = blockstore_place.find_store(place)
+    store = blockstore_place.reach_objects(found)
     if not isinstance(store, EncryptedStore):
         what = f"the keys of the block store in {found} are not changed"
         raise Refused(what, "no key to it is given", "name it by encryption-key= in its place")
@@ -98,7 +98,7 @@ def rotate(
             "its objects are locked, and each is put once: a second version of its keys could be anybody's",
             "'zvaultctl blockstore copy' makes a store with new keys of it",
         )
-    key = key_of({"encryption-key": str(to)}) if to is not None else None
+    key = read_store_key({"encryption-key": str(to)}) if to is not None else None
     if key is not None and key.recovery:
         raise Refused(f"{to} is no key for a store's owner", "it is a recovery key", "make another key")
     if store.keys.key.recovery and key is None:
@@ -106,7 +106,7 @@ def rotate(
         raise Refused(f"the block store in {found} needs a key of its owner's", why, "name a new one by --to")
     if dry_run:
         ring = store.ring()
-        say(f"would add a data key to {len(ring.data)} of the block store in {found}")
+        print_line(f"would add a data key to {len(ring.data)} of the block store in {found}")
         return
     recovery = StoreKey.new_recovery() if new_recovery_key else None
     ring = store.rotate(recovery, key, time.time())
@@ -118,10 +118,12 @@ def rotate(
             "data_keys": len(ring.data),
             "recovery_key": text,
         }
-        document("blockstore rotate-key", body)
+        print_document("blockstore rotate-key", body)
     elif not quiet:
         newest = ring.data[-1].id.hex()
-        say(f"what is put into {found} from now on is encrypted with data key {newest}, of {len(ring.data)}")
+        print_line(
+            f"what is put into {found} from now on is encrypted with data key {newest}, of {len(ring.data)}"
+        )
         if key is not None:
-            say(f"it is opened by key {key.id} alone: put it where the configuration has the old one")
-    show(text, json=json)
+            print_line(f"it is opened by key {key.id} alone: put it where the configuration has the old one")
+    show_recovery_key(text, json=json)

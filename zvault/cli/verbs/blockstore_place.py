@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zvault.cli.output import tell
+from zvault.cli.output import print_trouble
 from zvault.core.errors import ConfigError, NotFound, Refused
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from zvault.blockstore.as_of import AsOf
-    from zvault.blockstore.options import Options
+    from zvault.blockstore.bucket_as_of import BucketAsOf
+    from zvault.blockstore.options import EngineOptions
     from zvault.config.device_specs.blockstore import BlockstoreServer
-    from zvault.core.cost.prices import Prices
+    from zvault.core.cost.prices import StorePrices
     from zvault.object_store.conditions import Puts
     from zvault.object_store.interface import ObjectStore
 
-BOUND = 60.0
+READ_RETRY_TIME = 60.0
 """Seconds that a request which reads is tried again and again."""
 FIRST_BOUND = 10.0
 """Seconds that the first request is tried again: a person waits, and a wrong endpoint never answers."""
-UPLOADS = 4
-JOURNAL = 256 << 20
+UPLOADS_AT_ONCE = 4
+SCRATCH_JOURNAL_SIZE = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ class StorePlace:
 
     spec: BlockstoreServer
     journal: Path | None = None
-    prices: Prices | None = None
+    prices: StorePrices | None = None
     vault: str = ""
     pool: str = ""
 
     def __str__(self) -> str:
-        from zvault.blockstore.reach import place
+        from zvault.blockstore.reached_store import describe_place
 
-        return place(self.spec)
+        return describe_place(self.spec)
 
 
-def find(text: str) -> StorePlace:
+def find_store(text: str) -> StorePlace:
     """The place that a word names. Raises ConfigError, NotFound, Refused."""
     from zvault.config.device_specs.blockstore import parse_blockstore
 
@@ -63,14 +63,14 @@ def find(text: str) -> StorePlace:
 
 def _of_vault(text: str) -> StorePlace:
     from zvault.config.device_specs.blockstore import BlockstoreServer
-    from zvault.config.load import load
+    from zvault.config.load_config import load_config
     from zvault.config.paths import Paths
-    from zvault.devices.layer import Slot
-    from zvault.devices.nbd.blockstore_server import memory_journal
+    from zvault.devices.layer import DeviceSlot
+    from zvault.devices.nbd.blockstore_server import find_memory_journal
 
     paths = Paths()
     name, _, number = text.partition("/")
-    config = load(paths)
+    config = load_config(paths)
     vault = config.vault.get(name)
     if vault is None:
         known = ", ".join(config.vault) or "none"
@@ -86,61 +86,65 @@ def _of_vault(text: str) -> StorePlace:
     spec = device.nbd
     if not isinstance(spec, BlockstoreServer):
         raise TypeError(spec)
-    server = Slot(name, index, paths.run / "device").server
-    journal = None if spec.journal is not None else memory_journal(server, spec)
+    server = DeviceSlot(name, index, paths.run / "device").server
+    journal = None if spec.journal is not None else find_memory_journal(server, spec)
     prices = device.prices.as_prices() if device.prices is not None else None
     return StorePlace(spec, journal, prices, name, vault.pool)
 
 
-def reach(place: StorePlace) -> ObjectStore:
+def reach_objects(place: StorePlace) -> ObjectStore:
     """Its object store, which waits a while for answers; encrypted, where it is. Raises ToolMissing, NotFound."""
-    from zvault.blockstore.reach import encrypted_store, encryption_key
+    from zvault.blockstore.reached_store import encrypt_store, read_encryption_key
 
-    key = encryption_key(place.spec)
-    bare = reach_bare(place)
-    return bare if key is None else encrypted_store(bare, place.spec.key, key, tell)
+    key = read_encryption_key(place.spec)
+    bare = reach_bare_objects(place)
+    return bare if key is None else encrypt_store(bare, place.spec.key, key, print_trouble)
 
 
-def reach_as_of(place: StorePlace, before: float) -> tuple[AsOf, ObjectStore]:
+def reach_objects_as_of(place: StorePlace, before: float) -> tuple[BucketAsOf, ObjectStore]:
     """Its bucket as it was at a time, in seconds since the epoch; and the same decrypted, where it is encrypted."""
-    from zvault.blockstore.reach import as_of, encrypted_store, encryption_key
+    from zvault.blockstore.reached_store import encrypt_store, open_bucket_as_of, read_encryption_key
 
-    key, bare = encryption_key(place.spec), reach_bare(place)
-    encrypted = None if key is None else encrypted_store(bare, place.spec.key, key, tell)
-    return as_of(bare, encrypted, place.spec.key, before)
+    key, bare = read_encryption_key(place.spec), reach_bare_objects(place)
+    encrypted = None if key is None else encrypt_store(bare, place.spec.key, key, print_trouble)
+    return open_bucket_as_of(bare, encrypted, place.spec.key, before)
 
 
-def reach_bare(place: StorePlace) -> ObjectStore:
+def reach_bare_objects(place: StorePlace) -> ObjectStore:
     """The same, with its objects as they are."""
     import threading
 
-    from zvault.blockstore.locked_bucket import bare_store
-    from zvault.blockstore.reach import settings_of
-    from zvault.object_store.rate_limited import Budget, RateLimitedStore
-    from zvault.object_store.retrying import RetryingStore
+    from zvault.blockstore.locked_bucket import open_bare_store
+    from zvault.blockstore.reached_store import make_s3_settings
+    from zvault.object_store.rate_limited_store import RateLimitedStore, RequestBudget
+    from zvault.object_store.retrying_store import RetryingStore
 
     spec, stopping = place.spec, threading.Event()
-    budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
-    bare = RateLimitedStore(bare_store(settings_of(spec), spec), budget)
-    return RetryingStore(bare, stopping=stopping, say=tell, patience=0, bound=BOUND, first_bound=FIRST_BOUND)
+    budget = RequestBudget(
+        spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait
+    )
+    bare = RateLimitedStore(open_bare_store(make_s3_settings(spec), spec), budget)
+    return RetryingStore(
+        bare, stopping=stopping, say=print_trouble, patience=0, bound=READ_RETRY_TIME, first_bound=FIRST_BOUND
+    )
 
 
 def reach_writers_bucket(place: StorePlace) -> Puts:
     """The bucket that says who writes, without any patience. Raises ToolMissing, NotFound."""
     from zvault.blockstore.locked_bucket import writers_bucket
-    from zvault.blockstore.reach import settings_of
+    from zvault.blockstore.reached_store import make_s3_settings
 
-    return writers_bucket(settings_of(place.spec), place.spec)
+    return writers_bucket(make_s3_settings(place.spec), place.spec)
 
 
-def workers(count: int = 8) -> ThreadPoolExecutor:
+def start_workers(count: int = 8) -> ThreadPoolExecutor:
     """Threads that ask the object store; to be opened as a context manager."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(count)
 
 
-def holder(place: StorePlace) -> tuple[str | None, bool]:
+def find_lease_holder(place: StorePlace) -> tuple[str | None, bool]:
     """Return who has the lease beside it, and whether that is this host. Raises ZvaultError.
 
     None where nobody has it, "" where there is none.
@@ -148,18 +152,18 @@ def holder(place: StorePlace) -> tuple[str | None, bool]:
     from zvault.devices.s3_lease import lease
 
     spec = place.spec
-    seen = lease.Store(
+    seen = lease.LeaseObjectStore(
         lease.BucketPlace.of([f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings])
     ).read()
     if seen is None:
         return "", False
-    owner = seen.lease.owner() if seen.lease.held and not seen.expired() else None
-    return owner, lease.is_this_hosts(seen.lease)
+    owner = seen.lease.owner() if seen.lease.held and not seen.is_expired() else None
+    return owner, lease.is_own_lease(seen.lease)
 
 
-def refuse_in_use(place: StorePlace, what: str, epoch_owner: str, *, yes: bool) -> None:
+def refuse_store_in_use(place: StorePlace, what: str, epoch_owner: str, *, yes: bool) -> None:
     """See that no server has the store that is to be taken. Raises Refused, ZvaultError."""
-    owner, is_ours = holder(place)
+    owner, is_ours = find_lease_holder(place)
     if owner and is_ours:
         name = f"zvaultctl vault down {place.vault}" if place.vault else "take the vault down"
         following = f"'{name}' on this host gives the lease back; if its server died, it runs out by itself"
@@ -175,7 +179,7 @@ def refuse_in_use(place: StorePlace, what: str, epoch_owner: str, *, yes: bool) 
         )
 
 
-def me(verb: str) -> str:
+def name_this_writer(verb: str) -> str:
     """Return who writes, as others are told."""
     import socket
 
@@ -183,30 +187,30 @@ def me(verb: str) -> str:
 
 
 @contextlib.contextmanager
-def options(place: StorePlace) -> Iterator[Options]:
+def make_attach_options(place: StorePlace) -> Iterator[EngineOptions]:
     """Give the options to attach it with: with its own journal where that is, which may have what the store lacks.
 
     Raises Busy later.
     """
     from dataclasses import replace
 
-    from zvault.blockstore.options import Options
-    from zvault.blockstore.serve_options import options_of, this_boot
+    from zvault.blockstore.options import EngineOptions
+    from zvault.blockstore.serve_options import make_engine_options, read_boot_bytes
 
     spec = place.spec
-    folder, seen = spec.journal or place.journal, positions()
-    locked: dict[str, Any] = {"lock": spec.lock, "gc_elsewhere": spec.gc_elsewhere, "boot": this_boot()}
+    folder, seen = spec.journal or place.journal, find_positions_folder()
+    locked: dict[str, Any] = {"lock": spec.lock, "gc_elsewhere": spec.gc_elsewhere, "boot": read_boot_bytes()}
     if place.spec.journal is not None:
-        yield replace(options_of(place.spec), seen=seen)
+        yield replace(make_engine_options(place.spec), seen=seen)
     elif folder is not None and Path(folder).is_dir():
         size, uploads = spec.journal_size, spec.uploads
-        yield Options(Path(folder), journal_size=size, uploads=uploads, seen=seen, **locked)
+        yield EngineOptions(Path(folder), journal_size=size, uploads=uploads, seen=seen, **locked)
     else:
-        with scratch(place) as it:
-            yield replace(it, seen=seen, boot=this_boot())
+        with make_scratch_options(place) as it:
+            yield replace(it, seen=seen, boot=read_boot_bytes())
 
 
-def positions() -> Path:
+def find_positions_folder() -> Path:
     """The folder where this host keeps how far it knows stores to have come."""
     from zvault.config.paths import Paths
 
@@ -214,15 +218,21 @@ def positions() -> Path:
 
 
 @contextlib.contextmanager
-def scratch(place: StorePlace) -> Iterator[Options]:
+def make_scratch_options(place: StorePlace) -> Iterator[EngineOptions]:
     """Options with a journal that nobody needs afterwards, for a store in this place."""
     import tempfile
 
-    from zvault.blockstore.options import Options
+    from zvault.blockstore.options import EngineOptions
 
     memory = Path("/dev/shm")  # noqa: S108 - a folder of its own in it
     folder = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="zvault-journal-", dir=folder) as name:
         journal, lock = Path(name) / "journal", place.spec.lock
         elsewhere = place.spec.gc_elsewhere
-        yield Options(journal, journal_size=JOURNAL, uploads=UPLOADS, lock=lock, gc_elsewhere=elsewhere)
+        yield EngineOptions(
+            journal,
+            journal_size=SCRATCH_JOURNAL_SIZE,
+            uploads=UPLOADS_AT_ONCE,
+            lock=lock,
+            gc_elsewhere=elsewhere,
+        )

@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zvault.cli.options import AsJson, Exact, Quiet, Store, TableForm, Tabs
-from zvault.cli.output import OK, TROUBLE, document, labelled, say_all, tell, width
-from zvault.cli.tables import Column, table, written
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    find_width,
+    format_labelled,
+    print_document,
+    print_lines,
+    print_trouble,
+)
+from zvault.cli.tables import TableColumn, format_cell, format_table
 from zvault.cli.verbs import blockstore_place
 
 if TYPE_CHECKING:
     from zvault.object_store.probe import ProbeReport
 
-COLUMNS = [Column("held"), Column("tried"), Column("came")]
-SPEEDS = [Column("at_once", "count"), Column("put", "size"), Column("get", "size")]
-VERDICTS = [Column("good"), Column("for"), Column("why")]
+COLUMNS = [TableColumn("held"), TableColumn("tried"), TableColumn("came")]
+SPEEDS = [TableColumn("at_once", "count"), TableColumn("put", "size"), TableColumn("get", "size")]
+VERDICTS = [TableColumn("good"), TableColumn("for"), TableColumn("why")]
 WORDS = {True: "yes", False: "NO", None: "?"}
 
 
@@ -41,31 +49,31 @@ def probe(
 
     Exit status: 0 it is good for a block store of one host at least; 1 it is not.
     """
-    from zvault.blockstore.reach import settings_of
+    from zvault.blockstore.reached_store import make_s3_settings
     from zvault.object_store import conditions
     from zvault.object_store import probe as it
 
-    found = blockstore_place.find(place)
-    settings = settings_of(found.spec)
+    found = blockstore_place.find_store(place)
+    settings = make_s3_settings(found.spec)
     writers = None
     if found.spec.lease_bucket != found.spec.bucket:
         from dataclasses import replace
 
         writers = replace(settings, bucket=found.spec.lease_bucket)
-    report = it.probe(
+    report = it.probe_store(
         settings,
         f"{found.spec.key}.probe/",
         writers=writers,
         rounds=conditions.ROUNDS if quick else conditions.LONG_ROUNDS,
         speed=not quick,
-        say=(lambda _: None) if quiet or json or tabs else tell,
+        say=(lambda _: None) if quiet or json or tabs else print_trouble,
     )
     _keep(found, report)
     if json:
-        document("blockstore probe", {**report.as_dict(), "place": str(found)})
+        print_document("blockstore probe", {**report.as_dict(), "place": str(found)})
     else:
-        say_all(_page(report, TableForm(tabs, exact), settings.style, settings.region or ""))
-    raise typer.Exit(OK if report.verdicts()[0].good else TROUBLE)
+        print_lines(_page(report, TableForm(tabs, exact), settings.style, settings.region or ""))
+    raise typer.Exit(OK_STATUS if report.verdicts()[0].good else TROUBLE_STATUS)
 
 
 def read_kept(place: blockstore_place.StorePlace) -> dict[str, Any] | None:
@@ -83,21 +91,21 @@ def _keep(place: blockstore_place.StorePlace, report: ProbeReport) -> None:
     try:
         keep_probe(Paths().blockstore_probes, place.spec.identity, report.as_dict())
     except OSError as error:
-        tell(f"the result is not kept for 'blockstore info': {error}")
+        print_trouble(f"the result is not kept for 'blockstore info': {error}")
 
 
 def _page(report: ProbeReport, form: TableForm, style: str, region: str) -> Iterator[str]:
     rows = [{"held": WORDS[one.held], "tried": one.name, "came": one.came} for one in report.tries]
-    yield from table(COLUMNS, rows, form)
+    yield from format_table(COLUMNS, rows, form)
     if form.tabs:
         return
     if report.speeds:
         yield ""
-        yield from table(SPEEDS, list(_speeds(report)), form)
+        yield from format_table(SPEEDS, list(_speeds(report)), form)
     yield ""
     good = [{"good": WORDS[one.good], "for": one.use, "why": one.why or "-"} for one in report.verdicts()]
-    yield from table(VERDICTS, good, form)
-    yield from ("", *labelled(_words(report, style, region, exact=form.exact), width(sys.stdout)))
+    yield from format_table(VERDICTS, good, form)
+    yield from ("", *format_labelled(_words(report, style, region, exact=form.exact), find_width(sys.stdout)))
 
 
 def _speeds(report: ProbeReport) -> Iterator[dict[str, object]]:
@@ -120,7 +128,9 @@ def _words(report: ProbeReport, style: str, region: str, *, exact: bool) -> list
         ("small", small),
         (
             "uploads",
-            "" if depth is None else f"{depth} at once do, for {written(fastest, 'size', exact)} a second",
+            ""
+            if depth is None
+            else f"{depth} at once do, for {format_cell(fastest, 'size', exact)} a second",
         ),
         ("settings", f"write {' '.join(found)}: with these it answers" if found else ""),
         ("left", ", ".join(report.left)),

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from zvault.cli.options import AsJson, Quiet, Store, Yes
-from zvault.cli.output import document, say, tell
-from zvault.cli.tables import written
-from zvault.cli.times import until
+from zvault.cli.output import print_document, print_line, print_trouble
+from zvault.cli.parse_times import parse_last_moment
+from zvault.cli.tables import format_cell
 from zvault.cli.verbs import blockstore_place
 
 
@@ -31,22 +31,34 @@ def rewind(
     becomes a moment of the past itself, so this can be taken back in the same way. Without --yes it only says what it
     would do.
     """
-    from zvault.blockstore.history import up_to
-    from zvault.blockstore.maintenance.rewind import rewind as take_back
-    from zvault.blockstore.recovery import Epoch, newest_root, superblock
+    from zvault.blockstore.kept_moments import find_moment_up_to
+    from zvault.blockstore.maintenance.rewind import rewind_store as take_back
+    from zvault.blockstore.recovery import WriterEpoch, read_newest_root, read_superblock
 
-    found, when = blockstore_place.find(place), until(to, "--to")
-    store, key = blockstore_place.reach(found), found.spec.key
-    chosen = up_to(newest_root(store, key, superblock(store, key)).past, when, str(found))
-    was = written(chosen.taken, "time", exact=False)
+    found, when = blockstore_place.find_store(place), parse_last_moment(to, "--to")
+    store, key = blockstore_place.reach_objects(found), found.spec.key
+    chosen = find_moment_up_to(
+        read_newest_root(store, key, read_superblock(store, key)).past, when, str(found)
+    )
+    was = format_cell(chosen.taken, "time", exact=False)
     if yes:
-        blockstore_place.refuse_in_use(found, "rewound", Epoch.read(store, key).owner, yes=True)
-        with blockstore_place.options(found) as options, blockstore_place.workers() as pool:
-            take_back(store, key, options, chosen, owner=blockstore_place.me("rewind"), pool=pool, say=tell)
+        blockstore_place.refuse_store_in_use(found, "rewound", WriterEpoch.read(store, key).owner, yes=True)
+        with blockstore_place.make_attach_options(found) as options, blockstore_place.start_workers() as pool:
+            take_back(
+                store,
+                key,
+                options,
+                chosen,
+                owner=blockstore_place.name_this_writer("rewind"),
+                pool=pool,
+                say=print_trouble,
+            )
     if json:
         body = {"epoch": chosen.epoch, "checkpoint": chosen.number, "taken": chosen.taken, "rewound": yes}
-        document("blockstore rewind", {"place": str(found), **body})
+        print_document("blockstore rewind", {"place": str(found), **body})
     elif yes and not quiet:
-        say(f"{found} is again what it was {was}; what it was until now is kept as a moment of its past")
+        print_line(
+            f"{found} is again what it was {was}; what it was until now is kept as a moment of its past"
+        )
     elif not yes:
-        say(f"would have {found} be again what it was {was}; nothing is changed: do so with --yes")
+        print_line(f"would have {found} be again what it was {was}; nothing is changed: do so with --yes")

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zvault.cli.output import say
-from zvault.cli.tables import written
+from zvault.cli.output import print_line
+from zvault.cli.tables import format_cell
 from zvault.cli.verbs import blockstore_place
 from zvault.core.errors import Refused
 
 if TYPE_CHECKING:
-    from zvault.blockstore.history import Moment
+    from zvault.blockstore.kept_moments import KeptMoment
     from zvault.config.device_specs.blockstore import BlockstoreServer
 
 
@@ -25,33 +25,33 @@ def serve_store(
 
     Raises ZvaultError.
     """
-    from zvault.blockstore.history import up_to
-    from zvault.blockstore.recovery import newest_root, root_at, superblock
+    from zvault.blockstore.kept_moments import find_moment_up_to
+    from zvault.blockstore.recovery import read_newest_root, read_root_at, read_superblock
 
-    see_that_it_can()
-    store, key = blockstore_place.reach(place), place.spec.key
-    what = superblock(store, key)
-    newest, moment = newest_root(store, key, what), None
+    require_serve_tools()
+    store, key = blockstore_place.reach_objects(place), place.spec.key
+    what = read_superblock(store, key)
+    newest, moment = read_newest_root(store, key, what), None
     if at is not None:
-        moment = up_to(newest.past, at, str(place))
-        root_at(store, key, what, moment)
+        moment = find_moment_up_to(newest.past, at, str(place))
+        read_root_at(store, key, what, moment)
     become_server(place, socket, moment, None, dry_run=dry_run, quiet=quiet)
 
 
-def see_that_it_can() -> None:
+def require_serve_tools() -> None:
     """See that nbdkit and its plugin are there. Raises ToolMissing."""
     import asyncio
 
-    from zvault.devices.nbd.blockstore_server import check
+    from zvault.devices.nbd.blockstore_server import check_store_tools
     from zvault.system.process.runner import HostRunner
 
-    asyncio.run(check(HostRunner()))
+    asyncio.run(check_store_tools(HostRunner()))
 
 
 def become_server(
     place: blockstore_place.StorePlace,
     socket: Path,
-    moment: Moment | None,
+    moment: KeptMoment | None,
     before: float | None,
     *,
     dry_run: bool,
@@ -60,29 +60,31 @@ def become_server(
     """Become a server of it as it is or was; ``before``: see view_command. Raises Refused."""
     import shlex
 
-    from zvault.devices.nbd.blockstore_server import view_command
+    from zvault.devices.nbd.blockstore_server import view_store_argv
 
     socket = socket.absolute()
     at = "" if moment is None else f"{moment.epoch}-{moment.number}"
-    argv = view_command(socket, read_only(place), at, before)
+    argv = view_store_argv(socket, make_read_only_server(place), at, before)
     _see_free(socket)
     if dry_run:
-        say(f"would run {shlex.join(argv)}")
+        print_line(f"would run {shlex.join(argv)}")
         return
     if not quiet:
-        for line in _advice(place, socket, "now" if moment is None else written(moment.taken, "time", False)):
-            say(line)
+        for line in _advice(
+            place, socket, "now" if moment is None else format_cell(moment.taken, "time", False)
+        ):
+            print_line(line)
         sys.stdout.flush()
     socket.unlink(missing_ok=True)
     os.umask(0o077)
     os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
 
 
-def read_only(place: blockstore_place.StorePlace) -> BlockstoreServer:
+def make_read_only_server(place: blockstore_place.StorePlace) -> BlockstoreServer:
     """Return what is served: of a vault's device without what its own server has for itself."""
-    from zvault.devices.nbd.past_store import for_reading
+    from zvault.devices.nbd.past_store import strip_for_reading
 
-    return for_reading(place.spec) if place.vault else place.spec
+    return strip_for_reading(place.spec) if place.vault else place.spec
 
 
 def _see_free(socket: Path) -> None:
@@ -90,7 +92,7 @@ def _see_free(socket: Path) -> None:
 
     if not os.path.lexists(socket):
         return
-    if sockets.unix_listening(str(socket)):
+    if sockets.is_unix_listening(str(socket)):
         raise Refused(f"{socket} is in use", "a server listens there", "choose another path for --socket")
     if not socket.is_socket():
         raise Refused(f"{socket} is no socket", "something else is there", "choose another path for --socket")
@@ -101,7 +103,7 @@ def _advice(place: blockstore_place.StorePlace, socket: Path, when: str) -> Iter
 
     from zvault.devices.nbd import connection
 
-    device = connection.device_path(connection.candidates()[0])
+    device = connection.nbd_device_path(connection.list_free_devices()[0])
     pool = place.pool or "POOL"
     state = "as it is now" if when == "now" else f"as it was {when}"
     yield f"serving {place} read-only, {state}; end it with Ctrl-C. Attach it, and import its pool, by"

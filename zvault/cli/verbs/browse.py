@@ -11,44 +11,53 @@ from typing import Annotated, Any, Literal
 import typer
 
 from zvault.api import routes
-from zvault.api.browse import LookBody, PastDocument
+from zvault.api.browse import LookBody, PathPastDocument
 from zvault.cli import completion
-from zvault.cli.browser.feed import Feed
-from zvault.cli.browser.frame import KINDS
-from zvault.cli.browser.screen import run
-from zvault.cli.browser.state import Restore, Walk, plain
-from zvault.cli.client import Client, socket_path
+from zvault.cli.browser.feed import BrowseFeed
+from zvault.cli.browser.frame import FILE_KIND_WORDS
+from zvault.cli.browser.screen import run_browse_screen
+from zvault.cli.browser.state import BrowseWalk, WantedRestore, parse_walk_path
+from zvault.cli.daemon_client import HttpClient, find_socket_path
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
-from zvault.cli.output import OK, TROUBLE, YELLOW, clean, complain, document, say_all, tell
-from zvault.cli.tables import Column, chosen, table
-from zvault.cli.terminal import can_show
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    YELLOW,
+    clean_line,
+    print_document,
+    print_error,
+    print_lines,
+    print_trouble,
+)
+from zvault.cli.tables import TableColumn, choose_columns, format_table
+from zvault.cli.terminal import is_usable_terminal
 from zvault.cli.verbs.restore import restore
-from zvault.cli.waiting import answered
+from zvault.cli.wait_for_answer import wait_for_answer
 from zvault.core.errors import ZvaultError
 
-SIDES: Mapping[str, Literal["source", "vault"]] = {"source": "source", "vault": "vault"}
+SIDE_WORDS: Mapping[str, Literal["source", "vault"]] = {"source": "source", "vault": "vault"}
 
-VERSIONS = [
-    Column("state"),
-    Column("kind", get=lambda row: KINDS.get(row["kind"], row["kind"])),
-    Column("size", "size"),
-    Column("mtime", "time", header="MODIFIED"),
-    Column("from", "time"),
-    Column("until", "time"),
-    Column("source", "count"),
-    Column("vault", "count"),
-    Column("first", header="FIRST SNAPSHOT"),
-    Column("last", header="LAST SNAPSHOT"),
-    Column("link"),
-    Column("restore"),
+VERSION_COLUMNS = [
+    TableColumn("state"),
+    TableColumn("kind", get=lambda row: FILE_KIND_WORDS.get(row["kind"], row["kind"])),
+    TableColumn("size", "size"),
+    TableColumn("mtime", "time", header="MODIFIED"),
+    TableColumn("from", "time"),
+    TableColumn("until", "time"),
+    TableColumn("source", "count"),
+    TableColumn("vault", "count"),
+    TableColumn("first", header="FIRST SNAPSHOT"),
+    TableColumn("last", header="LAST SNAPSHOT"),
+    TableColumn("link"),
+    TableColumn("restore"),
 ]
 VERSIONS_SHOWN = ["state", "size", "mtime", "from", "until", "source", "vault", "last"]
 
-NAMES = [
-    Column("name"),
-    Column("state"),
-    *[column for column in VERSIONS if column.name not in {"state", "first"}],
-    Column("versions", "count"),
+NAME_COLUMNS = [
+    TableColumn("name"),
+    TableColumn("state"),
+    *[column for column in VERSION_COLUMNS if column.name not in {"state", "first"}],
+    TableColumn("versions", "count"),
 ]
 NAMES_SHOWN = ["name", "state", "kind", "size", "mtime", "versions", "from", "until"]
 
@@ -63,7 +72,7 @@ def browse(  # noqa: PLR0913, PLR0917 - each is an option of the command
             "--dataset",
             metavar="DATASET",
             help="PATH is below the root of DATASET.",
-            autocompletion=completion.datasets_and_snapshots,
+            autocompletion=completion.complete_datasets_and_snapshots,
             show_default=False,
         ),
     ] = None,
@@ -98,30 +107,36 @@ def browse(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
     Exit status: 0 shown; 1 something could not be looked into; 2 PATH is in no snapshot, or none can be read.
     """
-    if side is not None and side not in SIDES:
+    if side is not None and side not in SIDE_WORDS:
         raise typer.BadParameter("write source or vault", param_hint="--side")
-    request = look(backup, path, dataset, side)
-    if not (as_table or tabs or exact or columns or json or itself) and can_show():
-        run(Feed(Client(socket_path()), request), Walk(), lambda wanted: _restore(backup, wanted))
-        raise typer.Exit(OK)
-    found = answered(routes.BROWSE, request)
+    request = make_look_body(backup, path, dataset, side)
+    if not (as_table or tabs or exact or columns or json or itself) and is_usable_terminal():
+        run_browse_screen(
+            BrowseFeed(HttpClient(find_socket_path()), request),
+            BrowseWalk(),
+            lambda wanted: _restore(backup, wanted),
+        )
+        raise typer.Exit(OK_STATUS)
+    found = wait_for_answer(routes.BROWSE, request)
     if json:
-        document("browse", found)
+        print_document("browse", found)
     elif found["names"] and not itself:
-        shown = chosen(NAMES, columns, NAMES_SHOWN)
-        say_all(table(shown, [_row(one) for one in found["names"]], TableForm(tabs=tabs, exact=exact)))
+        shown = choose_columns(NAME_COLUMNS, columns, NAMES_SHOWN)
+        print_lines(
+            format_table(shown, [_row(one) for one in found["names"]], TableForm(tabs=tabs, exact=exact))
+        )
     else:
-        shown = chosen(VERSIONS, columns, VERSIONS_SHOWN)
-        say_all(table(shown, found["versions"], TableForm(tabs=tabs, exact=exact)))
+        shown = choose_columns(VERSION_COLUMNS, columns, VERSIONS_SHOWN)
+        print_lines(format_table(shown, found["versions"], TableForm(tabs=tabs, exact=exact)))
     raise typer.Exit(_left_out(found, quiet=json or tabs))
 
 
-def look(backup: str, path: str, dataset: str | None, side: str | None) -> LookBody:
+def make_look_body(backup: str, path: str, dataset: str | None, side: str | None) -> LookBody:
     """Make the request; without a dataset a path begins where the command is run."""
     where = path if dataset is not None else os.path.abspath(path)  # noqa: PTH100 - links are not followed
     request: LookBody = {"backup": backup, "dataset": dataset, "path": "" if where == "." else where}
     if side is not None:
-        request["side"] = SIDES[side]
+        request["side"] = SIDE_WORDS[side]
     return request
 
 
@@ -135,27 +150,27 @@ def _row(name: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _left_out(found: PastDocument, *, quiet: bool) -> int:
+def _left_out(found: PathPastDocument, *, quiet: bool) -> int:
     """Tell what was not looked into, and how to restore; the exit status."""
     sys.stdout.flush()  # this is about what was shown
     for what, why in found["unread"].items():
-        tell(f"{clean(what)} was not looked into: {clean(why)}", YELLOW)
+        print_trouble(f"{clean_line(what)} was not looked into: {clean_line(why)}", YELLOW)
     if found["more"]:
-        tell("there are more names than are shown: browse a folder below", YELLOW)
+        print_trouble("there are more names than are shown: browse a folder below", YELLOW)
     command = next((one["restore"] for one in found["versions"] if one["restore"]), None)
     if not quiet and command is not None:
-        tell(f"the newest in the vault: {clean(command)}")
-    return TROUBLE if found["unread"] or found["more"] else OK
+        print_trouble(f"the newest in the vault: {clean_line(command)}")
+    return TROUBLE_STATUS if found["unread"] or found["more"] else OK_STATUS
 
 
-def _restore(backup: str, wanted: Restore) -> None:
+def _restore(backup: str, wanted: WantedRestore) -> None:
     """Restore what was chosen on the screen, as the command that was shown does; then somebody has read how it went."""
-    files = [plain(wanted.path)] if wanted.path else None
+    files = [parse_walk_path(wanted.path)] if wanted.path else None
     with contextlib.suppress(typer.Exit, KeyboardInterrupt):
         try:
             restore(backup, wanted.snapshot, wanted.to, file=files)
         except ZvaultError as error:
-            complain(error)
-    tell("Enter goes back")
+            print_error(error)
+    print_trouble("Enter goes back")
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         input()

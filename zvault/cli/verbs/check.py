@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zvault.cli.event_text import plural
+from zvault.cli.event_text import format_plural
 from zvault.cli.options import AsJson, Quiet
-from zvault.cli.output import OK, RED, USAGE, YELLOW, clean, document, say, tell
+from zvault.cli.output import (
+    OK_STATUS,
+    RED,
+    USAGE_STATUS,
+    YELLOW,
+    clean_line,
+    print_document,
+    print_line,
+    print_trouble,
+)
 from zvault.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,33 +50,35 @@ def check_config(
     Exit status: 0 zvaultd would take it, whatever it was warned of; 2 it would not.
     """
     # pydantic is slow to import, and no other verb needs it.
-    from zvault.config.load import doubts, load
+    from zvault.config.load_config import list_doubts, load_config
     from zvault.config.paths import Paths
 
     paths = Paths()
     try:
-        config = load(paths, file)
+        config = load_config(paths, file)
     except ConfigError as error:
         problems = error.why.splitlines()
         if json:
-            document("check-config", {"ok": False, "problems": problems or [error.what], "warnings": []})
+            print_document(
+                "check-config", {"ok": False, "problems": problems or [error.what], "warnings": []}
+            )
         else:
-            tell(error.what, RED)
+            print_trouble(error.what, RED)
             # As compilers print them, so that editors and grep find file and line.
             for problem in problems:
-                tell(clean(problem))
-        raise typer.Exit(USAGE) from None
-    warnings = doubts(paths, config, file)
+                print_trouble(clean_line(problem))
+        raise typer.Exit(USAGE_STATUS) from None
+    warnings = list_doubts(paths, config, file)
     if not offline:
         warnings += _asked(paths, config)
     if json:
-        document("check-config", {"ok": True, "problems": [], "warnings": warnings})
-        raise typer.Exit(OK)
+        print_document("check-config", {"ok": True, "problems": [], "warnings": warnings})
+        raise typer.Exit(OK_STATUS)
     for warning in warnings:
-        tell(clean(f"warning: {warning}"), YELLOW)
+        print_trouble(clean_line(f"warning: {warning}"), YELLOW)
     if not quiet:
-        say(f"OK: {file or paths.config_file}: {_summary(config)}")
-    raise typer.Exit(OK)
+        print_line(f"OK: {file or paths.config_file}: {_summary(config)}")
+    raise typer.Exit(OK_STATUS)
 
 
 def _asked(paths: Paths, config: Config) -> list[str]:
@@ -75,7 +86,7 @@ def _asked(paths: Paths, config: Config) -> list[str]:
     import asyncio
 
     from zvault.ops.context import Context
-    from zvault.ops.diagnosis.config_check import config_warnings
+    from zvault.ops.diagnosis.config_check import list_config_warnings
     from zvault.ops.replication.encryption_check import list_encryption_warnings
     from zvault.ops.state.environment import Environment
     from zvault.system.process.runner import HostRunner
@@ -83,7 +94,7 @@ def _asked(paths: Paths, config: Config) -> list[str]:
     async def ask() -> list[str]:
         context = Context.of(Environment.of(config, paths, HostRunner()))
         try:
-            return await config_warnings(context) + await list_encryption_warnings(context)
+            return await list_config_warnings(context) + await list_encryption_warnings(context)
         finally:
             await context.clients.close()
 
@@ -95,5 +106,5 @@ def _summary(config: Config) -> str:
     parts = []
     for noun, named in (("vault", config.vault), ("backup", config.backup)):
         names = f" ({', '.join(named)})" if named else ""
-        parts.append(f"{plural(len(named), noun) if named else f'no {noun}s'}{names}")
+        parts.append(f"{format_plural(len(named), noun) if named else f'no {noun}s'}{names}")
     return ", ".join(parts)

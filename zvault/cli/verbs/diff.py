@@ -9,22 +9,34 @@ import typer
 from zvault.api import routes
 from zvault.api.browse import DiffBody
 from zvault.cli import completion
-from zvault.cli.browser.frame import KINDS, content_lines
-from zvault.cli.event_text import plural
+from zvault.cli.browser.frame import FILE_KIND_WORDS, format_content_lines
+from zvault.cli.event_text import format_plural
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
-from zvault.cli.output import OK, TROUBLE, USAGE, YELLOW, clean, document, say, say_all, tell
-from zvault.cli.tables import Column, chosen, table
-from zvault.cli.waiting import answered
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    USAGE_STATUS,
+    YELLOW,
+    clean_line,
+    print_document,
+    print_line,
+    print_lines,
+    print_trouble,
+)
+from zvault.cli.tables import TableColumn, choose_columns, format_table
+from zvault.cli.wait_for_answer import wait_for_answer
 
-COLUMNS = [
-    Column("change"),
-    Column("kind", get=lambda row: KINDS.get(row["kind"], row["kind"])),
-    Column("path"),
-    Column("to", header="NEW PATH"),
-    Column("what", get=lambda row: ", ".join(row["what"])),
+DIFF_COLUMNS = [
+    TableColumn("change"),
+    TableColumn("kind", get=lambda row: FILE_KIND_WORDS.get(row["kind"], row["kind"])),
+    TableColumn("path"),
+    TableColumn("to", header="NEW PATH"),
+    TableColumn("what", get=lambda row: ", ".join(row["what"])),
 ]
 
-Snapshot = Annotated[str, typer.Argument(hidden=True, autocompletion=completion.datasets_and_snapshots)]
+Snapshot = Annotated[
+    str, typer.Argument(hidden=True, autocompletion=completion.complete_datasets_and_snapshots)
+]
 
 
 def diff(  # noqa: PLR0913, PLR0917 - each is an option of the command
@@ -50,19 +62,21 @@ def diff(  # noqa: PLR0913, PLR0917 - each is an option of the command
     Exit status: 0 nothing differs; 1 something does; 2 it cannot be told.
     """
     request: DiffBody = {"backup": backup, "old": old, "new": new, "path": path}
-    found = answered(routes.DIFF, request)
+    found = wait_for_answer(routes.DIFF, request)
     content = found["content"]
     if json:
-        document("diff", found)
+        print_document("diff", found)
     elif content is not None:
-        say_all(content_lines(found))
+        print_lines(format_content_lines(found))
     elif found["changes"] or tabs:
-        shown = chosen(COLUMNS, columns, ["change", "kind", "path", "to", "what"])
-        say_all(table(shown, found["changes"], TableForm(tabs=tabs, exact=exact)))
+        shown = choose_columns(DIFF_COLUMNS, columns, ["change", "kind", "path", "to", "what"])
+        print_lines(format_table(shown, found["changes"], TableForm(tabs=tabs, exact=exact)))
     else:
-        say(f"nothing differs from {clean(found['old']['snapshot'])} to {clean(found['new']['snapshot'])}")
+        print_line(
+            f"nothing differs from {clean_line(found['old']['snapshot'])} to {clean_line(found['new']['snapshot'])}"
+        )
     if found["more"]:
-        tell(f"and {plural(found['more'], 'change')} more: name a PATH to see less", YELLOW)
+        print_trouble(f"and {format_plural(found['more'], 'change')} more: name a PATH to see less", YELLOW)
     if content is not None:
-        raise typer.Exit({"same": OK, "unknown": USAGE}.get(content["state"], TROUBLE))
-    raise typer.Exit(TROUBLE if found["changes"] else OK)
+        raise typer.Exit({"same": OK_STATUS, "unknown": USAGE_STATUS}.get(content["state"], TROUBLE_STATUS))
+    raise typer.Exit(TROUBLE_STATUS if found["changes"] else OK_STATUS)

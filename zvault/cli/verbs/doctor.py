@@ -10,41 +10,50 @@ import typer
 
 from zvault.api import routes
 from zvault.api.diagnosis import DiskDocument, DoctorDocument, StageDocument
-from zvault.cli.client import read
+from zvault.cli.daemon_client import read_document
 from zvault.cli.options import AsJson, Exact, TableForm, Tabs, VaultName
-from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say, say_all, width
-from zvault.cli.tables import Column, Row, table, written
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    clean_line,
+    find_width,
+    format_labelled,
+    print_document,
+    print_line,
+    print_lines,
+)
+from zvault.cli.tables import TableColumn, TableRow, format_cell, format_table
 from zvault.core.units import format_rate
 
-MOST_SECONDS = 60.0
+LONGEST_WATCH = 60.0
 
-STAGES = [Column("stage", key="name"), Column("cpu"), Column("input")]
-DEVICES = [
-    Column("device", key="name"),
-    Column("of", key="role"),
-    Column("operation"),
-    Column("each second", "figure", key="each"),
-    Column("size", "size"),
-    Column("latency"),
-    Column("in flight", "figure", key="in_flight"),
-    Column("bandwidth", "size"),
-    Column("busy"),
+STAGE_COLUMNS = [TableColumn("stage", key="name"), TableColumn("cpu"), TableColumn("input")]
+DOCTOR_DEVICE_COLUMNS = [
+    TableColumn("device", key="name"),
+    TableColumn("of", key="role"),
+    TableColumn("operation"),
+    TableColumn("each second", "figure", key="each"),
+    TableColumn("size", "size"),
+    TableColumn("latency"),
+    TableColumn("in flight", "figure", key="in_flight"),
+    TableColumn("bandwidth", "size"),
+    TableColumn("busy"),
 ]
-QUEUE = [
-    Column("pending", "figure"),
-    Column("active", "figure"),
-    Column("wait"),
-    Column("request", "size"),
-    Column("txg", "size"),
-    Column("open"),
-    Column("sync"),
+QUEUE_COLUMNS = [
+    TableColumn("pending", "figure"),
+    TableColumn("active", "figure"),
+    TableColumn("wait"),
+    TableColumn("request", "size"),
+    TableColumn("txg", "size"),
+    TableColumn("open"),
+    TableColumn("sync"),
 ]
 
 
 def doctor(
     vault: VaultName,
     seconds: Annotated[
-        float, typer.Option(min=1, max=MOST_SECONDS, metavar="S", help="Seconds to watch it.")
+        float, typer.Option(min=1, max=LONGEST_WATCH, metavar="S", help="Seconds to watch it.")
     ] = 5.0,
     tabs: Tabs = False,
     exact: Exact = False,
@@ -60,28 +69,30 @@ def doctor(
 
     Exit status: 0 there is a verdict; 1 the vault's pool is suspended.
     """
-    found = read(routes.DOCTOR, vault=vault, seconds=seconds)
+    found = read_document(routes.DOCTOR, vault=vault, seconds=seconds)
     if json:
-        document("doctor", found)
+        print_document("doctor", found)
     elif tabs:
-        say(_line(found))
+        print_line(_line(found))
     else:
-        say_all(_page(found, TableForm(exact=exact)))
-    raise typer.Exit(TROUBLE if found["verdict"]["bound"] == "suspended" else OK)
+        print_lines(_page(found, TableForm(exact=exact)))
+    raise typer.Exit(TROUBLE_STATUS if found["verdict"]["bound"] == "suspended" else OK_STATUS)
 
 
 def _line(found: DoctorDocument) -> str:
     verdict = found["verdict"]
     knob = verdict["knob"]
     words = [(one or "-") for one in (knob["name"], knob["now"], knob["value"])] if knob else ["-"] * 3
-    return "\t".join([found["vault"], verdict["bound"], *map(clean, words), clean(verdict["sentence"])])
+    return "\t".join(
+        [found["vault"], verdict["bound"], *map(clean_line, words), clean_line(verdict["sentence"])]
+    )
 
 
 def _page(found: DoctorDocument, form: TableForm) -> Iterator[str]:
     verdict, knob = found["verdict"], found["verdict"]["knob"]
     now = f", now {knob['now']}" if knob and knob["now"] else ""
     turn = f"{knob['name']} to {knob['value']} in {knob['where']}{now}" if knob else ""
-    yield from labelled(
+    yield from format_labelled(
         [
             ("vault", found["vault"]),
             ("bound by", verdict["bound"]),
@@ -89,29 +100,29 @@ def _page(found: DoctorDocument, form: TableForm) -> Iterator[str]:
             ("turn", turn),
             ("why", verdict["why"]),
         ],
-        width(sys.stdout),
+        find_width(sys.stdout),
     )
     for stream in found["streams"]:
         yield ""
-        yield f"{clean(stream['dataset'])}, {format_rate(stream['rate'])}{_marks(stream['marks'])}"
-        yield from table(STAGES, [_stage(one) for one in stream["stages"]], form)
+        yield f"{clean_line(stream['dataset'])}, {format_rate(stream['rate'])}{_marks(stream['marks'])}"
+        yield from format_table(STAGE_COLUMNS, [_stage(one) for one in stream["stages"]], form)
     if rows := [row for one in found["devices"] for row in _device(one)]:
         yield ""
-        yield from table(DEVICES, rows, form)
+        yield from format_table(DOCTOR_DEVICE_COLUMNS, rows, form)
     if found["queue"] is not None or found["groups"]:
         yield ""
-        yield from table(QUEUE, [_queue(found)], form)
+        yield from format_table(QUEUE_COLUMNS, [_queue(found)], form)
 
 
 def _marks(marks: tuple[int, int] | None) -> str:
     return "" if marks is None else f", mbuffer {marks[0]} to {marks[1]}% full"
 
 
-def _stage(one: StageDocument) -> Row:
+def _stage(one: StageDocument) -> TableRow:
     return {"name": one["name"], "cpu": _percent(one["cpu"]), "input": _percent(one["full"])}
 
 
-def _device(one: DiskDocument) -> Iterator[Row]:
+def _device(one: DiskDocument) -> Iterator[TableRow]:
     seconds = one["seconds"]
     for operation, count, moved, spent in (
         ("write", one["writes"], one["written"], one["write_time"]),
@@ -131,7 +142,7 @@ def _device(one: DiskDocument) -> Iterator[Row]:
             }
 
 
-def _queue(found: DoctorDocument) -> Row:
+def _queue(found: DoctorDocument) -> TableRow:
     queue = found["queue"]
     last = found["groups"][-1] if found["groups"] else None
     return {
@@ -154,5 +165,5 @@ def _time(value: float | None) -> str | None:
     if value is None:
         return None
     if value >= 1:
-        return f"{written(value, 'figure', False)}s"
+        return f"{format_cell(value, 'figure', False)}s"
     return f"{value * 1e3:.0f}ms" if value >= 0.001 else f"{value * 1e6:.0f}us"

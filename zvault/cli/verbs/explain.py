@@ -11,11 +11,20 @@ import typer
 from zvault.api import routes
 from zvault.api.explain import AccountDocument, ExplainDocument, ReasonDocument
 from zvault.cli import completion
-from zvault.cli.client import read
-from zvault.cli.health_text import COLOURS, EXITS
+from zvault.cli.daemon_client import read_document
+from zvault.cli.health_text import LEVEL_COLOURS, LEVEL_EXITS
 from zvault.cli.options import AsJson
-from zvault.cli.output import TROUBLE, YELLOW, clean, document, paint, say_all, width, wrapped
-from zvault.core.health.verdict import worst
+from zvault.cli.output import (
+    TROUBLE_STATUS,
+    YELLOW,
+    clean_line,
+    find_width,
+    paint_text,
+    print_document,
+    print_lines,
+    wrap_text,
+)
+from zvault.core.health.verdict import select_worst_level
 
 
 def explain(
@@ -24,7 +33,7 @@ def explain(
         typer.Argument(
             metavar="DATASET[@SNAPNAME]",
             help="A dataset or snapshot, by its name on the source or on the vault.",
-            autocompletion=completion.any_dataset_or_snapshot,
+            autocompletion=completion.complete_any_dataset_or_snapshot,
             show_default=False,
         ),
     ],
@@ -39,23 +48,23 @@ def explain(
     Exit status: 0 nothing is wrong with it; 1 something is, or no backup takes it; 2 nobody knows such a name; 3
     something is not known.
     """
-    found = read(routes.EXPLAIN, name=name)
+    found = read_document(routes.EXPLAIN, name=name)
     if json:
-        document("explain", found)
+        print_document("explain", found)
     else:
-        say_all(_told(found, width(sys.stdout)))
+        print_lines(_told(found, find_width(sys.stdout)))
     levels = (one["level"] for account in found["accounts"] for one in account["reasons"])
-    raise typer.Exit(TROUBLE if found["uncovered"] else EXITS[worst(levels)])
+    raise typer.Exit(TROUBLE_STATUS if found["uncovered"] else LEVEL_EXITS[select_worst_level(levels)])
 
 
 def _told(found: ExplainDocument, columns: int | None) -> Iterator[str]:
-    yield clean(found["name"])
+    yield clean_line(found["name"])
     if found["uncovered"]:
-        for line in wrapped(clean(f"nothing backs it up: {found['uncovered']}"), "  ", columns):
-            yield paint(line, YELLOW, sys.stdout)
+        for line in wrap_text(clean_line(f"nothing backs it up: {found['uncovered']}"), "  ", columns):
+            yield paint_text(line, YELLOW, sys.stdout)
     for account in found["accounts"]:
         yield ""
-        for line in wrapped(clean(_head(account)), "", columns, "  "):
+        for line in wrap_text(clean_line(_head(account)), "", columns, "  "):
             yield line
         room = max((len(_label(one)) for one in account["reasons"]), default=0)
         for one in account["reasons"]:
@@ -81,8 +90,8 @@ def _reason(one: ReasonDocument, room: int, columns: int | None) -> Iterator[str
         # No room for two columns: what is told goes below its label.
         label, room = f"  {_label(one)}: ", 2
     text = f"{one['state']}: {one['why']}" if one["why"] else one["state"]
-    colour = COLOURS[one["level"]]
-    for line in wrapped(clean(text), label, columns, " " * (room + 4)):
-        yield paint(line, colour, sys.stdout)
+    colour = LEVEL_COLOURS[one["level"]]
+    for line in wrap_text(clean_line(text), label, columns, " " * (room + 4)):
+        yield paint_text(line, colour, sys.stdout)
     if one["next"]:
-        yield from wrapped(clean(one["next"]), " " * (room + 4) + "next: ", columns, " " * (room + 6))
+        yield from wrap_text(clean_line(one["next"]), " " * (room + 4) + "next: ", columns, " " * (room + 6))

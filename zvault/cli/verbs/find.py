@@ -8,23 +8,31 @@ import typer
 
 from zvault.api import routes
 from zvault.api.restore import FindBody
-from zvault.cli.client import act
+from zvault.cli.daemon_client import request_action
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
-from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say_all, tell
-from zvault.cli.tables import Column, chosen, table
-from zvault.cli.times import until
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    YELLOW,
+    clean_line,
+    print_document,
+    print_lines,
+    print_trouble,
+)
+from zvault.cli.parse_times import parse_last_moment
+from zvault.cli.tables import TableColumn, choose_columns, format_table
 
-COLUMNS = [
-    Column("dataset"),
-    Column("path"),
-    Column("size", "size"),
-    Column("mtime", "time", header="MODIFIED"),
-    Column("snapshots", "count"),
-    Column("first", header="FIRST SNAPSHOT"),
-    Column("last", header="LAST SNAPSHOT"),
-    Column("kind"),
+FIND_COLUMNS = [
+    TableColumn("dataset"),
+    TableColumn("path"),
+    TableColumn("size", "size"),
+    TableColumn("mtime", "time", header="MODIFIED"),
+    TableColumn("snapshots", "count"),
+    TableColumn("first", header="FIRST SNAPSHOT"),
+    TableColumn("last", header="LAST SNAPSHOT"),
+    TableColumn("kind"),
 ]
-SHOWN = ["dataset", "path", "size", "mtime", "snapshots", "last"]
+FIND_DEFAULT = ["dataset", "path", "size", "mtime", "snapshots", "last"]
 
 
 def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
@@ -59,17 +67,17 @@ def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
         "backup": backup,
         "pattern": pattern,
         "dataset": dataset,
-        "at": None if at is None else until(at),
+        "at": None if at is None else parse_last_moment(at),
     }
-    found = act(routes.FIND, request)
+    found = request_action(routes.FIND, request)
     if json:
-        document("find", found)
+        print_document("find", found)
     else:
-        shown = chosen(COLUMNS, columns, SHOWN)
+        shown = choose_columns(FIND_COLUMNS, columns, FIND_DEFAULT)
         if found["versions"] or tabs:
-            say_all(table(shown, found["versions"], TableForm(tabs=tabs, exact=exact)))
+            print_lines(format_table(shown, found["versions"], TableForm(tabs=tabs, exact=exact)))
         else:
-            tell(f"nothing in the vault of {backup} matches {clean(pattern)}")
+            print_trouble(f"nothing in the vault of {backup} matches {clean_line(pattern)}")
     for name, why in found["unread"].items():
-        tell(f"{name} was not searched: {clean(why)}", YELLOW)
-    raise typer.Exit(OK if found["versions"] and not found["unread"] else TROUBLE)
+        print_trouble(f"{name} was not searched: {clean_line(why)}", YELLOW)
+    raise typer.Exit(OK_STATUS if found["versions"] and not found["unread"] else TROUBLE_STATUS)

@@ -9,26 +9,35 @@ import typer
 
 from zvault.api import routes
 from zvault.api.diagnosis import FitDevice, FitDocument
-from zvault.cli.client import read
+from zvault.cli.daemon_client import read_document
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
-from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say_all, width, wrapped
-from zvault.cli.tables import Column, Row, chosen, restricted, table
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    clean_line,
+    find_width,
+    format_labelled,
+    print_document,
+    print_lines,
+    wrap_text,
+)
+from zvault.cli.tables import TableColumn, TableRow, choose_columns, format_table, select_columns
 from zvault.core.units import format_size
 
-COLUMNS = [
-    Column("dataset"),
-    Column("device", key="store"),
-    Column("record", "size"),
-    Column("block", "size"),
-    Column("request", "size"),
-    Column("touched", "figure"),
-    Column("partly", "figure"),
-    Column("moved", "figure"),
-    Column("puts", "figure"),
-    Column("gets", "figure"),
-    Column("cost", "figure"),
+FIT_COLUMNS = [
+    TableColumn("dataset"),
+    TableColumn("device", key="store"),
+    TableColumn("record", "size"),
+    TableColumn("block", "size"),
+    TableColumn("request", "size"),
+    TableColumn("touched", "figure"),
+    TableColumn("partly", "figure"),
+    TableColumn("moved", "figure"),
+    TableColumn("puts", "figure"),
+    TableColumn("gets", "figure"),
+    TableColumn("cost", "figure"),
 ]
-COLUMNS_DEFAULT = ("dataset", "record", "block", "request", "touched", "moved", "puts", "gets", "cost")
+FIT_DEFAULT = ("dataset", "record", "block", "request", "touched", "moved", "puts", "gets", "cost")
 
 
 def fit(
@@ -46,22 +55,24 @@ def fit(
 
     Exit status: 0 all fits; 1 there is advice.
     """
-    picked = chosen(COLUMNS, columns, COLUMNS_DEFAULT)
-    found = read(routes.FIT, backup=backup)
-    rows: Sequence[Row] = found["datasets"]
+    picked = choose_columns(FIT_COLUMNS, columns, FIT_DEFAULT)
+    found = read_document(routes.FIT, backup=backup)
+    rows: Sequence[TableRow] = found["datasets"]
     form = TableForm(tabs, exact)
     if json:
-        document("fit", {**found, "datasets": restricted(picked, rows) if columns else rows})
+        print_document("fit", {**found, "datasets": select_columns(picked, rows) if columns else rows})
     elif tabs or columns:
-        say_all(table(picked, rows, form))
+        print_lines(format_table(picked, rows, form))
     else:
-        say_all(_page(found, rows, picked, form))
-    raise typer.Exit(TROUBLE if found["advice"] else OK)
+        print_lines(_page(found, rows, picked, form))
+    raise typer.Exit(TROUBLE_STATUS if found["advice"] else OK_STATUS)
 
 
-def _page(found: FitDocument, rows: Sequence[Row], picked: list[Column], form: TableForm) -> Iterator[str]:
-    columns = width(sys.stdout)
-    yield from labelled(
+def _page(
+    found: FitDocument, rows: Sequence[TableRow], picked: list[TableColumn], form: TableForm
+) -> Iterator[str]:
+    columns = find_width(sys.stdout)
+    yield from format_labelled(
         [
             ("backup", f"{found['backup']} to vault {found['vault']}"),
             ("devices", "\n".join(_device(one) for one in found["devices"])),
@@ -75,12 +86,12 @@ def _page(found: FitDocument, rows: Sequence[Row], picked: list[Column], form: T
         columns,
     )
     yield ""
-    yield from table(picked, rows, form)
+    yield from format_table(picked, rows, form)
     for one in found["advice"]:
         yield ""
-        yield from wrapped(clean(one["what"]), "advice: ", columns, "        ")
-        yield from wrapped(clean(one["why"]), "   why: ", columns, "        ")
-        yield from wrapped(clean(", ".join(one["about"])), "    of: ", columns, "        ")
+        yield from wrap_text(clean_line(one["what"]), "advice: ", columns, "        ")
+        yield from wrap_text(clean_line(one["why"]), "   why: ", columns, "        ")
+        yield from wrap_text(clean_line(", ".join(one["about"])), "    of: ", columns, "        ")
 
 
 def _metadata(found: FitDocument) -> str:

@@ -6,29 +6,37 @@ from collections.abc import Iterator
 
 from zvault.api import routes
 from zvault.api.backups import ForecastDocument
-from zvault.cli.client import read
-from zvault.cli.event_text import plural
+from zvault.cli.daemon_client import read_document
+from zvault.cli.event_text import format_plural
 from zvault.cli.options import TableForm
-from zvault.cli.output import OK, TROUBLE, UNKNOWN, USAGE, document, say_all, tell
-from zvault.cli.verbs.plan import not_snapshotted, to_send
-from zvault.cli.verbs.prune import to_prune
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    UNKNOWN_STATUS,
+    USAGE_STATUS,
+    print_document,
+    print_lines,
+    print_trouble,
+)
+from zvault.cli.verbs.plan import format_not_snapshotted, format_to_send
+from zvault.cli.verbs.prune import format_to_prune
 from zvault.core.units import format_size
 
 
 def show_forecast(backup: str, *, no_snapshot: bool, json: bool) -> int:
     """Show it; returns the exit status."""
-    found = read(routes.FORECAST, backup=backup, snapshot=0 if no_snapshot else None)
+    found = read_document(routes.FORECAST, backup=backup, snapshot=0 if no_snapshot else None)
     if json:
-        document("forecast", found)
+        print_document("forecast", found)
     else:
-        say_all(_told(found))
+        print_lines(_told(found))
     if found["refused"] is not None:
-        tell(f"no run could start now: {found['refused']}")
-        return USAGE
+        print_trouble(f"no run could start now: {found['refused']}")
+        return USAGE_STATUS
     if not found["vault_seen"]:
-        return UNKNOWN
+        return UNKNOWN_STATUS
     conflict = any(dataset["action"] == "conflict" for dataset in found["datasets"])
-    return TROUBLE if conflict or found.get("not_snapshotted") else OK
+    return TROUBLE_STATUS if conflict or found.get("not_snapshotted") else OK_STATUS
 
 
 def _told(found: ForecastDocument) -> Iterator[str]:
@@ -38,10 +46,10 @@ def _told(found: ForecastDocument) -> Iterator[str]:
     yield "what was written in the last seconds may not count yet: ZFS counts it once it is on disk"
     yield ""
     if found["snapshot"] is not None:
-        yield f"snapshot: @{found['snapshot']} of {plural(len(found['snapshotted']), 'dataset')}"
+        yield f"snapshot: @{found['snapshot']} of {format_plural(len(found['snapshotted']), 'dataset')}"
     else:
         yield "snapshot: none"
-    yield from not_snapshotted(found.get("not_snapshotted", []))
+    yield from format_not_snapshotted(found.get("not_snapshotted", []))
     if not found["vault_seen"]:
         written = sum(dataset["written"] for dataset in found["datasets"])
         yield f"written since the newest snapshots: {format_size(written)}"
@@ -52,8 +60,8 @@ def _told(found: ForecastDocument) -> Iterator[str]:
         return
     yield ""
     if found["vault"] is not None:
-        yield from to_send(found["datasets"], form)
+        yield from format_to_send(found["datasets"], form)
         yield ""
-    yield from to_prune(found, verbose=False, form=form)
+    yield from format_to_prune(found, verbose=False, form=form)
     if found["not_foreseen"]:
         yield f"not known is what would be pruned of {', '.join(found['not_foreseen'])}"

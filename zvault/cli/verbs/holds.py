@@ -9,27 +9,27 @@ import typer
 
 from zvault.api import routes
 from zvault.api.backups import HoldDocument
-from zvault.cli.client import act, read
-from zvault.cli.event_text import tally
+from zvault.cli.daemon_client import read_document, request_action
+from zvault.cli.event_text import format_tally
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs, Yes
-from zvault.cli.output import OK, USAGE, document, say, say_all, tell
-from zvault.cli.tables import Column, chosen, restricted, table
+from zvault.cli.output import OK_STATUS, USAGE_STATUS, print_document, print_line, print_lines, print_trouble
+from zvault.cli.tables import TableColumn, choose_columns, format_table, select_columns
 
-COLUMNS = [
-    Column("name"),
-    Column("kind"),
-    Column("vault", get=lambda row: row["vault"] or row["vault_guid"]),
+HOLD_COLUMNS = [
+    TableColumn("name"),
+    TableColumn("kind"),
+    TableColumn("vault", get=lambda row: row["vault"] or row["vault_guid"]),
     # The age of the snapshot that it keeps.
-    Column("age", "duration", get=lambda row: time.time() - row["creation"]),
-    Column("state", "state"),
-    Column("reason"),
-    Column("host"),
-    Column("dataset"),
-    Column("creation", "time"),
-    Column("guid"),
-    Column("vault_guid"),
+    TableColumn("age", "duration", get=lambda row: time.time() - row["creation"]),
+    TableColumn("state", "state"),
+    TableColumn("reason"),
+    TableColumn("host"),
+    TableColumn("dataset"),
+    TableColumn("creation", "time"),
+    TableColumn("guid"),
+    TableColumn("vault_guid"),
 ]
-DEFAULT = ("name", "kind", "vault", "age", "state", "reason")
+HOLD_DEFAULT = ("name", "kind", "vault", "age", "state", "reason")
 
 
 def holds(
@@ -59,31 +59,31 @@ def holds(
 
     Exit status: 0 fine; 2 --yes is missing.
     """
-    picked, form = chosen(COLUMNS, columns, DEFAULT), TableForm(tabs, exact)
+    picked, form = choose_columns(HOLD_COLUMNS, columns, HOLD_DEFAULT), TableForm(tabs, exact)
     guid = vault_guid.lower().removeprefix("0x") if vault_guid is not None else None
-    found = read(routes.HOLDS)["holds"]
+    found = read_document(routes.HOLDS)["holds"]
     found = [one for one in found if guid is None or one["vault_guid"] == guid]
     if reap:
         found = [one for one in found if one["state"] == "orphaned" or (guid and one["state"] != "in use")]
         if yes and found:
-            found = act(routes.REAP, {"vault_guid": guid})["holds"]
+            found = request_action(routes.REAP, {"vault_guid": guid})["holds"]
     if json:
-        document("holds", {"holds": restricted(picked, found) if columns else found})
+        print_document("holds", {"holds": select_columns(picked, found) if columns else found})
     elif found or tabs:
-        say_all(table(picked, found, form))
+        print_lines(format_table(picked, found, form))
     if not json and not tabs:
         _conclude(found, reap, reap and yes)
     if reap and found and not yes:
-        tell("nothing was released: add --yes to do it")
-        raise typer.Exit(USAGE)
-    raise typer.Exit(OK)
+        print_trouble("nothing was released: add --yes to do it")
+        raise typer.Exit(USAGE_STATUS)
+    raise typer.Exit(OK_STATUS)
 
 
 def _conclude(found: list[HoldDocument], reap: bool, reaped: bool) -> None:
     if not found:
-        tell("nothing to reap" if reap else "no holds")
+        print_trouble("nothing to reap" if reap else "no holds")
     elif reaped:
-        say(f"released: {tally((one['kind'] for one in found), ('hold', 'bookmark'))}")
+        print_line(f"released: {format_tally((one['kind'] for one in found), ('hold', 'bookmark'))}")
     else:
-        states = tally((one["state"] for one in found), ("in use", "orphaned", "unknown"))
-        say(states)
+        states = format_tally((one["state"] for one in found), ("in use", "orphaned", "unknown"))
+        print_line(states)

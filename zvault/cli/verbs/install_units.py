@@ -13,14 +13,14 @@ import typer
 import zvault
 from zvault import data
 from zvault.cli.options import AsJson, DryRun
-from zvault.cli.output import document, say, say_all
+from zvault.cli.output import print_document, print_line, print_lines
 from zvault.core.errors import Refused, ToolFailed
-from zvault.data.units import OLDEST, PROGRAMS, fitted
+from zvault.data.units import OLDEST, SHIPPED_PROGRAMS, fit_unit
 
 if TYPE_CHECKING:
-    from zvault.config.writers import ForeignWriter
+    from zvault.config.foreign_writers import ForeignWriter
 
-NEXT = "systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"
+NEXT_COMMANDS = "systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"
 """What makes systemd know of what was written."""
 
 
@@ -40,13 +40,13 @@ def install_units(
     A zvault that others than root may write is refused: its units would have root run it.
     """
     programs = Path(sys.executable).parent
-    if programs == Path(PROGRAMS):
+    if programs == Path(SHIPPED_PROGRAMS):
         raise Refused(
             "this zvault needs no units from here",
-            f"its programs are in {PROGRAMS}, and whatever put them there brings the units",
+            f"its programs are in {SHIPPED_PROGRAMS}, and whatever put them there brings the units",
             "'systemctl cat zvaultd' shows them; see docs/how-to/install.md",
         )
-    if not remove and (folder := closed(Path(sys.prefix), Path(sys.base_prefix))) is not None:
+    if not remove and (folder := find_closed_folder(Path(sys.prefix), Path(sys.base_prefix))) is not None:
         raise Refused(
             f"this zvault lies where only root can read: {folder}",
             "what zvaultd starts without root's rights, as its page and the servers of block stores, could not load it",
@@ -64,7 +64,7 @@ def install_units(
     import asyncio
 
     version = asyncio.run(_systemd())
-    files = {to / name: fitted(text, str(programs), version) for name, text in _shipped().items()}
+    files = {to / name: fit_unit(text, str(programs), version) for name, text in _shipped().items()}
     if not dry_run:
         for path, text in files.items():
             if remove:
@@ -73,14 +73,16 @@ def install_units(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
     if json:
-        document("install-units", {"systemd": version, "files": sorted(map(str, files)), "next": NEXT})
+        print_document(
+            "install-units", {"systemd": version, "files": sorted(map(str, files)), "next": NEXT_COMMANDS}
+        )
         return
-    say_all(sorted(map(str, files)))
+    print_lines(sorted(map(str, files)))
     if not dry_run:
-        say("next: systemctl daemon-reload" if remove else f"next: {NEXT}")
+        print_line("next: systemctl daemon-reload" if remove else f"next: {NEXT_COMMANDS}")
 
 
-def closed(*places: Path) -> Path | None:
+def find_closed_folder(*places: Path) -> Path | None:
     """The first folder on the way to one of these places that others than its owner may not enter."""
     ways = (folder for place in places for folder in reversed((place, *place.parents)))
     return next((folder for folder in ways if not folder.stat().st_mode & stat.S_IXOTH), None)
@@ -92,7 +94,7 @@ def find_foreign_code() -> ForeignWriter | None:
     What lies below /usr is the system's, and root runs it anyway: of the Python there only the way to it counts. Code
     may lie elsewhere than the venv: an editable installation leaves it in a checkout.
     """
-    from zvault.config.writers import find_writers, find_writers_within
+    from zvault.config.foreign_writers import find_writers, find_writers_within
 
     trees = dict.fromkeys(
         [Path(sys.prefix), Path(zvault.__file__).parent, *map(Path, filter(None, sys.path))]
@@ -105,7 +107,7 @@ def find_foreign_code() -> ForeignWriter | None:
 
 def _shipped() -> dict[str, str]:
     """What is written, by its path below --to."""
-    folder = data.path("systemd")
+    folder = data.find_data_path("systemd")
     units = {f"systemd/system/{unit.name}": unit for unit in folder.iterdir() if unit.suffix != ".conf"}
     others = {f"{kind}.d/zvault.conf": folder / f"{kind}.conf" for kind in ("sysusers", "tmpfiles")}
     return {name: path.read_text() for name, path in (units | others).items()}

@@ -13,39 +13,39 @@ from zvault.api import routes
 from zvault.api.runs import RunDocument
 from zvault.api.status import BackupDocument
 from zvault.cli import completion
-from zvault.cli.client import read
-from zvault.cli.health_text import COLOURS, EXITS, state_of
+from zvault.cli.daemon_client import read_document
+from zvault.cli.health_text import LEVEL_COLOURS, LEVEL_EXITS, find_state_word
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
-from zvault.cli.output import document, paint, say_all, tell, width
-from zvault.cli.plot import LEAST, Ink, bar, ink, line, pieces
-from zvault.cli.tables import Column, chosen, restricted, table
+from zvault.cli.output import find_width, paint_text, print_document, print_lines, print_trouble
+from zvault.cli.plot import LEAST_PLOT_WIDTH, PlotInk, break_text, choose_ink, draw_bar, draw_line
+from zvault.cli.tables import TableColumn, choose_columns, format_table, select_columns
 from zvault.core.errors import NotFound
-from zvault.core.health.verdict import worst
-from zvault.core.replication.lag_over_time import lag_over_time
+from zvault.core.health.verdict import select_worst_level
+from zvault.core.replication.lag_over_time import measure_lag_over_time
 from zvault.core.units import format_duration
 
-DAYS = 7
+PLOT_DAYS = 7
 """The days that a line of ``--plot`` shows."""
 
 MOST_RUNS = 2000
 """Runs asked for to draw a line."""
 
-SPAN = f"{DAYS} days, as runs tell"
+PLOT_SPAN_TEXT = f"{PLOT_DAYS} days, as runs tell"
 
-LEAST_BAR = 12
+LAG_BAR_WIDTH = 12
 """Columns of a bar beside its name; where there are fewer, it stands under it."""
 
-COLUMNS = [
-    Column("backup", key="name"),
-    Column("vault"),
-    Column("health", "state", get=state_of),
-    Column("lag", "duration", "lag_seconds", missing="unknown"),
-    Column("max_lag", "duration", "max_lag_seconds", header="MAX LAG"),
-    Column("pending", "count"),
-    Column("last_success", "ago", header="LAST SUCCESS"),
-    Column("next_run", "ago", header="NEXT RUN"),
+LAG_COLUMNS = [
+    TableColumn("backup", key="name"),
+    TableColumn("vault"),
+    TableColumn("health", "state", get=find_state_word),
+    TableColumn("lag", "duration", "lag_seconds", missing="unknown"),
+    TableColumn("max_lag", "duration", "max_lag_seconds", header="MAX LAG"),
+    TableColumn("pending", "count"),
+    TableColumn("last_success", "ago", header="LAST SUCCESS"),
+    TableColumn("next_run", "ago", header="NEXT RUN"),
 ]
-DEFAULT = ("backup", "health", "lag", "max_lag", "pending", "last_success", "next_run")
+LAG_DEFAULT = ("backup", "health", "lag", "max_lag", "pending", "last_success", "next_run")
 
 Plot = Annotated[bool, typer.Option("--plot", help="Draw it: as bars, and over time as a line.")]
 
@@ -53,7 +53,9 @@ Plot = Annotated[bool, typer.Option("--plot", help="Draw it: as bars, and over t
 def lag(
     name: Annotated[
         list[str] | None,
-        typer.Argument(help="Only these backups.", show_default=False, autocompletion=completion.backups),
+        typer.Argument(
+            help="Only these backups.", show_default=False, autocompletion=completion.complete_backups
+        ),
     ] = None,
     plot: Plot = False,
     columns: Chosen = None,
@@ -72,17 +74,17 @@ def lag(
     Exit status: 0 all is well; 1 a backup is late or not well; 2 the daemon cannot be asked; 3 nothing is known to be
     wrong, and something is not known to be well.
     """
-    picked = chosen(COLUMNS, columns, DEFAULT)
-    found = _only(read(routes.STATUS)["backups"], name or [])
+    picked = choose_columns(LAG_COLUMNS, columns, LAG_DEFAULT)
+    found = _only(read_document(routes.STATUS)["backups"], name or [])
     if json:
-        document("lag", {"backups": restricted(picked, found) if columns else found})
+        print_document("lag", {"backups": select_columns(picked, found) if columns else found})
     elif plot and not tabs:
-        say_all(_plotted(found, width(sys.stdout) or 80))
+        print_lines(_plotted(found, find_width(sys.stdout) or 80))
     elif found or tabs:
-        say_all(table(picked, found, TableForm(tabs, exact)))
+        print_lines(format_table(picked, found, TableForm(tabs, exact)))
     else:
-        tell("no backups")
-    raise typer.Exit(EXITS[worst(one["verdict"]["level"] for one in found)])
+        print_trouble("no backups")
+    raise typer.Exit(LEVEL_EXITS[select_worst_level(one["verdict"]["level"] for one in found)])
 
 
 def _only(found: list[BackupDocument], names: Sequence[str]) -> list[BackupDocument]:
@@ -104,50 +106,55 @@ def _only(found: list[BackupDocument], names: Sequence[str]) -> list[BackupDocum
 
 
 def _plotted(found: Sequence[BackupDocument], columns: int) -> Iterator[str]:
-    columns, drawn = max(LEAST, columns), ink(sys.stdout.encoding)
+    columns, drawn = max(LEAST_PLOT_WIDTH, columns), choose_ink(sys.stdout.encoding)
     longest = max((one["lag_seconds"] or 0.0 for one in found), default=0.0)
     room = max((len(one["name"]) for one in found), default=0)
-    beside = columns - room - 4 - max((len(text) for one in found for text in (_told(one), SPAN)), default=0)
-    wide = beside if beside >= LEAST_BAR else columns
+    beside = (
+        columns
+        - room
+        - 4
+        - max((len(text) for one in found for text in (_told(one), PLOT_SPAN_TEXT)), default=0)
+    )
+    wide = beside if beside >= LAG_BAR_WIDTH else columns
     for number, one in enumerate(found):
         limit = one["max_lag_seconds"] or longest
-        colour = COLOURS[one["verdict"]["level"]]
-        shown = bar(one["lag_seconds"], limit, wide, drawn)
+        colour = LEVEL_COLOURS[one["verdict"]["level"]]
+        shown = draw_bar(one["lag_seconds"], limit, wide, drawn)
         over = _over_time(one, limit, wide, drawn)
         if wide == beside:
-            yield f"{one['name']:<{room}}  {shown}  {paint(_told(one), colour, sys.stdout)}"
-            yield f"{'':<{room}}  {over}  {SPAN}"
+            yield f"{one['name']:<{room}}  {shown}  {paint_text(_told(one), colour, sys.stdout)}"
+            yield f"{'':<{room}}  {over}  {PLOT_SPAN_TEXT}"
             continue
         yield from [""][: 1 if number else 0]
-        yield from pieces(one["name"], columns)
+        yield from break_text(one["name"], columns)
         yield shown
-        yield from (paint(piece, colour, sys.stdout) for piece in pieces(_told(one), columns))
+        yield from (paint_text(piece, colour, sys.stdout) for piece in break_text(_told(one), columns))
         yield over
     yield ""
     for text in (f"{drawn.over * 3} beyond the limit", f"{drawn.unknown * 3} not known"):
-        yield from pieces(text, columns)
+        yield from break_text(text, columns)
 
 
 def _told(one: BackupDocument) -> str:
     """The lag and the state in words: ``1h 2m of 3h ok``."""
     lag_now = "unknown" if one["lag_seconds"] is None else format_duration(one["lag_seconds"])
     limit = f" of {format_duration(one['max_lag_seconds'])}" if one["max_lag_seconds"] is not None else ""
-    late = " and late" if one["late"] and state_of(one) != "late" else ""
-    return f"{lag_now}{limit} {state_of(one)}{late}"
+    late = " and late" if one["late"] and find_state_word(one) != "late" else ""
+    return f"{lag_now}{limit} {find_state_word(one)}{late}"
 
 
-def _over_time(one: BackupDocument, limit: float, columns: int, drawn: Ink) -> str:
+def _over_time(one: BackupDocument, limit: float, columns: int, drawn: PlotInk) -> str:
     runs: Sequence[RunDocument] = []
     if one["last_success"] is not None:
-        runs = read(routes.HISTORY, backup=one["name"], limit=MOST_RUNS)["runs"]
+        runs = read_document(routes.HISTORY, backup=one["name"], limit=MOST_RUNS)["runs"]
     good = [
         (run["started"], run["ended"])
         for run in runs
         if run["result"] == "ok" and run["ended"] is not None and run["trigger"] not in _OTHER
     ]
     now = time.time()
-    values = lag_over_time(good, now - DAYS * 86400, now, columns)
-    return line(values, limit or max((value or 0.0 for value in values), default=0.0), drawn)
+    values = measure_lag_over_time(good, now - PLOT_DAYS * 86400, now, columns)
+    return draw_line(values, limit or max((value or 0.0 for value in values), default=0.0), drawn)
 
 
 _OTHER = ("restore", "prune", "scrub", "heal", "verify")

@@ -11,47 +11,61 @@ import typer
 from zvault.api import routes
 from zvault.api.tuning import MeasuredDocument
 from zvault.cli import completion
-from zvault.cli.client import connect
+from zvault.cli.daemon_client import connect_daemon
 from zvault.cli.options import AsJson, TableForm
-from zvault.cli.output import clean, document, labelled, say_all, tell, width, wrapped
-from zvault.cli.tables import Column, table
+from zvault.cli.output import (
+    clean_line,
+    find_width,
+    format_labelled,
+    print_document,
+    print_lines,
+    print_trouble,
+    wrap_text,
+)
+from zvault.cli.tables import TableColumn, format_table
 from zvault.core.units import format_rate, format_size
 
 A = TypeVar("A")
 
 
-def _rate(key: str) -> Column:
-    return Column(key, get=lambda row: format_rate(row[key]))
+def _rate(key: str) -> TableColumn:
+    return TableColumn(key, get=lambda row: format_rate(row[key]))
 
 
-POINTS = [
-    Column("size", "size"),
-    Column("depth", get=lambda row: str(row["depth"])),
+POINT_COLUMNS = [
+    TableColumn("size", "size"),
+    TableColumn("depth", get=lambda row: str(row["depth"])),
     _rate("bandwidth"),
-    Column("latency", get=lambda row: f"{row['latency'] * 1000:.1f}ms"),
+    TableColumn("latency", get=lambda row: f"{row['latency'] * 1000:.1f}ms"),
 ]
-TRIES = [
-    Column("settings", key="what"),
-    Column("receive", get=lambda row: ("<" if row["stopped"] else "") + format_rate(row["rate"])),
-    Column("result", get=lambda row: "kept" if row["won"] else "stopped" if row["stopped"] else ""),
+TRIAL_COLUMNS = [
+    TableColumn("settings", key="what"),
+    TableColumn("receive", get=lambda row: ("<" if row["stopped"] else "") + format_rate(row["rate"])),
+    TableColumn("result", get=lambda row: "kept" if row["won"] else "stopped" if row["stopped"] else ""),
 ]
-CHOICES = [
-    Column("parameter", key="name"),
-    Column("value", get=lambda row: _figure(row["name"], row["value"])),
+CHOICE_COLUMNS = [
+    TableColumn("parameter", key="name"),
+    TableColumn("value", get=lambda row: _figure(row["name"], row["value"])),
 ]
 
 
 def _figure(name: str, value: str) -> str:
-    from zvault.core.tuning.parameters import KNOWN
+    from zvault.core.tuning.parameters import KNOWN_PARAMETERS
 
-    return format_size(int(value)) if name in KNOWN and KNOWN[name].unit == "size" else value
+    return (
+        format_size(int(value))
+        if name in KNOWN_PARAMETERS and KNOWN_PARAMETERS[name].unit == "size"
+        else value
+    )
 
 
 def measure(
     vault: Annotated[
         str,
         typer.Argument(
-            help="A vault whose profile is auto.", show_default=False, autocompletion=completion.vaults
+            help="A vault whose profile is auto.",
+            show_default=False,
+            autocompletion=completion.complete_vaults,
         ),
     ],
     json: AsJson = False,
@@ -62,27 +76,27 @@ def measure(
     stream of some seconds into a scratch dataset of the pool and destroys it afterwards. Ctrl-C ends the measurement;
     an earlier result stays.
     """
-    answer = follow(connect().followed(routes.MEASURE, vault=vault))
+    answer = follow_messages(connect_daemon().followed(routes.MEASURE, vault=vault))
     if json:
-        document("tune measure", answer)
+        print_document("tune measure", answer)
     else:
-        say_all(page(answer["measured"]))
+        print_lines(format_measurement(answer["measured"]))
 
 
-def follow(telling: Generator[str, None, A], *, quiet: bool = False) -> A:
+def follow_messages(telling: Generator[str, None, A], *, quiet: bool = False) -> A:
     """Print progress messages and return the answer. On a terminal each message replaces the last one."""
     live = sys.stderr.isatty()
     try:
         while True:
-            text = clean(next(telling))
+            text = clean_line(next(telling))
             if quiet:
                 continue
             if live:
-                columns = width(sys.stderr) or len(text)
+                columns = find_width(sys.stderr) or len(text)
                 sys.stderr.write(f"\r\x1b[K{text[: columns - 1]}")
                 sys.stderr.flush()
             else:
-                tell(text)
+                print_trouble(text)
     except StopIteration as end:
         answer: A = end.value
         return answer
@@ -91,23 +105,28 @@ def follow(telling: Generator[str, None, A], *, quiet: bool = False) -> A:
             sys.stderr.write("\r\x1b[K")
 
 
-def page(found: MeasuredDocument) -> Iterator[str]:
+def format_measurement(found: MeasuredDocument) -> Iterator[str]:
     """The measured points, the trials, and the values kept, each with its reason."""
-    columns, form = width(sys.stdout), TableForm(False, False)
-    yield from labelled([("measured", f"by {found['way']}s of {', '.join(found['devices'])}")], columns)
+    columns, form = find_width(sys.stdout), TableForm(False, False)
+    yield from format_labelled(
+        [("measured", f"by {found['way']}s of {', '.join(found['devices'])}")], columns
+    )
     yield ""
-    yield from table(POINTS, found["points"], form)
+    yield from format_table(POINT_COLUMNS, found["points"], form)
     yield ""
     if found["tries"]:
-        yield from table(TRIES, found["tries"], form)
+        yield from format_table(TRIAL_COLUMNS, found["tries"], form)
     else:
         yield "not tried out"
     yield ""
     if not found["choices"]:
         yield "OpenZFS's defaults are kept: nothing else was faster"
-    yield from table(
-        CHOICES, found["choices"], form, notes=lambda row: wrapped(row["why"], "    ", columns, "    ")
+    yield from format_table(
+        CHOICE_COLUMNS,
+        found["choices"],
+        form,
+        notes=lambda row: wrap_text(row["why"], "    ", columns, "    "),
     )
     if found["advice"]:
         yield ""
-        yield from wrapped(found["advice"], "", columns)
+        yield from wrap_text(found["advice"], "", columns)

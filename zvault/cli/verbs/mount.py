@@ -11,10 +11,18 @@ import typer
 from zvault.api import routes
 from zvault.api.restore import MountBody
 from zvault.cli import completion
-from zvault.cli.client import connect
+from zvault.cli.daemon_client import connect_daemon
 from zvault.cli.options import AsJson, BackupName, Quiet, VaultAt
-from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, tell
-from zvault.cli.times import until
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    YELLOW,
+    clean_line,
+    print_document,
+    print_line,
+    print_trouble,
+)
+from zvault.cli.parse_times import parse_last_moment
 from zvault.core.units import parse_duration
 from zvault.system.mount import is_mount_point
 
@@ -29,7 +37,7 @@ def mount(
         typer.Argument(
             metavar="[DATASET] DIR",
             help="A dataset, by its name on the source or the vault, and where to mount it.",
-            autocompletion=completion.datasets_and_snapshots,
+            autocompletion=completion.complete_datasets_and_snapshots,
             show_default=False,
         ),
     ],
@@ -65,40 +73,41 @@ def mount(
         "backup": backup,
         "dataset": dataset[0] if dataset else None,
         "folder": os.path.abspath(folder),  # noqa: PTH100 - links are not followed: the daemon refuses them
-        "at": None if at is None else until(at),
+        "at": None if at is None else parse_last_moment(at),
         "seconds": None if timeout is None else _seconds(timeout),
-        "vault_at": None if vault_at is None else until(vault_at, "--vault-at"),
+        "vault_at": None if vault_at is None else parse_last_moment(vault_at, "--vault-at"),
     }
-    telling = connect().followed(routes.MOUNT, request)
+    telling = connect_daemon().followed(routes.MOUNT, request)
     try:
         while True:
-            text = clean(next(telling))
+            text = clean_line(next(telling))
             if not quiet:
-                (tell if json else say)(text)
+                (print_trouble if json else print_line)(text)
     except KeyboardInterrupt:
         telling.close()
         raise typer.Exit(_ended(request["folder"])) from None
     except StopIteration as end:
         found = end.value
         if json:
-            document("mount", found)
+            print_document("mount", found)
         elif not quiet:
-            say(f"{clean(found['folder'])} is unmounted: {clean(found['ended'])}")
-    raise typer.Exit(OK)
+            print_line(f"{clean_line(found['folder'])} is unmounted: {clean_line(found['ended'])}")
+    raise typer.Exit(OK_STATUS)
 
 
 def _ended(folder: str) -> int:
     """After Ctrl-C: wait until the daemon has unmounted it."""
-    tell(f"\nunmounting {clean(folder)}")
+    print_trouble(f"\nunmounting {clean_line(folder)}")
     until = time.monotonic() + UNMOUNTED_WITHIN
     while is_mount_point(folder):
         if time.monotonic() > until:
-            tell(
-                f"{clean(folder)} is still mounted: 'fuser -vm {clean(folder)}' shows who reads there", YELLOW
+            print_trouble(
+                f"{clean_line(folder)} is still mounted: 'fuser -vm {clean_line(folder)}' shows who reads there",
+                YELLOW,
             )
-            return TROUBLE
+            return TROUBLE_STATUS
         time.sleep(0.1)
-    return OK
+    return OK_STATUS
 
 
 def _seconds(text: str) -> float:

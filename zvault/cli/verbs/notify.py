@@ -10,28 +10,36 @@ import typer
 from zvault.api import routes
 from zvault.api.notify import NotifyTarget, NotifyTestBody, NotifyTestResult
 from zvault.cli import completion
-from zvault.cli.client import act, read
+from zvault.cli.daemon_client import read_document, request_action
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
-from zvault.cli.output import OK, TROUBLE, clean, document, say, say_all, tell
-from zvault.cli.tables import Column, chosen, restricted, table
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    clean_line,
+    print_document,
+    print_line,
+    print_lines,
+    print_trouble,
+)
+from zvault.cli.tables import TableColumn, choose_columns, format_table, select_columns
 
 app = typer.Typer()
 
-COLUMNS = [
-    Column("name"),
-    Column("way"),
-    Column("severity"),
-    Column("state", "state"),
-    Column("waiting", "count"),
-    Column("success", "ago", "last_success"),
-    Column("failure", "ago", "last_failure"),
-    Column("next", "ago", "next_try"),
-    Column("open", "count"),
-    Column("lost", "count", "given_up"),
-    Column("backups", get=lambda row: ",".join(row["backups"])),
-    Column("error", key="last_error"),
+TARGET_COLUMNS = [
+    TableColumn("name"),
+    TableColumn("way"),
+    TableColumn("severity"),
+    TableColumn("state", "state"),
+    TableColumn("waiting", "count"),
+    TableColumn("success", "ago", "last_success"),
+    TableColumn("failure", "ago", "last_failure"),
+    TableColumn("next", "ago", "next_try"),
+    TableColumn("open", "count"),
+    TableColumn("lost", "count", "given_up"),
+    TableColumn("backups", get=lambda row: ",".join(row["backups"])),
+    TableColumn("error", key="last_error"),
 ]
-DEFAULT = ("name", "way", "severity", "state", "waiting", "success", "failure")
+TARGET_DEFAULT = ("name", "way", "severity", "state", "waiting", "success", "failure")
 
 
 @app.callback(invoke_without_command=True)
@@ -51,20 +59,22 @@ def show(columns: Chosen = None, tabs: Tabs = False, exact: Exact = False, json:
 
     Exit status: 0 fine; 1 a target failed or is failing.
     """
-    picked, form = chosen(COLUMNS, columns, DEFAULT), TableForm(tabs, exact)
-    found = read(routes.NOTIFY)["targets"]
+    picked, form = choose_columns(TARGET_COLUMNS, columns, TARGET_DEFAULT), TableForm(tabs, exact)
+    found = read_document(routes.NOTIFY)["targets"]
     if json:
-        document("notify show", {"targets": restricted(picked, found) if columns else found})
+        print_document("notify show", {"targets": select_columns(picked, found) if columns else found})
     elif found or tabs:
-        say_all(table(picked, found, form, None if columns or tabs else _notes))
+        print_lines(format_table(picked, found, form, None if columns or tabs else _notes))
     else:
-        tell("nobody is told of anything: there is no [notify.NAME] in the configuration")
-    raise typer.Exit(TROUBLE if any(one["state"] in {"failed", "failing"} for one in found) else OK)
+        print_trouble("nobody is told of anything: there is no [notify.NAME] in the configuration")
+    raise typer.Exit(
+        TROUBLE_STATUS if any(one["state"] in {"failed", "failing"} for one in found) else OK_STATUS
+    )
 
 
 def _notes(target: NotifyTarget) -> Iterator[str]:
     if target["last_error"]:
-        yield f"  {clean(target['last_error'])}"
+        yield f"  {clean_line(target['last_error'])}"
     if target["given_up"]:
         yield f"  given up since the last success: {target['given_up']}"
 
@@ -73,7 +83,9 @@ def _notes(target: NotifyTarget) -> Iterator[str]:
 def try_out(
     name: Annotated[
         str | None,
-        typer.Argument(help="Only this target.", show_default=False, autocompletion=completion.notifications),
+        typer.Argument(
+            help="Only this target.", show_default=False, autocompletion=completion.complete_notifications
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -85,15 +97,15 @@ def try_out(
     Exit status: 0 all were sent; 1 one was not.
     """
     body: NotifyTestBody = {} if name is None else {"target": name}
-    results = act(routes.NOTIFY_TEST, body)["results"]
+    results = request_action(routes.NOTIFY_TEST, body)["results"]
     if json:
-        document("notify test", {"results": results})
+        print_document("notify test", {"results": results})
     else:
         for one in results:
-            say(_told(one))
+            print_line(_told(one))
         if not results:
-            tell("nobody is told of anything: there is no [notify.NAME] in the configuration")
-    raise typer.Exit(TROUBLE if any(one["result"] == "failed" for one in results) else OK)
+            print_trouble("nobody is told of anything: there is no [notify.NAME] in the configuration")
+    raise typer.Exit(TROUBLE_STATUS if any(one["result"] == "failed" for one in results) else OK_STATUS)
 
 
 @app.command("report")
@@ -108,11 +120,11 @@ def report(
 
     Exit status: 0 it was printed, whatever it says.
     """
-    found = read(routes.REPORT, every="monthly" if monthly else "weekly")
+    found = read_document(routes.REPORT, every="monthly" if monthly else "weekly")
     if json:
-        document("notify report", found)
+        print_document("notify report", found)
     else:
-        say_all((found["html"] if html else found["text"]).splitlines())
+        print_lines((found["html"] if html else found["text"]).splitlines())
 
 
 def _told(one: NotifyTestResult) -> str:
@@ -125,4 +137,4 @@ def _told(one: NotifyTestResult) -> str:
     if error is None:
         return f"{who}: sent"
     following = f". Next: {error['next']}" if error["next"] else ""
-    return clean(f"{who}: {': '.join(filter(None, (error['what'], error['why'])))}{following}")
+    return clean_line(f"{who}: {': '.join(filter(None, (error['what'], error['why'])))}{following}")

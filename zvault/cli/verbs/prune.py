@@ -9,14 +9,26 @@ import typer
 
 from zvault.api import routes
 from zvault.api.backups import PruneDocument, VerdictDocument
-from zvault.cli.client import Daemon, read
-from zvault.cli.event_text import plural
-from zvault.cli.follow import Follower, follow
+from zvault.cli.daemon_client import DaemonClient, read_document
+from zvault.cli.event_text import format_plural
+from zvault.cli.follow_run import RunFollower, follow_run
 from zvault.cli.options import AsJson, BackupName, Exact, TableForm, Tabs, Yes
-from zvault.cli.output import OK, TROUBLE, USAGE, document, say_all, tell
-from zvault.cli.tables import Column, table, written
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    USAGE_STATUS,
+    print_document,
+    print_lines,
+    print_trouble,
+)
+from zvault.cli.tables import TableColumn, format_cell, format_table
 
-PRUNES = [Column("side"), Column("snapshot"), Column("bytes", "size"), Column("reason")]
+PRUNE_COLUMNS = [
+    TableColumn("side"),
+    TableColumn("snapshot"),
+    TableColumn("bytes", "size"),
+    TableColumn("reason"),
+]
 
 
 def prune(  # noqa: PLR0913, PLR0917 - its options
@@ -46,47 +58,47 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
     Exit status: 0 pruned, or shown with -n, or there was nothing to prune; 1 something was held back or could
     not go; 2 --yes is missing.
     """
-    found = read(routes.PRUNE_PLAN, backup=backup, over_limit=int(over_limit))
+    found = read_document(routes.PRUNE_PLAN, backup=backup, over_limit=int(over_limit))
     selected = [verdict for verdict in found["prune"] if not verdict["keep"]]
     go = yes and not dry_run and bool(selected)
     form = TableForm(tabs, exact)
     if json and not go:
         shown = found["prune"] if verbose else selected
-        document("prune", {**found, "prune": shown})
+        print_document("prune", {**found, "prune": shown})
     elif tabs:
-        say_all(prune_lines(found["prune"] if verbose else selected, form))
+        print_lines(format_prune_lines(found["prune"] if verbose else selected, form))
     elif not json:
-        say_all(to_prune(found, verbose, form))
-    held_back = TROUBLE if found["over_limit"] else OK
+        print_lines(format_to_prune(found, verbose, form))
+    held_back = TROUBLE_STATUS if found["over_limit"] else OK_STATUS
     if not go:
         if selected and not dry_run:
             again = " ".join(["zvaultctl prune", backup, "--yes", *["--over-limit"][: int(over_limit)]])
-            tell(f"nothing was pruned: '{again}' does it")
-            raise typer.Exit(USAGE)
+            print_trouble(f"nothing was pruned: '{again}' does it")
+            raise typer.Exit(USAGE_STATUS)
         raise typer.Exit(held_back)
 
-    def start(daemon: Daemon) -> str:
+    def start(daemon: DaemonClient) -> str:
         return daemon.post(routes.PRUNE, {"over_limit": over_limit}, backup=backup)["run"]
 
-    status = follow(start, Follower("prune", json=json), lambda run: f"zvaultctl follow {run}")
+    status = follow_run(start, RunFollower("prune", json=json), lambda run: f"zvaultctl follow {run}")
     raise typer.Exit(status or held_back)
 
 
-def to_prune(found: PruneDocument, verbose: bool, form: TableForm) -> Iterator[str]:
+def format_to_prune(found: PruneDocument, verbose: bool, form: TableForm) -> Iterator[str]:
     """The plan for people: what goes, what it frees, what is held back, and with ``verbose`` what stays."""
     pruned = [verdict for verdict in found["prune"] if not verdict["keep"]]
     kept = [verdict for verdict in found["prune"] if verdict["keep"]]
     if pruned:
-        yield f"to prune: {plural(len(pruned), 'snapshot')}, {_freed(found, form)}"
-        yield from table(PRUNES, pruned, form)
+        yield f"to prune: {format_plural(len(pruned), 'snapshot')}, {_freed(found, form)}"
+        yield from format_table(PRUNE_COLUMNS, pruned, form)
     else:
         yield "to prune: nothing"
     if kept and verbose:
         yield ""
-        yield f"to keep: {plural(len(kept), 'snapshot')}"
-        yield from table([column for column in PRUNES if column.name != "bytes"], kept, form)
+        yield f"to keep: {format_plural(len(kept), 'snapshot')}"
+        yield from format_table([column for column in PRUNE_COLUMNS if column.name != "bytes"], kept, form)
     elif kept:
-        yield f"to keep: {plural(len(kept), 'snapshot')} (-v shows them with the reasons)"
+        yield f"to keep: {format_plural(len(kept), 'snapshot')} (-v shows them with the reasons)"
     if found["over_limit"]:
         yield ""
         yield "prune_limit holds some back for the next runs (--over-limit prunes all):"
@@ -103,13 +115,13 @@ def _freed(found: PruneDocument, form: TableForm) -> str:
     parts = []
     for side in sorted(sides):
         size = found["freed"].get(side)
-        known = "not known how much" if size is None else written(size, "size", form.exact)
+        known = "not known how much" if size is None else format_cell(size, "size", form.exact)
         parts.append(f"{known} on the {side}")
     return f"which frees {', '.join(parts)}"
 
 
-def prune_lines(verdicts: list[VerdictDocument], form: TableForm) -> Iterator[str]:
+def format_prune_lines(verdicts: list[VerdictDocument], form: TableForm) -> Iterator[str]:
     """The plan for scripts: ``prune`` and ``keep`` lines, one a snapshot."""
     for word in ("prune", "keep"):
         chosen = [verdict for verdict in verdicts if verdict["keep"] == (word == "keep")]
-        yield from (f"{word}\t{line}" for line in table(PRUNES, chosen, form))
+        yield from (f"{word}\t{line}" for line in format_table(PRUNE_COLUMNS, chosen, form))

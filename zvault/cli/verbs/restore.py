@@ -10,22 +10,31 @@ import typer
 from zvault.api import routes
 from zvault.api.restore import FilesPlanDocument, RestoreBody, RestorePlanDocument
 from zvault.cli import completion
-from zvault.cli.client import Daemon, act
-from zvault.cli.event_text import plural
-from zvault.cli.follow import Follower, follow
+from zvault.cli.daemon_client import DaemonClient, request_action
+from zvault.cli.event_text import format_plural
+from zvault.cli.follow_run import RunFollower, follow_run
 from zvault.cli.options import AsJson, BackupName, NoWait, Quiet, TableForm, VaultAt, Yes
-from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, say_all, tell
-from zvault.cli.tables import Column, table
-from zvault.cli.times import until
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    YELLOW,
+    clean_line,
+    print_document,
+    print_line,
+    print_lines,
+    print_trouble,
+)
+from zvault.cli.parse_times import parse_last_moment
+from zvault.cli.tables import TableColumn, format_table
 from zvault.core.names import split_snapshot
 from zvault.core.units import format_size
 
-COLUMNS = [
-    Column("dataset"),
-    Column("snapshot"),
-    Column("to"),
-    Column("action"),
-    Column("bytes", "size", header="SIZE"),
+RESTORE_COLUMNS = [
+    TableColumn("dataset"),
+    TableColumn("snapshot"),
+    TableColumn("to"),
+    TableColumn("action"),
+    TableColumn("bytes", "size", header="SIZE"),
 ]
 
 
@@ -34,7 +43,9 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
     dataset: Annotated[
         str,
         typer.Argument(
-            metavar="DATASET[@SNAPSHOT]", hidden=True, autocompletion=completion.datasets_and_snapshots
+            metavar="DATASET[@SNAPSHOT]",
+            hidden=True,
+            autocompletion=completion.complete_datasets_and_snapshots,
         ),
     ],
     to: Annotated[str, typer.Argument(hidden=True)],
@@ -108,53 +119,60 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
         raise typer.Exit(_show(request, json, asked=dry_run))
 
     if no_wait:
-        started = act(routes.RESTORE, request)["run"]
+        started = request_action(routes.RESTORE, request)["run"]
         if json:
-            document("restore", {"run": {"id": started, "backup": backup}})
+            print_document("restore", {"run": {"id": started, "backup": backup}})
         elif not quiet:
-            say(f"run {started} restores {dataset} to {to}; follow it with 'zvaultctl follow {started}'")
+            print_line(
+                f"run {started} restores {dataset} to {to}; follow it with 'zvaultctl follow {started}'"
+            )
         return
 
-    def start(daemon: Daemon) -> str:
+    def start(daemon: DaemonClient) -> str:
         return daemon.post(routes.RESTORE, request)["run"]
 
-    raise typer.Exit(follow(start, Follower("restore", quiet, json), lambda run: f"zvaultctl follow {run}"))
+    raise typer.Exit(
+        follow_run(start, RunFollower("restore", quiet, json), lambda run: f"zvaultctl follow {run}")
+    )
 
 
 def _times(at: str | None, vault_at: str | None) -> RestoreBody:
     body: RestoreBody = {}
     if at is not None:
-        body["at"] = until(at)
+        body["at"] = parse_last_moment(at)
     if vault_at is not None:
-        body["vault_at"] = until(vault_at, "--vault-at")
+        body["vault_at"] = parse_last_moment(vault_at, "--vault-at")
     return body
 
 
 def _show(request: RestoreBody, json: bool, *, asked: bool) -> int:
     """Show the plan; the exit status says whether that was all that was wanted."""
-    plan = act(routes.RESTORE_PLAN, request)
+    plan = request_action(routes.RESTORE_PLAN, request)
     if json:
-        document("restore", {"plan": plan})
+        print_document("restore", {"plan": plan})
     else:
-        say_all(_files(plan) if "files" in plan else _datasets(plan))
+        print_lines(_files(plan) if "files" in plan else _datasets(plan))
     if asked:
-        return OK
-    tell("nothing was done: this is the plan, --yes carries it out", YELLOW)
-    return TROUBLE
+        return OK_STATUS
+    print_trouble("nothing was done: this is the plan, --yes carries it out", YELLOW)
+    return TROUBLE_STATUS
 
 
 def _files(plan: FilesPlanDocument) -> Iterator[str]:
-    yield f"{plural(plan['files'], 'file')}, {format_size(plan['bytes'])}, from {plan['snapshot']} to {plan['to']}"
+    yield (
+        f"{format_plural(plan['files'], 'file')}, {format_size(plan['bytes'])}, from {plan['snapshot']} "
+        f"to {plan['to']}"
+    )
     if plan["same"]:
-        yield f"  {plural(plan['same'], 'file')} there already, as in the snapshot: only compared"
+        yield f"  {format_plural(plan['same'], 'file')} there already, as in the snapshot: only compared"
     for path in plan["there"]:
-        yield f"  {'overwrites' if plan['overwrite'] else 'is there already:'} {clean(path)}"
+        yield f"  {'overwrites' if plan['overwrite'] else 'is there already:'} {clean_line(path)}"
     if plan["there"] and not plan["overwrite"]:
         yield "it is refused as long as anything is in the way, unless --overwrite is given"
 
 
 def _datasets(plan: RestorePlanDocument) -> Iterator[str]:
-    yield from table(COLUMNS, plan["datasets"], TableForm())
+    yield from format_table(RESTORE_COLUMNS, plan["datasets"], TableForm())
     room = plan["available"]
     yield f"{format_size(plan['bytes'])} to send" + (
         f"; {format_size(room)} are free there" if room is not None else ""
@@ -163,4 +181,4 @@ def _datasets(plan: RestorePlanDocument) -> Iterator[str]:
         yield f"left out: {name}: it has no such snapshot"
     if plan["lost"]:
         yield f"set aside as {plan['to']}_zvault-before-TIME, not destroyed:"
-        yield from (f"  {clean(text)}" for text in plan["lost"])
+        yield from (f"  {clean_line(text)}" for text in plan["lost"])

@@ -10,11 +10,11 @@ import typer
 from zvault.api import routes
 from zvault.api.runs import RunBody
 from zvault.cli import completion
-from zvault.cli.client import Daemon, act
-from zvault.cli.follow import Follower, follow
+from zvault.cli.daemon_client import DaemonClient, request_action
+from zvault.cli.follow_run import RunFollower, follow_run
 from zvault.cli.options import AsJson, BackupName, DryRun, NoWait, Quiet
-from zvault.cli.output import document, say
-from zvault.cli.tables import ago
+from zvault.cli.output import print_document, print_line
+from zvault.cli.tables import format_ago
 from zvault.cli.verbs.forecast import show_forecast
 from zvault.core.errors import Busy, NotFound
 
@@ -42,14 +42,14 @@ def run(
     body: RunBody = {"snapshot": False} if no_snapshot else {}
     again = f"zvaultctl follow {backup}"
     if no_wait:
-        started = act(routes.RUN, body, backup=backup)["run"]
+        started = request_action(routes.RUN, body, backup=backup)["run"]
         if json:
-            document("run", {"run": {"id": started, "backup": backup}})
+            print_document("run", {"run": {"id": started, "backup": backup}})
         elif not quiet:
-            say(f"run {started} of {backup} has started; follow it with '{again}'")
+            print_line(f"run {started} of {backup} has started; follow it with '{again}'")
         return
 
-    def start(daemon: Daemon) -> str:
+    def start(daemon: DaemonClient) -> str:
         try:
             return daemon.post(routes.RUN, body, backup=backup)["run"]
         except Busy as busy:
@@ -57,14 +57,14 @@ def run(
                 return running
             raise Busy(busy.what, busy.why, f"'{again}' shows it to its end") from None
 
-    raise typer.Exit(follow(start, Follower("run", quiet, json), lambda _run: again))
+    raise typer.Exit(follow_run(start, RunFollower("run", quiet, json), lambda _run: again))
 
 
 def _is_at_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _offer_to_follow(daemon: Daemon, backup: str, busy: Busy, *, ask: bool) -> str | None:
+def _offer_to_follow(daemon: DaemonClient, backup: str, busy: Busy, *, ask: bool) -> str | None:
     """The run that is under way, if a person at a terminal wants to follow that one; None else."""
     if not (ask and _is_at_a_terminal()):
         return None
@@ -77,7 +77,7 @@ def _offer_to_follow(daemon: Daemon, backup: str, busy: Busy, *, ask: bool) -> s
 
 def follow_(
     name: Annotated[
-        str, typer.Argument(metavar="BACKUP|RUN", hidden=True, autocompletion=completion.backups)
+        str, typer.Argument(metavar="BACKUP|RUN", hidden=True, autocompletion=completion.complete_backups)
     ],
     quiet: Quiet = False,
     json: AsJson = False,
@@ -89,7 +89,7 @@ def follow_(
     Ctrl-C stops following; the run continues in the daemon. Exit status: 0 ok; 1 partial or failed.
     """
 
-    def find(daemon: Daemon) -> str:
+    def find(daemon: DaemonClient) -> str:
         status = daemon.get(routes.STATUS, {})
         backup = next((b for b in status["backups"] if b["name"] == name), None)
         if backup is None:
@@ -99,10 +99,12 @@ def follow_(
         last = backup["last_run"]
         raise NotFound(
             f"backup {name} is not running",
-            f"its last run, {ago(last)}, ended {backup['last_result']}"
+            f"its last run, {format_ago(last)}, ended {backup['last_result']}"
             if last is not None
             else "it never ran",
             f"see 'zvaultctl history {name}', or start it with 'zvaultctl run {name}'",
         )
 
-    raise typer.Exit(follow(find, Follower("follow", quiet, json), lambda run: f"zvaultctl follow {run}"))
+    raise typer.Exit(
+        follow_run(find, RunFollower("follow", quiet, json), lambda run: f"zvaultctl follow {run}")
+    )

@@ -9,10 +9,10 @@ import typer
 from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.vaults import HealBody, ScrubAnswer, ScrubBody
-from zvault.cli.client import Daemon, act, connect
-from zvault.cli.follow import Follower, Start, follow
+from zvault.cli.daemon_client import DaemonClient, connect_daemon, request_action
+from zvault.cli.follow_run import RunFollower, RunStart, follow_run
 from zvault.cli.options import AsJson, NoWait, Quiet, VaultName
-from zvault.cli.output import document, say
+from zvault.cli.output import print_document, print_line
 
 
 def scrub(
@@ -39,7 +39,7 @@ def scrub(
         _hold(vault, "stop" if stop else "pause", quiet, json)
         return
 
-    def start(daemon: Daemon) -> str:
+    def start(daemon: DaemonClient) -> str:
         return cast(StartedAnswer, daemon.post(routes.SCRUB, vault=vault))["run"]
 
     _follow(vault, "scrub", start, no_wait, quiet, json)
@@ -47,13 +47,13 @@ def scrub(
 
 def _hold(vault: str, what: Literal["pause", "stop"], quiet: bool, json: bool) -> None:
     body: ScrubBody = {"act": what}
-    found = cast(ScrubAnswer, act(routes.SCRUB, body, vault=vault))["scrub"]
+    found = cast(ScrubAnswer, request_action(routes.SCRUB, body, vault=vault))["scrub"]
     if json:
-        document("scrub", {"vault": vault, "scrub": found})
+        print_document("scrub", {"vault": vault, "scrub": found})
     elif not quiet:
         done = f" at {found['share']:.0%}" if found["share"] is not None and what == "pause" else ""
         went = {"pause": "paused", "stop": "stopped"}[what]
-        say(f"scrubs of {vault} are {went}{done} until 'zvaultctl scrub {vault}'")
+        print_line(f"scrubs of {vault} are {went}{done} until 'zvaultctl scrub {vault}'")
 
 
 def heal(
@@ -77,20 +77,20 @@ def heal(
     Exit status: 0 all is healed, or there was nothing to heal; 1 damage remains.
     """
 
-    def start(daemon: Daemon) -> str:
+    def start(daemon: DaemonClient) -> str:
         body: HealBody = {"trusts_hosts": trust_hosts}
         return daemon.post(routes.HEAL, body, vault=vault)["run"]
 
     _follow(vault, "heal", start, no_wait, quiet, json)
 
 
-def _follow(vault: str, verb: str, start: Start, no_wait: bool, quiet: bool, json: bool) -> None:
+def _follow(vault: str, verb: str, start: RunStart, no_wait: bool, quiet: bool, json: bool) -> None:
     if no_wait:
-        started = start(connect())
+        started = start(connect_daemon())
         if json:
-            document(verb, {"run": {"id": started, "vault": vault}})
+            print_document(verb, {"run": {"id": started, "vault": vault}})
         elif not quiet:
-            say(f"run {started} has started; follow it with 'zvaultctl follow {started}'")
+            print_line(f"run {started} has started; follow it with 'zvaultctl follow {started}'")
         return
-    status = follow(start, Follower(verb, quiet, json), lambda run: f"zvaultctl follow {run}")
+    status = follow_run(start, RunFollower(verb, quiet, json), lambda run: f"zvaultctl follow {run}")
     raise typer.Exit(status)

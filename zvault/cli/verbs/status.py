@@ -9,34 +9,34 @@ from typing import Annotated
 import typer
 
 from zvault.api import routes
-from zvault.api.headlines import status_headlines
+from zvault.api.headlines import write_status_headlines
 from zvault.api.status import NEXT_RUN_UNKNOWN, BackupDocument, DaemonDocument, StatusDocument
 from zvault.api.vaults import JudgedVault
 from zvault.cli import completion
-from zvault.cli.client import read
+from zvault.cli.daemon_client import read_document
 from zvault.cli.health_text import (
-    COLOURS,
-    EXITS,
-    WELL,
-    findings_told,
-    level_of,
-    proven,
-    state_of,
-    store_trouble,
-    well,
+    LEVEL_COLOURS,
+    LEVEL_EXITS,
+    WELL_VERDICT,
+    describe_store_trouble,
+    find_proven_time,
+    find_state_word,
+    find_worst_level,
+    is_well,
+    list_finding_lines,
 )
 from zvault.cli.options import AsJson, Exact, TableForm, Tabs
 from zvault.cli.output import (
-    clean,
-    document,
-    labelled,
-    paint,
-    say_all,
-    width,
-    wrapped,
+    clean_line,
+    find_width,
+    format_labelled,
+    paint_text,
+    print_document,
+    print_lines,
+    wrap_text,
 )
-from zvault.cli.scrub_text import damage_told, scrub_told
-from zvault.cli.tables import Column, ago, local_time, table, written
+from zvault.cli.scrub_text import describe_scrub, describe_scrub_damage
+from zvault.cli.tables import TableColumn, format_ago, format_cell, format_local_time, format_table
 from zvault.core.errors import ErrorDocument, NotFound
 from zvault.core.units import format_duration
 
@@ -47,7 +47,7 @@ def status(
         typer.Argument(
             help="Only these backups and vaults.",
             show_default=False,
-            autocompletion=completion.backups_and_vaults,
+            autocompletion=completion.complete_backups_and_vaults,
         ),
     ] = None,
     tabs: Tabs = False,
@@ -65,14 +65,14 @@ def status(
     Exit status: 0 all is well; 1 a warning, or something is critical; 2 the daemon cannot be asked; 3 nothing is
     known to be wrong, and something is not known to be well. With -H and -j each line has its level.
     """
-    found = _only(read(routes.STATUS), name or [])
+    found = _only(read_document(routes.STATUS), name or [])
     if json:
-        document("status", found)
+        print_document("status", found)
     elif tabs:
-        say_all(_for_scripts(found, exact))
+        print_lines(_for_scripts(found, exact))
     else:
-        say_all(_screen(found, TableForm(exact=exact)))
-    raise typer.Exit(EXITS[level_of(found)])
+        print_lines(_screen(found, TableForm(exact=exact)))
+    raise typer.Exit(LEVEL_EXITS[find_worst_level(found)])
 
 
 def _only(found: StatusDocument, names: list[str]) -> StatusDocument:
@@ -88,7 +88,7 @@ def _only(found: StatusDocument, names: list[str]) -> StatusDocument:
         )
     return {
         **found,
-        "daemon": {**found["daemon"], "warnings": [], "verdict": WELL},
+        "daemon": {**found["daemon"], "warnings": [], "verdict": WELL_VERDICT},
         "backups": [b for b in found["backups"] if b["name"] in names],
         "vaults": [v for v in found["vaults"] if v["name"] in names],
     }
@@ -119,72 +119,72 @@ def _unproven(backup: BackupDocument) -> str:
     return "unknown" if backup["proofs"] is None else "never"
 
 
-HEALTH = Column("health", "state", get=state_of)
-BACKUPS = [
-    Column("backup", key="name"),
-    Column("vault"),
-    HEALTH,
-    Column("state", get=_activity),
+HEALTH_COLUMN = TableColumn("health", "state", get=find_state_word)
+STATUS_BACKUP_COLUMNS = [
+    TableColumn("backup", key="name"),
+    TableColumn("vault"),
+    HEALTH_COLUMN,
+    TableColumn("state", get=_activity),
     # A lag that nobody could read is not a small one.
-    Column("lag", "duration", "lag_seconds", missing=lambda b: "-" if b["vault"] is None else "unknown"),
-    Column("max_lag", "duration", "max_lag_seconds", header="MAX LAG"),
-    Column("last_success", "ago", header="LAST SUCCESS"),
-    Column("proven", "ago", get=proven, missing=_unproven),
-    Column("next_run", "ago", header="NEXT RUN"),
+    TableColumn("lag", "duration", "lag_seconds", missing=lambda b: "-" if b["vault"] is None else "unknown"),
+    TableColumn("max_lag", "duration", "max_lag_seconds", header="MAX LAG"),
+    TableColumn("last_success", "ago", header="LAST SUCCESS"),
+    TableColumn("proven", "ago", get=find_proven_time, missing=_unproven),
+    TableColumn("next_run", "ago", header="NEXT RUN"),
 ]
-VAULTS = [
-    Column("vault", key="name"),
-    Column("health", "state", get=state_of),
-    Column("state"),
-    Column("size", "size"),
-    Column("alloc", "size", "allocated"),
-    Column("free", "size"),
-    Column("used_by", get=lambda vault: ", ".join(vault["users"]), header="USED BY"),
+STATUS_VAULT_COLUMNS = [
+    TableColumn("vault", key="name"),
+    TableColumn("health", "state", get=find_state_word),
+    TableColumn("state"),
+    TableColumn("size", "size"),
+    TableColumn("alloc", "size", "allocated"),
+    TableColumn("free", "size"),
+    TableColumn("used_by", get=lambda vault: ", ".join(vault["users"]), header="USED BY"),
 ]
 BACKUPS_FOR_SCRIPTS = [
-    Column("name"),
-    HEALTH,
-    Column("state"),
-    Column("lag", "duration", "lag_seconds"),
-    Column("max_lag", "duration", "max_lag_seconds"),
-    Column("last_success", "ago"),
-    Column("last_run", "ago"),
-    Column("last_result"),
-    Column("next_run", "ago"),
-    Column("bytes_done", "size"),
-    Column("bytes_total", "size"),
-    Column("error", get=_what),
+    TableColumn("name"),
+    HEALTH_COLUMN,
+    TableColumn("state"),
+    TableColumn("lag", "duration", "lag_seconds"),
+    TableColumn("max_lag", "duration", "max_lag_seconds"),
+    TableColumn("last_success", "ago"),
+    TableColumn("last_run", "ago"),
+    TableColumn("last_result"),
+    TableColumn("next_run", "ago"),
+    TableColumn("bytes_done", "size"),
+    TableColumn("bytes_total", "size"),
+    TableColumn("error", get=_what),
 ]
 VAULTS_FOR_SCRIPTS = [
-    Column("name"),
-    Column("health", get=state_of),
-    Column("state"),
-    Column("pool"),
-    Column("pool_health", key="health"),
-    Column("size", "size"),
-    Column("alloc", "size", "allocated"),
-    Column("free", "size"),
-    Column("users", get=lambda vault: ",".join(vault["users"])),
-    Column("error", get=lambda vault: (vault["error"] or {}).get("what")),
+    TableColumn("name"),
+    TableColumn("health", get=find_state_word),
+    TableColumn("state"),
+    TableColumn("pool"),
+    TableColumn("pool_health", key="health"),
+    TableColumn("size", "size"),
+    TableColumn("alloc", "size", "allocated"),
+    TableColumn("free", "size"),
+    TableColumn("users", get=lambda vault: ",".join(vault["users"])),
+    TableColumn("error", get=lambda vault: (vault["error"] or {}).get("what")),
 ]
 
 
 def _for_scripts(found: StatusDocument, exact: bool) -> Iterator[str]:
     """One line a backup or vault, led by the word that says which."""
     form = TableForm(tabs=True, exact=exact)
-    yield from (f"backup\t{line}" for line in table(BACKUPS_FOR_SCRIPTS, found["backups"], form))
-    yield from (f"vault\t{line}" for line in table(VAULTS_FOR_SCRIPTS, found["vaults"], form))
+    yield from (f"backup\t{line}" for line in format_table(BACKUPS_FOR_SCRIPTS, found["backups"], form))
+    yield from (f"vault\t{line}" for line in format_table(VAULTS_FOR_SCRIPTS, found["vaults"], form))
 
 
 def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
-    colour = COLOURS[level_of(found)]
-    for sentence in status_headlines(found):
-        for line in wrapped(sentence, "", width(sys.stdout), "  "):
-            yield paint(line, colour, sys.stdout)
+    colour = LEVEL_COLOURS[find_worst_level(found)]
+    for sentence in write_status_headlines(found):
+        for line in wrap_text(sentence, "", find_width(sys.stdout), "  "):
+            yield paint_text(line, colour, sys.stdout)
     yield from _daemons(found)
     if found["backups"]:
         yield ""
-        yield from table(BACKUPS, found["backups"], form)
+        yield from format_table(STATUS_BACKUP_COLUMNS, found["backups"], form)
         for backup in found["backups"]:
             if backup["vault"] is None:
                 only = "makes snapshots only, and" if backup["makes_snapshots"] else "only prunes, and"
@@ -193,28 +193,28 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
             yield from _wait_told(backup)
     if found["vaults"]:
         yield ""
-        yield from table(VAULTS, found["vaults"], form)
+        yield from format_table(STATUS_VAULT_COLUMNS, found["vaults"], form)
         for vault in found["vaults"]:
             if vault["hosts"]:
                 has = (
-                    f"{clean(vault['held_by'])} has it"
+                    f"{clean_line(vault['held_by'])} has it"
                     if vault["held_by"]
                     else "none is known to have it now"
                 )
                 yield f"{vault['name']} is shared by {', '.join(vault['hosts'])}: {has}"
     for backup in found["backups"]:
-        if not well(backup) or backup["last_error"] or backup["retry_at"] is not None:
+        if not is_well(backup) or backup["last_error"] or backup["retry_at"] is not None:
             yield ""
             yield from _troubled_backup(backup)
     for vault in found["vaults"]:
-        if not well(vault):
+        if not is_well(vault):
             yield ""
             yield from _troubled_vault(vault)
 
 
 def _wait_told(backup: BackupDocument) -> Iterator[str]:
     if backup["waits_for"] is not None:
-        yield f"{backup['name']} waits for {clean(backup['waits_for'])}"
+        yield f"{backup['name']} waits for {clean_line(backup['waits_for'])}"
 
 
 def _turn_told(backup: BackupDocument) -> Iterator[str]:
@@ -223,14 +223,14 @@ def _turn_told(backup: BackupDocument) -> Iterator[str]:
     if turn is None:
         return
     if turn["waits"] is not None:
-        yield f"{backup['name']} waits for its turn: {clean(turn['waits'])}"
+        yield f"{backup['name']} waits for its turn: {clean_line(turn['waits'])}"
     if turn["claimed_by"] is not None:
         lag = turn["claimed_lag"]
         told = (
             "it did not say what the lag was" if lag is None else f"its lag is {format_duration(lag)} by that"
         )
         own = "" if turn["own_lag"] is None else f"; {format_duration(turn['own_lag'])} as read here"
-        yield f"{backup['name']}: last run by host {clean(turn['claimed_by'])}, as that host says; {told}{own}"
+        yield f"{backup['name']}: last run by host {clean_line(turn['claimed_by'])}, as that host says; {told}{own}"
 
 
 def _daemons(found: StatusDocument) -> Iterator[str]:
@@ -241,34 +241,36 @@ def _daemons(found: StatusDocument) -> Iterator[str]:
         if host["daemon"] is not None:
             yield f"{host['name']}: {_daemon(host['daemon'])}"
     for one in daemon["verdict"]["findings"]:
-        for line in wrapped(clean(one["why"]), f"{one['level']}: ", width(sys.stdout)):
-            yield paint(line, COLOURS[one["level"]], sys.stdout)
+        for line in wrap_text(clean_line(one["why"]), f"{one['level']}: ", find_width(sys.stdout)):
+            yield paint_text(line, LEVEL_COLOURS[one["level"]], sys.stdout)
 
 
 def _daemon(daemon: DaemonDocument) -> str:
-    return f"zvaultd {daemon['version']}, pid {daemon['pid']}, started {ago(daemon['started'])}"
+    return f"zvaultd {daemon['version']}, pid {daemon['pid']}, started {format_ago(daemon['started'])}"
 
 
 def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
     """What is wrong with a backup, why, and what to do."""
     verdict = backup["verdict"]
-    yield paint(f"backup {backup['name']}: {verdict['state']}", COLOURS[verdict["level"]], sys.stdout)
+    yield paint_text(
+        f"backup {backup['name']}: {verdict['state']}", LEVEL_COLOURS[verdict["level"]], sys.stdout
+    )
     error, snapshot = _trouble(backup), backup.get("next_snapshot")
-    yield from labelled(
+    yield from format_labelled(
         [
             ("lag", _lag_told(backup) if backup["vault"] is not None else "none, it has no vault"),
             ("snapshots", _newest_told(backup) if backup["vault"] is None else ""),
             ("last success", _when(backup["last_success"], "never")),
             ("last run", _last_run(backup)),
             ("this run", _waits(backup)),
-            *findings_told(verdict, error),
+            *list_finding_lines(verdict, error),
             ("error", error["what"] if error else ""),
             ("why", error["why"] if error else ""),
             ("next", error["next"] if error and error["next"] else _advice(backup)),
             ("next run", _next_run(backup)),
             *([("next snapshot", _when(snapshot, ""))] if snapshot is not None else []),
         ],
-        width(sys.stdout),
+        find_width(sys.stdout),
     )
 
 
@@ -306,7 +308,7 @@ def _advice(backup: BackupDocument) -> str:
     """What to do about a backup of which no error is known."""
     if backup["state"] != "idle":
         return f"watch it with 'zvaultctl follow {backup['name']}'"
-    return "" if well(backup) else backup["verdict"]["findings"][0]["next"]
+    return "" if is_well(backup) else backup["verdict"]["findings"][0]["next"]
 
 
 def _last_run(backup: BackupDocument) -> str:
@@ -315,29 +317,32 @@ def _last_run(backup: BackupDocument) -> str:
 
 
 def _when(when: float | None, otherwise: str) -> str:
-    return otherwise if when is None else f"{ago(when)} ({local_time(when)})"
+    return otherwise if when is None else f"{format_ago(when)} ({format_local_time(when)})"
 
 
 def _troubled_vault(vault: JudgedVault) -> Iterator[str]:
     """What is wrong with a vault, layer by layer."""
     verdict = vault["verdict"]
-    yield paint(f"vault {vault['name']}: {verdict['state']}", COLOURS[verdict["level"]], sys.stdout)
+    yield paint_text(
+        f"vault {vault['name']}: {verdict['state']}", LEVEL_COLOURS[verdict["level"]], sys.stdout
+    )
     error = vault["error"]
     devices = [
-        f"{d['name']} {d['state']} ({d['spec']}){': ' + why if (why := d['detail'] or store_trouble(d)) else ''}"
+        f"{d['name']} {d['state']} "
+        f"({d['spec']}){': ' + why if (why := d['detail'] or describe_store_trouble(d)) else ''}"
         for d in vault["devices"]
-        if d["state"] != "up" or store_trouble(d)
+        if d["state"] != "up" or describe_store_trouble(d)
     ]
-    yield from labelled(
+    yield from format_labelled(
         [
-            ("pool", f"{vault['pool']} {written(vault['health'], 'text', False)}"),
+            ("pool", f"{vault['pool']} {format_cell(vault['health'], 'text', False)}"),
             ("devices", "\n".join(devices)),
-            ("scrub", scrub_told(vault["scrub"])),
-            ("damaged", damage_told(vault["scrub"])),
-            *findings_told(verdict, error),
+            ("scrub", describe_scrub(vault["scrub"])),
+            ("damaged", describe_scrub_damage(vault["scrub"])),
+            *list_finding_lines(verdict, error),
             ("error", error["what"] if error else ""),
             ("why", error["why"] if error else ""),
             ("next", error["next"] if error and error["next"] else verdict["findings"][0]["next"]),
         ],
-        width(sys.stdout),
+        find_width(sys.stdout),
     )

@@ -10,10 +10,19 @@ import typer
 
 from zvault.api import routes
 from zvault.api.vaults import TakeBody, TakeoverDocument
-from zvault.cli.client import act, connect
-from zvault.cli.health_text import storage_well
+from zvault.cli.daemon_client import connect_daemon, request_action
+from zvault.cli.health_text import is_storage_well
 from zvault.cli.options import AsJson, VaultName, Yes
-from zvault.cli.output import OK, TROUBLE, USAGE, complain, document, say, say_all, tell
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    USAGE_STATUS,
+    print_document,
+    print_error,
+    print_line,
+    print_lines,
+    print_trouble,
+)
 
 
 def take(
@@ -37,25 +46,27 @@ def take(
 
     Exit status: 0 taken over, or shown with -n; 1 it is up with trouble; 2 refused or failed, or --yes is missing.
     """
-    plan = connect().get(routes.TAKEOVER, {"vault": vault})["takeover"]
+    plan = connect_daemon().get(routes.TAKEOVER, {"vault": vault})["takeover"]
     if dry_run and json:
-        document("vault take", {"takeover": plan})
+        print_document("vault take", {"takeover": plan})
     elif not json:
-        say_all(_shown(plan))
+        print_lines(_shown(plan))
     if dry_run:
         return
     if not yes and not (sys.stdin.isatty() and typer.confirm("Do this?", err=True)):
-        tell(f"nothing was done: 'zvaultctl vault take {vault} --yes' does it")
-        raise typer.Exit(USAGE)
+        print_trouble(f"nothing was done: 'zvaultctl vault take {vault} --yes' does it")
+        raise typer.Exit(USAGE_STATUS)
     order: TakeBody = {"holders": plan["holders"], "fenced_by_hand": by_hand}
-    taken = act(routes.TAKE, order, vault=vault)["vault"]
+    taken = request_action(routes.TAKE, order, vault=vault)["vault"]
     if json:
-        document("vault take", {"takeover": plan, "vault": taken})
+        print_document("vault take", {"takeover": plan, "vault": taken})
     else:
-        say(f"vault {vault} is taken over and up; 'zpool scrub {taken['pool']}' checks all of its data")
+        print_line(
+            f"vault {vault} is taken over and up; 'zpool scrub {taken['pool']}' checks all of its data"
+        )
     if taken["error"]:
-        complain(taken["error"])
-    raise typer.Exit(OK if storage_well(taken) else TROUBLE)
+        print_error(taken["error"])
+    raise typer.Exit(OK_STATUS if is_storage_well(taken) else TROUBLE_STATUS)
 
 
 def _shown(plan: TakeoverDocument) -> Iterator[str]:

@@ -8,12 +8,12 @@ import time
 import typer
 
 from zvault.api import routes
-from zvault.cli.client import connect
-from zvault.cli.health_text import EXITS, level_of
-from zvault.cli.output import USAGE, paint, say_all, tell, width
-from zvault.cli.terminal import can_show
-from zvault.cli.top.feed import Feed
-from zvault.cli.top.screen import lines_once, run
+from zvault.cli.daemon_client import connect_daemon
+from zvault.cli.health_text import LEVEL_EXITS, find_worst_level
+from zvault.cli.output import USAGE_STATUS, find_width, paint_text, print_lines, print_trouble
+from zvault.cli.terminal import is_usable_terminal
+from zvault.cli.top.feed import TopFeed
+from zvault.cli.top.screen import make_frame_once, run_top_screen
 from zvault.cli.top.state import TopState
 
 ONE_FRAME = 3.0
@@ -35,19 +35,19 @@ def top() -> None:
 
     Exit status: as that of 'zvaultctl status', by what was seen last; 2 where zvaultd could not be asked.
     """
-    client, state = connect(), TopState()
+    client, state = connect_daemon(), TopState()
     first = client.get(routes.STATUS, {})
-    feed = Feed(client)
+    feed = TopFeed(client)
     feed.start(first)
-    if can_show():
-        run(feed, state)
+    if is_usable_terminal():
+        run_top_screen(feed, state)
     else:
         time.sleep(ONE_FRAME)
         feed.news.take(state)
-        columns = width(sys.stdout)
-        lines = lines_once(state, columns if columns is not None else 132)
-        say_all(paint(line.text, line.colour, sys.stdout) for line in lines)
-        tell("no terminal: this is one frame; 'zvaultctl status -H' is for scripts")
+        columns = find_width(sys.stdout)
+        lines = make_frame_once(state, columns if columns is not None else 132)
+        print_lines(paint_text(line.text, line.colour, sys.stdout) for line in lines)
+        print_trouble("no terminal: this is one frame; 'zvaultctl status -H' is for scripts")
     if state.status is None or state.trouble:
-        raise typer.Exit(USAGE)
-    raise typer.Exit(EXITS[level_of(state.status)])
+        raise typer.Exit(USAGE_STATUS)
+    raise typer.Exit(LEVEL_EXITS[find_worst_level(state.status)])

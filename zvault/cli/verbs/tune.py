@@ -12,10 +12,20 @@ import typer
 from zvault.api import routes
 from zvault.api.tuning import ParameterDocument, TunedVault, TuningDocument
 from zvault.cli import completion
-from zvault.cli.client import read
+from zvault.cli.daemon_client import read_document
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
-from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width, wrapped
-from zvault.cli.tables import Column, Row, chosen, restricted, table
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    find_width,
+    format_labelled,
+    print_document,
+    print_line,
+    print_lines,
+    print_trouble,
+    wrap_text,
+)
+from zvault.cli.tables import TableColumn, TableRow, choose_columns, format_table, select_columns
 from zvault.cli.verbs.measure import measure
 from zvault.core.errors import NotFound
 from zvault.core.units import format_size
@@ -23,35 +33,35 @@ from zvault.core.units import format_size
 app = typer.Typer(no_args_is_help=True)
 app.command("measure")(measure)
 
-COLUMNS_DEFAULT = ("parameter", "default", "before", "now", "wanted", "state")
-WRONG = {"changed", "not set", "load-time", "conflict"}
+TUNE_DEFAULT = ("parameter", "default", "before", "now", "wanted", "state")
+WRONG_STATES = {"changed", "not set", "load-time", "conflict"}
 """States in which a vault that is up lacks a value and a person can set it."""
 
-FILE = "/etc/modprobe.d/zvault.conf"
+MODPROBE_FILE = "/etc/modprobe.d/zvault.conf"
 
 
-def columns(exact: bool) -> list[Column]:
+def list_tune_columns(exact: bool) -> list[TableColumn]:
     """The columns; bytes are printed as sizes unless ``exact``."""
 
-    def figure(key: str) -> Callable[[Row], str | None]:
+    def figure(key: str) -> Callable[[TableRow], str | None]:
         return lambda row: _figure(row[key], row["unit"], exact)
 
-    def wanted(row: Row) -> str:
+    def wanted(row: TableRow) -> str:
         values = {vault: _figure(value, row["unit"], exact) or "" for vault, value in row["wanted"].items()}
         agreed = set(values.values())
         return agreed.pop() if len(agreed) == 1 else ",".join(f"{v}={w}" for v, w in values.items())
 
     return [
-        Column("parameter", key="name"),
-        Column("what"),
-        Column("default", get=figure("default")),
-        Column("before", get=figure("before")),
-        Column("now", get=figure("now")),
-        Column("wanted", get=wanted),
-        Column("value", get=figure("value")),
-        Column("vaults", get=lambda row: ",".join(row["wanted"])),
-        Column("state", "state"),
-        Column("why"),
+        TableColumn("parameter", key="name"),
+        TableColumn("what"),
+        TableColumn("default", get=figure("default")),
+        TableColumn("before", get=figure("before")),
+        TableColumn("now", get=figure("now")),
+        TableColumn("wanted", get=wanted),
+        TableColumn("value", get=figure("value")),
+        TableColumn("vaults", get=lambda row: ",".join(row["wanted"])),
+        TableColumn("state", "state"),
+        TableColumn("why"),
     ]
 
 
@@ -68,7 +78,7 @@ def show(
         typer.Argument(
             help="Only the parameters that this vault wants.",
             show_default=False,
-            autocompletion=completion.vaults,
+            autocompletion=completion.complete_vaults,
         ),
     ] = None,
     columns_: Chosen = None,
@@ -82,18 +92,18 @@ def show(
 
     Exit status: 0 all wanted values are set; 1 a value that a vault wants could not be set.
     """
-    known = columns(exact)
-    picked = chosen(known, columns_, COLUMNS_DEFAULT)
-    found = read(routes.TUNING)
+    known = list_tune_columns(exact)
+    picked = choose_columns(known, columns_, TUNE_DEFAULT)
+    found = read_document(routes.TUNING)
     rows = _only(found, vault)
     if json:
-        body = {**found, "parameters": restricted(picked, rows) if columns_ else rows}
-        document("tune show", body)
+        body = {**found, "parameters": select_columns(picked, rows) if columns_ else rows}
+        print_document("tune show", body)
     elif tabs or columns_:
-        say_all(table(picked, rows, TableForm(tabs, exact)))
+        print_lines(format_table(picked, rows, TableForm(tabs, exact)))
     else:
-        say_all(_page(found, rows, picked, TableForm(tabs, exact)))
-    raise typer.Exit(TROUBLE if any(row["state"] in WRONG for row in rows) else OK)
+        print_lines(_page(found, rows, picked, TableForm(tabs, exact)))
+    raise typer.Exit(TROUBLE_STATUS if any(row["state"] in WRONG_STATES for row in rows) else OK_STATUS)
 
 
 def _only(found: TuningDocument, vault: str | None) -> list[ParameterDocument]:
@@ -108,13 +118,13 @@ def _only(found: TuningDocument, vault: str | None) -> list[ParameterDocument]:
 
 
 def _page(
-    found: TuningDocument, rows: list[ParameterDocument], picked: list[Column], form: TableForm
+    found: TuningDocument, rows: list[ParameterDocument], picked: list[TableColumn], form: TableForm
 ) -> Iterator[str]:
     """The vaults and their profiles, then each parameter with its values and reasons."""
-    columns = width(sys.stdout)
+    columns = find_width(sys.stdout)
     size = str(found["memory"]) if form.exact else format_size(found["memory"])
     pools = ", ".join(found["other_pools"])
-    yield from labelled(
+    yield from format_labelled(
         [
             ("openzfs", f"{found['openzfs']}, {size} of memory"),
             ("vaults", "\n".join(_vault(one) for one in found["vaults"])),
@@ -126,7 +136,7 @@ def _page(
     if not rows:
         yield "no module parameter is wanted"
         return
-    yield from table(picked, rows, form, notes=lambda row: _notes(row, columns))
+    yield from format_table(picked, rows, form, notes=lambda row: _notes(row, columns))
 
 
 def _vault(vault: TunedVault) -> str:
@@ -142,7 +152,7 @@ def _vault(vault: TunedVault) -> str:
 def _notes(row: ParameterDocument, columns: int | None) -> Iterator[str]:
     for text in (row["what"], row["why"], f"next: {row['next']}" if row["next"] else None):
         if text:
-            yield from wrapped(text, "    ", columns, "    ")
+            yield from wrap_text(text, "    ", columns, "    ")
 
 
 @app.command("modprobe")
@@ -151,12 +161,16 @@ def modprobe() -> None:
 
     zvault does not write the file, because it affects every pool of the host from the next boot on.
     """
-    found = read(routes.TUNING)["modprobe"]
+    found = read_document(routes.TUNING)["modprobe"]
     if not found:
-        tell("no vault wants a parameter that OpenZFS reads only when it is loaded")
+        print_trouble("no vault wants a parameter that OpenZFS reads only when it is loaded")
         return
-    say(f"# {FILE}, made by 'zvaultctl tune modprobe': read when OpenZFS is loaded, see modprobe.d(5).")
+    print_line(
+        f"# {MODPROBE_FILE}, made by 'zvaultctl tune modprobe': read when OpenZFS is loaded, see modprobe.d(5)."
+    )
     for one in found:
-        say(f"# {one['why']}")
-        say(f"options zfs {one['name']}={one['value']}")
-    tell(f"Write this to {FILE}. If the initramfs loads OpenZFS, run 'update-initramfs -u' too; then reboot.")
+        print_line(f"# {one['why']}")
+        print_line(f"options zfs {one['name']}={one['value']}")
+    print_trouble(
+        f"Write this to {MODPROBE_FILE}. If the initramfs loads OpenZFS, run 'update-initramfs -u' too; then reboot."
+    )

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from zvault.api import routes
-from zvault.cli.client import connect
+from zvault.cli.daemon_client import connect_daemon
 from zvault.cli.options import AsJson, Quiet, VaultName
-from zvault.cli.output import clean, document, say, tell
-from zvault.cli.tables import written
-from zvault.cli.times import until
-from zvault.cli.verbs.measure import follow
+from zvault.cli.output import clean_line, print_document, print_line, print_trouble
+from zvault.cli.parse_times import parse_last_moment
+from zvault.cli.tables import format_cell
+from zvault.cli.verbs.measure import follow_messages
 
 
 def open_past(
@@ -33,16 +33,20 @@ def open_past(
     shown, with nothing of it mounted. It is open until 'vault close', or the end of zvaultd. TIME is for example
     '2026-11-21 09:30' or '2d ago'.
     """
-    telling = connect().followed(routes.OPEN_PAST, {"at": until(at)}, vault=vault, follow=1)
-    past = follow(telling, quiet=quiet or json)["past"]
+    telling = connect_daemon().followed(
+        routes.OPEN_PAST, {"at": parse_last_moment(at)}, vault=vault, follow=1
+    )
+    past = follow_messages(telling, quiet=quiet or json)["past"]
     if json:
-        document("vault open", {"vault": vault, "past": past})
+        print_document("vault open", {"vault": vault, "past": past})
     elif not quiet:
-        say(
-            f"vault {vault} as it was {written(past['taken'], 'time', False)} is open: pool {clean(past['pool'])}"
+        print_line(
+            f"vault {vault} as it was {format_cell(past['taken'], 'time', False)} is open: pool "
+            f"{clean_line(past['pool'])}"
         )
-        tell(
-            f"'zfs list -r -t all {clean(past['pool'])}' shows what is in it; 'zvaultctl vault close {vault}' ends it"
+        print_trouble(
+            f"'zfs list -r -t all {clean_line(past['pool'])}' shows what is in it; 'zvaultctl vault close "
+            f"{vault}' ends it"
         )
 
 
@@ -61,11 +65,11 @@ def close_past(
 
     The vault itself stays as it is. Refused while a restore or a mount uses it.
     """
-    body = {} if at is None else {"at": until(at)}
-    telling = connect().followed(routes.CLOSE_PAST, body, vault=vault, follow=1)
-    closed = follow(telling, quiet=quiet or json)["closed"]
+    body = {} if at is None else {"at": parse_last_moment(at)}
+    telling = connect_daemon().followed(routes.CLOSE_PAST, body, vault=vault, follow=1)
+    closed = follow_messages(telling, quiet=quiet or json)["closed"]
     if json:
-        document("vault close", {"vault": vault, "closed": closed})
+        print_document("vault close", {"vault": vault, "closed": closed})
     elif not quiet:
         for past in closed:
-            say(f"vault {vault} as it was {written(past['taken'], 'time', False)} is closed")
+            print_line(f"vault {vault} as it was {format_cell(past['taken'], 'time', False)} is closed")

@@ -10,68 +10,82 @@ import typer
 
 from zvault.api import routes
 from zvault.api.blockstore import StoreDocument
-from zvault.api.cost import CostDocument, asked, spent
-from zvault.api.routes import Route
+from zvault.api.cost import CostDocument, describe_requests, describe_spending
+from zvault.api.routes import ApiRoute
 from zvault.api.vaults import (
     CreationDocument,
     DeviceDocument,
     JudgedVault,
-    PastDocument,
     VaultAnswer,
     VaultDocument,
+    VaultPastDocument,
 )
 from zvault.cli import completion
-from zvault.cli.client import act, connect, read
-from zvault.cli.event_text import plural
-from zvault.cli.health_text import COLOURS, EXITS, findings_told, storage_well, store_trouble, well
+from zvault.cli.daemon_client import connect_daemon, read_document, request_action
+from zvault.cli.event_text import format_plural
+from zvault.cli.health_text import (
+    LEVEL_COLOURS,
+    LEVEL_EXITS,
+    describe_store_trouble,
+    is_storage_well,
+    is_well,
+    list_finding_lines,
+)
 from zvault.cli.options import AsJson, Chosen, Exact, Quiet, TableForm, Tabs, VaultName, Yes
 from zvault.cli.output import (
-    OK,
-    TROUBLE,
-    USAGE,
-    colour_of,
-    complain,
-    document,
-    labelled,
-    paint,
-    say,
-    say_all,
-    tell,
-    width,
+    OK_STATUS,
+    TROUBLE_STATUS,
+    USAGE_STATUS,
+    choose_colour,
+    find_width,
+    format_labelled,
+    paint_text,
+    print_document,
+    print_error,
+    print_line,
+    print_lines,
+    print_trouble,
 )
-from zvault.cli.scrub_text import damage_told, scrub_told
-from zvault.cli.tables import Column, ago, chosen, restricted, table, written
+from zvault.cli.scrub_text import describe_scrub, describe_scrub_damage
+from zvault.cli.tables import (
+    TableColumn,
+    choose_columns,
+    format_ago,
+    format_cell,
+    format_table,
+    select_columns,
+)
 from zvault.cli.verbs.begin_anew import begin_anew
-from zvault.cli.verbs.measure import follow
+from zvault.cli.verbs.measure import follow_messages
 from zvault.cli.verbs.takeover import take
 from zvault.cli.verbs.vault_past import close_past, open_past
 from zvault.core.errors import NotFound
-from zvault.core.health.verdict import worst
+from zvault.core.health.verdict import select_worst_level
 
 app = typer.Typer(no_args_is_help=True)
 
-COLUMNS = [
-    Column("name"),
-    Column("pool"),
-    Column("state", "state"),
-    Column("health", "state"),
-    Column("size", "size"),
-    Column("alloc", "size", "allocated"),
-    Column("free", "size"),
-    Column("users", get=lambda vault: ",".join(vault["users"])),
-    Column("pinned", "bool"),
-    Column("inhibitor", "bool"),
-    Column("cost", "figure", get=lambda vault: (vault["cost"] or {}).get("cost")),
-    Column("forecast", "figure", get=lambda vault: (vault["cost"] or {}).get("forecast")),
-    Column("error", get=lambda vault: (vault["error"] or {}).get("what")),
+VAULT_COLUMNS = [
+    TableColumn("name"),
+    TableColumn("pool"),
+    TableColumn("state", "state"),
+    TableColumn("health", "state"),
+    TableColumn("size", "size"),
+    TableColumn("alloc", "size", "allocated"),
+    TableColumn("free", "size"),
+    TableColumn("users", get=lambda vault: ",".join(vault["users"])),
+    TableColumn("pinned", "bool"),
+    TableColumn("inhibitor", "bool"),
+    TableColumn("cost", "figure", get=lambda vault: (vault["cost"] or {}).get("cost")),
+    TableColumn("forecast", "figure", get=lambda vault: (vault["cost"] or {}).get("forecast")),
+    TableColumn("error", get=lambda vault: (vault["error"] or {}).get("what")),
 ]
-COLUMNS_DEFAULT = ("name", "pool", "state", "health", "size", "alloc", "free", "users")
-DEVICES = [
-    Column("device", key="name"),
-    Column("state", "state"),
-    Column("size", "size"),
-    Column("path"),
-    Column("spec"),
+VAULT_DEFAULT = ("name", "pool", "state", "health", "size", "alloc", "free", "users")
+DEVICE_COLUMNS = [
+    TableColumn("device", key="name"),
+    TableColumn("state", "state"),
+    TableColumn("size", "size"),
+    TableColumn("path"),
+    TableColumn("spec"),
 ]
 
 
@@ -93,22 +107,22 @@ def down(vault: VaultName, quiet: Quiet = False, json: AsJson = False) -> None:
     _bring(routes.VAULT_DOWN, vault, "down", quiet, json)
 
 
-def _bring(route: Route[VaultAnswer], name: str, way: str, quiet: bool, json: bool) -> None:
+def _bring(route: ApiRoute[VaultAnswer], name: str, way: str, quiet: bool, json: bool) -> None:
     if sys.stderr.isatty() and not quiet:
-        tell(f"taking vault {name} down" if way == "down" else f"bringing vault {name} up")
-    vault = act(route, vault=name)["vault"]
+        print_trouble(f"taking vault {name} down" if way == "down" else f"bringing vault {name} up")
+    vault = request_action(route, vault=name)["vault"]
     if json:
-        document(f"vault {way}", {"vault": vault})
+        print_document(f"vault {way}", {"vault": vault})
     elif not quiet:
         detail = f": pool {vault['pool']} {_health(vault)}, {_space(vault)}" if vault["state"] == "up" else ""
-        say(f"vault {name} is {vault['state']}{detail}")
+        print_line(f"vault {name} is {vault['state']}{detail}")
     if vault["error"]:
-        complain(vault["error"])
+        print_error(vault["error"])
     elif way == "down" and vault["state"] == "up" and not vault["devices"]:
-        tell(
+        print_trouble(
             f"it has no devices that zvault could take down; 'zpool export {vault['pool']}' if its pool may go"
         )
-    raise typer.Exit(OK if vault["state"] == way and storage_well(vault) else TROUBLE)
+    raise typer.Exit(OK_STATUS if vault["state"] == way and is_storage_well(vault) else TROUBLE_STATUS)
 
 
 @app.command("create")
@@ -125,21 +139,21 @@ def create(
 
     Exit status: 0 made, or shown with -n; 1 it was refused or failed; 2 --yes is missing, where nobody can be asked.
     """
-    plan = connect().get(routes.CREATION, {"vault": vault})["creation"]
+    plan = connect_daemon().get(routes.CREATION, {"vault": vault})["creation"]
     if dry_run and json:
-        document("vault create", {"creation": plan})
+        print_document("vault create", {"creation": plan})
     elif not json:
-        say_all(_to_create(plan))
+        print_lines(_to_create(plan))
     if dry_run:
         return
     if not yes and not (sys.stdin.isatty() and typer.confirm("Do this?", err=True)):
-        tell(f"nothing was made: 'zvaultctl vault create {vault} --yes' does it")
-        raise typer.Exit(USAGE)
-    made = follow(connect().followed(routes.VAULT_CREATE, vault=vault, follow=1))["vault"]
+        print_trouble(f"nothing was made: 'zvaultctl vault create {vault} --yes' does it")
+        raise typer.Exit(USAGE_STATUS)
+    made = follow_messages(connect_daemon().followed(routes.VAULT_CREATE, vault=vault, follow=1))["vault"]
     if json:
-        document("vault create", {"creation": plan, "vault": made})
+        print_document("vault create", {"creation": plan, "vault": made})
     else:
-        say(f"pool {made['pool']} is made; vault {vault} is {made['state']}")
+        print_line(f"pool {made['pool']} is made; vault {vault} is {made['state']}")
 
 
 app.command("open")(open_past)
@@ -163,7 +177,9 @@ def _to_create(plan: CreationDocument) -> Iterator[str]:
 def status(
     vault: Annotated[
         list[str] | None,
-        typer.Argument(help="Only these vaults.", show_default=False, autocompletion=completion.vaults),
+        typer.Argument(
+            help="Only these vaults.", show_default=False, autocompletion=completion.complete_vaults
+        ),
     ] = None,
     columns: Chosen = None,
     tabs: Tabs = False,
@@ -176,18 +192,18 @@ def status(
 
     Exit status: 0 all are well, up or down; 1 one needs attention; 3 none does, and one is not known to be well.
     """
-    picked = chosen(COLUMNS, columns, COLUMNS_DEFAULT)
-    vaults = _only(read(routes.VAULTS)["vaults"], vault or [])
+    picked = choose_columns(VAULT_COLUMNS, columns, VAULT_DEFAULT)
+    vaults = _only(read_document(routes.VAULTS)["vaults"], vault or [])
     form = TableForm(tabs, exact)
     if json:
-        document("vault status", {"vaults": restricted(picked, vaults) if columns else vaults})
+        print_document("vault status", {"vaults": select_columns(picked, vaults) if columns else vaults})
     elif tabs or columns:
-        say_all(table(picked, vaults, form))
+        print_lines(format_table(picked, vaults, form))
     elif vaults:
-        say_all(line for i, vault in enumerate(vaults) for line in _block(vault, form, first=i == 0))
+        print_lines(line for i, vault in enumerate(vaults) for line in _block(vault, form, first=i == 0))
     else:
-        tell("no vaults")
-    raise typer.Exit(EXITS[worst(vault["verdict"]["level"] for vault in vaults)])
+        print_trouble("no vaults")
+    raise typer.Exit(LEVEL_EXITS[select_worst_level(vault["verdict"]["level"] for vault in vaults)])
 
 
 def _only(vaults: list[JudgedVault], names: list[str]) -> list[JudgedVault]:
@@ -203,13 +219,13 @@ def _only(vaults: list[JudgedVault], names: list[str]) -> list[JudgedVault]:
 
 
 def _health(vault: VaultDocument) -> str:
-    return written(vault["health"], "text", False)
+    return format_cell(vault["health"], "text", False)
 
 
 def _space(vault: VaultDocument, exact: bool = False) -> str:
     if vault["size"] is None:
         return "size not known"
-    size, allocated, free = (written(vault[key], "size", exact) for key in ("size", "allocated", "free"))
+    size, allocated, free = (format_cell(vault[key], "size", exact) for key in ("size", "allocated", "free"))
     return f"{size}, {allocated} allocated, {free} free"
 
 
@@ -218,9 +234,9 @@ def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
     if not first:
         yield ""
     error = vault["error"]
-    columns = width(sys.stdout)
+    columns = find_width(sys.stdout)
     state = f"{vault['state']}, pool {_health(vault)}" if vault["health"] else vault["state"]
-    colour = COLOURS[vault["verdict"]["level"]]
+    colour = LEVEL_COLOURS[vault["verdict"]["level"]]
     pairs: list[tuple[str, Any]] = [
         ("vault", vault["name"]),
         ("pool", vault["pool"]),
@@ -229,48 +245,50 @@ def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
         ("used by", ", ".join(vault["users"])),
         ("pinned", "up until 'zvaultctl vault down'" if vault["pinned"] else ""),
         *(("open as it was", _past(past)) for past in vault["past"]),
-        ("scrub", scrub_told(vault["scrub"])),
-        ("damaged", damage_told(vault["scrub"])),
+        ("scrub", describe_scrub(vault["scrub"])),
+        ("damaged", describe_scrub_damage(vault["scrub"])),
         ("cost", _cost(vault["cost"])),
         ("not counted", ", ".join(vault["uncounted"])),
         ("inhibitor", _awake(vault["inhibitor_since"])),
-        *findings_told(vault["verdict"], error),
+        *list_finding_lines(vault["verdict"], error),
         ("error", error["what"] if error else ""),
         ("why", error["why"] if error else ""),
         ("next", _next(vault)),
     ]
-    for line in labelled(pairs, columns):
-        yield paint(line, colour, sys.stdout) if " state: " in line else line
+    for line in format_labelled(pairs, columns):
+        yield paint_text(line, colour, sys.stdout) if " state: " in line else line
     if vault["devices"]:
         yield ""
-        for line in table(DEVICES, vault["devices"], form, notes=_detail):
+        for line in format_table(DEVICE_COLUMNS, vault["devices"], form, notes=_detail):
             yield f"    {line}"
 
 
-def _past(past: PastDocument) -> str:
+def _past(past: VaultPastDocument) -> str:
     state = "" if past["opened"] else ", not whole"
-    return f"{written(past['taken'], 'time', False)}, pool {past['pool']}, for {past['user']}{state}"
+    return f"{format_cell(past['taken'], 'time', False)}, pool {past['pool']}, for {past['user']}{state}"
 
 
 def _cost(cost: CostDocument | None) -> str:
     if cost is None:
         return ""
-    moved = (
-        f"{written(cost['put_bytes'], 'size', False)} up, {written(cost['get_bytes'], 'size', False)} down"
+    moved = f"{format_cell(cost['put_bytes'], 'size', False)} up, {format_cell(cost['get_bytes'], 'size', False)} down"
+    since = format_cell(cost["since"], "time", False)
+    return "; ".join(
+        part
+        for part in (describe_spending(cost), f"{describe_requests(cost)}, {moved}, since {since}")
+        if part
     )
-    since = written(cost["since"], "time", False)
-    return "; ".join(part for part in (spent(cost), f"{asked(cost)}, {moved}, since {since}") if part)
 
 
 def _next(vault: JudgedVault) -> str:
     error, findings = vault["error"], vault["verdict"]["findings"]
     if error is not None:
         return error["next"]
-    return "" if well(vault) else findings[0]["next"]
+    return "" if is_well(vault) else findings[0]["next"]
 
 
 def _awake(since: float | None) -> str:
-    return "" if since is None else f"taken {ago(since)}: sleep waits"
+    return "" if since is None else f"taken {format_ago(since)}: sleep waits"
 
 
 def _detail(device: DeviceDocument) -> Iterator[str]:
@@ -279,14 +297,14 @@ def _detail(device: DeviceDocument) -> Iterator[str]:
     if (store := device["store"]) is not None:
         if "mode" in store:
             yield f"    {_stored(store)}"
-        if trouble := store_trouble(device):
-            yield f"    {paint(f'trouble: {trouble}', colour_of('troubled'), sys.stdout)}"
+        if trouble := describe_store_trouble(device):
+            yield f"    {paint_text(f'trouble: {trouble}', choose_colour('troubled'), sys.stdout)}"
 
 
 def _stored(store: StoreDocument) -> str:
     """How a block store fares, in a line."""
     journal, capacity, live, stored = (
-        written(size, "size", False)
+        format_cell(size, "size", False)
         for size in (
             store.get("journal_used"),
             store.get("journal_capacity"),
@@ -297,7 +315,7 @@ def _stored(store: StoreDocument) -> str:
     fenced = "; another writer has it" if store.get("fenced") else ""
     past = ""
     if moments := store.get("moments"):
-        size = written(store.get("past_bytes"), "size", exact=False)
-        past = f", {size} of it for {plural(moments, 'moment')} of its past"
+        size = format_cell(store.get("past_bytes"), "size", exact=False)
+        past = f", {size} of it for {format_plural(moments, 'moment')} of its past"
     held = f"{live} live, {stored} in the bucket{past}"
     return f"{store['mode']}; {journal} of {capacity} in its journal; {held}{fenced}"

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from zvault.api import routes
-from zvault.cli.client import Daemon, act
-from zvault.cli.follow import Follower, follow
+from zvault.cli.daemon_client import DaemonClient, request_action
+from zvault.cli.follow_run import RunFollower, follow_run
 from zvault.cli.options import AsJson, BackupName, NoWait, Quiet
-from zvault.cli.output import document, say
+from zvault.cli.output import print_document, print_line
 
 
 def verify(
@@ -33,14 +33,16 @@ def verify(
     """
     request = {"level": level}
     if no_wait:
-        started = act(routes.VERIFY, request, backup=backup)["run"]
+        started = request_action(routes.VERIFY, request, backup=backup)["run"]
         if json:
-            document("verify", {"run": {"id": started, "backup": backup}})
+            print_document("verify", {"run": {"id": started, "backup": backup}})
         elif not quiet:
-            say(f"run {started} verifies {backup}; follow it with 'zvaultctl follow {started}'")
+            print_line(f"run {started} verifies {backup}; follow it with 'zvaultctl follow {started}'")
         return
 
-    def start(daemon: Daemon) -> str:
+    def start(daemon: DaemonClient) -> str:
         return daemon.post(routes.VERIFY, request, backup=backup)["run"]
 
-    raise typer.Exit(follow(start, Follower("verify", quiet, json), lambda run: f"zvaultctl follow {run}"))
+    raise typer.Exit(
+        follow_run(start, RunFollower("verify", quiet, json), lambda run: f"zvaultctl follow {run}")
+    )

@@ -12,22 +12,22 @@ from typing import Literal
 
 from zvault.config.device_specs.blockstore_settings import (
     KEY_SOURCES,
+    check_setting,
     check_together,
-    checked,
     parse_history,
     parse_lock,
 )
-from zvault.core.policy.object_lock import Lock
+from zvault.core.policy.object_lock import ObjectLock
 from zvault.core.policy.retention import KeepRules
 from zvault.core.units import parse_size
 
-Mode = Literal["strict", "writeback"]
+StoreMode = Literal["strict", "writeback"]
 
-JOURNAL_SIZES: dict[Mode, int] = {"strict": 256 << 20, "writeback": 8 << 30}
+JOURNAL_SIZES: dict[StoreMode, int] = {"strict": 256 << 20, "writeback": 8 << 30}
 """Bytes of the journal where ``journal-size`` is left out. That of ``strict`` is in memory (/run)."""
-MEMORY = 256 << 20
-UPLOADS = 4
-USERS = range(0x78000000, 0x7FFE0000)
+DEFAULT_MEMORY = 256 << 20
+DEFAULT_UPLOADS = 4
+SERVER_USER_IDS = range(0x78000000, 0x7FFE0000)
 """User ids, and groups of the same numbers, for servers alone: unused by systemd's UIDS-GIDS, and above those that SSSD
 makes up by itself."""
 
@@ -59,7 +59,7 @@ class BlockstoreServer:
         return self._size("size")
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> StoreMode:
         """The mode, which says when a flush is answered: once all is in the bucket, or once it is in the journal on
         disk.
         """
@@ -88,7 +88,7 @@ class BlockstoreServer:
     @property
     def memory(self) -> int:
         """Bytes for the map and for what is read ahead."""
-        return self._size("memory") or MEMORY
+        return self._size("memory") or DEFAULT_MEMORY
 
     @property
     def endpoint(self) -> str | None:
@@ -98,7 +98,7 @@ class BlockstoreServer:
     @property
     def uploads(self) -> int:
         """The number of segments that are put at the same time."""
-        return int(self.setting("uploads") or UPLOADS)
+        return int(self.setting("uploads") or DEFAULT_UPLOADS)
 
     @property
     def requests(self) -> float | None:
@@ -117,7 +117,7 @@ class BlockstoreServer:
         return {name: self.setting(name) for name in KEY_SOURCES if self.setting(name)}
 
     @property
-    def lock(self) -> Lock | None:
+    def lock(self) -> ObjectLock | None:
         text = self.setting("lock")
         return parse_lock(text) if text else None
 
@@ -146,7 +146,7 @@ class BlockstoreServer:
     def user(self) -> int:
         """Whom its server runs as: always the same, and of a thousand stores hardly ever two the same."""
         digest = hashlib.sha256("\0".join(self.identity).encode()).digest()
-        return USERS[int.from_bytes(digest[:8], "big") % len(USERS)]
+        return SERVER_USER_IDS[int.from_bytes(digest[:8], "big") % len(SERVER_USER_IDS)]
 
     @property
     def folders(self) -> dict[str, str]:
@@ -167,7 +167,7 @@ def parse_blockstore(rest: str) -> BlockstoreServer:
     return _server(match["bucket"], match["key"], words[1:])
 
 
-def of_words(words: Sequence[str]) -> BlockstoreServer:
+def parse_store_words(words: Sequence[str]) -> BlockstoreServer:
     """The same from ``bucket=…``, ``key=…`` and settings, as its server is told. Raises ValueError."""
     named = dict(word.split("=", 1) for word in words if "=" in word)
     settings = [word for word in words if word.partition("=")[0] not in ("bucket", "key")]
@@ -177,7 +177,7 @@ def of_words(words: Sequence[str]) -> BlockstoreServer:
 def _server(bucket: str, key: str, words: Sequence[str]) -> BlockstoreServer:
     seen: dict[str, str] = {}
     for word in words:
-        name, value = checked(word)
+        name, value = check_setting(word)
         if name in seen:
             raise ValueError(f"{name}= stands there twice: remove one")
         seen[name] = value

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from zvault.config.device_specs.secrets import is_secret
-from zvault.core.policy.object_lock import Lock
+from zvault.config.device_specs.secret_words import is_secret
+from zvault.core.policy.object_lock import ObjectLock
 from zvault.core.policy.retention import KeepRules
 from zvault.core.units import parse_duration, parse_size
 
-BLOCK = 4096
+SIZE_UNIT = 4096
 """Bytes; the size of a device is a multiple."""
 
 MIN_JOURNAL = 64 << 20
 """Bytes: some segments on their way to the bucket, and those that are gathered meanwhile."""
 MIN_MEMORY = 64 << 20
-MIN_CACHE = 64 << 20
+LEAST_CACHE_SIZE = 64 << 20
 MAX_UPLOADS = 64
 
 HISTORY_RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
@@ -54,7 +54,7 @@ def parse_history(text: str) -> KeepRules:
     return KeepRules(**rules)
 
 
-def parse_lock(text: str) -> Lock:
+def parse_lock(text: str) -> ObjectLock:
     """A lock as ``compliance:30d``. Raises ValueError."""
     mode, _, long = text.partition(":")
     if mode not in ("governance", "compliance"):
@@ -65,10 +65,10 @@ def parse_lock(text: str) -> Lock:
         raise ValueError(f'"{long}" is no time') from None
     if not MIN_LOCK <= seconds <= MAX_LOCK:
         raise ValueError("it must be for a day at least, and for ten years at most")
-    return Lock("governance" if mode == "governance" else "compliance", seconds)
+    return ObjectLock("governance" if mode == "governance" else "compliance", seconds)
 
 
-def checked(word: str) -> tuple[str, str]:
+def check_setting(word: str) -> tuple[str, str]:
     """The name and the value of a setting as it is written. Raises ValueError: what is wrong and what is right."""
     match = _SETTING.fullmatch(word)
     name = match["name"] if match else word.partition("=")[0]
@@ -77,13 +77,13 @@ def checked(word: str) -> tuple[str, str]:
             f"{name}=… would show the secret in the process list; put both keys into a file as ~/.aws/credentials"
             " has them, and name it by keys=/etc/zvault/s3.keys, or by credential=zvault.s3 as systemd has it"
         )
-    if name not in SETTINGS:
-        near = difflib.get_close_matches(name.lower().replace("_", "-"), SETTINGS, n=1, cutoff=0.6)
-        hint = f"; did you mean {near[0]}=…?" if near else f"; there are {', '.join(sorted(SETTINGS))}"
+    if name not in STORE_SETTINGS:
+        near = difflib.get_close_matches(name.lower().replace("_", "-"), STORE_SETTINGS, n=1, cutoff=0.6)
+        hint = f"; did you mean {near[0]}=…?" if near else f"; there are {', '.join(sorted(STORE_SETTINGS))}"
         raise ValueError(f'"{name}" is no setting of the block store{hint}')
     if match is None:
         raise ValueError(f"{name} has no value, as in {name}={_EXAMPLES.get(name, '…')}")
-    SETTINGS[name](name, match["value"])
+    STORE_SETTINGS[name](name, match["value"])
     return name, match["value"]
 
 
@@ -109,11 +109,11 @@ def check_together(seen: dict[str, str]) -> None:
             " lease would stay, and not all stores keep to conditions there"
         )
     folders = {name: posixpath.normpath(seen[name]) for name in ("journal", "cache") if name in seen}
-    if len(folders) == 2 and nested(*folders.values()):
+    if len(folders) == 2 and is_nested(*folders.values()):
         raise ValueError("journal= and cache= must be folders apart: each is emptied by its own rules")
 
 
-def nested(one: str, other: str) -> bool:
+def is_nested(one: str, other: str) -> bool:
     """True if two folders, as posixpath.normpath gives them, are the same or one lies in the other."""
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
@@ -223,13 +223,13 @@ _EXAMPLES = {
     "download": "100M/s",
 }
 
-SETTINGS: dict[str, Callable[[str, str], None]] = {
-    "size": _bytes(1 << 20, BLOCK),
+STORE_SETTINGS: dict[str, Callable[[str, str], None]] = {
+    "size": _bytes(1 << 20, SIZE_UNIT),
     "mode": _one_of("strict", "writeback"),
     "journal": _folder,
     "journal-size": _bytes(MIN_JOURNAL),
     "cache": _folder,
-    "cache-size": _bytes(MIN_CACHE),
+    "cache-size": _bytes(LEAST_CACHE_SIZE),
     "memory": _bytes(MIN_MEMORY),
     "endpoint": _endpoint,
     "region": _word,

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from zvault.config.device_specs.blockstore import BlockstoreServer, parse_blockstore
 from zvault.config.device_specs.s3backer import S3backerServer, parse_s3backer
-from zvault.config.device_specs.secrets import is_secret, refuse_secrets_within
+from zvault.config.device_specs.secret_words import is_secret, refuse_secrets_within
 
 NBD_PORT = 10809
 """The port IANA gave NBD."""

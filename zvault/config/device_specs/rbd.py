@@ -8,10 +8,10 @@ from dataclasses import dataclass
 OBJECT_SIZES = (4 << 10, 32 << 20)
 """Bytes, the least and the most that rbd(8) takes (orders 12 to 25)."""
 
-FEATURES = ("layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling")
+IMAGE_FEATURES = ("layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling")
 """What ``rbd create --image-feature`` takes; striping and a data pool come with their own options."""
 
-NEEDS = {"object-map": "exclusive-lock", "fast-diff": "object-map", "journaling": "exclusive-lock"}
+FEATURE_NEEDS = {"object-map": "exclusive-lock", "fast-diff": "object-map", "journaling": "exclusive-lock"}
 """Features that rest on another (librbd refuses them without)."""
 
 # "@" would begin a snapshot's name; what begins with "-" would be taken for an option.

@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from zvault.config.device_specs.secrets import refuse_secrets_within
+from zvault.config.device_specs.secret_words import refuse_secrets_within
 from zvault.core.units import parse_size
 
 _CHOSEN = """
@@ -15,10 +15,10 @@ blockSize cacert compress encrypt initialRetryPause insecure keyLength listBlock
 maxUploadSpeed md5CacheSize md5CacheTime minWriteDelay noAutoDetect passwordFile readAhead readAheadTrigger region rrs
 size sse ssl storageClass timeout vhost
 """
-SETTINGS = frozenset(_CHOSEN.split())
+S3BACKER_SETTINGS = frozenset(_CHOSEN.split())
 """s3backer's options that are the user's to choose: s3backer(1). zvault sets those on which the pool's safety hangs."""
 
-SECRETS = {"accessKey": "accessFile", "password": "passwordFile"}
+S3BACKER_SECRETS = {"accessKey": "accessFile", "password": "passwordFile"}
 """Options that hold a secret, which every user of the host would see, and those that name a file with it."""
 
 _BUCKET = re.compile(r"(?P<bucket>[A-Za-z0-9][A-Za-z0-9._-]*)(?:/(?P<prefix>[A-Za-z0-9._/-]+))?")
@@ -71,12 +71,12 @@ def _check(word: str) -> None:
     match = _SETTING.fullmatch(word)
     name = match["name"] if match else word.partition("=")[0]
     refuse_secrets_within(word)
-    if name in SECRETS:
+    if name in S3BACKER_SECRETS:
         raise ValueError(
             f"{name}=… would show the secret in the process list; put it in a file that only root can read and"
-            f" write {SECRETS[name]}=/path/of/that/file"
+            f" write {S3BACKER_SECRETS[name]}=/path/of/that/file"
         )
-    if match is None or name not in SETTINGS:
+    if match is None or name not in S3BACKER_SETTINGS:
         raise ValueError(f'"{name}" is none of the settings of s3backer(1) that can be chosen here')
     if name in ("size", "blockSize"):
         try:

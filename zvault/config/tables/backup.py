@@ -7,31 +7,31 @@ from typing import Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from zvault.config.fields import (
-    Calendar,
-    Duration,
-    Interval,
+    CalendarField,
+    DurationField,
+    IntervalField,
     NamedTable,
-    Pattern,
-    Share,
+    PatternField,
+    ShareField,
     SnapnamePattern,
     SourceName,
-    Template,
+    TemplateField,
     UserProperty,
-    Word,
-    quote,
-    written,
+    WordField,
+    parse_default,
+    quote_text,
 )
-from zvault.config.tables.bandwidth import Limited
-from zvault.config.tables.hooks import Hooks, refuse_holding
+from zvault.config.tables.bandwidth import LimitField
+from zvault.config.tables.hooks import Hooks, refuse_hold
 from zvault.config.tables.retention import Keep, Prune
 from zvault.config.tables.snapshot import SnapshotConfig
 from zvault.config.tables.transfer import Receive, Send
 from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
 from zvault.core.errors import NotFound
-from zvault.core.integrity.verification import Level
-from zvault.core.name_rules import Choice, choice, reaches
-from zvault.core.replication.bandwidth import Limit
+from zvault.core.integrity.verification import ProofLevel
+from zvault.core.name_rules import DatasetChoice, can_reach, choose_by_pattern
+from zvault.core.replication.bandwidth import RateLimit
 
 _NEEDS_VAULT = (
     "into", "also", "backlog", "on_conflict", "limit", "prune", "send", "receive", "verify", "max_lag"
@@ -48,12 +48,12 @@ class Backup(NamedTable):
         "`{path}` in `into` is then the way from the nearest dataset that has all of them below it.",
         examples=["tank/data", "ssh://root@filer1/tank", ["tank/home", "tank/mail"]],
     )
-    exclude: list[Pattern] = Field(
+    exclude: list[PatternField] = Field(
         default_factory=list,
         description="Datasets to leave out: `tank/tmp` that dataset alone, `tank/tmp/**` all below it.",
         examples=[["tank/data/scratch", "tank/data/scratch/**"]],
     )
-    include: list[Pattern] = Field(
+    include: list[PatternField] = Field(
         default_factory=list,
         description="Only take these datasets of the source, by patterns as in `exclude`, which wins over it. Without "
         "it all are taken. What lies above those that are taken is made on the vault, empty, to hold them. This is how "
@@ -77,13 +77,13 @@ class Backup(NamedTable):
         "sends into the source: see [against ransomware](../how-to/against-ransomware.md#push-without-destroy).",
         examples=[True],
     )
-    vault: Word | None = Field(
+    vault: WordField | None = Field(
         default=None,
         description="The vault to back up into: the NAME of a `[vault.NAME]`. Two backups that take the same dataset "
         "need a vault each. It may be left out with `snapshots_only = true` only.",
         examples=["cold"],
     )
-    into: Template = Field(
+    into: TemplateField = Field(
         default="{host}/{dataset}",
         description="Where below the vault's pool each dataset goes. `{host}` is the source's host, `{dataset}` the "
         "dataset's full name, `{pool}` the source's pool. With `{path}` in place of `{dataset}` at the end, its "
@@ -91,14 +91,14 @@ class Backup(NamedTable):
         "`mirror/home`.",
         examples=["{host}/{dataset}", "{host}/data/{path}"],
     )
-    schedule: Calendar | None = Field(
+    schedule: CalendarField | None = Field(
         default=None,
         description="When to run, by the clock. With neither `schedule` nor `every` it runs only by hand. "
         "A run missed while the host slept or was off happens once when it is back. Snapshots can be made at other "
         "times than it runs: see `snapshot.schedule`.",
         examples=["hourly", "30 2 * * mon-fri"],
     )
-    every: Interval | None = Field(
+    every: IntervalField | None = Field(
         default=None, description="How long from run to run, instead of `schedule`.", examples=["15m"]
     )
     snapshot: SnapshotConfig = Field(default_factory=SnapshotConfig, description="The snapshots it makes.")
@@ -121,8 +121,8 @@ class Backup(NamedTable):
         '"new-dataset" renames it, and goes on beside it.',
         examples=["new-dataset"],
     )
-    limit: Limited = Field(
-        default_factory=Limit,
+    limit: LimitField = Field(
+        default_factory=RateLimit,
         description="How many bytes a second all streams of a run may send together; or windows, of which the first "
         "that covers the moment counts.",
         examples=["80M", [{"rate": "20M", "start": "08:00", "end": "18:00", "days": "mon-fri"}]],
@@ -135,8 +135,8 @@ class Backup(NamedTable):
         "away, a stalled stream. Each try resumes where the last one stopped.",
         examples=[10],
     )
-    retry_wait: Duration = Field(
-        default=written("30s"),
+    retry_wait: DurationField = Field(
+        default=parse_default("30s"),
         description="How long to wait before the first such try; each further one waits twice as long, "
         "up to an hour.",
         examples=["1m"],
@@ -147,8 +147,8 @@ class Backup(NamedTable):
     )
     keep: Keep = Field(default_factory=Keep, description="What is kept on either side.")
     prune: Prune = Field(default_factory=Prune, description="Which host prunes the vault.")
-    prune_limit: Share = Field(
-        default=written("50%"),
+    prune_limit: ShareField = Field(
+        default=parse_default("50%"),
         description="The most of zvault's snapshots of one dataset that one run may prune on one side, of those that "
         "were there before it; three may always go. Where `keep` selects more, the run prunes so many, the oldest "
         "first, and says so, and the next runs prune the rest; `zvaultctl status` warns meanwhile. "
@@ -163,7 +163,7 @@ class Backup(NamedTable):
     verify: Verify = Field(
         default_factory=Verify, description="How the vault is compared with the source, and how often."
     )
-    max_lag: Duration | None = Field(
+    max_lag: DurationField | None = Field(
         default=None,
         description="How far the vault may lag before the backup counts as late, in `zvaultctl status`, "
         "its exit status and the metrics.",
@@ -196,7 +196,7 @@ class Backup(NamedTable):
         """True if it makes no snapshots and sends none: it prunes what another host sends into its source."""
         return self.vault is None and not self.snapshot.make
 
-    def interval(self, level: Level) -> float | None:
+    def interval(self, level: ProofLevel) -> float | None:
         """Return how often a level is to be verified, in seconds; None by hand only, or where there is nothing to
         verify.
         """
@@ -206,9 +206,11 @@ class Backup(NamedTable):
         """True if its patterns select a dataset of its source."""
         return self.choice(dataset).taken
 
-    def choice(self, dataset: str) -> Choice:
+    def choice(self, dataset: str) -> DatasetChoice:
         """The same, and why."""
-        return choice(dataset, self.include, self.exclude, "source" if self.source.parts else "include")
+        return choose_by_pattern(
+            dataset, self.include, self.exclude, "source" if self.source.parts else "include"
+        )
 
     @field_validator("vault")
     @classmethod
@@ -254,10 +256,10 @@ class Backup(NamedTable):
     def _patterns_can_match(cls, patterns: list[str], info: ValidationInfo) -> list[str]:
         source: Source | None = info.data.get("source")
         for pattern in patterns:
-            if source is not None and not reaches(pattern, source.dataset):
+            if source is not None and not can_reach(pattern, source.dataset):
                 raise ValueError(
-                    f"{quote(pattern)} names nothing below the source {quote(source.dataset)}; "
-                    f"patterns are full names, as in {quote(source.dataset + '/scratch/**')}"
+                    f"{quote_text(pattern)} names nothing below the source {quote_text(source.dataset)}; "
+                    f"patterns are full names, as in {quote_text(source.dataset + '/scratch/**')}"
                 )
         return patterns
 
@@ -270,7 +272,8 @@ class Backup(NamedTable):
             return patterns
         if patterns:
             raise ValueError(
-                f"stands beside several sources: give {quote(source.dataset)} as the source and include what of it is"
+                f"stands beside several sources: give {quote_text(source.dataset)} as the source and "
+                "include what of it is"
                 " to be taken, or leave include out"
             )
         return [pattern for part in source.parts for pattern in (part, f"{part}/**")]
@@ -278,7 +281,7 @@ class Backup(NamedTable):
     @field_validator("hooks")
     @classmethod
     def _not_held(cls, hooks: Hooks) -> Hooks:
-        return refuse_holding(hooks, "run")
+        return refuse_hold(hooks, "run")
 
     @field_validator("every")
     @classmethod

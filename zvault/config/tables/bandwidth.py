@@ -8,14 +8,14 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from zvault.config.fields import Table, Text, written
-from zvault.core.replication.bandwidth import Limit, RateWindow, parse_days, parse_time
+from zvault.config.fields import ConfigTable, TextForm, parse_default
+from zvault.core.replication.bandwidth import RateLimit, RateWindow, parse_days, parse_time
 from zvault.core.units import parse_size
 
-TimeOfDay = Annotated[int, Text("time of day", "hours and minutes", "08:00", parse_time, ready=(int,))]
-Days = Annotated[
+TimeOfDay = Annotated[int, TextForm("time of day", "hours and minutes", "08:00", parse_time, ready=(int,))]
+DaysText = Annotated[
     frozenset[int],
-    Text("days", "weekdays, and ranges of them", "mon-fri", parse_days, ready=(frozenset,)),
+    TextForm("days", "weekdays, and ranges of them", "mon-fri", parse_days, ready=(frozenset,)),
 ]
 
 
@@ -28,28 +28,28 @@ def _parse_rate(text: str) -> int | None:
     return rate
 
 
-Rate = Annotated[
+RateText = Annotated[
     int | None,
-    Text("rate", 'a size, for bytes a second, or "off"', "20M", _parse_rate),
+    TextForm("rate", 'a size, for bytes a second, or "off"', "20M", _parse_rate),
 ]
 
 
-class LimitWindow(Table):
+class LimitWindow(ConfigTable):
     """A rate for a time of day."""
 
-    rate: Rate = Field(description='Bytes a second; "off" for no limit.', examples=["20M", "off"])
+    rate: RateText = Field(description='Bytes a second; "off" for no limit.', examples=["20M", "off"])
     start: TimeOfDay = Field(
-        default=written("00:00"),
+        default=parse_default("00:00"),
         description="When it begins, by the clock of `daemon.timezone`.",
         examples=["08:00"],
     )
     end: TimeOfDay = Field(
-        default=written("24:00"),
+        default=parse_default("24:00"),
         description="When it ends; if not after `start`, on the next day.",
         examples=["18:00"],
     )
-    days: Days = Field(
-        default=written("mon-sun"), description="The days on which it begins.", examples=["mon-fri"]
+    days: DaysText = Field(
+        default=parse_default("mon-sun"), description="The days on which it begins.", examples=["mon-fri"]
     )
 
     def window(self) -> RateWindow:
@@ -65,14 +65,14 @@ class FromWindows:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def limit(value: Any, inner: core_schema.ValidatorFunctionWrapHandler) -> Limit:
-            if isinstance(value, Limit):
+        def limit(value: Any, inner: core_schema.ValidatorFunctionWrapHandler) -> RateLimit:
+            if isinstance(value, RateLimit):
                 return value
             if isinstance(value, str):
-                return Limit((RateWindow(_parse_rate(value)),))
+                return RateLimit((RateWindow(_parse_rate(value)),))
             if not isinstance(value, list):
                 raise ValueError('must be a rate, as in "80M", or an array of windows, each with its rate')
-            return Limit(tuple(window.window() for window in inner(value)))
+            return RateLimit(tuple(window.window() for window in inner(value)))
 
         return core_schema.no_info_wrap_validator_function(limit, handler.generate_schema(list[LimitWindow]))
 
@@ -83,4 +83,4 @@ class FromWindows:
         return {"anyOf": [{"type": "string", "examples": ["80M"]}, handler(schema)]}
 
 
-Limited = Annotated[Limit, FromWindows]
+LimitField = Annotated[RateLimit, FromWindows]

@@ -10,18 +10,18 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, TcpServer
-from zvault.config.device_specs.rbd import FEATURES, NEEDS, OBJECT_SIZES, RbdImage
+from zvault.config.device_specs.rbd import FEATURE_NEEDS, IMAGE_FEATURES, OBJECT_SIZES, RbdImage
 from zvault.config.fields import (
-    Duration,
+    ConfigTable,
+    DurationField,
     MountPoints,
     NbdServer,
     RbdImageName,
-    Size,
-    Table,
-    Word,
-    written,
+    SizeField,
+    WordField,
+    parse_default,
 )
-from zvault.config.tables.device_parts import Cache, Ceph, Prices, Tls
+from zvault.config.tables.device_parts import CacheTable, Ceph, PricesTable, Tls
 
 LEASE_BOUND = 300.0
 """Seconds: half of it rides out a timeout of NBD's, and a renewal each tenth costs less than a euro a month."""
@@ -44,7 +44,7 @@ def _files(nbd: NbdSpec | None) -> list[str]:
     return [posixpath.normpath(file)] if file is not None else []
 
 
-class Device(Table):
+class Device(ConfigTable):
     """One block device of the vault's pool. A pool is striped over several, except for those that mirror each other."""
 
     rbd: RbdImageName | None = Field(
@@ -68,7 +68,7 @@ class Device(Table):
             "tcp:nas.example.org:10809/cold",
         ],
     )
-    size: Size | None = Field(
+    size: SizeField | None = Field(
         default=None,
         description="The size of what is made for a new vault, by the vault's `create` or `zvaultctl vault create`: "
         "with `rbd` the image, with `nbdkit:file` a sparse file. Not for other servers.",
@@ -81,18 +81,18 @@ class Device(Table):
         "the vault stays down, nothing is made below the folder, and the run is tried again.",
         examples=["/mnt/disk"],
     )
-    data_pool: Word | None = Field(
+    data_pool: WordField | None = Field(
         default=None,
         description="For a new image: the pool its data is in, such as an erasure-coded one; what is in `rbd`'s pool "
         "then is little, and wants to be fast.",
         examples=["data"],
     )
-    object_size: Size | None = Field(
+    object_size: SizeField | None = Field(
         default=None,
         description="For a new image: the size of its objects, a power of two from 4K to 32M. Ceph's own: 4M.",
         examples=["8M"],
     )
-    stripe_unit: Size | None = Field(
+    stripe_unit: SizeField | None = Field(
         default=None,
         description="For a new image: so much goes to one object before the next one's turn. An object, if left out.",
         examples=["64K"],
@@ -121,7 +121,7 @@ class Device(Table):
         "takes no lease.",
         examples=[False],
     )
-    lease: Duration | None = Field(
+    lease: DurationField | None = Field(
         default=None,
         description="With `zvault:` and `nbdkit:S3`: a host that has not renewed its lease for so long has stopped "
         "writing. It stops its server after half of that, so for so long the store may be out of reach; `zvaultctl "
@@ -143,8 +143,8 @@ class Device(Table):
         "of its own; the server must allow it (nbdkit does for plugins and filters that say so).",
         examples=[4],
     )
-    timeout: Duration = Field(
-        default=written("90s"),
+    timeout: DurationField = Field(
+        default=parse_default("90s"),
         description="How long one request may take before the connection counts as dead, or with krbd before it "
         "fails. Longer than the storage's slowest discard. Whole seconds, never 0: without a timeout a dead server "
         "hangs the pool and all who touch it.",
@@ -156,13 +156,13 @@ class Device(Table):
         description="Only with `tcp:`: encrypt the connection, and take no other server for this one.",
         examples=[{"certs": "/etc/zvault/tls"}],
     )
-    cache: Cache | None = Field(
+    cache: CacheTable | None = Field(
         default=None,
         description="A cache in front of the device; only a new device can get one.",
         examples=[{"bcache": "/dev/disk/by-id/nvme-X-part4", "mode": "writeback"}],
     )
 
-    prices: Prices | None = Field(
+    prices: PricesTable | None = Field(
         default=None,
         description="What the storage costs, so that `zvaultctl fit` can tell what a backup will, and "
         "`zvaultctl vault status` what a block store does.",
@@ -174,7 +174,7 @@ class Device(Table):
         "`special_small_blocks`). Losing a special device loses the pool.",
         examples=["special"],
     )
-    mirror: Word | None = Field(
+    mirror: WordField | None = Field(
         default=None,
         description="Devices of a vault that have the same name here mirror each other. Data and special devices "
         "are then all mirrored.",
@@ -274,9 +274,9 @@ class Device(Table):
     @classmethod
     def _known_features(cls, features: list[str] | None) -> list[str] | None:
         for feature in features or ():
-            if feature not in FEATURES:
-                raise ValueError(f'"{feature}" is none of {", ".join(FEATURES)}')
-            if (needed := NEEDS.get(feature)) is not None and needed not in (features or ()):
+            if feature not in IMAGE_FEATURES:
+                raise ValueError(f'"{feature}" is none of {", ".join(IMAGE_FEATURES)}')
+            if (needed := FEATURE_NEEDS.get(feature)) is not None and needed not in (features or ()):
                 raise ValueError(f'"{feature}" needs "{needed}" beside it')
         return features
 

@@ -8,19 +8,19 @@ from pydantic import Field
 
 from zvault.config.fields import (
     BlockPath,
-    Duration,
+    ConfigTable,
+    DurationField,
     FilePath,
     FolderPath,
     HostName,
-    Size,
-    Table,
-    Word,
-    written,
+    SizeField,
+    WordField,
+    parse_default,
 )
 from zvault.core.cost import prices
 
 
-class Cache(Table):
+class CacheTable(ConfigTable):
     """A cache in front of a device, on fast storage of this host."""
 
     bcache: BlockPath = Field(
@@ -36,21 +36,21 @@ class Cache(Table):
         "serve reads, and may lose the cache.",
         examples=["writeback"],
     )
-    sequential_cutoff: Size | None = Field(
+    sequential_cutoff: SizeField | None = Field(
         default=None,
         description="A run of requests without a gap that is longer goes past the cache; the kernel's own value "
         "if left out (4M).",
         examples=["1G"],
     )
-    flush: Duration = Field(
-        default=written("1h"),
+    flush: DurationField = Field(
+        default=parse_default("1h"),
         description="How long a vault that goes down may take to write back what is in the cache only. When it is "
         "not done by then all devices stay up, and the next `vault down` goes on with it.",
         examples=["8h"],
     )
 
 
-class Prices(Table):
+class PricesTable(ConfigTable):
     """What an object store's bill has: its prices, in whatever currency."""
 
     put: float = Field(ge=0, description="A thousand requests that write, or list.", examples=[0.005])
@@ -69,12 +69,12 @@ class Prices(Table):
         examples=["$"],
     )
 
-    def as_prices(self) -> prices.Prices:
+    def as_prices(self) -> prices.StorePrices:
         """As what counts with them takes them."""
-        return prices.Prices(self.put, self.get, self.stored, self.download, self.currency)
+        return prices.StorePrices(self.put, self.get, self.stored, self.download, self.currency)
 
 
-class Tls(Table):
+class Tls(ConfigTable):
     """Encryption of a connection to an NBD server, and how the two know each other."""
 
     certs: FolderPath = Field(
@@ -89,13 +89,13 @@ class Tls(Table):
     )
 
 
-class Ceph(Table):
+class Ceph(ConfigTable):
     """A Ceph cluster other than the one of `/etc/ceph/ceph.conf`, or another user of it."""
 
     conf: FilePath | None = Field(
         default=None, description="Its configuration file.", examples=["/etc/ceph/attic.conf"]
     )
-    user: Word | None = Field(
+    user: WordField | None = Field(
         default=None, description='The user, without "client."; `admin` if left out.', examples=["zvault"]
     )
     keyring: FilePath | None = Field(

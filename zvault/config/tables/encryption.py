@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from zvault.config.fields import FilePath, Table, Word
+from zvault.config.fields import ConfigTable, FilePath, WordField
 
 
-class PoolEncryption(Table):
+class PoolEncryption(ConfigTable):
     """What encrypts a vault's pool. One of the three names the key: 32 bytes, or 64 hexadecimal digits."""
 
     key: FilePath | None = Field(
         default=None, description="A file with the key, for root alone.", examples=["/etc/zvault/cold.key"]
     )
-    credential: Word | None = Field(
+    credential: WordField | None = Field(
         default=None,
         description="A systemd credential with the key: `/etc/credstore/NAME`, or one that `systemd-creds encrypt` "
         "made. `zvaultd.service` imports those whose name begins with `zvault.`.",

@@ -9,15 +9,15 @@ from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from zvault.config.fields import Duration, Table, quote, written
+from zvault.config.fields import ConfigTable, DurationField, parse_default, quote_text
 
-OURS = "ZVAULT_"
+OWN_VARIABLE_PREFIX = "ZVAULT_"
 """What the names of the variables begin with that zvault itself sets."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Hook(Table):
+class Hook(ConfigTable):
     """One program to run, as root. With no key but `run`, the array of `run` may stand for the table."""
 
     run: list[str] = Field(
@@ -25,8 +25,8 @@ class Hook(Table):
         'for a line of shell write `["sh", "-c", "…"]`.',
         examples=[["runuser", "-u", "postgres", "--", "psql", "-qc", "CHECKPOINT"]],
     )
-    timeout: Duration = Field(
-        default=written("30s"),
+    timeout: DurationField = Field(
+        default=parse_default("30s"),
         description="How long it may take. Then it is killed, with what it started, and has failed.",
         examples=["5m"],
     )
@@ -57,7 +57,7 @@ class Hook(Table):
             raise ValueError('names no program, as in ["psql", "-c", "CHECKPOINT"]')
         if " " in run[0] and "/" not in run[0]:
             raise ValueError(
-                f"{quote(run[0])} is no program: write every argument as a string of its own, "
+                f"{quote_text(run[0])} is no program: write every argument as a string of its own, "
                 'or give the line to a shell, as ["sh", "-c", "…"]'
             )
         if any("\0" in word for word in run):
@@ -76,15 +76,17 @@ class Hook(Table):
     def _variables(cls, environment: dict[str, str]) -> dict[str, str]:
         for name, value in environment.items():
             if not _VARIABLE.fullmatch(name):
-                raise ValueError(f"{quote(name)} is no name for a variable: letters, digits and _")
-            if name.startswith(OURS):
-                raise ValueError(f"{quote(name)} begins with {OURS}, as only zvault's own variables do")
+                raise ValueError(f"{quote_text(name)} is no name for a variable: letters, digits and _")
+            if name.startswith(OWN_VARIABLE_PREFIX):
+                raise ValueError(
+                    f"{quote_text(name)} begins with {OWN_VARIABLE_PREFIX}, as only zvault's own variables do"
+                )
             if "\0" in value:
-                raise ValueError(f"{quote(name)} has a NUL character, which no variable can hold")
+                raise ValueError(f"{quote_text(name)} has a NUL character, which no variable can hold")
         return environment
 
 
-def refuse_holding(hooks: Hooks, where: str) -> Hooks:
+def refuse_hold(hooks: Hooks, where: str) -> Hooks:
     """Raise ValueError where a hook is to be held over something else than a snapshot."""
     if any(hook.hold for hook in hooks.after):
         raise ValueError(
@@ -133,7 +135,7 @@ def _many(value: object) -> object:
 HookList = Annotated[list[Annotated[Hook, FromArgv]], BeforeValidator(_many)]
 
 
-class Hooks(Table):
+class Hooks(ConfigTable):
     """Programs to run around something, each list in its order: see [hooks](../how-to/hooks.md)."""
 
     before: HookList = Field(

@@ -8,40 +8,49 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from zvault.config.fields import Duration, NamedTable, Table, Text, Word, quote, split_address, written
+from zvault.config.fields import (
+    ConfigTable,
+    DurationField,
+    NamedTable,
+    TextForm,
+    WordField,
+    parse_default,
+    quote_text,
+    split_address,
+)
 from zvault.core.name_rules import check_word
 from zvault.core.notify.quiet import QuietHours, parse_quiet
-from zvault.core.notify.report import Every
-from zvault.core.notify.secrets import Secret
+from zvault.core.notify.report import ReportEvery
+from zvault.core.notify.secrets import NotifySecret
 from zvault.core.units import parse_duration
 
-__all__ = ["Notify", "Ping"]
+__all__ = ["Notify", "PingTable"]
 
-Way = Literal["apprise", "mail", "webhook", "ntfy", "healthchecks", "uptime_kuma", "ping"]
+TargetWay = Literal["apprise", "mail", "webhook", "ntfy", "healthchecks", "uptime_kuma", "ping"]
 
-SWITCHES: tuple[Way, ...] = ("healthchecks", "uptime_kuma", "ping")
+SWITCH_WAYS: tuple[TargetWay, ...] = ("healthchecks", "uptime_kuma", "ping")
 """Ways to a dead-man's switch: it is told of runs, not of incidents."""
 
-MESSAGES: tuple[Way, ...] = ("apprise", "mail", "webhook", "ntfy")
+MESSAGE_WAYS: tuple[TargetWay, ...] = ("apprise", "mail", "webhook", "ntfy")
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _MAIL = re.compile(r"[A-Za-z0-9._%+=/-]{1,64}(@[A-Za-z0-9.-]{1,253})?")
 
 
-def _kept(text: str) -> Secret | None:
+def _kept(text: str) -> NotifySecret | None:
     """Where a secret is kept, if the text says so. Raises ValueError."""
     how, colon, where = text.partition(":")
     if colon and how == "credential":
         check_word(where)
-        return Secret("credential", where)
+        return NotifySecret("credential", where)
     if colon and how == "file" and not where.startswith("//"):
         if not where.startswith("/") or not where.isprintable():
             raise ValueError('is no absolute path after "file:"')
-        return Secret("file", where)
+        return NotifySecret("file", where)
     return None
 
 
-def parse_secret(text: str) -> Secret:
+def parse_secret(text: str) -> NotifySecret:
     """Parse where a secret is kept. Raises ValueError, without the text: it may be the secret itself."""
     found = _kept(text)
     if found is None:
@@ -52,9 +61,9 @@ def parse_secret(text: str) -> Secret:
     return found
 
 
-def parse_url(text: str) -> Secret:
+def parse_url(text: str) -> NotifySecret:
     """A web address, or where it is kept. Raises ValueError, without the text: it may be a secret."""
-    return _kept(text) or Secret("here", check_url(text))
+    return _kept(text) or NotifySecret("here", check_url(text))
 
 
 def check_url(text: str) -> str:
@@ -73,7 +82,7 @@ def check_url(text: str) -> str:
     return text
 
 
-def parse_apprise(text: str) -> Secret:
+def parse_apprise(text: str) -> NotifySecret:
     """A URL of apprise, or where it is kept. Raises ValueError, without the text: most have a secret."""
     found = _kept(text)
     if found is not None:
@@ -82,12 +91,12 @@ def parse_apprise(text: str) -> Secret:
         raise ValueError(
             'is no URL as in "ntfy://ntfy.sh/topic", and neither "credential:NAME" nor "file:/path"'
         )
-    return Secret("here", text)
+    return NotifySecret("here", text)
 
 
 def _parse_mail(text: str) -> str:
     if not _MAIL.fullmatch(text) or text.startswith("-"):
-        raise ValueError(f'{quote(text)} is no mail address, as in "root" or "you@example.org"')
+        raise ValueError(f'{quote_text(text)} is no mail address, as in "root" or "you@example.org"')
     return text
 
 
@@ -107,38 +116,39 @@ def _parse_server(text: str) -> tuple[str, int]:
 _KEPT = "`credential:NAME`, a credential of systemd, or `file:/path`, a file that only root can read"
 
 SecretText = Annotated[
-    Secret, Text("secret", _KEPT, "credential:zvault.notify-smtp", parse_secret, ready=(Secret,))
+    NotifySecret,
+    TextForm("secret", _KEPT, "credential:zvault.notify-smtp", parse_secret, ready=(NotifySecret,)),
 ]
 SecretUrl = Annotated[
-    Secret,
-    Text(
+    NotifySecret,
+    TextForm(
         "URL",
         f"an address of the web, or where it is kept: {_KEPT}",
         "https://example.org/hook",
         parse_url,
-        ready=(Secret,),
+        ready=(NotifySecret,),
     ),
 ]
 AppriseUrl = Annotated[
-    Secret,
-    Text(
+    NotifySecret,
+    TextForm(
         "apprise URL",
         f"a URL as [apprise](https://github.com/caronc/apprise/wiki) has it, or where it is kept: {_KEPT}",
         "credential:zvault.notify-phone",
         parse_apprise,
-        ready=(Secret,),
+        ready=(NotifySecret,),
     ),
 ]
 MailAddress = Annotated[
-    str, Text("mail address", "a user of this host, or `user@host`", "you@example.org", _parse_mail)
+    str, TextForm("mail address", "a user of this host, or `user@host`", "you@example.org", _parse_mail)
 ]
-Again = Annotated[
+RepetitionField = Annotated[
     float | None,
-    Text("repetition", 'a duration, or "off"', "1d", _parse_again, ready=(float, type(None))),
+    TextForm("repetition", 'a duration, or "off"', "1d", _parse_again, ready=(float, type(None))),
 ]
-Hours = Annotated[
+QuietHoursField = Annotated[
     QuietHours,
-    Text(
+    TextForm(
         "hours",
         "from one time of day to another, over midnight if that is earlier",
         "22:00-07:00",
@@ -146,15 +156,15 @@ Hours = Annotated[
         ready=(QuietHours,),
     ),
 ]
-Server = Annotated[
+MailServerField = Annotated[
     tuple[str, int],
-    Text(
+    TextForm(
         "mail server", "`HOST:PORT`, IPv6 in brackets", "smtp.example.org:587", _parse_server, ready=(tuple,)
     ),
 ]
 
 
-class Ping(Table):
+class PingTable(ConfigTable):
     """Addresses that are asked, with POST, as a run goes; the body has why it failed, and its last lines."""
 
     start: SecretUrl | None = Field(
@@ -204,8 +214,8 @@ class Notify(NamedTable):
         description="The push URL of a monitor of Uptime Kuma. `{backup}` stands for the backup's name.",
         examples=["https://kuma.example.org/api/push/TOKEN"],
     )
-    ping: Ping | None = Field(default=None, description="A dead-man's switch of any other service.")
-    backups: list[Word] = Field(
+    ping: PingTable | None = Field(default=None, description="A dead-man's switch of any other service.")
+    backups: list[WordField] = Field(
         default_factory=list,
         description="Only these backups and their vaults; all, and zvaultd itself, if left out. A dead-man's switch "
         "that has no `{backup}` in its URL is for one backup: of several, those that still run would hide that one "
@@ -217,23 +227,23 @@ class Notify(NamedTable):
         description="The least level of what is told: see [health](health.md).",
         examples=["critical"],
     )
-    after: Duration = Field(
-        default=written("1m"),
+    after: DurationField = Field(
+        default=parse_default("1m"),
         description="For how long something has to be wrong before it is told.",
         examples=["10m"],
     )
-    again: Again = Field(
-        default=written("1d"),
+    again: RepetitionField = Field(
+        default=parse_default("1d"),
         description="After how long it is told again that something is still so.",
         examples=["1w", "off"],
     )
-    quiet: Hours | None = Field(
+    quiet: QuietHoursField | None = Field(
         default=None,
         description="When nothing is told that is not critical, by the clock of `daemon.timezone`. What is still so at "
         "their end is told then.",
         examples=["22:00-07:00"],
     )
-    report: Every | None = Field(
+    report: ReportEvery | None = Field(
         default=None,
         description="A report of each week, on Monday, or of each month, on the first of the next, at six in the "
         "morning by the clock of `daemon.timezone`, or once quiet hours are over: how each backup and vault fared, and "
@@ -248,8 +258,8 @@ class Notify(NamedTable):
         "comes together in one message.",
         examples=[5],
     )
-    timeout: Duration = Field(
-        default=written("30s"),
+    timeout: DurationField = Field(
+        default=parse_default("30s"),
         description="How long sending may take. What was not sent by then is tried again, first after ten seconds, "
         "then after twice as long each time, up to an hour, for three days.",
         examples=["10s"],
@@ -259,7 +269,7 @@ class Notify(NamedTable):
         description="Sent to `webhook` or `ntfy` as `Authorization: Bearer`.",
         examples=["credential:zvault.notify-token"],
     )
-    smtp: Server | None = Field(
+    smtp: MailServerField | None = Field(
         default=None,
         description="The mail server, in place of this host's `sendmail`.",
         examples=["smtp.example.org:587"],
@@ -316,9 +326,9 @@ class Notify(NamedTable):
         self._check_mail()
         if self.token is not None and self.webhook is None and self.ntfy is None:
             raise ValueError("token is for webhook and ntfy only")
-        if self.way in SWITCHES and self.report is not None:
+        if self.way in SWITCH_WAYS and self.report is not None:
             raise ValueError("report is for messages only: a dead-man's switch cannot show it")
-        if self.way in SWITCHES and len(self.backups) != 1 and not self._tells_apart():
+        if self.way in SWITCH_WAYS and len(self.backups) != 1 and not self._tells_apart():
             raise ValueError(
                 'backups must name one backup, as in backups = ["tank"], or its URL have "{backup}" in it: of several '
                 "in one switch, those that still run would hide that one does not"
@@ -326,9 +336,9 @@ class Notify(NamedTable):
         return self
 
     def _check_way(self) -> None:
-        ways = [way for way in (*MESSAGES, *SWITCHES) if getattr(self, way)]
+        ways = [way for way in (*MESSAGE_WAYS, *SWITCH_WAYS) if getattr(self, way)]
         if len(ways) != 1:
-            names = ", ".join((*MESSAGES, *SWITCHES))
+            names = ", ".join((*MESSAGE_WAYS, *SWITCH_WAYS))
             told = "none" if not ways else " and ".join(ways)
             raise ValueError(f"needs exactly one of {names}; it has {told}")
         if self.ping is not None and not (self.ping.success or self.ping.failure):
@@ -350,17 +360,17 @@ class Notify(NamedTable):
         return bool(urls) and all(one.kept != "here" or "{backup}" in one.text for one in urls)
 
     @property
-    def way(self) -> Way:
+    def way(self) -> TargetWay:
         """In which way it is told."""
-        return next(way for way in (*MESSAGES, *SWITCHES) if getattr(self, way))
+        return next(way for way in (*MESSAGE_WAYS, *SWITCH_WAYS) if getattr(self, way))
 
     @property
     def switch(self) -> bool:
         """True if it is a dead-man's switch."""
-        return self.way in SWITCHES
+        return self.way in SWITCH_WAYS
 
-    def urls(self) -> list[Secret]:
+    def urls(self) -> list[NotifySecret]:
         """All addresses that it has."""
-        ping = self.ping or Ping()
+        ping = self.ping or PingTable()
         own = (self.apprise, self.webhook, self.ntfy, self.healthchecks, self.uptime_kuma)
         return [one for one in (*own, ping.start, ping.success, ping.failure) if one is not None]

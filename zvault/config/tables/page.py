@@ -8,13 +8,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from zvault.config.fields import Table, Text, quote, split_address
+from zvault.config.fields import ConfigTable, TextForm, quote_text, split_address
 from zvault.config.tables.notify import SecretText
 from zvault.core.loopback import is_loopback
 
-__all__ = ["BESIDE", "Page"]
+__all__ = ["METRICS_WORD", "PageTable"]
 
-BESIDE = "metrics"
+METRICS_WORD = "metrics"
 """The page is served where metrics are."""
 
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,99}")
@@ -25,14 +25,14 @@ _MEANT = ("host", "authorization", "cookie", "connection", "accept", "user-agent
 
 
 def _parse_place(text: str) -> str:
-    if text not in (BESIDE, "off"):
+    if text not in (METRICS_WORD, "off"):
         split_address(text)
     return text
 
 
 def _parse_header(text: str) -> str:
     if not _HEADER.fullmatch(text) or text.lower() in _MEANT or text.lower().startswith("sec-"):
-        raise ValueError(f'{quote(text)} is no header that a proxy sets, as in "X-Remote-User"')
+        raise ValueError(f'{quote_text(text)} is no header that a proxy sets, as in "X-Remote-User"')
     return text
 
 
@@ -40,29 +40,33 @@ def _parse_proxy(text: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        raise ValueError(f'{quote(text)} is no IP address, as in "127.0.0.1"') from None
+        raise ValueError(f'{quote_text(text)} is no IP address, as in "127.0.0.1"') from None
 
 
 def _parse_name(text: str) -> str:
     if not _NAME.fullmatch(text):
-        raise ValueError(f'{quote(text)} is no host name, as in "zvault.example.org"; it has no port')
+        raise ValueError(f'{quote_text(text)} is no host name, as in "zvault.example.org"; it has no port')
     return text
 
 
-Place = Annotated[
+PagePlaceField = Annotated[
     str,
-    Text("place", f'"{BESIDE}", "off", or `HOST:PORT`, IPv6 in brackets', "[::]:9713", _parse_place),
+    TextForm(
+        "place", f'"{METRICS_WORD}", "off", or `HOST:PORT`, IPv6 in brackets', "[::]:9713", _parse_place
+    ),
 ]
-Header = Annotated[str, Text("header", "the name of a header", "X-Remote-User", _parse_header)]
-Proxy = Annotated[str, Text("IP address", "an address, without a port", "127.0.0.1", _parse_proxy)]
-WebName = Annotated[str, Text("web name", "a host's name, without a port", "zvault.example.org", _parse_name)]
+HeaderField = Annotated[str, TextForm("header", "the name of a header", "X-Remote-User", _parse_header)]
+ProxyField = Annotated[str, TextForm("IP address", "an address, without a port", "127.0.0.1", _parse_proxy)]
+WebName = Annotated[
+    str, TextForm("web name", "a host's name, without a port", "zvault.example.org", _parse_name)
+]
 
 
-class Page(Table):
+class PageTable(ConfigTable):
     """The status page. The table may be left out."""
 
-    listen: Place = Field(
-        default=BESIDE,
+    listen: PagePlaceField = Field(
+        default=METRICS_WORD,
         description='Where the page is served. "metrics" is beside `/metrics`, as long as only this host can connect '
         'there or the page is for certain users only; "off" serves none.',
         examples=["[::]:9713", "off"],
@@ -82,12 +86,12 @@ class Page(Table):
         "others can reach.",
         examples=["credential:zvault.page"],
     )
-    header: Header | None = Field(
+    header: HeaderField | None = Field(
         default=None,
         description="A header in which a proxy names the user that it let in. Whoever has it may see the page.",
         examples=["X-Remote-User"],
     )
-    proxies: list[Proxy] = Field(
+    proxies: list[ProxyField] = Field(
         default_factory=list,
         description="Addresses from which `header` is believed. Every user of the host at such an address can set it.",
         examples=[["10.0.0.2"]],
@@ -127,4 +131,4 @@ class Page(Table):
     @property
     def address(self) -> tuple[str, int] | None:
         """Host and port of its own, if it has one."""
-        return None if self.listen in (BESIDE, "off") else split_address(self.listen)
+        return None if self.listen in (METRICS_WORD, "off") else split_address(self.listen)

@@ -7,16 +7,16 @@ from typing import Annotated, Literal
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from zvault.config.fields import Duration, SnapnamePattern, Table, written
+from zvault.config.fields import ConfigTable, DurationField, SnapnamePattern, parse_default
 from zvault.core.policy.retention import KeepRules
 
 
-class KeepTable(Table):
+class KeepTable(ConfigTable):
     """Which snapshots one side keeps; a snapshot that any rule keeps stays. Without a rule, all stay."""
 
     last: int = Field(default=0, ge=0, description="The newest so many.", examples=[3])
-    within: Duration = Field(
-        default=written("0s"), description="All that are younger than this.", examples=["2d"]
+    within: DurationField = Field(
+        default=parse_default("0s"), description="All that are younger than this.", examples=["2d"]
     )
     hourly: int = Field(
         default=0,
@@ -58,7 +58,7 @@ class FromKeepTable:
         return core_schema.no_info_wrap_validator_function(rules, handler.generate_schema(KeepTable))
 
 
-class Prune(Table):
+class Prune(ConfigTable):
     """Which host prunes the vault."""
 
     vault: Literal["here", "elsewhere"] = Field(
@@ -70,7 +70,7 @@ class Prune(Table):
     )
 
 
-class Keep(Table):
+class Keep(ConfigTable):
     """The rules of what is kept on either side. The newest snapshot and every base stay whatever the rules say."""
 
     source: Annotated[KeepRules, FromKeepTable] = Field(

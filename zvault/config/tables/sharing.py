@@ -9,7 +9,7 @@ from zvault.config.tables.device import Device
 _ONLY = "several hosts can share only zvault:BUCKET/KEY devices, and RBD images with a lease"
 
 
-def why_not_shared(device: Device) -> str | None:
+def explain_not_shared(device: Device) -> str | None:
     """Why several hosts cannot share a vault with this device; None where they can."""
     why = _why_no_image(device) if device.rbd is not None else _why_no_server(device)
     if why is None and device.cache is not None:

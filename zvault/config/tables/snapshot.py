@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from zvault.config.fields import Calendar, Interval, SnapnameForm, Table, TimeZone, Word
-from zvault.config.tables.hooks import Hooks, refuse_holding
-from zvault.core.policy.schedule import Cron
-from zvault.core.snapshot_form import DEFAULT, SnapshotNames, check_zone
+from zvault.config.fields import CalendarField, ConfigTable, IntervalField, SnapnameForm, TimeZone, WordField
+from zvault.config.tables.hooks import Hooks, refuse_hold
+from zvault.core.policy.schedule import CronSchedule
+from zvault.core.snapshot_form import DEFAULT_FORM, SnapshotNames, check_zone
 
 
-class SnapshotConfig(Table):
+class SnapshotConfig(ConfigTable):
     """The snapshots zvault makes."""
 
-    prefix: Word = Field(
+    prefix: WordField = Field(
         default="zvault",
         description="What their names begin with: `PREFIX_2026-11-21T09:00:00Z`. Only such are ever pruned. Backups of "
         "the same source that have the same prefix send each other's snapshots: on the source each keeps what another, "
@@ -21,7 +21,7 @@ class SnapshotConfig(Table):
         examples=["zvault"],
     )
     form: SnapnameForm = Field(
-        default=DEFAULT,
+        default=DEFAULT_FORM,
         description="The rest of their names, after the prefix, as in strftime(3). No two moments may give one name, "
         "and names must sort as their times do: anything else is refused. See "
         "[names of your own](../explanation/how-zvault-decides.md#names-of-your-own).",
@@ -46,7 +46,7 @@ class SnapshotConfig(Table):
         "does.",
         examples=[False],
     )
-    schedule: Calendar | None = Field(
+    schedule: CalendarField | None = Field(
         default=None,
         description="When to make snapshots apart from the runs, by the clock: hourly snapshots, say, that a nightly "
         "run sends. They need no vault, so they go on while it is away or a long run is under way. `keep.source` "
@@ -55,7 +55,7 @@ class SnapshotConfig(Table):
         "[snapshots at their own time](../how-to/snapshots-only.md#snapshots-at-their-own-time).",
         examples=["hourly", "0 8-18 * * mon-fri"],
     )
-    every: Interval | None = Field(
+    every: IntervalField | None = Field(
         default=None,
         description="How long from one such snapshot to the next, instead of `snapshot.schedule`.",
         examples=["15m"],
@@ -74,7 +74,7 @@ class SnapshotConfig(Table):
     )
 
     @property
-    def timetable(self) -> Cron | Interval | None:
+    def timetable(self) -> CronSchedule | IntervalField | None:
         """The times at which it makes snapshots apart from its runs; None where it does not."""
         return self.every or self.schedule
 
@@ -103,4 +103,4 @@ class SnapshotConfig(Table):
     @field_validator("hooks")
     @classmethod
     def _held_before(cls, hooks: Hooks) -> Hooks:
-        return refuse_holding(hooks, "snapshot")
+        return refuse_hold(hooks, "snapshot")

@@ -6,11 +6,15 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from zvault.config.fields import Table, describe, quote
-from zvault.core.replication.receive_properties import ReceiveProperties, check_name, checked_value
+from zvault.config.fields import ConfigTable, describe_value, quote_text
+from zvault.core.replication.receive_properties import (
+    ReceiveProperties,
+    check_receive_property,
+    normalize_receive_value,
+)
 
 
-class Send(Table):
+class Send(ConfigTable):
     """How datasets are sent, see zfs-send(8)."""
 
     large_blocks: bool = Field(
@@ -52,11 +56,11 @@ def _property_value(value: object) -> object:
     if isinstance(value, int):
         return str(value)
     if not isinstance(value, str):
-        raise ValueError(f"must be the value of a ZFS property, not {describe(value)}")
+        raise ValueError(f"must be the value of a ZFS property, not {describe_value(value)}")
     return value
 
 
-class Receive(Table):
+class Receive(ConfigTable):
     """Properties of its datasets on the vault. A change takes effect at the next run's end, also on what is there."""
 
     set: dict[str, Annotated[str, BeforeValidator(_property_value)]] = Field(
@@ -78,16 +82,18 @@ class Receive(Table):
     @classmethod
     def _may_be_set(cls, values: dict[str, str]) -> dict[str, str]:
         for name in values:
-            check_name(name)
-        return {name: checked_value(name, value) for name, value in values.items()}
+            check_receive_property(name)
+        return {name: normalize_receive_value(name, value) for name, value in values.items()}
 
     @field_validator("leave_out")
     @classmethod
     def _may_be_left_out(cls, names: list[str], info: ValidationInfo) -> list[str]:
         for name in names:
-            check_name(name, leave_out=True)
+            check_receive_property(name, leave_out=True)
             if name in info.data.get("set", {}):
-                raise ValueError(f"{quote(name)} is in set, too: that is what counts, so leave it out here")
+                raise ValueError(
+                    f"{quote_text(name)} is in set, too: that is what counts, so leave it out here"
+                )
         return list(dict.fromkeys(names))
 
     @property

@@ -9,30 +9,30 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.fields import (
-    Duration,
+    DurationField,
     HostAddress,
     HostName,
     NamedTable,
     PoolName,
-    Size,
-    Word,
-    written,
+    SizeField,
+    WordField,
+    parse_default,
 )
 from zvault.config.tables.device import Device
 from zvault.config.tables.encryption import PoolEncryption
 from zvault.config.tables.scrub import Scrub
-from zvault.config.tables.sharing import why_not_shared
-from zvault.core.policy.scrub import Policy
+from zvault.config.tables.sharing import explain_not_shared
+from zvault.core.policy.scrub import ScrubPolicy
 
 MIN_STALL = 10.0
-MAX_HOSTS = 256
+MOST_SHARING_HOSTS = 256
 
 
 class Vault(NamedTable):
     """A pool to back up into, and the devices below it."""
 
     pool: PoolName = Field(description="The pool's name.", examples=["cold"])
-    profile: Word = Field(
+    profile: WordField = Field(
         default="local",
         description="What the storage wants: the file `NAME.toml` in `/etc/zvault/profiles` or, if it is not "
         "there, one of zvault's own, in `/usr/share/zvault/profiles`. With `auto` zvault measures the device and finds "
@@ -53,8 +53,8 @@ class Vault(NamedTable):
         "large ones then share what the device can do.",
         examples=[2],
     )
-    stall: Duration = Field(
-        default=written("15m"),
+    stall: DurationField = Field(
+        default=parse_default("15m"),
         description="When no byte has moved for so long, a stream is stopped, and resumed by the next try.",
         examples=["1h"],
     )
@@ -69,7 +69,7 @@ class Vault(NamedTable):
         "A device that holds anything is never overwritten.",
         examples=[True],
     )
-    special_small_blocks: Size | None = Field(
+    special_small_blocks: SizeField | None = Field(
         default=None,
         description="When the pool is made: blocks up to this size go to its special devices, with the metadata. "
         "A power of two from 512 to 1M, less than the recordsize of the sources.",
@@ -108,8 +108,8 @@ class Vault(NamedTable):
         "afterwards.",
     )
 
-    min_age: Duration = Field(
-        default=written("0s"),
+    min_age: DurationField = Field(
+        default=parse_default("0s"),
         description="No snapshot on the vault that is younger is pruned, whatever `keep` says, or rolled back, whoever "
         "asks: time to see that something is wrong. An old date makes none older than what the vault had before it, so "
         "a source cannot make its newest look old.",
@@ -160,9 +160,9 @@ class Vault(NamedTable):
     def _can_be_shared(cls, hosts: list[str], info: ValidationInfo) -> list[str]:
         if not hosts:
             return hosts
-        if not 2 <= len(hosts) <= MAX_HOSTS or len(set(hosts)) < len(hosts):
+        if not 2 <= len(hosts) <= MOST_SHARING_HOSTS or len(set(hosts)) < len(hosts):
             raise ValueError(
-                f"must be from 2 to {MAX_HOSTS} hosts, each named once: leave it out for one host"
+                f"must be from 2 to {MOST_SHARING_HOSTS} hosts, each named once: leave it out for one host"
             )
         if info.data.get("host") is not None:
             raise ValueError(
@@ -176,7 +176,7 @@ class Vault(NamedTable):
                 " hosts take turns by one"
             )
         for index, device in enumerate(info.data.get("device") or []):
-            if (why := why_not_shared(device)) is not None:
+            if (why := explain_not_shared(device)) is not None:
                 raise ValueError(f"cannot share device[{index}]: {why}")
         if info.data.get("up") == "always":
             raise ValueError('take turns, and up = "always" would have each keep the vault: remove up')
@@ -217,10 +217,10 @@ class Vault(NamedTable):
             raise ValueError("must be at least 10s: a slow device may rest so long between two bursts")
         return stall
 
-    def scrubs(self) -> Policy:
+    def scrubs(self) -> ScrubPolicy:
         """Return the policy of when it is scrubbed.
 
         A pool on another host has its own administrator, unless that is configured here.
         """
         ours = self.host is None or "scrub" in self.model_fields_set
-        return self.scrub.policy() if ours else Policy()
+        return self.scrub.policy() if ours else ScrubPolicy()

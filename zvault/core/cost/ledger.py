@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
-from zvault.core.cost.prices import GB, Prices
+from zvault.core.cost.prices import BILLED_GIGABYTE, StorePrices
 
 KEPT_DAYS = 400
 """Days remembered: a year, and the month that it began in."""
@@ -19,12 +19,12 @@ KEPT_DAYS = 400
 RECENT_DAYS = 7
 """Days, with today, whose pace a forecast goes on with: a week has its weekend."""
 
-ENOUGH = 86400.0
+FORECAST_SPAN = 86400.0
 """Seconds that have to be known for a forecast: less has no night in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class StoreReading:
     """A store at a time ``at``, in seconds since the epoch: what it was asked for in all its life, and what it holds.
 
     ``asked`` has requests by kind (put, get, list, delete), and the bytes they moved, as put_bytes and get_bytes.
@@ -38,7 +38,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StoreUsage:
     """Requests of a time by kind, bytes put and had, and bytes stored times the seconds that they were."""
 
     put: int = 0
@@ -49,40 +49,40 @@ class Asked:
     get_bytes: int = 0
     byte_seconds: float = 0.0
 
-    def __add__(self, other: Asked) -> Asked:
+    def __add__(self, other: StoreUsage) -> StoreUsage:
         """Both together."""
-        return Asked(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return StoreUsage(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
-COUNTED = tuple(one.name for one in fields(Asked) if one.name != "byte_seconds")
+COUNTED_FIELDS = tuple(one.name for one in fields(StoreUsage) if one.name != "byte_seconds")
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """The record of a store's requests: its newest reading, the figures of each day, and since when there are any."""
 
-    reading: Reading
+    reading: StoreReading
     since: float
-    days: Mapping[date, Asked] = field(default_factory=dict)
+    days: Mapping[date, StoreUsage] = field(default_factory=dict)
 
     def also(self, asked: Mapping[str, int], at: float, zone: tzinfo) -> Ledger:
         """The same with requests at a time that the store itself does not count: not by one of its writers."""
-        day = day_of(at, zone)
-        more = Asked(**{kind: asked.get(kind, 0) for kind in COUNTED})
-        return replace(self, days={**self.days, day: self.days.get(day, Asked()) + more})
+        day = find_day(at, zone)
+        more = StoreUsage(**{kind: asked.get(kind, 0) for kind in COUNTED_FIELDS})
+        return replace(self, days={**self.days, day: self.days.get(day, StoreUsage()) + more})
 
-    def read(self, now: Reading, zone: tzinfo) -> Ledger:
+    def read(self, now: StoreReading, zone: tzinfo) -> Ledger:
         """The same with a newer reading. What another store, or one that went back, was asked for is not known."""
         if now.store != self.reading.store:
             return replace(self, reading=now)
         days = dict(self.days)
-        grown = {kind: now.asked.get(kind, 0) - self.reading.asked.get(kind, 0) for kind in COUNTED}
-        today = day_of(now.at, zone)
+        grown = {kind: now.asked.get(kind, 0) - self.reading.asked.get(kind, 0) for kind in COUNTED_FIELDS}
+        today = find_day(now.at, zone)
         if min(grown.values()) >= 0:
-            days[today] = days.get(today, Asked()) + Asked(**grown)
+            days[today] = days.get(today, StoreUsage()) + StoreUsage(**grown)
         oldest = today - timedelta(days=KEPT_DAYS)
         for day, seconds in _split(max(self.reading.at, _begin(oldest, zone)), now.at, zone):
-            days[day] = days.get(day, Asked()) + Asked(byte_seconds=self.reading.stored * seconds)
+            days[day] = days.get(day, StoreUsage()) + StoreUsage(byte_seconds=self.reading.stored * seconds)
         kept = {day: asked for day, asked in sorted(days.items()) if day >= oldest}
         return Ledger(now, self.since, kept)
 
@@ -90,22 +90,22 @@ class Ledger:
         """The same at a time at which nobody served it, as far as this host knows: it holds what it held."""
         return self.read(replace(self.reading, at=max(now, self.reading.at)), zone)
 
-    def month(self, now: float, zone: tzinfo) -> Asked:
+    def month(self, now: float, zone: tzinfo) -> StoreUsage:
         """All of this month so far."""
-        today = day_of(now, zone)
-        return sum((it for day, it in self.days.items() if _month(day) == _month(today)), Asked())
+        today = find_day(now, zone)
+        return sum((it for day, it in self.days.items() if _month(day) == _month(today)), StoreUsage())
 
-    def cost(self, now: float, zone: tzinfo, prices: Prices) -> float:
+    def cost(self, now: float, zone: tzinfo, prices: StorePrices) -> float:
         """Return the cost of this month so far."""
-        today = day_of(now, zone)
+        today = find_day(now, zone)
         return sum(_cost(day, it, prices) for day, it in self.days.items() if _month(day) == _month(today))
 
-    def forecast(self, now: float, zone: tzinfo, prices: Prices) -> float | None:
+    def forecast(self, now: float, zone: tzinfo, prices: StorePrices) -> float | None:
         """Return the cost of the whole month, at the pace of the last days; None where too little is known for that."""
-        today = day_of(now, zone)
+        today = find_day(now, zone)
         first = today - timedelta(days=RECENT_DAYS - 1)
         known = now - max(self.since, _begin(first, zone))
-        if known < ENOUGH:
+        if known < FORECAST_SPAN:
             return None
         recent = sum(_cost(day, it, prices) for day, it in self.days.items() if first <= day <= today)
         after = (today.replace(day=1) + timedelta(days=31)).replace(day=1)
@@ -113,19 +113,19 @@ class Ledger:
         return self.cost(now, zone, prices) + recent / known * left
 
 
-def begun(reading: Reading) -> Ledger:
+def start_ledger(reading: StoreReading) -> Ledger:
     """Return the ledger of a store that is seen for the first time: what it was asked for before is nobody's month."""
     return Ledger(reading, reading.at)
 
 
-def day_of(at: float, zone: tzinfo) -> date:
+def find_day(at: float, zone: tzinfo) -> date:
     """The day that a time is on."""
     return datetime.fromtimestamp(at, UTC).astimezone(zone).date()
 
 
-def month_begin(at: float, zone: tzinfo) -> float:
+def find_month_start(at: float, zone: tzinfo) -> float:
     """Return the beginning of the month that a time lies in, in seconds since the epoch."""
-    return _begin(day_of(at, zone).replace(day=1), zone)
+    return _begin(find_day(at, zone).replace(day=1), zone)
 
 
 def _begin(day: date, zone: tzinfo) -> float:
@@ -135,7 +135,7 @@ def _begin(day: date, zone: tzinfo) -> float:
 def _split(begin: float, end: float, zone: tzinfo) -> Iterator[tuple[date, float]]:
     """The seconds of a time on each of its days."""
     while begin < end:
-        day = day_of(begin, zone)
+        day = find_day(begin, zone)
         until = min(end, max(_begin(day + timedelta(days=1), zone), begin + 1))
         yield day, until - begin
         begin = until
@@ -145,10 +145,10 @@ def _month(day: date) -> tuple[int, int]:
     return day.year, day.month
 
 
-def _cost(day: date, asked: Asked, prices: Prices) -> float:
+def _cost(day: date, asked: StoreUsage, prices: StorePrices) -> float:
     month = monthrange(day.year, day.month)[1] * 86400
     return (
         prices.of_requests(asked.put + asked.list, asked.get)
-        + asked.byte_seconds / GB / month * prices.stored
-        + asked.get_bytes / GB * prices.download
+        + asked.byte_seconds / BILLED_GIGABYTE / month * prices.stored
+        + asked.get_bytes / BILLED_GIGABYTE * prices.download
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GB = 1 << 30
+BILLED_GIGABYTE = 1 << 30
 """Bytes that bills of storage call a gigabyte: at Amazon 2^30, elsewhere often 10^9, which is 7 % less."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class StorePrices:
     """The prices that a store asks for a thousand requests that write or list, for a thousand that read, for a GB kept
     a month, and for a GB that is read from it. Removing is free everywhere. ``currency`` is only shown.
     """
@@ -25,7 +25,7 @@ class Prices:
         return (put * self.put + get * self.get) / 1000
 
 
-def money(amount: float, currency: str) -> str:
+def format_money(amount: float, currency: str) -> str:
     """A sum in a currency, which may be a sign, a word or nothing: ``$1.20``, ``0.0031 CHF``, ``12,000.00``.
 
     Of what is small two figures, since a request costs a millionth; less than 0.0001 is nothing.

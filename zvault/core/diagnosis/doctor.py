@@ -10,28 +10,28 @@ from __future__ import annotations
 
 from zvault.core.diagnosis.doctor_text import (
     Bottleneck,
-    Knob,
-    packets,
-    percent,
-    reads,
-    send_knob,
-    written_size,
+    SettingChange,
+    describe_disk_reads,
+    describe_packets,
+    format_known_size,
+    format_percent,
+    suggest_compressed_send,
 )
-from zvault.core.diagnosis.doctor_vault import AT_WORK, CPU_BOUND, at_the_vault, out_of_processors
-from zvault.core.diagnosis.observations import Observations, Stage, StreamFlow, TcpPath
+from zvault.core.diagnosis.doctor_vault import AT_WORK, CPU_BOUND, diagnose_processors, diagnose_vault
+from zvault.core.diagnosis.observations import Observations, StreamFlow, StreamStage, TcpPath
 from zvault.core.units import format_duration, format_rate, format_size
 
-FULL = 0.5
+FULL_PIPE_SHARE = 0.5
 """A pipe that is this full on average blocks its writer."""
 
 BY_TURNS = (0.2, 0.8)
 """How full the receiver's pipe is on average while source and vault take turns at being the slower side."""
 
-MARKS = (10, 90)
+BUFFER_MARKS = (10, 90)
 """Percent full: an mbuffer that reached both values within seconds is too small."""
 
 
-def diagnose(seen: Observations) -> Bottleneck:
+def diagnose_bottleneck(seen: Observations) -> Bottleneck:
     """Return the one verdict."""
     if seen.health == "SUSPENDED":
         return Bottleneck(
@@ -41,20 +41,20 @@ def diagnose(seen: Observations) -> Bottleneck:
             f" unless it has multihost=on: 'zvaultctl vault status {seen.vault}' says what it waits for",
         )
     if not seen.flows:
-        return at_the_vault(seen, None) if _written(seen) else _nothing(seen)
+        return diagnose_vault(seen, None) if _written(seen) else _nothing(seen)
     flow = max(seen.flows, key=lambda one: one.rate)
-    stage = holding_up(flow)
+    stage = find_slowest_stage(flow)
     if _too_small(flow):
         return _buffer(seen, flow)
     if stage.kind == "receive":
-        return at_the_vault(seen, flow)
+        return diagnose_vault(seen, flow)
     say = {"limit": _limit, "source": _source, "ssh": _ssh}.get(stage.kind, _program)
     return say(seen, flow, stage)
 
 
-def holding_up(flow: StreamFlow) -> Stage:
+def find_slowest_stage(flow: StreamFlow) -> StreamStage:
     """The slowest stage: the last one whose input is full, else the first. If the first has ended, the last."""
-    full = [stage for stage in flow.stages[1:] if stage.full is not None and stage.full >= FULL]
+    full = [stage for stage in flow.stages[1:] if stage.full is not None and stage.full >= FULL_PIPE_SHARE]
     if full:
         return full[-1]
     return flow.stages[0] if flow.stages[0].cpu is not None else flow.stages[-1]
@@ -86,7 +86,7 @@ def _too_small(flow: StreamFlow) -> bool:
     fed = flow.stages[-1].full
     if flow.marks is None or fed is None or not BY_TURNS[0] < fed < BY_TURNS[1]:
         return False
-    return flow.marks[0] <= MARKS[0] and flow.marks[1] >= MARKS[1]
+    return flow.marks[0] <= BUFFER_MARKS[0] and flow.marks[1] >= BUFFER_MARKS[1]
 
 
 def _buffer(seen: Observations, flow: StreamFlow) -> Bottleneck:
@@ -95,109 +95,121 @@ def _buffer(seen: Observations, flow: StreamFlow) -> Bottleneck:
         "buffer",
         f"mbuffer bounds vault {seen.vault}: within seconds it was {low}% and {high}% full, so source and vault wait"
         f" for each other; the stream runs at {format_rate(flow.rate)}",
-        Knob(
+        SettingChange(
             "buffer",
             f"[stream] of profile {seen.profile}",
-            written_size(seen.buffer),
+            format_known_size(seen.buffer),
             f'"{format_size(4 * seen.buffer)}"' if seen.buffer else "four times as much",
         ),
         "a larger buffer lets one side go on while the other pauses",
     )
 
 
-def _limit(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
+def _limit(seen: Observations, flow: StreamFlow, stage: StreamStage) -> Bottleneck:
     if stage.cpu is not None and stage.cpu >= CPU_BOUND:
         return _program(seen, flow, stage)  # busy with work of its own, not waiting for the limit
     allowed = f" of {format_rate(flow.limit)} allowed" if flow.limit else ""
     return Bottleneck(
         "limit",
         f"the limit of backup {flow.backup} bounds vault {seen.vault}: it lets {format_rate(flow.rate)}{allowed}"
-        f" through, and the pipe before it is {percent(stage.full)} full",
-        Knob("limit", f"[backup.{flow.backup}]", written_size(flow.limit), "more, or none at some hours"),
+        f" through, and the pipe before it is {format_percent(stage.full)} full",
+        SettingChange(
+            "limit", f"[backup.{flow.backup}]", format_known_size(flow.limit), "more, or none at some hours"
+        ),
         "all stages before the limit wait for it, and all stages after it wait for bytes",
     )
 
 
-def _source(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
+def _source(seen: Observations, flow: StreamFlow, stage: StreamStage) -> Bottleneck:
     rate = format_rate(flow.rate)
     if stage.cpu is not None and stage.cpu >= CPU_BOUND:
         return Bottleneck(
             "source",
-            f"zfs send bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for {rate}",
-            (knob := send_knob(flow)),
+            f"zfs send bounds vault {seen.vault}: it takes {format_percent(stage.cpu)} of one processor for {rate}",
+            (knob := suggest_compressed_send(flow)),
             "blocks sent as they are on disk need no decompression, and large records mean fewer of them"
             if knob is not None
             else "blocks are sent as they are on disk already: with more 'transfers' several datasets are read at once",
         )
-    if (found := out_of_processors(seen, flow, rate)) is not None:
+    if (found := diagnose_processors(seen, flow, rate)) is not None:
         return found
     disk = max(seen.source_disks, key=lambda one: one.busy, default=None)
-    how = f"; its disk {disk.name} is busy {percent(disk.busy)} of the time: {reads(disk)}" if disk else ""
+    how = (
+        f"; its disk {disk.name} is busy {format_percent(disk.busy)} of the time: {describe_disk_reads(disk)}"
+        if disk
+        else ""
+    )
     return Bottleneck(
         "source",
         f"reading the source bounds vault {seen.vault}: zfs send delivers {rate}, and all later stages wait for"
         f" bytes{how}",
-        Knob("schedule", f"[backup.{flow.backup}]", None, "an hour at which the source is less busy"),
+        SettingChange(
+            "schedule", f"[backup.{flow.backup}]", None, "an hour at which the source is less busy"
+        ),
         "no change to the vault helps: look at 'zpool iostat -lq' of the source's pool",
     )
 
 
-def _ssh(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
+def _ssh(seen: Observations, flow: StreamFlow, stage: StreamStage) -> Bottleneck:
     if stage.cpu is not None and stage.cpu >= CPU_BOUND:
         return Bottleneck(
             "ssh",
-            f"ssh bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for"
+            f"ssh bounds vault {seen.vault}: it takes {format_percent(stage.cpu)} of one processor for"
             f" {format_rate(flow.rate)}",
-            Knob("Ciphers", "ssh_config(5) of root", None, "aes128-gcm@openssh.com"),
+            SettingChange("Ciphers", "ssh_config(5) of root", None, "aes128-gcm@openssh.com"),
             "one connection encrypts on one processor; with more 'transfers' each dataset has its own connection",
         )
-    if stage.way is not None and stage.way.unsent >= FULL and stage.way.closed < FULL:
+    if stage.way is not None and stage.way.unsent >= FULL_PIPE_SHARE and stage.way.closed < FULL_PIPE_SHARE:
         return _network(seen, flow, stage, stage.way)
     return _far_source(seen, flow, stage) if stage is flow.stages[0] else _far_vault(seen, flow, stage)
 
 
-def _network(seen: Observations, flow: StreamFlow, stage: Stage, way: TcpPath) -> Bottleneck:
+def _network(seen: Observations, flow: StreamFlow, stage: StreamStage, way: TcpPath) -> Bottleneck:
     end = "from" if stage is flow.stages[0] else "to"
     text = (
-        f"the network {end} {stage.host} bounds vault {seen.vault}: {packets(way)}, and {percent(way.unsent)} of the"
+        f"the network {end} {stage.host} bounds vault {seen.vault}: {describe_packets(way)}, and "
+        f"{format_percent(way.unsent)} of the"
         " time more bytes wait to be sent"
     )
     if all(one.kind != "codec" for one in flow.stages):
-        knob = Knob("compression", f"[host.{stage.host}]", None, '"zstd"')
+        knob = SettingChange("compression", f"[host.{stage.host}]", None, '"zstd"')
         why = "fewer bytes take less time; blocks that are sent compressed do not shrink further"
         return Bottleneck("ssh", text, knob, why)
     now = seen.transfers
-    knob = Knob("transfers", f"[vault.{seen.vault}]", str(now) if now else None, str((now or 1) + 1))
+    knob = SettingChange("transfers", f"[vault.{seen.vault}]", str(now) if now else None, str((now or 1) + 1))
     return Bottleneck(
         "ssh", text, knob, "a lost packet slows down one connection only; the others keep their rate"
     )
 
 
-def _far_source(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
+def _far_source(seen: Observations, flow: StreamFlow, stage: StreamStage) -> Bottleneck:
     """The source on another host is slow; as far as is known, the network is not."""
     host, rate = stage.host, format_rate(flow.rate)
     if stage.way is None:
         return Bottleneck(
             "source",
             f"{host} or the network from it bounds vault {seen.vault}: {rate} arrive, ssh takes only"
-            f" {percent(stage.cpu)} of one processor, and all later stages wait for bytes",
+            f" {format_percent(stage.cpu)} of one processor, and all later stages wait for bytes",
             None,
             f"look on {host}: 'zpool iostat -lq' shows whether its disks are busy, 'ss -ti' whether the network is",
         )
     return Bottleneck(
         "source",
-        f"reading the source bounds vault {seen.vault}: {host} delivers {rate}, and {percent(1 - stage.way.unsent)} of"
-        f" the time its TCP has no bytes waiting to be sent: {packets(stage.way)}",
-        Knob("schedule", f"[backup.{flow.backup}]", None, "an hour at which the source is less busy"),
+        f"reading the source bounds vault {seen.vault}: {host} delivers {rate}, and "
+        f"{format_percent(1 - stage.way.unsent)} of"
+        f" the time its TCP has no bytes waiting to be sent: {describe_packets(stage.way)}",
+        SettingChange(
+            "schedule", f"[backup.{flow.backup}]", None, "an hour at which the source is less busy"
+        ),
         f"no change to the network or the vault helps: look at 'zpool iostat -lq' on {host}",
     )
 
 
-def _far_vault(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
+def _far_vault(seen: Observations, flow: StreamFlow, stage: StreamStage) -> Bottleneck:
     """The vault on another host is slow: ssh has bytes to send and cannot send them faster."""
     fed = (
-        f"ssh takes {format_rate(flow.rate)} at {percent(stage.cpu)} of one processor, and the pipe before it is"
-        f" {percent(stage.full)} full"
+        f"ssh takes {format_rate(flow.rate)} at {format_percent(stage.cpu)} of one processor, and the pipe before it is"
+        f" {format_percent(stage.full)} full"
     )
     if stage.way is None:
         return Bottleneck(
@@ -216,18 +228,18 @@ def _far_vault(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck
 
 def _no_more(way: TcpPath) -> str:
     """The evidence that the receiving host is the limit, not the network."""
-    if way.closed >= FULL:
-        return f"{percent(way.closed)} of the time its TCP receive window is full"
-    return f"{percent(1 - way.unsent)} of the time TCP has no bytes waiting to be sent"
+    if way.closed >= FULL_PIPE_SHARE:
+        return f"{format_percent(way.closed)} of the time its TCP receive window is full"
+    return f"{format_percent(1 - way.unsent)} of the time TCP has no bytes waiting to be sent"
 
 
-def _program(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
+def _program(seen: Observations, flow: StreamFlow, stage: StreamStage) -> Bottleneck:
     name = stage.name
-    knob = Knob("compression", "[host.…]", None, '"off"') if stage.kind == "codec" else None
+    knob = SettingChange("compression", "[host.…]", None, '"off"') if stage.kind == "codec" else None
     return Bottleneck(
         "processor",
-        f"{name} bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor at"
-        f" {format_rate(flow.rate)}, and its input is {percent(stage.full)} full",
+        f"{name} bounds vault {seen.vault}: it takes {format_percent(stage.cpu)} of one processor at"
+        f" {format_rate(flow.rate)}, and its input is {format_percent(stage.full)} full",
         knob,
         f"all stages before {name} wait for it, and all stages after it wait for bytes",
     )

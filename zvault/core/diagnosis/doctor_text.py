@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from zvault.core.diagnosis.observations import Disk, Observations, StreamFlow, TcpPath
-from zvault.core.tuning.tuning import AGGREGATION, DIRTY
+from zvault.core.diagnosis.observations import DiskRequests, Observations, StreamFlow, TcpPath
+from zvault.core.tuning.tuning import AGGREGATION_LIMITS, DIRTY_DATA_PARAMETER
 from zvault.core.units import format_rate, format_size
 
-Bound = Literal[
+BottleneckKind = Literal[
     "nothing",
     "suspended",
     "limit",
@@ -28,7 +28,7 @@ Bound = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Knob:
+class SettingChange:
     """The one setting to change: its name, its place in the configuration, its value now and the value to try."""
 
     name: str
@@ -37,29 +37,29 @@ class Knob:
     value: str | None
 
 
-def send_knob(flow: StreamFlow | None) -> Knob | None:
+def suggest_compressed_send(flow: StreamFlow | None) -> SettingChange | None:
     """The setting that has blocks sent as they are on disk; None where that is set already, or nobody knows."""
     if flow is None or not flow.send_off:
         return None
     value = ", ".join(f"{key} = true" for key in flow.send_off)
-    return Knob("send", f"[backup.{flow.backup}]", None, f"{{ {value} }}")
+    return SettingChange("send", f"[backup.{flow.backup}]", None, f"{{ {value} }}")
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
     """A vault's bottleneck: ``sentence`` has the arithmetic, ``knob`` is the setting to change, ``why`` it helps."""
 
-    bound: Bound
+    bound: BottleneckKind
     sentence: str
-    knob: Knob | None = None
+    knob: SettingChange | None = None
     why: str = ""
 
 
-def module(seen: Observations, name: str, value: int) -> Knob:
+def suggest_module_parameter(seen: Observations, name: str, value: int) -> SettingChange:
     """A parameter in the profile's table [module]."""
-    big = name in {*AGGREGATION.values(), DIRTY}
+    big = name in {*AGGREGATION_LIMITS.values(), DIRTY_DATA_PARAMETER}
     now = seen.parameters.get(name)
-    return Knob(
+    return SettingChange(
         name,
         f"[module] of profile {seen.profile}",
         None if now is None else format_size(now) if big else str(now),
@@ -67,19 +67,19 @@ def module(seen: Observations, name: str, value: int) -> Knob:
     )
 
 
-def law(disk: Disk) -> str:
+def describe_disk_writes(disk: DiskRequests) -> str:
     """Little's law of a device's writes."""
     if disk.latency is None or disk.size is None:
-        return f"no write ended in {seconds(disk.seconds)}"
-    return f"{little(disk.in_flight, disk.latency, disk.size)} = {format_rate(disk.rate)}"
+        return f"no write ended in {format_latency(disk.seconds)}"
+    return f"{format_littles_law(disk.in_flight, disk.latency, disk.size)} = {format_rate(disk.rate)}"
 
 
-def little(flying: float, latency: float, size: float) -> str:
+def format_littles_law(flying: float, latency: float, size: float) -> str:
     """``4.0 in flight / 105ms x 4M``; seconds and bytes."""
-    return f"{flying:.1f} in flight / {seconds(latency)} x {format_size(round(size))}"
+    return f"{flying:.1f} in flight / {format_latency(latency)} x {format_size(round(size))}"
 
 
-def seconds(value: float | None) -> str:
+def format_latency(value: float | None) -> str:
     """A time as ``zpool iostat -l`` prints it: ``22ms``, ``480us``, ``1.2s``."""
     if value is None:
         return "?"
@@ -88,27 +88,27 @@ def seconds(value: float | None) -> str:
     return f"{value * 1e3:.0f}ms" if value >= 0.001 else f"{value * 1e6:.0f}us"
 
 
-def percent(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
     """``98%``; a ``?`` for what is not known."""
     return "?" if value is None else f"{value:.0%}"
 
 
-def written_size(value: int | None) -> str | None:
+def format_known_size(value: int | None) -> str | None:
     """A size, where it is known."""
     return None if value is None else format_size(value)
 
 
-def packets(way: TcpPath) -> str:
+def describe_packets(way: TcpPath) -> str:
     """Little's law of a connection's packets."""
     if not way.segment or way.rtt <= 0:
         return "figures about its packets are missing"
     flying = way.flying / way.segment
-    return f"{little(flying, way.rtt, way.segment)} = {format_rate(way.flying / way.rtt)}"
+    return f"{format_littles_law(flying, way.rtt, way.segment)} = {format_rate(way.flying / way.rtt)}"
 
 
-def reads(disk: Disk) -> str:
+def describe_disk_reads(disk: DiskRequests) -> str:
     """Little's law of a device's reads."""
     if not disk.reads or disk.seconds <= 0:
         return "nothing was read from it"
     size, took = disk.read / disk.reads, disk.read_time / disk.reads
-    return f"{little(disk.reads_in_flight, took, size)} = {format_rate(disk.read / disk.seconds)}"
+    return f"{format_littles_law(disk.reads_in_flight, took, size)} = {format_rate(disk.read / disk.seconds)}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from zvault.core.diagnosis.stalls import StallSign
 from zvault.core.units import format_duration
 
-LONGEST = 200
+MOST_HUNG_TASK_LINES = 200
 """Maximum number of lines read of one report."""
 
 _HUNG = re.compile(
@@ -27,7 +27,7 @@ _DEVICE = re.compile(r"\b(?:nbd|rbd|bcache)\d+\b")
 _MODULE = re.compile(r"\[(zfs|spl)\]")
 _LAYER = re.compile(r"\[(nbd|rbd|bcache|libceph)\]")
 
-THREADS = re.compile(
+OPENZFS_THREADS = re.compile(
     r"txg_(sync|quiesce)|z_|dp_|spa_|zvol|arc_|dbuf?_|l2arc_feed|mmp$|vdev_|receive_writer|send_|redact_"
 )
 """Names of OpenZFS's own threads (module/zfs, the names given to thread_create and taskq_create)."""
@@ -61,7 +61,7 @@ class _Report:
 
 
 @dataclass
-class LogReader:
+class HungTaskReader:
     """Reads the kernel's log line by line and yields the signs in it."""
 
     _report: _Report | None = None
@@ -71,7 +71,7 @@ class LogReader:
         if found := _HUNG.search(line):
             yield from self.flush()
             name = found["name"]
-            zfs = THREADS.match(name) is not None
+            zfs = OPENZFS_THREADS.match(name) is not None
             self._report = _Report(name, int(found["pid"]), int(found["s"]), zfs)
             self._report.look_at(name)
         elif found := _STUCK.search(line):
@@ -81,7 +81,7 @@ class LogReader:
             )
         elif self._report is not None:
             self._report.look_at(line)
-            if self._report.lines >= LONGEST:
+            if self._report.lines >= MOST_HUNG_TASK_LINES:
                 yield from self.flush()
 
     def flush(self) -> Iterator[StallSign]:

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zvault.core.diagnosis.hung_tasks import THREADS
+from zvault.core.diagnosis.hung_tasks import OPENZFS_THREADS
 
-LONGEST = 60
+MOST_CRASH_LINES = 60
 """Lines of a report in which the process and the place are looked for: a stack may come first."""
 
 MOST_CRASHES = 10
@@ -65,7 +65,7 @@ class CrashReader:
         assertion = _ASSERTION.search(line)
         if assertion is not None or _CRASH.search(line):
             yield from self.flush()
-            self._lines = LONGEST
+            self._lines = MOST_CRASH_LINES
             self._place, self._zfs = (assertion["function"], True) if assertion is not None else ("", False)
         if not self._lines:
             return
@@ -81,6 +81,6 @@ class CrashReader:
         """End the report, because the log has been silent for a while."""
         found, self._found, self._lines = self._found, None, 0
         if found is not None:
-            zfs = self._zfs or THREADS.match(found.name) is not None
+            zfs = self._zfs or OPENZFS_THREADS.match(found.name) is not None
             yield KernelCrash(found.pid, found.name, self._place, zfs)
         self._place, self._zfs = "", False

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-SECTOR = 512
+STAT_SECTOR = 512
 """Bytes: the unit of /sys/block/*/stat, whatever the device's own sectors are."""
 
-SMALL = 8
+GROUP_END_FRACTION = 8
 """Requests smaller than 1/SMALL of the usual size belong to the end of a transaction group, not to its data."""
 
-Kind = Literal["source", "limit", "ssh", "codec", "buffer", "receive"]
+StageKind = Literal["source", "limit", "ssh", "codec", "buffer", "receive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class TcpPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StreamStage:
     """One program of a stream.
 
     ``cpu``: its share of one processor. ``full``: how full its input pipe is on average; the first stage has none.
     Both are 0 to 1 and more. ``host``: the other host, for ssh; ``way``: the TCP connection to it.
     """
 
-    kind: Kind
+    kind: StageKind
     name: str
     cpu: float | None = None
     full: float | None = None
@@ -60,7 +60,7 @@ class StreamFlow:
 
     backup: str
     dataset: str
-    stages: tuple[Stage, ...]
+    stages: tuple[StreamStage, ...]
     rate: float
     limit: int | None = None
     marks: tuple[int, int] | None = None
@@ -68,7 +68,7 @@ class StreamFlow:
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class DiskRequests:
     """The requests that a block device completed in ``seconds``.
 
     ``write_time`` and ``read_time``: seconds, summed over all requests. ``busy``: share of the time with any request
@@ -117,7 +117,7 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class WriteQueue:
     """OpenZFS's queue of asynchronous writes to one device, on average: ``pending`` wait, ``active`` are in flight.
 
     ``wait``: seconds a write takes including the time in this queue; ``disk_wait``: seconds without it.
@@ -130,7 +130,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SyncedGroup:
     """A synced transaction group: bytes written, seconds it was open, and seconds its sync took."""
 
     written: int
@@ -139,7 +139,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class LastRun:
+class ObservedRun:
     """The last run of a vault and its figures."""
 
     backup: str
@@ -166,9 +166,9 @@ class Observations:
     seconds: float
     health: str | None = None
     flows: tuple[StreamFlow, ...] = ()
-    disks: tuple[Disk, ...] = ()
-    source_disks: tuple[Disk, ...] = ()
-    queue: Queue | None = None
+    disks: tuple[DiskRequests, ...] = ()
+    source_disks: tuple[DiskRequests, ...] = ()
+    queue: WriteQueue | None = None
     request: float | None = None
     largest: int | None = None
     rotational: bool = False
@@ -176,28 +176,28 @@ class Observations:
     measured: float | None = None
     buffer: int | None = None
     transfers: int | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[SyncedGroup, ...] = ()
     waits: Mapping[str, int] = field(default_factory=dict)
     threads: Mapping[str, float] = field(default_factory=dict)
     idle: float | None = None
     memory: int | None = None
     parameters: Mapping[str, int] = field(default_factory=dict)
     wanted: Mapping[str, int] = field(default_factory=dict)
-    last: LastRun | None = None
+    last: ObservedRun | None = None
     down: bool = False
 
 
 # From samples (system/process/sampler.py) to averages
 
-Looks = Sequence[Mapping[str, Any]]
+SampleSeries = Sequence[Mapping[str, Any]]
 
 
-def span(looks: Looks) -> float:
+def measure_span(looks: SampleSeries) -> float:
     """Seconds from the first sample to the last."""
     return float(looks[-1]["at"] - looks[0]["at"]) if looks else 0.0
 
 
-def cpu(looks: Looks, hz: int, pid: str) -> float | None:
+def measure_cpu_share(looks: SampleSeries, hz: int, pid: str) -> float | None:
     """The share of one processor that a process took while it ran."""
     seen = [(look["at"], look["cpu"][pid]) for look in looks if pid in look["cpu"]]
     if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
@@ -205,13 +205,13 @@ def cpu(looks: Looks, hz: int, pid: str) -> float | None:
     return float((seen[-1][1] - seen[0][1]) / hz / (seen[-1][0] - seen[0][0]))
 
 
-def fullness(looks: Looks, pid: str) -> float | None:
+def measure_pipe_fill(looks: SampleSeries, pid: str) -> float | None:
     """Return how full a process's input pipe was on average, None where no sample tells."""
     seen = [look["full"][pid] for look in looks if pid in look["full"]]
     return sum(seen) / len(seen) if seen else None
 
 
-def idle(looks: Looks) -> float | None:
+def measure_idle_share(looks: SampleSeries) -> float | None:
     """The share of all processors that had no work."""
     if not looks:
         return None
@@ -219,21 +219,21 @@ def idle(looks: Looks) -> float | None:
     return float((after[1] - before[1]) / (after[0] - before[0])) if after[0] > before[0] else None
 
 
-def disk(looks: Looks, name: str) -> Disk | None:
+def measure_disk(looks: SampleSeries, name: str) -> DiskRequests | None:
     """A device over the time of the samples; None if it was absent."""
     seen = [(look["at"], look["disks"][name]) for look in looks if name in look["disks"]]
     if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
         return None
     seconds = seen[-1][0] - seen[0][0]
     done = [max(0, after - before) for before, after in zip(seen[0][1], seen[-1][1], strict=False)]
-    return Disk(
+    return DiskRequests(
         name,
         seconds,
         writes=done[4],
-        written=done[6] * SECTOR,
+        written=done[6] * STAT_SECTOR,
         write_time=done[7] / 1000,
         reads=done[0],
-        read=done[2] * SECTOR,
+        read=done[2] * STAT_SECTOR,
         read_time=done[3] / 1000,
         busy=min(1.0, done[9] / 1000 / seconds),
         rounds=_rounds(seen),
@@ -248,7 +248,7 @@ def _rounds(seen: Sequence[tuple[float, Sequence[int]]]) -> float:
     slices = []
     waited = 0.0
     for (before, one), (after, two) in pairwise(seen):
-        time, count, size = after - before, two[4] - one[4], (two[6] - one[6]) * SECTOR
+        time, count, size = after - before, two[4] - one[4], (two[6] - one[6]) * STAT_SECTOR
         if count <= 0 and two[8] > 0:
             waited += time
             continue
@@ -258,5 +258,7 @@ def _rounds(seen: Sequence[tuple[float, Sequence[int]]]) -> float:
     if moved <= 0:
         return 0.0
     usual = sum(size * size / count for _, count, size in slices if count > 0) / moved
-    small = sum(time for time, count, size in slices if count <= 0 or size / count < usual / SMALL)
+    small = sum(
+        time for time, count, size in slices if count <= 0 or size / count < usual / GROUP_END_FRACTION
+    )
     return small / sum(time for time, _, _ in slices)

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from zvault.core.units import format_duration
 
-Kind = Literal[
+StallKind = Literal[
     "hung_task",
     "stuck_request",
     "txg_sync",
@@ -29,15 +29,15 @@ Kind = Literal[
 names (zpool-events(8)), except io_failure, which is called "suspended" here: the pool was suspended.
 """
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+STALL_KINDS: tuple[StallKind, ...] = get_args(StallKind)
 
-WAITS: Collection[Kind] = ("hung_task", "stuck_request", "txg_sync", "deadman", "delay")
+WAIT_KINDS: Collection[StallKind] = ("hung_task", "stuck_request", "txg_sync", "deadman", "delay")
 """Signs that something waits. All others also show in the state of the vault or its pool, or as damage."""
 
-PATIENCE = 120.0
+HUNG_TASK_PATIENCE = 120.0
 """Seconds after which a wait counts as a stall if the kernel sets no limit (hung_task_timeout_secs)."""
 
-SPELL = 600.0
+STALL_END_AFTER = 600.0
 """Seconds without a new sign after which a stall counts as over."""
 
 TOLD_EVERY = 300.0
@@ -53,7 +53,7 @@ class StallSign:
     ``pid``: that process. ``zfs``: it hangs in OpenZFS, so it may wait for any pool.
     """
 
-    kind: Kind
+    kind: StallKind
     text: str
     pool: str | None = None
     devices: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class VaultDevices:
     devices: Collection[str] = ()
 
 
-def owner(
+def find_stalled_vault(
     sign: StallSign,
     places: Sequence[VaultDevices],
     words: Sequence[str] = (),
@@ -103,7 +103,7 @@ def _pool_of(word: str) -> str | None:
 
 
 @dataclass
-class Groups:
+class SlowGroups:
     """Slow transaction groups: by pool, the number of the group last reported and its sync time then, in seconds."""
 
     told: dict[str, tuple[int, float]] = field(default_factory=dict)
@@ -131,14 +131,14 @@ class StallPeriod:
 
 
 @dataclass
-class Stalls:
+class StallLog:
     """All signs since the daemon started: ``counts`` by vault (empty: unknown) and kind.
 
     ``crashes``: where the kernel crashed in this boot, in words. They end with the boot, and with nothing else.
     """
 
-    counts: Counter[tuple[str, Kind]] = field(default_factory=Counter)
-    spells: dict[tuple[str, Kind], StallPeriod] = field(default_factory=dict)
+    counts: Counter[tuple[str, StallKind]] = field(default_factory=Counter)
+    spells: dict[tuple[str, StallKind], StallPeriod] = field(default_factory=dict)
     crashes: list[str] = field(default_factory=list)
 
     def note(self, vault: str | None, sign: StallSign, now: float) -> str | None:
@@ -146,7 +146,7 @@ class Stalls:
         key = vault or "", sign.kind
         self.counts[key] += 1
         spell = self.spells.get(key)
-        if spell is None or now - spell.last > SPELL:
+        if spell is None or now - spell.last > STALL_END_AFTER:
             spell = self.spells[key] = StallPeriod(sign.text, now, now)
         spell.text, spell.last, spell.count = sign.text, now, spell.count + 1
         if spell.told is not None and now - spell.told < TOLD_EVERY:
@@ -158,7 +158,7 @@ class Stalls:
     def warnings(self, now: float) -> Iterator[tuple[str, str]]:
         """The vault (empty: unknown) of each stall that is not over, and a sentence."""
         for (vault, kind), spell in self.spells.items():
-            if kind in WAITS and now - spell.last <= SPELL:
+            if kind in WAIT_KINDS and now - spell.last <= STALL_END_AFTER:
                 times = f"{spell.count} times, the last " if spell.count > 1 else ""
                 when = f"{times}{format_duration(now - spell.last)} ago"
                 yield vault, f"{_whose(vault)}{spell.text} ({kind}, {when})"

@@ -11,23 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from zvault.core.tuning.alignment import Advice, Layout, StorageGeometry, units
+from zvault.core.tuning.alignment import PoolLayout, StorageGeometry, TuningAdvice, count_storage_units
 from zvault.core.units import format_size
 
-LABELS = 4
+DISK_LABELS = 4
 """Labels of a disk, at both of its ends. Each gets the uberblock, one sector (vdev_uberblock_sync)."""
 
-BLOCKS = 74
+GROUP_METADATA_BLOCKS = 74
 """Metadata blocks in a nearly empty group, with copies: three of each of the pool's blocks, two of a dataset's."""
 
-METADATA = 300 << 10
+GROUP_METADATA_BYTES = 300 << 10
 """Bytes of these blocks."""
 
 MERGED, ALONE = 16, 3
 """Writes that carry these blocks: MERGED merged ones, plus ALONE unmerged ones for each write that may be in flight.
 Counted with 2, 4, 8, 16 and 32 in flight: 23, 28, 42, 60 and 74."""
 
-WAITING = 4
+MERGING_DEPTH = 4
 """Writes in flight at which most other writes still wait in the queue and so can be merged."""
 
 FIRST, LATER = 12, 6
@@ -36,7 +36,7 @@ FIRST, LATER = 12, 6
 GOOD_UNIT = 128 << 10
 """Good object size for metadata, in bytes: most merged writes fit in one object, and little else is rewritten."""
 
-COARSE = 4 * GOOD_UNIT
+COARSE_OBJECT = 4 * GOOD_UNIT
 """Object size in bytes from which on a metadata write rewrites much unrelated data."""
 
 
@@ -55,12 +55,12 @@ class RequestTotals:
         return RequestTotals(self.puts * count, self.gets * count, self.moved * count, cost)
 
 
-def group(layout: Layout) -> RequestTotals:
+def estimate_group_requests(layout: PoolLayout) -> RequestTotals:
     """The requests of one transaction group besides its data."""
     stores = [layout.data] if layout.special is None else [layout.data, layout.special]
-    count = writes(layout.depth)
-    size = METADATA / count
-    parts = [_asked(store, layout.sector, layout.sector, LABELS) for store in stores]
+    count = estimate_metadata_writes(layout.depth)
+    size = GROUP_METADATA_BYTES / count
+    parts = [_asked(store, layout.sector, layout.sector, DISK_LABELS) for store in stores]
     parts.append(_asked(stores[-1], -(-int(size) // layout.sector) * layout.sector, layout.sector, count))
     costs = [part.cost for part in parts if part.cost is not None]
     return RequestTotals(
@@ -71,13 +71,13 @@ def group(layout: Layout) -> RequestTotals:
     )
 
 
-def writes(depth: int) -> int:
+def estimate_metadata_writes(depth: int) -> int:
     """Return how many writes carry a group's metadata if ``depth`` writes may be in flight."""
-    return min(BLOCKS, MERGED + ALONE * depth)
+    return min(GROUP_METADATA_BLOCKS, MERGED + ALONE * depth)
 
 
 def _asked(store: StorageGeometry, size: int, sector: int, count: float) -> RequestTotals:
-    touched, partly = units(size, store.unit, sector)
+    touched, partly = count_storage_units(size, store.unit, sector)
     puts, gets = count * touched, count * partly
     if store.gathers is not None:
         puts = max(1.0, count * size / store.gathers)  # a flush follows and writes the collected data out
@@ -86,25 +86,26 @@ def _asked(store: StorageGeometry, size: int, sector: int, count: float) -> Requ
     return RequestTotals(puts, gets, moved, None if prices is None else prices.of_requests(puts, gets))
 
 
-def advise_on_groups(layout: Layout) -> Iterator[Advice]:
+def advise_on_groups(layout: PoolLayout) -> Iterator[TuningAdvice]:
     """Changes that would save requests per transaction group in a store that rewrites whole objects."""
     store = layout.special or layout.data
     if store.unit is None or store.kind != "object":
         return
-    now = group(layout)
-    if layout.depth > WAITING and store.unit > layout.sector:
-        then = group(replace(layout, depth=WAITING))
-        yield Advice(
+    now = estimate_group_requests(layout)
+    if layout.depth > MERGING_DEPTH and store.unit > layout.sector:
+        then = estimate_group_requests(replace(layout, depth=MERGING_DEPTH))
+        yield TuningAdvice(
             (store.name,),
-            f"set zfs_vdev_async_write_min_active = {WAITING} in the profile's [module], if requests matter more than"
+            f"set zfs_vdev_async_write_min_active = {MERGING_DEPTH} in the profile's [module], if "
+            "requests matter more than"
             " speed",
             f"{layout.depth} writes may be in flight, so small ones do not wait to be merged: the metadata of each"
-            f" transaction group takes {_requests(now)}; with {WAITING} in flight it takes {_requests(then)}",
+            f" transaction group takes {_requests(now)}; with {MERGING_DEPTH} in flight it takes {_requests(then)}",
         )
     better = replace(store, name="", unit=GOOD_UNIT)
-    then = group(replace(layout, special=better))
-    if layout.special is None and store.unit >= COARSE:
-        yield Advice(
+    then = estimate_group_requests(replace(layout, special=better))
+    if layout.special is None and store.unit >= COARSE_OBJECT:
+        yield TuningAdvice(
             (store.name,),
             f'give metadata a device of its own (vdev = "special") in objects of {format_size(GOOD_UNIT)}',
             f"each transaction group writes its metadata in small pieces: with objects of {format_size(store.unit)} the"
@@ -112,7 +113,7 @@ def advise_on_groups(layout: Layout) -> Iterator[Advice]:
             f" {format_size(GOOD_UNIT)} it moves {format_size(int(then.moved))} in {_requests(then)}",
         )
     elif layout.special is not None and layout.sector < store.unit < GOOD_UNIT // 2:
-        yield Advice(
+        yield TuningAdvice(
             (store.name,),
             f"make its objects {format_size(GOOD_UNIT)}",
             f"one metadata write spans several objects of {format_size(store.unit)}: each transaction group takes"

@@ -9,30 +9,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from zvault.core.diagnosis.doctor_text import seconds
+from zvault.core.diagnosis.doctor_text import format_latency
 from zvault.core.units import format_size
 
-Cause = Literal["request-size", "latency", "txg-sync", "queue"]
+DriftCause = Literal["request-size", "latency", "txg-sync", "queue"]
 
-SMALLER = 4
+SMALL_REQUEST_FACTOR = 4
 """Requests count as too small if they have less than 1/SMALLER of the size that the profile lets ZFS merge."""
 
-ENOUGH = 4
+ENOUGH_REQUESTS = 4
 """The data written must fill this many requests of the expected size: little data always makes small requests."""
 
-SLOWER = 4
+SLOW_REQUEST_FACTOR = 4
 """Requests count as slow from this many times the lowest latency seen in the run."""
 
-MORE = 2
+LIKE_SAMPLE_FACTOR = 2
 """Samples with up to so many times as much written are alike: with more, requests wait for each other."""
 
-NOTICED = 0.01
+NOTICED_LATENCY = 0.01
 """Seconds: a faster request never counts as slow."""
 
-LATE = 12
+LATE_SYNC_FACTOR = 12
 """How many times zfs_txg_timeout the sync of one transaction group may take; a slow uplink needs this much."""
 
-LONG = 120.0
+LONG_WRITE = 120.0
 """Seconds that a write may take, queue included."""
 
 IN_A_ROW = 2
@@ -40,7 +40,7 @@ IN_A_ROW = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class WriteSample:
     """Writes since the previous sample.
 
     ``written``: bytes. ``request``: average request size in bytes, averaged over the bytes. ``wait`` and ``disk_wait``:
@@ -71,10 +71,10 @@ class DriftWatch:
     vault: str
     expected: ExpectedWrites
     told: bool = False
-    _best: list[Sample] = field(default_factory=list)
-    _before: list[Cause] = field(default_factory=list)
+    _best: list[WriteSample] = field(default_factory=list)
+    _before: list[DriftCause] = field(default_factory=list)
 
-    def note(self, sample: Sample) -> tuple[Cause, str] | None:
+    def note(self, sample: WriteSample) -> tuple[DriftCause, str] | None:
         """Judge a sample. Returns cause and warning, at most once in a run, else None."""
         found = self._drift(sample)
         self._remember(sample)
@@ -85,45 +85,51 @@ class DriftWatch:
         cause, text = found
         return cause, f"vault {self.vault}: {text}; 'zvaultctl doctor {self.vault}' names the bottleneck"
 
-    def _remember(self, sample: Sample) -> None:
+    def _remember(self, sample: WriteSample) -> None:
         """Keep the samples than which none has both more written and a latency as low."""
         if sample.disk_wait is None or any(_as_good(one, sample) for one in self._best):
             return
         self._best = [*(one for one in self._best if not _as_good(sample, one)), sample]
 
-    def _least(self, now: Sample) -> Sample | None:
+    def _least(self, now: WriteSample) -> WriteSample | None:
         """The one with the lowest latency when not much less was written than now: requests wait for each other."""
-        alike = [one for one in self._best if now.written <= MORE * one.written]
+        alike = [one for one in self._best if now.written <= LIKE_SAMPLE_FACTOR * one.written]
         return min(alike, key=lambda one: one.disk_wait or 0.0, default=None)
 
-    def _drift(self, now: Sample) -> tuple[Cause, str] | None:
+    def _drift(self, now: WriteSample) -> tuple[DriftCause, str] | None:
         merged, request, took = self.expected.merged, now.request, now.disk_wait
-        if merged is not None and request is not None and request * SMALLER < merged:
-            if now.written >= ENOUGH * merged:
+        if merged is not None and request is not None and request * SMALL_REQUEST_FACTOR < merged:
+            if now.written >= ENOUGH_REQUESTS * merged:
                 text = f"its requests have {format_size(int(request))} on average, although up to {format_size(merged)}"
                 return "request-size", f"{text} may be merged"
         elif (before := self._least(now)) is not None and took is not None and _is_slower(now, before):
-            least = seconds(before.disk_wait)
-            return "latency", f"a request takes {seconds(took)}; earlier in this run it took {least}"
-        if now.sync is not None and now.sync > LATE * self.expected.timeout > 0:
-            text = f"the sync of one transaction group took {seconds(now.sync)}"
-            return "txg-sync", f"{text}, although a new one starts every {seconds(self.expected.timeout)}"
-        if now.wait is not None and now.wait > LONG:
-            return "queue", f"a write takes {seconds(now.wait)}, {seconds(took)} of them on the device"
+            least = format_latency(before.disk_wait)
+            return "latency", f"a request takes {format_latency(took)}; earlier in this run it took {least}"
+        if now.sync is not None and now.sync > LATE_SYNC_FACTOR * self.expected.timeout > 0:
+            text = f"the sync of one transaction group took {format_latency(now.sync)}"
+            return (
+                "txg-sync",
+                f"{text}, although a new one starts every {format_latency(self.expected.timeout)}",
+            )
+        if now.wait is not None and now.wait > LONG_WRITE:
+            return (
+                "queue",
+                f"a write takes {format_latency(now.wait)}, {format_latency(took)} of them on the device",
+            )
         return None
 
 
-def _as_good(one: Sample, other: Sample) -> bool:
+def _as_good(one: WriteSample, other: WriteSample) -> bool:
     """True if as much was written of one as of the other, with a latency as low."""
     if one.disk_wait is None or other.disk_wait is None:
         return False
     return one.written >= other.written and one.disk_wait <= other.disk_wait
 
 
-def _is_slower(now: Sample, before: Sample) -> bool:
+def _is_slower(now: WriteSample, before: WriteSample) -> bool:
     """True if a request of about the same size takes much longer than before."""
     if before.disk_wait is None or before.request is None:
         return False
     if now.disk_wait is None or now.request is None or now.request > 2 * before.request:
         return False
-    return now.disk_wait >= NOTICED and now.disk_wait >= SLOWER * before.disk_wait
+    return now.disk_wait >= NOTICED_LATENCY and now.disk_wait >= SLOW_REQUEST_FACTOR * before.disk_wait

@@ -9,6 +9,8 @@ from typing import Literal
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.backup_conditions import (
     BACKUP_CONDITIONS,
+    BACKUP_LATE,
+    BACKUP_VERY_LATE,
     BASE_AT_RISK,
     CONFLICT,
     DIFFERS,
@@ -19,7 +21,6 @@ from zvault.core.health.backup_conditions import (
     INTERRUPTED,
     LAG_UNKNOWN,
     LAG_UNKNOWN_LONG,
-    LATE,
     NEVER_PROVEN,
     NEW,
     NOT_READ,
@@ -31,12 +32,17 @@ from zvault.core.health.backup_conditions import (
     PROOF_UNKNOWN,
     SNAPSHOTS_UNKNOWN,
     UNKNOWN_LONG,
-    VERY_LATE,
 )
-from zvault.core.health.verdict import DAY, Condition, Finding, Verdict, finding
+from zvault.core.health.verdict import (
+    DAY_SECONDS,
+    HealthCondition,
+    HealthFinding,
+    HealthVerdict,
+    make_finding,
+)
 from zvault.core.units import format_duration
 
-FAR = 3.0
+FAR_BEHIND_FACTOR = 3.0
 """A lag of so many times ``max_lag`` does not catch up by itself."""
 
 GRACE, LEAST_GRACE = 0.1, 3600.0
@@ -45,13 +51,13 @@ GRACE, LEAST_GRACE = 0.1, 3600.0
 START_WITHIN = 900.0
 """Seconds within which a run that is due has to begin."""
 
-CLOCK = "a clock was wrong then, or is now"
+WRONG_CLOCK = "a clock was wrong then, or is now"
 """Why a date can be later than now."""
 
-NAMED = 3
+NAMED_DATASETS = 3
 """Datasets named in one sentence."""
 
-Result = Literal["ok", "partial", "failed", "interrupted", "skipped"]
+LastResult = Literal["ok", "partial", "failed", "interrupted", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class BackupFacts:
     """
 
     name: str
-    result: Result | None = None
+    result: LastResult | None = None
     error: ErrorDocument | None = None
     success_age: float | None = None
     lag: float | None = None
@@ -127,12 +133,12 @@ class BackupFacts:
     @property
     def patience(self) -> float:
         """Seconds for which something about it may be unknown."""
-        return DAY if self.max_lag is None else self.max_lag
+        return DAY_SECONDS if self.max_lag is None else self.max_lag
 
 
-def judge_backup(facts: BackupFacts, unknown_for: float = 0.0) -> Verdict:
+def judge_backup(facts: BackupFacts, unknown_for: float = 0.0) -> HealthVerdict:
     """The verdict. ``unknown_for``: seconds for which something about the backup has been unknown without a break."""
-    verdict = Verdict.of(_found(facts), BACKUP_CONDITIONS)
+    verdict = HealthVerdict.of(_found(facts), BACKUP_CONDITIONS)
     if not verdict.open or unknown_for < facts.patience:
         return verdict
     first = next(one for one in verdict.findings if one.condition.level == "unknown")
@@ -141,90 +147,100 @@ def judge_backup(facts: BackupFacts, unknown_for: float = 0.0) -> Verdict:
     lag = facts.sends and first.condition in (NEW, FIRST_RUN, LAG_UNKNOWN)
     condition = LAG_UNKNOWN_LONG if lag else UNKNOWN_LONG
     why = f"for {format_duration(unknown_for)}: {first.why}"
-    return Verdict.of([*verdict.findings, finding(condition, facts.name, why, first.next)], BACKUP_CONDITIONS)
+    return HealthVerdict.of(
+        [*verdict.findings, make_finding(condition, facts.name, why, first.next)], BACKUP_CONDITIONS
+    )
 
 
-def late(verdict: Verdict) -> bool:
+def is_late(verdict: HealthVerdict) -> bool:
     """True if the vault lies further behind than the user tolerates, or may do so."""
-    return any(one.word == LATE.word for one in verdict.findings)
+    return any(one.word == BACKUP_LATE.word for one in verdict.findings)
 
 
-def _found(facts: BackupFacts) -> Iterator[Finding]:
+def _found(facts: BackupFacts) -> Iterator[HealthFinding]:
     yield from _lag(facts)
     yield from _last_run(facts)
     yield from _rest(facts)
     yield from _proofs(facts)
 
 
-def _last_run(facts: BackupFacts) -> Iterator[Finding]:
-    conditions: dict[str, Condition] = {"failed": FAILED, "partial": PARTIAL, "interrupted": INTERRUPTED}
+def _last_run(facts: BackupFacts) -> Iterator[HealthFinding]:
+    conditions: dict[str, HealthCondition] = {
+        "failed": FAILED,
+        "partial": PARTIAL,
+        "interrupted": INTERRUPTED,
+    }
     condition = conditions.get(facts.result or "") if facts.made_by is None else None
     if condition is not None:
         error = facts.error
         why = _told(error) if error is not None else "no error is on record"
-        yield finding(condition, facts.name, why, error["next"] if error is not None else "")
+        yield make_finding(condition, facts.name, why, error["next"] if error is not None else "")
     if (error := facts.snapshot_error) is not None:
-        yield finding(NOT_SNAPSHOTTED, facts.name, _told(error), error["next"])
+        yield make_finding(NOT_SNAPSHOTTED, facts.name, _told(error), error["next"])
     if facts.conflicts:
-        yield finding(CONFLICT, facts.name, f"the last run left out {_named(facts.conflicts)}")
+        yield make_finding(CONFLICT, facts.name, f"the last run left out {_named(facts.conflicts)}")
 
 
-def _lag(facts: BackupFacts) -> Iterator[Finding]:
+def _lag(facts: BackupFacts) -> Iterator[HealthFinding]:
     """How far it lies behind. One dataset whose lag is not known makes none better whose lag is."""
     lag, limit = facts.lag, facts.max_lag
     if facts.being_read and lag is None and not facts.not_read:
-        yield finding(
+        yield make_finding(
             LAG_UNKNOWN, facts.name, "something may have changed: it is not known yet, but being read"
         )
         return
     known, least = (lag, "") if lag is not None else (facts.at_least, "at least ")
     if known is not None and limit is not None and known > limit:
         why = f"the lag is {least}{format_duration(known)}, max_lag is {format_duration(limit)}"
-        yield finding(VERY_LATE if known > FAR * limit else LATE, facts.name, why)
+        yield make_finding(
+            BACKUP_VERY_LATE if known > FAR_BEHIND_FACTOR * limit else BACKUP_LATE, facts.name, why
+        )
     elif lag is None and limit is not None and facts.success_age is not None and facts.success_age > limit:
         ago = f"the last run without fault began {format_duration(facts.success_age)} ago"
-        yield finding(LATE, facts.name, f"the lag is not known; {ago}, max_lag is {format_duration(limit)}")
+        yield make_finding(
+            BACKUP_LATE, facts.name, f"the lag is not known; {ago}, max_lag is {format_duration(limit)}"
+        )
     if facts.missed:
         since = "and it never ran" if facts.never_ran else "since its last good run"
-        yield finding(OVERDUE, facts.name, f"two of its times have passed {since}")
+        yield make_finding(OVERDUE, facts.name, f"two of its times have passed {since}")
     if facts.due_for > START_WITHIN:
-        yield finding(NOT_STARTED, facts.name, f"a run was due {format_duration(facts.due_for)} ago")
+        yield make_finding(NOT_STARTED, facts.name, f"a run was due {format_duration(facts.due_for)} ago")
     if lag is not None or facts.snapshot_age is not None:
         return
     if facts.never_ran:
         on_vault = "nothing of it is known to be on the vault"
         condition = FIRST_RUN if facts.running else NEW
-        yield finding(condition, facts.name, on_vault if facts.sends else "no snapshot of it is known")
+        yield make_finding(condition, facts.name, on_vault if facts.sends else "no snapshot of it is known")
     elif not facts.sends:
         without = f"there is none of {_named(facts.bare)}" if facts.bare else _ahead(facts)
-        yield finding(SNAPSHOTS_UNKNOWN, facts.name, without or facts.not_read or "none of it is known")
+        yield make_finding(SNAPSHOTS_UNKNOWN, facts.name, without or facts.not_read or "none of it is known")
     else:
         absent = f"the vault has nothing of {_named(facts.absent)}" if facts.absent else _ahead(facts)
         why = absent or facts.not_read or "nobody has seen yet what the vault has"
-        yield finding(LAG_UNKNOWN, facts.name, why)
+        yield make_finding(LAG_UNKNOWN, facts.name, why)
 
 
-def _rest(facts: BackupFacts) -> Iterator[Finding]:
+def _rest(facts: BackupFacts) -> Iterator[HealthFinding]:
     if facts.exposed:
         key = next(iter(facts.exposed.values()))
         named = _named(tuple(facts.exposed))
-        yield finding(EXPOSED, facts.name, f"{named}: in the clear below {key}, which is encrypted")
+        yield make_finding(EXPOSED, facts.name, f"{named}: in the clear below {key}, which is encrypted")
     if facts.marked:
-        yield finding(
+        yield make_finding(
             BASE_AT_RISK, facts.name, f"only a bookmark is left of the base of {_named(facts.marked)}"
         )
     if facts.held_back:
         datasets = "1 dataset" if facts.held_back == 1 else f"{facts.held_back} datasets"
         why = f"prune_limit holds snapshots of {datasets} back; the next runs prune them, oldest first"
-        yield finding(HELD_BACK, facts.name, why)
+        yield make_finding(HELD_BACK, facts.name, why)
     if facts.not_read and (facts.lag is not None or facts.snapshot_age is not None):
-        yield finding(NOT_READ, facts.name, facts.not_read)
+        yield make_finding(NOT_READ, facts.name, facts.not_read)
 
 
-def _proofs(facts: BackupFacts) -> Iterator[Finding]:
+def _proofs(facts: BackupFacts) -> Iterator[HealthFinding]:
     for level, proof in (facts.proofs or {}).items():
         if proof.differs:
-            yield finding(DIFFERS, facts.name, f"{level} found a difference; {proof.told}")
+            yield make_finding(DIFFERS, facts.name, f"{level} found a difference; {proof.told}")
         if proof.max_age is None:
             continue
         limit = proof.max_age + max(GRACE * proof.max_age, LEAST_GRACE)
@@ -232,26 +248,26 @@ def _proofs(facts: BackupFacts) -> Iterator[Finding]:
         does = f"'zvaultctl verify {facts.name} --level {level}' does it"
         if proof.age is not None and proof.age > limit:
             why = f"{level} last passed {format_duration(proof.age)} ago, {wanted}"
-            yield finding(PROOF_OVERDUE, facts.name, why, does)
+            yield make_finding(PROOF_OVERDUE, facts.name, why, does)
         elif proof.age is None and proof.ahead:
-            why = f"when {level} last passed, or first could have, is dated later than now: {CLOCK}"
-            yield finding(PROOF_UNKNOWN, facts.name, why, does)
+            why = f"when {level} last passed, or first could have, is dated later than now: {WRONG_CLOCK}"
+            yield make_finding(PROOF_UNKNOWN, facts.name, why, does)
         elif proof.age is None and proof.since is not None and proof.since > limit:
-            yield finding(NEVER_PROVEN, facts.name, f"{level} never passed, {wanted}", does)
+            yield make_finding(NEVER_PROVEN, facts.name, f"{level} never passed, {wanted}", does)
     if facts.proofs is None and facts.proofs_wanted and not facts.never_ran:
-        yield finding(PROOF_UNKNOWN, facts.name, "nobody has seen yet what the vault has of proofs")
+        yield make_finding(PROOF_UNKNOWN, facts.name, "nobody has seen yet what the vault has of proofs")
 
 
 def _ahead(facts: BackupFacts) -> str:
     if not facts.ahead:
         return ""
     named = _named(facts.ahead)
-    return f"the newest snapshot of {named} is dated later than now: {CLOCK}"
+    return f"the newest snapshot of {named} is dated later than now: {WRONG_CLOCK}"
 
 
 def _named(datasets: tuple[str, ...]) -> str:
-    more = len(datasets) - NAMED
-    return ", ".join(datasets[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(datasets) - NAMED_DATASETS
+    return ", ".join(datasets[:NAMED_DATASETS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _told(error: ErrorDocument) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zvault.core.health.verdict import Condition
+from zvault.core.health.verdict import HealthCondition
 
-VERY_LATE = Condition(
+BACKUP_VERY_LATE = HealthCondition(
     "very-late",
     "backup",
     "critical",
@@ -15,7 +15,7 @@ VERY_LATE = Condition(
     "see why with 'zvaultctl history {name}', start a run with 'zvaultctl run {name}'",
     "ZvaultBackupVeryLate",
 )
-DIFFERS = Condition(
+DIFFERS = HealthCondition(
     "differs",
     "backup",
     "critical",
@@ -26,7 +26,7 @@ DIFFERS = Condition(
     "see what differs with 'zvaultctl history {name}', and destroy nothing on the source",
     "ZvaultVerificationFailed",
 )
-EXPOSED = Condition(
+EXPOSED = HealthCondition(
     "exposed",
     "backup",
     "critical",
@@ -38,7 +38,7 @@ EXPOSED = Condition(
     "make it anew as docs/how-to/encrypt-a-vault.md says: set aside what lies there in the clear, run 'zvaultctl run "
     "{name}', and destroy the old one once the new one is proven",
 )
-FAILED = Condition(
+FAILED = HealthCondition(
     "failed",
     "backup",
     "warning",
@@ -49,7 +49,7 @@ FAILED = Condition(
     "see what failed with 'zvaultctl history {name}', then 'zvaultctl run {name}'",
     "ZvaultBackupFailed",
 )
-LATE = Condition(
+BACKUP_LATE = HealthCondition(
     "late",
     "backup",
     "warning",
@@ -61,7 +61,7 @@ LATE = Condition(
     "start it with 'zvaultctl run {name}'; see 'zvaultctl history {name}'",
     "ZvaultBackupLate",
 )
-OVERDUE = Condition(
+OVERDUE = HealthCondition(
     "overdue",
     "backup",
     "warning",
@@ -71,7 +71,7 @@ OVERDUE = Condition(
     "The runs do not begin, or do not succeed.",
     "start it with 'zvaultctl run {name}'; see 'zvaultctl history {name}'",
 )
-LAG_UNKNOWN_LONG = Condition(
+LAG_UNKNOWN_LONG = HealthCondition(
     "lag-unknown-long",
     "backup",
     "warning",
@@ -82,7 +82,7 @@ LAG_UNKNOWN_LONG = Condition(
     "start it with 'zvaultctl run {name}'",
     "ZvaultLagUnknown",
 )
-PARTIAL = Condition(
+PARTIAL = HealthCondition(
     "partial",
     "backup",
     "warning",
@@ -93,7 +93,7 @@ PARTIAL = Condition(
     "see what is missing with 'zvaultctl history {name}', then 'zvaultctl run {name}'",
     "ZvaultBackupFailed",
 )
-NOT_SNAPSHOTTED = Condition(
+NOT_SNAPSHOTTED = HealthCondition(
     "not-snapshotted",
     "backup",
     "warning",
@@ -103,7 +103,7 @@ NOT_SNAPSHOTTED = Condition(
     "What was on those datasets then is in no snapshot, here or on the vault.",
     "'zvaultctl history {name}' says what is in the way of it",
 )
-INTERRUPTED = Condition(
+INTERRUPTED = HealthCondition(
     "interrupted",
     "backup",
     "warning",
@@ -114,7 +114,7 @@ INTERRUPTED = Condition(
     "start it with 'zvaultctl run {name}'",
     "ZvaultBackupFailed",
 )
-CONFLICT = Condition(
+CONFLICT = HealthCondition(
     "conflict",
     "backup",
     "warning",
@@ -125,7 +125,7 @@ CONFLICT = Condition(
     "'zvaultctl plan {name}' says what each of them needs",
     "ZvaultBackupFailed",
 )
-BASE_AT_RISK = Condition(
+BASE_AT_RISK = HealthCondition(
     "base-at-risk",
     "backup",
     "warning",
@@ -136,7 +136,7 @@ BASE_AT_RISK = Condition(
     "send the next snapshot now: 'zvaultctl run {name}'",
     "ZvaultBaseAtRisk",
 )
-HELD_BACK = Condition(
+HELD_BACK = HealthCondition(
     "held-back",
     "backup",
     "warning",
@@ -147,7 +147,7 @@ HELD_BACK = Condition(
     "'zvaultctl prune {name} -n --over-limit' shows what is to go; if it is too much, make 'keep' longer",
     "ZvaultPruneHeldBack",
 )
-NOT_STARTED = Condition(
+NOT_STARTED = HealthCondition(
     "not-started",
     "backup",
     "warning",
@@ -158,7 +158,7 @@ NOT_STARTED = Condition(
     "'journalctl -u zvaultd' says what it does; 'zvaultctl run {name}' starts it",
     "ZvaultRunOverdue",
 )
-PROOF_OVERDUE = Condition(
+PROOF_OVERDUE = HealthCondition(
     "proof-overdue",
     "backup",
     "warning",
@@ -169,7 +169,7 @@ PROOF_OVERDUE = Condition(
     "'zvaultctl verify {name}' looks now",
     "ZvaultVerificationOverdue",
 )
-NEVER_PROVEN = Condition(
+NEVER_PROVEN = HealthCondition(
     "never-proven",
     "backup",
     "warning",
@@ -180,7 +180,7 @@ NEVER_PROVEN = Condition(
     "'zvaultctl verify {name}' looks now",
     "ZvaultNeverVerified",
 )
-UNKNOWN_LONG = Condition(
+UNKNOWN_LONG = HealthCondition(
     "backup-unknown-long",
     "backup",
     "warning",
@@ -190,7 +190,7 @@ UNKNOWN_LONG = Condition(
     "It may be well or not.",
     "start it with 'zvaultctl run {name}'",
 )
-NEW = Condition(
+NEW = HealthCondition(
     "new",
     "backup",
     "unknown",
@@ -200,7 +200,7 @@ NEW = Condition(
     "There is no backup yet.",
     "start it with 'zvaultctl run {name}'",
 )
-FIRST_RUN = Condition(
+FIRST_RUN = HealthCondition(
     "first-run",
     "backup",
     "unknown",
@@ -210,7 +210,7 @@ FIRST_RUN = Condition(
     "There is no whole backup yet.",
     "'zvaultctl follow {name}' shows how far it is",
 )
-LAG_UNKNOWN = Condition(
+LAG_UNKNOWN = HealthCondition(
     "lag-unknown",
     "backup",
     "unknown",
@@ -222,7 +222,7 @@ LAG_UNKNOWN = Condition(
     "That dataset may have no backup.",
     "start it with 'zvaultctl run {name}', which sees what the vault has",
 )
-SNAPSHOTS_UNKNOWN = Condition(
+SNAPSHOTS_UNKNOWN = HealthCondition(
     "snapshots-unknown",
     "backup",
     "unknown",
@@ -232,7 +232,7 @@ SNAPSHOTS_UNKNOWN = Condition(
     "What was lost on that dataset may not be there in a snapshot either.",
     "start it with 'zvaultctl run {name}', which sees what there is",
 )
-NOT_READ = Condition(
+NOT_READ = HealthCondition(
     "lag-not-read",
     "backup",
     "unknown",
@@ -242,7 +242,7 @@ NOT_READ = Condition(
     "What is new on the source, or gone, is not known.",
     "see that the hosts of source and vault answer; 'zvaultctl plan {name}' looks again",
 )
-PROOF_UNKNOWN = Condition(
+PROOF_UNKNOWN = HealthCondition(
     "proof-unknown",
     "backup",
     "unknown",
@@ -255,11 +255,11 @@ PROOF_UNKNOWN = Condition(
 )
 
 BACKUP_CONDITIONS = (
-    VERY_LATE,
+    BACKUP_VERY_LATE,
     DIFFERS,
     EXPOSED,
     FAILED,
-    LATE,
+    BACKUP_LATE,
     OVERDUE,
     LAG_UNKNOWN_LONG,
     PARTIAL,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from zvault.core.health.backup_conditions import BACKUP_CONDITIONS
 from zvault.core.health.daemon_conditions import DAEMON_CONDITIONS
 from zvault.core.health.vault_conditions import VAULT_CONDITIONS
-from zvault.core.health.verdict import Condition, Kind
+from zvault.core.health.verdict import HealthCondition, SubjectKind
 
-CONDITIONS: dict[Kind, tuple[Condition, ...]] = {
+CONDITIONS: dict[SubjectKind, tuple[HealthCondition, ...]] = {
     "backup": BACKUP_CONDITIONS,
     "vault": VAULT_CONDITIONS,
     "daemon": DAEMON_CONDITIONS,

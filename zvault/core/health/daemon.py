@@ -10,36 +10,36 @@ from zvault.core.health.daemon_conditions import (
     CONFIG_CHANGED,
     CONFIG_REFUSED,
     DAEMON_CONDITIONS,
-    HOOK,
-    INHIBITOR,
+    HOOK_FAILED,
+    INHIBITOR_STUCK,
     KERNEL_CRASHED,
-    METRICS,
+    METRICS_UNSERVED,
     NOT_OBSERVED,
-    OTHER,
-    PAGE,
+    NOT_TUNED,
+    OTHER_WARNING,
+    PAGE_UNSERVED,
     STALLED_ELSEWHERE,
     STATE_SPACE,
     STATE_UNWRITABLE,
-    TUNING,
     UNCHECKED,
     UNDELIVERED,
 )
-from zvault.core.health.verdict import Condition, Finding, Verdict, finding
+from zvault.core.health.verdict import HealthCondition, HealthFinding, HealthVerdict, make_finding
 from zvault.core.units import format_duration, format_size
 
-NAME = "zvaultd"
+DAEMON_SUBJECT = "zvaultd"
 """The name of the daemon as a subject."""
 
 LEAST_SPACE = 16 << 20
 """Bytes free for the state below which that is told: the history of a year takes a few megabytes."""
 
-SUBJECTS: Mapping[str, Condition] = {
+WARNING_SUBJECTS: Mapping[str, HealthCondition] = {
     "config": CONFIG_REFUSED,
-    "metrics": METRICS,
-    "page": PAGE,
-    "hooks": HOOK,
+    "metrics": METRICS_UNSERVED,
+    "page": PAGE_UNSERVED,
+    "hooks": HOOK_FAILED,
     "observe": NOT_OBSERVED,
-    "inhibitor": INHIBITOR,
+    "inhibitor": INHIBITOR_STUCK,
     "notify": UNDELIVERED,
 }
 """What a warning is about, by the first word of its subject."""
@@ -65,34 +65,44 @@ class DaemonFacts:
     crashes: tuple[str, ...] = ()
 
 
-def judge_daemon(facts: DaemonFacts) -> Verdict:
+def judge_daemon(facts: DaemonFacts) -> HealthVerdict:
     """Judge the daemon and its host by these facts."""
-    return Verdict.of(_found(facts), DAEMON_CONDITIONS)
+    return HealthVerdict.of(_found(facts), DAEMON_CONDITIONS)
 
 
-def _found(facts: DaemonFacts) -> Iterator[Finding]:
+def _found(facts: DaemonFacts) -> Iterator[HealthFinding]:
     for text in facts.crashes:
-        yield finding(KERNEL_CRASHED, NAME, text)
+        yield make_finding(KERNEL_CRASHED, DAEMON_SUBJECT, text)
     for subject, text in facts.warnings.items():
-        yield finding(SUBJECTS.get(subject.partition(" ")[0], OTHER), NAME, text)
+        yield make_finding(
+            WARNING_SUBJECTS.get(subject.partition(" ")[0], OTHER_WARNING), DAEMON_SUBJECT, text
+        )
     if facts.config_differs and "config" not in facts.warnings:
-        yield finding(
-            CONFIG_CHANGED, NAME, f"the configuration on disk is not in force: {facts.config_differs}"
+        yield make_finding(
+            CONFIG_CHANGED,
+            DAEMON_SUBJECT,
+            f"the configuration on disk is not in force: {facts.config_differs}",
         )
     if facts.unwritable:
-        yield finding(STATE_UNWRITABLE, NAME, facts.unwritable)
+        yield make_finding(STATE_UNWRITABLE, DAEMON_SUBJECT, facts.unwritable)
     elif facts.space is not None and facts.space < LEAST_SPACE:
-        yield finding(
-            STATE_SPACE, NAME, f"only {format_size(facts.space)} is free for the state that zvaultd keeps"
+        yield make_finding(
+            STATE_SPACE,
+            DAEMON_SUBJECT,
+            f"only {format_size(facts.space)} is free for the state that zvaultd keeps",
         )
     if facts.clock_behind > 0:
         behind = format_duration(facts.clock_behind)
-        yield finding(CLOCK_BACK, NAME, f"the clock was set back, and is {behind} behind where it was")
+        yield make_finding(
+            CLOCK_BACK, DAEMON_SUBJECT, f"the clock was set back, and is {behind} behind where it was"
+        )
     for text in facts.stalls:
-        yield finding(STALLED_ELSEWHERE, NAME, text)
+        yield make_finding(STALLED_ELSEWHERE, DAEMON_SUBJECT, text)
     for text in facts.tuning:
-        yield finding(TUNING, NAME, text)
+        yield make_finding(NOT_TUNED, DAEMON_SUBJECT, text)
     if facts.config_differs is None or facts.unwritable is None:
-        yield finding(
-            UNCHECKED, NAME, "the configuration on disk and the state directory were not looked at yet"
+        yield make_finding(
+            UNCHECKED,
+            DAEMON_SUBJECT,
+            "the configuration on disk and the state directory were not looked at yet",
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zvault.core.health.verdict import Condition
+from zvault.core.health.verdict import HealthCondition
 
-KERNEL_CRASHED = Condition(
+KERNEL_CRASHED = HealthCondition(
     "kernel-crashed",
     "daemon",
     "critical",
@@ -16,7 +16,7 @@ KERNEL_CRASHED = Condition(
     "start the host anew ('systemctl reboot'; where that hangs, by its power): what was synced is safe, and streams "
     "are resumed. Keep 'journalctl -k' and report it to OpenZFS",
 )
-CONFIG_REFUSED = Condition(
+CONFIG_REFUSED = HealthCondition(
     "config-refused",
     "daemon",
     "warning",
@@ -27,7 +27,7 @@ CONFIG_REFUSED = Condition(
     "'zvaultctl check-config' names every error; then 'systemctl reload zvaultd'",
     "ZvaultConfigRefused",
 )
-CONFIG_CHANGED = Condition(
+CONFIG_CHANGED = HealthCondition(
     "config-changed",
     "daemon",
     "warning",
@@ -37,7 +37,7 @@ CONFIG_CHANGED = Condition(
     "What you wrote does not count until a reload; with an error, the daemon would not start after a reboot.",
     "'zvaultctl check-config', then 'systemctl reload zvaultd'",
 )
-STATE_UNWRITABLE = Condition(
+STATE_UNWRITABLE = HealthCondition(
     "state-unwritable",
     "daemon",
     "warning",
@@ -49,7 +49,7 @@ STATE_UNWRITABLE = Condition(
     "make room in the state directory, or mount it read-write",
     "ZvaultStateNotWritable",
 )
-STATE_SPACE = Condition(
+STATE_SPACE = HealthCondition(
     "state-space",
     "daemon",
     "warning",
@@ -59,7 +59,7 @@ STATE_SPACE = Condition(
     "Soon nothing can be written there.",
     "make room in the file system of the state directory",
 )
-CLOCK_BACK = Condition(
+CLOCK_BACK = HealthCondition(
     "clock-back",
     "daemon",
     "warning",
@@ -69,7 +69,7 @@ CLOCK_BACK = Condition(
     "Snapshots get names of times that have been, lag looks smaller than it is, and proofs and scrubs look newer.",
     "see that the clock is right: 'timedatectl'",
 )
-METRICS = Condition(
+METRICS_UNSERVED = HealthCondition(
     "metrics-unserved",
     "daemon",
     "warning",
@@ -80,7 +80,7 @@ METRICS = Condition(
     "set 'metrics' in [daemon] to a free address",
     "ZvaultDown",
 )
-PAGE = Condition(
+PAGE_UNSERVED = HealthCondition(
     "page-unserved",
     "daemon",
     "warning",
@@ -90,7 +90,7 @@ PAGE = Condition(
     "Who looks at the page sees nothing.",
     "set 'listen' in [page] to a free address, and see that the password is where 'password' says",
 )
-HOOK = Condition(
+HOOK_FAILED = HealthCondition(
     "hook-failed",
     "daemon",
     "warning",
@@ -100,7 +100,7 @@ HOOK = Condition(
     "What the hook stopped may still be stopped.",
     "see 'journalctl -u zvaultd', and do what the hook does",
 )
-NOT_OBSERVED = Condition(
+NOT_OBSERVED = HealthCondition(
     "not-observed",
     "daemon",
     "warning",
@@ -110,7 +110,7 @@ NOT_OBSERVED = Condition(
     "What is told of it is as old as the last look.",
     "see 'journalctl -u zvaultd', and report it",
 )
-INHIBITOR = Condition(
+INHIBITOR_STUCK = HealthCondition(
     "inhibitor-stuck",
     "daemon",
     "warning",
@@ -121,7 +121,7 @@ INHIBITOR = Condition(
     "see with 'zvaultctl status' what is written to the vault",
     "ZvaultInhibitorStuck",
 )
-STALLED_ELSEWHERE = Condition(
+STALLED_ELSEWHERE = HealthCondition(
     "stalled-elsewhere",
     "daemon",
     "warning",
@@ -132,7 +132,7 @@ STALLED_ELSEWHERE = Condition(
     "see 'journalctl -k' for what hangs",
     "ZvaultStall",
 )
-TUNING = Condition(
+NOT_TUNED = HealthCondition(
     "not-tuned",
     "daemon",
     "warning",
@@ -142,7 +142,7 @@ TUNING = Condition(
     "Backups go on, perhaps slower.",
     "see 'zvaultctl tune show'",
 )
-UNDELIVERED = Condition(
+UNDELIVERED = HealthCondition(
     "undelivered",
     "daemon",
     "warning",
@@ -152,7 +152,7 @@ UNDELIVERED = Condition(
     "You are not told there of what is wrong. What waits is tried again for three days.",
     "'zvaultctl notify' names the target and why; 'zvaultctl notify test' tries it",
 )
-OTHER = Condition(
+OTHER_WARNING = HealthCondition(
     "other",
     "daemon",
     "warning",
@@ -162,7 +162,7 @@ OTHER = Condition(
     "It says so itself.",
     "see 'journalctl -u zvaultd'",
 )
-UNCHECKED = Condition(
+UNCHECKED = HealthCondition(
     "unchecked",
     "daemon",
     "unknown",
@@ -180,15 +180,15 @@ DAEMON_CONDITIONS = (
     STATE_UNWRITABLE,
     STATE_SPACE,
     CLOCK_BACK,
-    METRICS,
-    PAGE,
-    HOOK,
+    METRICS_UNSERVED,
+    PAGE_UNSERVED,
+    HOOK_FAILED,
     NOT_OBSERVED,
-    INHIBITOR,
+    INHIBITOR_STUCK,
     STALLED_ELSEWHERE,
-    TUNING,
+    NOT_TUNED,
     UNDELIVERED,
-    OTHER,
+    OTHER_WARNING,
     UNCHECKED,
 )
 """Worst first; of the same level, in the order in which they name the state."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Literal, get_args
 
-from zvault.core.health.verdict import Level
+from zvault.core.health.verdict import VerdictLevel
 
 DayState = Literal["no run", "ok", "interrupted", "partial", "failed", "late", "very late"]
-STATES: tuple[DayState, ...] = get_args(DayState)
+DAY_STATES: tuple[DayState, ...] = get_args(DayState)
 """From good to bad. A day without a run is no good day, and nothing bad is known of it either."""
 
-STATE_LEVELS: dict[DayState, Level] = {
+STATE_LEVELS: dict[DayState, VerdictLevel] = {
     "no run": "unknown",
     "ok": "ok",
     "interrupted": "warning",
@@ -23,10 +23,10 @@ STATE_LEVELS: dict[DayState, Level] = {
     "very late": "critical",
 }
 
-YEAR = 366
+MOST_DAYS = 366
 """Days that are told of at most."""
 
-VERY_LATE = 3.0
+VERY_LATE_FACTOR = 3.0
 """Times ``max_lag`` beyond which a backup is very late, as its verdict has it."""
 
 
@@ -41,7 +41,7 @@ class PastRun:
 
 
 @dataclass(slots=True)
-class Day:
+class DaySummary:
     """A day: its ``runs`` that ended, the ``faults`` among them, bytes sent and seconds of these runs.
 
     ``lag`` is the most that had passed, at any time of the day, since the newest run without a fault had begun; None
@@ -58,18 +58,20 @@ class Day:
     results: set[str] = field(default_factory=set)
 
     @property
-    def level(self) -> Level:
+    def level(self) -> VerdictLevel:
         return STATE_LEVELS[self.state]
 
 
-def days(runs: Iterable[PastRun], now: float, zone: tzinfo, max_lag: float | None = None) -> tuple[Day, ...]:
+def summarize_days(
+    runs: Iterable[PastRun], now: float, zone: tzinfo, max_lag: float | None = None
+) -> tuple[DaySummary, ...]:
     """The days from the first known run until today, in order, a year of them at most."""
     ended = sorted((run for run in runs if run.ended <= now), key=lambda run: run.ended)
     if not ended:
         return ()
     today = _date(now, zone)
-    first = max(_date(ended[0].ended, zone), today - timedelta(days=YEAR - 1))
-    found = {one: Day(one) for one in _dates(min(first, today), today)}
+    first = max(_date(ended[0].ended, zone), today - timedelta(days=MOST_DAYS - 1))
+    found = {one: DaySummary(one) for one in _dates(min(first, today), today)}
     newest: float | None = None
     waiting = list(reversed(ended))
     for day in found.values():
@@ -82,7 +84,7 @@ def days(runs: Iterable[PastRun], now: float, zone: tzinfo, max_lag: float | Non
     return tuple(found.values())
 
 
-def _count(run: PastRun, found: dict[date, Day], newest: float | None, zone: tzinfo) -> float | None:
+def _count(run: PastRun, found: dict[date, DaySummary], newest: float | None, zone: tzinfo) -> float | None:
     """Count a run to its day; the beginning of the newest run without fault so far comes back."""
     day = found.get(_date(run.ended, zone))
     if day is not None:
@@ -99,19 +101,19 @@ def _count(run: PastRun, found: dict[date, Day], newest: float | None, zone: tzi
     return begun if newest is None else max(newest, begun)
 
 
-def _state(day: Day, max_lag: float | None) -> DayState:
-    found: list[DayState] = [one for one in STATES if one in day.results]
+def _state(day: DaySummary, max_lag: float | None) -> DayState:
+    found: list[DayState] = [one for one in DAY_STATES if one in day.results]
     if max_lag is not None and day.lag is not None and day.lag > max_lag:
-        found.append("very late" if day.lag > VERY_LATE * max_lag else "late")
-    return max(found, key=STATES.index, default="no run")
+        found.append("very late" if day.lag > VERY_LATE_FACTOR * max_lag else "late")
+    return max(found, key=DAY_STATES.index, default="no run")
 
 
-def together(several: Sequence[Sequence[Day]]) -> tuple[Day, ...]:
+def merge_days(several: Sequence[Sequence[DaySummary]]) -> tuple[DaySummary, ...]:
     """The days of several backups as one: each day's worst state, the sums, and the largest lag."""
-    found: dict[date, Day] = {}
+    found: dict[date, DaySummary] = {}
     for one in sorted((day for its in several for day in its), key=lambda day: day.date):
-        day = found.setdefault(one.date, Day(one.date))
-        day.state = max(day.state, one.state, key=STATES.index)
+        day = found.setdefault(one.date, DaySummary(one.date))
+        day.state = max(day.state, one.state, key=DAY_STATES.index)
         day.runs, day.faults, day.bytes = day.runs + one.runs, day.faults + one.faults, day.bytes + one.bytes
         day.seconds += one.seconds
         day.lag = max((lag for lag in (day.lag, one.lag) if lag is not None), default=None)

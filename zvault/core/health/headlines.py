@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from zvault.core.health.verdict import Level
+from zvault.core.health.verdict import VerdictLevel
 
 
-class Subject(NamedTuple):
+class HeadlineSubject(NamedTuple):
     """A backup or vault: its name, level and state in one word; ``sends``: whether a backup has a vault."""
 
     name: str
-    level: Level
+    level: VerdictLevel
     state: str
     sends: bool = True
 
@@ -20,12 +20,12 @@ class Subject(NamedTuple):
 class DaemonFinding(NamedTuple):
     """A fault of zvaultd itself, in a sentence without its subject."""
 
-    level: Level
+    level: VerdictLevel
     what: str
 
 
-def headlines(
-    backups: Sequence[Subject], vaults: Sequence[Subject], daemon: Sequence[DaemonFinding]
+def write_headlines(
+    backups: Sequence[HeadlineSubject], vaults: Sequence[HeadlineSubject], daemon: Sequence[DaemonFinding]
 ) -> list[str]:
     """A sentence for each kind that needs attention or is not known, or that all is well."""
     lines = [*_about("backup", backups), *_about("vault", vaults), *_about_daemon(daemon)]
@@ -33,21 +33,21 @@ def headlines(
         return lines
     sending = sum(one.sends for one in backups)
     told = (
-        (sending, counted(sending, "backup")),
-        (len(backups) - sending, f"{counted(len(backups) - sending, 'source')} with snapshots only"),
-        (len(vaults), counted(len(vaults), "vault")),
+        (sending, format_count(sending, "backup")),
+        (len(backups) - sending, f"{format_count(len(backups) - sending, 'source')} with snapshots only"),
+        (len(vaults), format_count(len(vaults), "vault")),
     )
     counts = [text for number, text in told if number]
     return [f"all is well: {', '.join(counts)}" if counts else "nothing is configured"]
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """``1 backup``, ``3 backups``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _about(noun: str, subjects: Sequence[Subject]) -> Iterator[str]:
-    total = counted(len(subjects), noun)
+def _about(noun: str, subjects: Sequence[HeadlineSubject]) -> Iterator[str]:
+    total = format_count(len(subjects), noun)
     troubled = [f"{one.name} {one.state}" for one in subjects if one.level in ("warning", "critical")]
     if troubled:
         needs = "needs" if len(troubled) == 1 else "need"
@@ -61,10 +61,10 @@ def _about(noun: str, subjects: Sequence[Subject]) -> Iterator[str]:
 def _about_daemon(findings: Sequence[DaemonFinding]) -> Iterator[str]:
     warnings = list(_bad(one.level for one in findings))
     if warnings:
-        yield f"zvaultd has {counted(len(warnings), 'warning')}"
+        yield f"zvaultd has {format_count(len(warnings), 'warning')}"
     elif findings:
         yield f"zvaultd {findings[0].what}"
 
 
-def _bad(levels: Iterable[Level]) -> Iterator[Level]:
+def _bad(levels: Iterable[VerdictLevel]) -> Iterator[VerdictLevel]:
     return (level for level in levels if level != "unknown")

@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zvault.core.errors import ErrorDocument, JournalMissing
-from zvault.core.health.space import SCARCE, SOON
+from zvault.core.health.space import AMPLE_SHARE, FULL_SOON_SPAN
 from zvault.core.health.vault_conditions import (
     ALMOST_FULL,
-    BACKLOG,
-    DAMAGED,
     DEGRADED,
     DEVICE_GONE,
     DRIFT,
     ERROR,
     FOREIGN_DEVICE,
     FULL_SOON,
-    GONE,
     HALF_RECEIVED_ERRORS,
     HALF_UP,
+    JOURNAL_BACKLOG,
     JOURNAL_MISSING,
     NEVER_SEEN,
     POOL_UNWELL,
@@ -32,10 +30,12 @@ from zvault.core.health.vault_conditions import (
     STALLED,
     STORE_TROUBLE,
     VAULT_CONDITIONS,
+    VAULT_DAMAGED,
+    VAULT_GONE,
     VAULT_UNKNOWN_LONG,
     WAS_DEGRADED,
 )
-from zvault.core.health.verdict import DAY, Finding, Verdict, finding
+from zvault.core.health.verdict import DAY_SECONDS, HealthFinding, HealthVerdict, make_finding
 from zvault.core.units import format_duration, format_size
 
 LEAST_FREE = 0.05
@@ -47,12 +47,12 @@ JOURNAL_FULL = 0.9
 BACKLOG_FOR = 600.0
 """Seconds for which a journal may be full: while much is written it always is."""
 
-GRACE = 0.1
+SCRUB_GRACE_SHARE = 0.1
 """A scrub that is due is overdue after this share of the time until it was due, and a day at least."""
 
 
 @dataclass(frozen=True, slots=True)
-class VaultFacts:
+class VaultHealthFacts:
     """The facts about a vault from which it is judged. None: not known.
 
     ``pool_state``: as ``zpool list`` has it, None while the pool is not imported. ``readonly``: it was imported so.
@@ -98,64 +98,70 @@ class VaultFacts:
     drift: str = ""
 
 
-def judge_vault(facts: VaultFacts, unknown_for: float = 0.0) -> Verdict:
+def judge_vault(facts: VaultHealthFacts, unknown_for: float = 0.0) -> HealthVerdict:
     """The verdict. ``unknown_for``: seconds for which something about the vault has been unknown without a break."""
-    verdict = Verdict.of(_found(facts), VAULT_CONDITIONS)
-    if not verdict.open or unknown_for < DAY:
+    verdict = HealthVerdict.of(_found(facts), VAULT_CONDITIONS)
+    if not verdict.open or unknown_for < DAY_SECONDS:
         return verdict
     why = f"for {format_duration(unknown_for)}: {verdict.findings[-1].why}"
-    return Verdict.of([*verdict.findings, finding(VAULT_UNKNOWN_LONG, facts.name, why)], VAULT_CONDITIONS)
+    return HealthVerdict.of(
+        [*verdict.findings, make_finding(VAULT_UNKNOWN_LONG, facts.name, why)], VAULT_CONDITIONS
+    )
 
 
-def _found(facts: VaultFacts) -> Iterator[Finding]:
+def _found(facts: VaultHealthFacts) -> Iterator[HealthFinding]:
     yield from _storage(facts)
     yield from _contents(facts)
     if facts.troubles:
-        yield finding(STORE_TROUBLE, facts.name, "; ".join(facts.troubles))
+        yield make_finding(STORE_TROUBLE, facts.name, "; ".join(facts.troubles))
     if facts.journal_full_for > BACKLOG_FOR:
         why = f"its journal has been full for {format_duration(facts.journal_full_for)}"
-        yield finding(BACKLOG, facts.name, why)
+        yield make_finding(JOURNAL_BACKLOG, facts.name, why)
     if facts.stalls:
-        yield finding(STALLED, facts.name, "; ".join(facts.stalls))
+        yield make_finding(STALLED, facts.name, "; ".join(facts.stalls))
     if facts.drift:
-        yield finding(DRIFT, facts.name, facts.drift)
+        yield make_finding(DRIFT, facts.name, facts.drift)
 
 
-def _storage(facts: VaultFacts) -> Iterator[Finding]:
+def _storage(facts: VaultHealthFacts) -> Iterator[HealthFinding]:
     error, told, following = facts.error, "", ""
     if error is not None:
         told, following = ": ".join(filter(None, (error["what"], error["why"]))), error["next"]
     if error is not None and error["reason"] == JournalMissing.reason and facts.state != "up":
-        yield finding(JOURNAL_MISSING, facts.name, told, following)
+        yield make_finding(JOURNAL_MISSING, facts.name, told, following)
     elif facts.state == "gone":
         lost = "; ".join(facts.lost)
         imported = facts.lost and facts.pool_state is not None
         why = lost or told or "it cannot be looked at"
-        yield finding(DEVICE_GONE if imported else GONE, facts.name, why, following)
+        yield make_finding(DEVICE_GONE if imported else VAULT_GONE, facts.name, why, following)
     elif facts.state == "partial":
-        yield finding(HALF_UP, facts.name, told or "not all of its devices and its pool are up", following)
+        yield make_finding(
+            HALF_UP, facts.name, told or "not all of its devices and its pool are up", following
+        )
     elif error is not None:
-        yield finding(ERROR, facts.name, told, following)
+        yield make_finding(ERROR, facts.name, told, following)
     if facts.pool_state == "DEGRADED":
-        yield finding(DEGRADED, facts.name, f"its pool {facts.pool} is DEGRADED")
+        yield make_finding(DEGRADED, facts.name, f"its pool {facts.pool} is DEGRADED")
     elif facts.pool_state is not None and facts.pool_state != "ONLINE":
         why = f"its pool {facts.pool} is {facts.pool_state}"
         if facts.multihost:
             why = f"{why}, and has multihost=on: OpenZFS cannot resume it"
         reboot = REBOOT.format(pool=facts.pool) if facts.multihost else ""
-        yield finding(POOL_UNWELL, facts.name, why, reboot, facts.pool_state)
+        yield make_finding(POOL_UNWELL, facts.name, why, reboot, facts.pool_state)
     yield from _properties(facts)
     if facts.readonly:
         why, following = f"its pool {facts.pool} was imported read-only", ""
         if facts.locked:
             why = f"{why}, since {', '.join(facts.locked)} takes no writes"
             following = f"make its store writable; then 'zvaultctl vault down {facts.name}', and 'vault up'"
-        yield finding(READ_ONLY, facts.name, why, following)
+        yield make_finding(READ_ONLY, facts.name, why, following)
     if facts.pool_state is None and facts.was_degraded:
-        yield finding(WAS_DEGRADED, facts.name, f"its pool {facts.pool} was DEGRADED when it was last seen")
+        yield make_finding(
+            WAS_DEGRADED, facts.name, f"its pool {facts.pool} was DEGRADED when it was last seen"
+        )
 
 
-def _properties(facts: VaultFacts) -> Iterator[Finding]:
+def _properties(facts: VaultHealthFacts) -> Iterator[HealthFinding]:
     """What an administrator set on the pool, and an outage of its storage makes worse."""
     risks = []
     if facts.panics:
@@ -165,44 +171,49 @@ def _properties(facts: VaultFacts) -> Iterator[Finding]:
     if risks:
         why = f"its pool {facts.pool} has {', and '.join(risk for risk, _ in risks)}"
         following = " and ".join(f"'zpool set {better} {facts.pool}'" for _, better in risks)
-        yield finding(RISKY_PROPERTIES, facts.name, why, following)
+        yield make_finding(RISKY_PROPERTIES, facts.name, why, following)
 
 
-def _contents(facts: VaultFacts) -> Iterator[Finding]:
+def _contents(facts: VaultHealthFacts) -> Iterator[HealthFinding]:
     if facts.pool_state is None and not facts.looked and facts.state == "down":
-        yield finding(NEVER_SEEN, facts.name, "it is down, and no look at its pool is on record")
+        yield make_finding(NEVER_SEEN, facts.name, "it is down, and no look at its pool is on record")
     if facts.foreign:
         devices = ", ".join(facts.foreign)
-        yield finding(FOREIGN_DEVICE, facts.name, f"its pool {facts.pool} lies on {devices} too")
+        yield make_finding(FOREIGN_DEVICE, facts.name, f"its pool {facts.pool} lies on {devices} too")
     if facts.errors:
-        yield finding(DAMAGED, facts.name, f"ZFS has {_errors(facts.errors)} on its list")
+        yield make_finding(VAULT_DAMAGED, facts.name, f"ZFS has {_errors(facts.errors)} on its list")
     if facts.unexplained:
         half = (
             f"half received is {', '.join(facts.half_received)}"
             if facts.half_received
             else "nothing is half received any more: the next whole scrub tells whether that is damage"
         )
-        yield finding(
+        yield make_finding(
             HALF_RECEIVED_ERRORS, facts.name, f"ZFS has {_errors(facts.unexplained)} on its list, and {half}"
         )
     if facts.free is not None and facts.size and facts.free < LEAST_FREE * facts.size:
         why = f"{format_size(facts.free)} of {format_size(facts.size)} is free"
-        yield finding(ALMOST_FULL, facts.name, why)
-    elif _fills(facts) and facts.full_in is not None and facts.full_in < SOON:
+        yield make_finding(ALMOST_FULL, facts.name, why)
+    elif _fills(facts) and facts.full_in is not None and facts.full_in < FULL_SOON_SPAN:
         free = f"{format_size(facts.free or 0)} of {format_size(facts.size or 0)} is free"
-        yield finding(FULL_SOON, facts.name, f"{free}, enough for {format_duration(facts.full_in)}")
+        yield make_finding(FULL_SOON, facts.name, f"{free}, enough for {format_duration(facts.full_in)}")
     age, due = facts.scrub_age, facts.scrub_due
-    if age is not None and due is not None and age > due + max(GRACE * due, DAY) and not facts.scrubbing:
+    if (
+        age is not None
+        and due is not None
+        and age > due + max(SCRUB_GRACE_SHARE * due, DAY_SECONDS)
+        and not facts.scrubbing
+    ):
         held = f"; {facts.scrub_why}" if facts.scrub_why else ""
         why = (
             f"the last scrub ended {format_duration(age)} ago; one was due after {format_duration(due)}{held}"
         )
-        yield finding(SCRUB_OVERDUE if facts.scrub_by_age else SCRUB_MISSED, facts.name, why)
+        yield make_finding(SCRUB_OVERDUE if facts.scrub_by_age else SCRUB_MISSED, facts.name, why)
 
 
 def _errors(count: int) -> str:
     return "1 error" if count == 1 else f"{count} errors"
 
 
-def _fills(facts: VaultFacts) -> bool:
-    return facts.free is not None and bool(facts.size) and facts.free < SCARCE * (facts.size or 0)
+def _fills(facts: VaultHealthFacts) -> bool:
+    return facts.free is not None and bool(facts.size) and facts.free < AMPLE_SHARE * (facts.size or 0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from zvault.core.health.verdict import Condition
+from zvault.core.health.verdict import HealthCondition
 
-LOOK = "see 'zvaultctl vault status {name}'"
+SEE_STATUS = "see 'zvaultctl vault status {name}'"
 
-WAITS = (
+BRING_BACK = (
     "bring the storage back: zvault connects it again by itself; 'zvaultctl vault status {name}' says what"
     " it waits for"
 )
@@ -16,7 +16,7 @@ REBOOT = (
     " stops every zpool command of every pool. Then 'zpool set multihost=off {pool}'"
 )
 
-DEVICE_GONE = Condition(
+DEVICE_GONE = HealthCondition(
     "device-gone",
     "vault",
     "critical",
@@ -24,10 +24,10 @@ DEVICE_GONE = Condition(
     "has lost a device below its pool",
     "The pool is imported, and a device of it does not answer.",
     "Whoever reads or writes the pool waits.",
-    WAITS,
+    BRING_BACK,
     "ZvaultDeviceGone",
 )
-GONE = Condition(
+VAULT_GONE = HealthCondition(
     "gone",
     "vault",
     "critical",
@@ -35,9 +35,9 @@ GONE = Condition(
     "cannot be reached",
     "The pool, a device or the host of the vault cannot be looked at, and the pool is not known to be imported.",
     "Nothing can be backed up or restored.",
-    WAITS,
+    BRING_BACK,
 )
-JOURNAL_MISSING = Condition(
+JOURNAL_MISSING = HealthCondition(
     "journal-missing",
     "vault",
     "critical",
@@ -49,7 +49,7 @@ JOURNAL_MISSING = Condition(
     "mount its disk or bring its folder back: zvault goes on from it; if it is lost for good, 'zvaultctl blockstore"
     " give-up-journal {name}' shows what is lost with it",
 )
-POOL_UNWELL = Condition(
+POOL_UNWELL = HealthCondition(
     "pool-unwell",
     "vault",
     "critical",
@@ -60,7 +60,7 @@ POOL_UNWELL = Condition(
     "bring its storage back: zvault goes on by itself within two minutes",
     "ZvaultPoolUnwell",
 )
-DAMAGED = Condition(
+VAULT_DAMAGED = HealthCondition(
     "damaged",
     "vault",
     "critical",
@@ -71,7 +71,7 @@ DAMAGED = Condition(
     "'zvaultctl heal {name}' repairs what the source still has; destroy nothing there until then",
     "ZvaultDamageFound",
 )
-FOREIGN_DEVICE = Condition(
+FOREIGN_DEVICE = HealthCondition(
     "foreign-device",
     "vault",
     "critical",
@@ -84,7 +84,7 @@ FOREIGN_DEVICE = Condition(
     "'zpool remove' of the device moves its data back, if the pool has room ('zpool status' shows it); if ZFS refuses"
     " that, back up into a new pool",
 )
-ALMOST_FULL = Condition(
+ALMOST_FULL = HealthCondition(
     "almost-full",
     "vault",
     "critical",
@@ -95,7 +95,7 @@ ALMOST_FULL = Condition(
     "grow its device, or keep less",
     "ZvaultPoolAlmostFull",
 )
-HALF_UP = Condition(
+HALF_UP = HealthCondition(
     "half-up",
     "vault",
     "warning",
@@ -103,9 +103,9 @@ HALF_UP = Condition(
     "is half up",
     "Some devices are up and others are not, or its pool is being exported, as for a while on the way up or down.",
     "It can neither be used nor left.",
-    LOOK,
+    SEE_STATUS,
 )
-DEGRADED = Condition(
+DEGRADED = HealthCondition(
     "degraded",
     "vault",
     "warning",
@@ -116,7 +116,7 @@ DEGRADED = Condition(
     "see 'zpool status' of its pool: it names the device",
     "ZvaultPoolDegraded",
 )
-WAS_DEGRADED = Condition(
+WAS_DEGRADED = HealthCondition(
     "was-degraded",
     "vault",
     "warning",
@@ -127,7 +127,7 @@ WAS_DEGRADED = Condition(
     "'zvaultctl vault up {name}', and see 'zpool status' of its pool: it names the device",
     "ZvaultPoolDegraded",
 )
-READ_ONLY = Condition(
+READ_ONLY = HealthCondition(
     "read-only",
     "vault",
     "warning",
@@ -139,7 +139,7 @@ READ_ONLY = Condition(
     "'zvaultctl vault down {name}', then 'vault up {name}'; a pool without devices in zvault.toml: 'zpool export' and"
     " 'zpool import'",
 )
-RISKY_PROPERTIES = Condition(
+RISKY_PROPERTIES = HealthCondition(
     "risky-properties",
     "vault",
     "warning",
@@ -150,7 +150,7 @@ RISKY_PROPERTIES = Condition(
     "write suspend the pool, and OpenZFS cannot resume it: only a reboot of this host helps.",
     "'zpool set multihost=off' or 'zpool set failmode=continue' of its pool",
 )
-ERROR = Condition(
+ERROR = HealthCondition(
     "error",
     "vault",
     "warning",
@@ -158,9 +158,9 @@ ERROR = Condition(
     "could not be brought up or taken down",
     "The last try to bring it up, take it down or make it failed, and none succeeded since.",
     "Its backups fail, or it keeps what it should release.",
-    LOOK,
+    SEE_STATUS,
 )
-STORE_TROUBLE = Condition(
+STORE_TROUBLE = HealthCondition(
     "store-trouble",
     "vault",
     "warning",
@@ -169,10 +169,10 @@ STORE_TROUBLE = Condition(
     "The bucket does not answer or refuses, the journal's disk is full, another writer has the store, its server is "
     "silent, or something is left in the journal of a vault that is down (a writeback gap).",
     "What was written is not in the bucket yet; it is lost with the journal's disk.",
-    LOOK,
+    SEE_STATUS,
     "ZvaultStoreFailing",
 )
-STALLED = Condition(
+STALLED = HealthCondition(
     "stalled",
     "vault",
     "warning",
@@ -183,7 +183,7 @@ STALLED = Condition(
     "see that its storage works; 'zvaultctl doctor {name}' tells where it waits",
     "ZvaultStall",
 )
-SCRUB_OVERDUE = Condition(
+SCRUB_OVERDUE = HealthCondition(
     "scrub-overdue",
     "vault",
     "warning",
@@ -194,7 +194,7 @@ SCRUB_OVERDUE = Condition(
     "'zvaultctl scrub {name}' begins one",
     "ZvaultScrubOverdue",
 )
-SCRUB_MISSED = Condition(
+SCRUB_MISSED = HealthCondition(
     "scrub-missed",
     "vault",
     "warning",
@@ -204,7 +204,7 @@ SCRUB_MISSED = Condition(
     "Damage may lie there unseen.",
     "'zvaultctl scrub {name}' begins one",
 )
-DRIFT = Condition(
+DRIFT = HealthCondition(
     "drift",
     "vault",
     "warning",
@@ -215,7 +215,7 @@ DRIFT = Condition(
     "'zvaultctl doctor {name}', while one runs, tells what bounds it",
     "ZvaultWritesDrift",
 )
-BACKLOG = Condition(
+JOURNAL_BACKLOG = HealthCondition(
     "backlog",
     "vault",
     "warning",
@@ -226,7 +226,7 @@ BACKLOG = Condition(
     "see that the bucket takes what is written, or give the journal more room",
     "ZvaultJournalFull",
 )
-FULL_SOON = Condition(
+FULL_SOON = HealthCondition(
     "full-soon",
     "vault",
     "warning",
@@ -238,7 +238,7 @@ FULL_SOON = Condition(
     "grow its device, or keep less: 'zfs list -o space -r' of its pool shows what takes the room",
     "ZvaultPoolFullSoon",
 )
-VAULT_UNKNOWN_LONG = Condition(
+VAULT_UNKNOWN_LONG = HealthCondition(
     "vault-unknown-long",
     "vault",
     "warning",
@@ -248,7 +248,7 @@ VAULT_UNKNOWN_LONG = Condition(
     "It may be well or not.",
     "'zvaultctl vault up {name}' lets it be looked at",
 )
-HALF_RECEIVED_ERRORS = Condition(
+HALF_RECEIVED_ERRORS = HealthCondition(
     "half-received-errors",
     "vault",
     "unknown",
@@ -262,7 +262,7 @@ HALF_RECEIVED_ERRORS = Condition(
     "again; where no run does, 'zfs receive -A' of it gives it up. While anything is half received run neither 'zpool "
     "status -v' nor 'zpool scrub -e' there",
 )
-NEVER_SEEN = Condition(
+NEVER_SEEN = HealthCondition(
     "never-seen",
     "vault",
     "unknown",
@@ -275,10 +275,10 @@ NEVER_SEEN = Condition(
 
 VAULT_CONDITIONS = (
     DEVICE_GONE,
-    GONE,
+    VAULT_GONE,
     JOURNAL_MISSING,
     POOL_UNWELL,
-    DAMAGED,
+    VAULT_DAMAGED,
     FOREIGN_DEVICE,
     ALMOST_FULL,
     HALF_UP,
@@ -292,7 +292,7 @@ VAULT_CONDITIONS = (
     SCRUB_OVERDUE,
     SCRUB_MISSED,
     DRIFT,
-    BACKLOG,
+    JOURNAL_BACKLOG,
     FULL_SOON,
     VAULT_UNKNOWN_LONG,
     HALF_RECEIVED_ERRORS,
@@ -300,8 +300,8 @@ VAULT_CONDITIONS = (
 )
 """Worst first; of the same level, in the order in which they name the state."""
 
-CONTENTS = (
-    DAMAGED,
+CONTENT_CONDITIONS = (
+    VAULT_DAMAGED,
     FOREIGN_DEVICE,
     ALMOST_FULL,
     WAS_DEGRADED,
@@ -310,7 +310,7 @@ CONTENTS = (
     SCRUB_OVERDUE,
     SCRUB_MISSED,
     DRIFT,
-    BACKLOG,
+    JOURNAL_BACKLOG,
     FULL_SOON,
     VAULT_UNKNOWN_LONG,
     HALF_RECEIVED_ERRORS,

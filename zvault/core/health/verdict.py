@@ -6,21 +6,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Level = Literal["ok", "unknown", "warning", "critical"]
-LEVELS: tuple[Level, ...] = get_args(Level)
+VerdictLevel = Literal["ok", "unknown", "warning", "critical"]
+VERDICT_LEVELS: tuple[VerdictLevel, ...] = get_args(VerdictLevel)
 """From good to bad; the metric ``zvault_health`` is the index."""
 
 Trouble = Literal["unknown", "warning", "critical"]
 
-Kind = Literal["daemon", "vault", "backup"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+SubjectKind = Literal["daemon", "vault", "backup"]
+SUBJECT_KINDS: tuple[SubjectKind, ...] = get_args(SubjectKind)
 
-DAY = 86400.0
+DAY_SECONDS = 86400.0
 """Seconds that something may be unknown before that is a warning, where no ``max_lag`` says less or more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class HealthCondition:
     """Something that can be wrong with a subject of a ``kind``.
 
     ``word``: the state in one word; empty for the state of the pool. ``says``: the same in a sentence without its
@@ -29,7 +29,7 @@ class Condition:
     """
 
     key: str
-    kind: Kind
+    kind: SubjectKind
     level: Trouble
     word: str
     says: str
@@ -40,28 +40,28 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HealthFinding:
     """A condition that holds for a subject: ``why`` has the facts, ``next`` the step to take, ``word`` the state."""
 
-    condition: Condition
+    condition: HealthCondition
     why: str
     next: str
     word: str
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HealthVerdict:
     """The findings about one subject, in the order of the table of conditions: worst first."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[HealthFinding, ...] = ()
 
     @classmethod
-    def of(cls, found: Iterable[Finding], table: Sequence[Condition]) -> Verdict:
+    def of(cls, found: Iterable[HealthFinding], table: Sequence[HealthCondition]) -> HealthVerdict:
         """The verdict from findings in any order, by a ``table`` that has the worst conditions first."""
         return cls(tuple(sorted(found, key=lambda one: table.index(one.condition))))
 
     @property
-    def level(self) -> Level:
+    def level(self) -> VerdictLevel:
         """That of the worst finding; ``ok`` where there is none."""
         return self.findings[0].condition.level if self.findings else "ok"
 
@@ -81,11 +81,13 @@ class Verdict:
         return any(one.condition.level == "unknown" for one in self.findings)
 
 
-def finding(condition: Condition, name: str, why: str = "", next: str = "", word: str = "") -> Finding:
+def make_finding(
+    condition: HealthCondition, name: str, why: str = "", next: str = "", word: str = ""
+) -> HealthFinding:
     """A condition that holds for the subject ``name``; without ``next`` with the step that the condition has."""
-    return Finding(condition, why, next or condition.next.format(name=name), word or condition.word)
+    return HealthFinding(condition, why, next or condition.next.format(name=name), word or condition.word)
 
 
-def worst(levels: Iterable[Level]) -> Level:
+def select_worst_level(levels: Iterable[VerdictLevel]) -> VerdictLevel:
     """The worst of several levels; ``ok`` for none."""
-    return max(levels, key=LEVELS.index, default="ok")
+    return max(levels, key=VERDICT_LEVELS.index, default="ok")

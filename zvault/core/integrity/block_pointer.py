@@ -18,7 +18,7 @@ _KIND = re.compile(r"\[L(-?[0-9]{1,20}) [^]]*\] (\S+) (\S+) (\S+) (LE|BE) (\S+) 
 _SIZE = re.compile(r" size=([0-9a-f]+)L/([0-9a-f]+)P birth=([0-9]{1,20})L/")
 _WORDS = re.compile(r" cksum=([0-9a-f]+):([0-9a-f]+):([0-9a-f]+):([0-9a-f]+)")
 
-Words = tuple[int, int, int, int]
+ChecksumWords = tuple[int, int, int, int]
 """A checksum: four numbers of 64 bits."""
 
 _WORD = 2**64 - 1
@@ -50,7 +50,7 @@ class BlockPointer:
     logical: int
     physical: int
     birth: int
-    words: Words
+    words: ChecksumWords
 
     @property
     def obstacle(self) -> str | None:
@@ -80,7 +80,7 @@ class BlockPointer:
             found = (found[0] ^ found[2], found[1] ^ found[3], 0, 0)
         return found[:2] == self.words[:2]
 
-    def padded(self, data: bytes) -> bytes:
+    def pad(self, data: bytes) -> bytes:
         """Return a block's bytes from a stream as they lie on this pool's disks: compressed blocks are filled up with
         zeros to whole sectors, whose size may be another at the source.
         """
@@ -109,7 +109,7 @@ def parse_pointer(text: str) -> BlockPointer | None:
     )
 
 
-def fletcher2(data: bytes, order: str) -> Words:
+def compute_fletcher2(data: bytes, order: str) -> ChecksumWords:
     """Sums and sums of sums of the 64-bit numbers at even and at odd places. ``order`` as struct(3py) has it."""
     a = b = c = d = 0
     for even, odd in struct.iter_unpack(f"{order}QQ", data):
@@ -120,7 +120,7 @@ def fletcher2(data: bytes, order: str) -> Words:
     return a & _WORD, b & _WORD, c & _WORD, d & _WORD
 
 
-def fletcher4(data: bytes, order: str) -> Words:
+def compute_fletcher4(data: bytes, order: str) -> ChecksumWords:
     """Sums of the 32-bit numbers, of these sums, of those, and of those."""
     a = b = c = d = 0
     for (word,) in struct.iter_unpack(f"{order}I", data):
@@ -131,7 +131,7 @@ def fletcher4(data: bytes, order: str) -> Words:
     return a & _WORD, b & _WORD, c & _WORD, d & _WORD
 
 
-def sha256(data: bytes, _order: str) -> Words:
+def compute_sha256(data: bytes, _order: str) -> ChecksumWords:
     """SHA-256, whose words are stored with the first byte highest, whatever wrote them."""
     one, two, three, four = struct.unpack(">4Q", hashlib.sha256(data).digest())
     return one, two, three, four
@@ -141,12 +141,12 @@ def sha256(data: bytes, _order: str) -> Words:
 class _Checksum:
     """``secure``: one that OpenZFS lets tell blocks apart (ZCHECKSUM_FLAG_DEDUP)."""
 
-    words: Callable[[bytes, str], Words]
+    words: Callable[[bytes, str], ChecksumWords]
     secure: bool
 
 
 _CHECKSUMS = {
-    "fletcher2": _Checksum(fletcher2, secure=False),
-    "fletcher4": _Checksum(fletcher4, secure=False),
-    "sha256": _Checksum(sha256, secure=True),
+    "fletcher2": _Checksum(compute_fletcher2, secure=False),
+    "fletcher4": _Checksum(compute_fletcher4, secure=False),
+    "sha256": _Checksum(compute_sha256, secure=True),
 }

@@ -15,12 +15,12 @@ from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName, split_snapshot
 from zvault.core.units import format_size
 
-METADATA = "<metadata>"
+METADATA_NAME = "<metadata>"
 """What zpool-status(8) calls the pool's own objects, which belong to no dataset."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Damage:
+class DamagedFile:
     """One damaged file (or object) in one place. ``snapname`` None: the dataset as it is now, in no snapshot.
 
     ``dataset`` None: nobody knows whose it is, as of a snapshot that was destroyed since. ``path`` begins with ``/``
@@ -65,7 +65,7 @@ class LoggedBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
+class SnapshotObject:
     """An object as a snapshot has it: its path, where it has one, and its blocks of level 0 by number, with their
     births. One that is not there has none."""
 
@@ -95,7 +95,9 @@ class HealTarget:
         return "a block of dnodes" if self.logged.level <= 0 else "an indirect block"
 
 
-def parse_damage(text: str, known: Collection[str] = (), mounts: Mapping[str, str] | None = None) -> Damage:
+def parse_damage(
+    text: str, known: Collection[str] = (), mounts: Mapping[str, str] | None = None
+) -> DamagedFile:
     """One of the names that ``zpool status -v`` lists.
 
     ``known`` are the names of datasets and snapshots there are: both may have colons in them. ``mounts`` gives the
@@ -106,27 +108,27 @@ def parse_damage(text: str, known: Collection[str] = (), mounts: Mapping[str, st
     ends = [found.start() for found in re.finditer(r":(?=[/<])", text)]
     end = next((at for at in reversed(ends) if text[:at] in known), ends[0] if ends else len(text))
     name, path = text[:end], text[end + 1 :]
-    if name == METADATA:
-        return Damage(METADATA, None, path)
+    if name == METADATA_NAME:
+        return DamagedFile(METADATA_NAME, None, path)
     if name.startswith("<"):
-        return Damage(None, None, text)
-    return Damage(*split_snapshot(name), path)
+        return DamagedFile(None, None, text)
+    return DamagedFile(*split_snapshot(name), path)
 
 
-def _in_a_mount(text: str, mounts: Mapping[str, str]) -> Damage:
+def _in_a_mount(text: str, mounts: Mapping[str, str]) -> DamagedFile:
     for point in sorted(mounts, key=len, reverse=True):
         below = point.rstrip("/") + "/"
         if text.startswith(below):
-            return Damage(*split_snapshot(mounts[point]), "/" + text.removeprefix(below))
-    return Damage(None, None, text)
+            return DamagedFile(*split_snapshot(mounts[point]), "/" + text.removeprefix(below))
+    return DamagedFile(None, None, text)
 
 
-def files(damages: Iterable[Damage | HealTarget]) -> int:
+def count_damaged_files(damages: Iterable[DamagedFile | HealTarget]) -> int:
     """Return how many files are damaged: the same path in several snapshots of a dataset is one."""
     return len({(damage.dataset, damage.path) for damage in damages})
 
 
-def leak_advice(pool: str, freeing: int) -> tuple[str, str]:
+def advise_on_leak(pool: str, freeing: int) -> tuple[str, str]:
     """Why the space of what was destroyed is not freed, and what helps. ``freeing`` is the pool's, in bytes."""
     return (
         f"{format_size(freeing)} of what was destroyed are still to be freed: where that does not shrink, metadata in"
@@ -137,7 +139,7 @@ def leak_advice(pool: str, freeing: int) -> tuple[str, str]:
     )
 
 
-def oldest(dataset: Dataset, wound: HealTarget) -> Snapshot | None:
+def find_oldest_damaged(dataset: Dataset, wound: HealTarget) -> Snapshot | None:
     """The oldest snapshot that has it, or may have it; None where the dataset has none that does.
 
     A block that is still there is in the first snapshot made after it was written. Of names alone it is known only that
@@ -154,7 +156,7 @@ def oldest(dataset: Dataset, wound: HealTarget) -> Snapshot | None:
     return snapshots[max(0, named - 1)] if snapshots else None
 
 
-def wounds(damages: Sequence[Damage]) -> list[HealTarget]:
+def make_heal_targets(damages: Sequence[DamagedFile]) -> list[HealTarget]:
     """Return a target for each damaged file: all that can be healed while only names are known."""
     found: dict[tuple[str | None, str], list[str]] = {}
     for damage in damages:
@@ -164,11 +166,11 @@ def wounds(damages: Sequence[Damage]) -> list[HealTarget]:
     return [HealTarget(dataset, path, tuple(snapnames)) for (dataset, path), snapnames in found.items()]
 
 
-def located(
+def locate_heal_targets(
     logged: Sequence[LoggedBlock],
     datasets: Mapping[str, Dataset],
     paths: Mapping[tuple[str, int], str],
-    named: Sequence[Damage],
+    named: Sequence[DamagedFile],
     newest: Mapping[LoggedBlock, Snapshot] | None = None,
 ) -> list[HealTarget]:
     """Return the targets that the error log names; ``named`` adds what is in no dataset.
@@ -181,7 +183,7 @@ def located(
     for one in logged:
         path = paths.get((one.dataset, one.number), f"<0x{one.number:x}>")
         dataset = datasets.get(one.dataset, Dataset(DatasetName(one.dataset), 0, "filesystem"))
-        first = oldest(dataset, HealTarget(one.dataset, path, (), one))
+        first = find_oldest_damaged(dataset, HealTarget(one.dataset, path, (), one))
         if first is not None and one in last:
             snapnames = {
                 snap.snapname
@@ -198,10 +200,10 @@ def located(
         order = tuple(snap.snapname for snap in dataset.snapshots if snap.snapname in snapnames)
         found.append(HealTarget(one.dataset, path, order, one, exact=one in last))
     elsewhere = [damage for damage in named if damage.dataset not in {one.dataset for one in logged}]
-    return found + wounds(elsewhere)
+    return found + make_heal_targets(elsewhere)
 
 
-class Search:
+class DamagedSnapshotSearch:
     """The search for the last snapshot that has each of some blocks of a dataset: each is in the first one made after
     it was written and in all from there until it was written over, so that a few looks suffice.
     """
@@ -211,7 +213,7 @@ class Search:
         self._born: dict[LoggedBlock, int] = {}
         self._open: dict[LoggedBlock, tuple[int, int]] = {}
         for one in logged:
-            first = oldest(dataset, HealTarget(one.dataset, "", (), one))
+            first = find_oldest_damaged(dataset, HealTarget(one.dataset, "", (), one))
             if one.data and first is not None:
                 self._open[one] = (self.snapshots.index(first), len(self.snapshots))
                 self._born[one] = one.birth
@@ -223,13 +225,13 @@ class Search:
                 return self.snapshots[high - 1 if high == len(self.snapshots) else (low + high) // 2]
         return None
 
-    def births(self, seen: Mapping[int, Object]) -> None:
+    def births(self, seen: Mapping[int, SnapshotObject]) -> None:
         """Take in what their first snapshots have, for those whose birth the log does not tell."""
         for one, birth in self._born.items():
             if not birth and (there := seen.get(one.number)) is not None:
                 self._born[one] = there.births.get(one.block, 0)
 
-    def saw(self, snapshot: Snapshot, seen: Mapping[int, Object]) -> None:
+    def saw(self, snapshot: Snapshot, seen: Mapping[int, SnapshotObject]) -> None:
         """Take in what a snapshot has, by object; of one that is missing there nobody knows."""
         at = self.snapshots.index(snapshot)
         for one, (low, high) in list(self._open.items()):
@@ -247,10 +249,10 @@ class Search:
         return {one: self.snapshots[low] for one, (low, _) in self._open.items()}
 
 
-def damages_of(found: Iterable[HealTarget], named: Iterable[Damage]) -> list[Damage]:
+def list_damages(found: Iterable[HealTarget], named: Iterable[DamagedFile]) -> list[DamagedFile]:
     """Everything that is damaged, by name, in order."""
     places = {
-        Damage(wound.dataset, snapname, wound.path)
+        DamagedFile(wound.dataset, snapname, wound.path)
         for wound in found
         for snapname in wound.snapnames or (None,)
     }

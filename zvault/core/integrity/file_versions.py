@@ -7,24 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from zvault.core.integrity.verification import Entry
+from zvault.core.integrity.verification import TreeEntry
 from zvault.core.model import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class FileVersion:
     """One state of a file, in the snapshots from ``first`` to ``last``, which are ``count``.
 
     ``entry`` is None while the file is not there at all.
     """
 
     path: bytes
-    entry: Entry | None
+    entry: TreeEntry | None
     first: Snapshot
     last: Snapshot
     count: int = 1
 
-    def same(self, entry: Entry | None) -> bool:
+    def same(self, entry: TreeEntry | None) -> bool:
         """True if the file as it is in another snapshot is this version. Contents that change change the mtime."""
         mine, its = (
             (one.number, one.kind, one.size, one.mtime, one.link) if one is not None else None
@@ -34,16 +34,16 @@ class Version:
 
 
 @dataclass(slots=True)
-class Timeline:
+class VersionTimeline:
     """The versions of files, snapshot by snapshot, the oldest first; what is not there counts as one, too, once it was.
 
     ``snapshots`` are those that were looked into.
     """
 
     snapshots: list[Snapshot] = field(default_factory=list)
-    _found: dict[bytes, list[Version]] = field(default_factory=dict)
+    _found: dict[bytes, list[FileVersion]] = field(default_factory=dict)
 
-    def add(self, snap: Snapshot, entries: Mapping[bytes, Entry]) -> None:
+    def add(self, snap: Snapshot, entries: Mapping[bytes, TreeEntry]) -> None:
         """Take in the entries that were found in the next snapshot."""
         self.snapshots.append(snap)
         for path in self._found.keys() | entries.keys():
@@ -52,30 +52,30 @@ class Timeline:
             if of and of[-1].same(entry):
                 of[-1] = replace(of[-1], last=snap, count=of[-1].count + 1)
             else:
-                of.append(Version(path, entry, snap, snap))
+                of.append(FileVersion(path, entry, snap, snap))
 
     @property
     def paths(self) -> list[bytes]:
         """All that was found in any snapshot."""
         return sorted(self._found)
 
-    def of(self, path: bytes) -> list[Version]:
+    def of(self, path: bytes) -> list[FileVersion]:
         """The versions of one path, the oldest first, since it was first seen."""
         return list(self._found.get(path, ()))
 
 
-def versions(seen: Sequence[tuple[Snapshot, Mapping[bytes, Entry]]]) -> list[Version]:
+def fold_versions(seen: Sequence[tuple[Snapshot, Mapping[bytes, TreeEntry]]]) -> list[FileVersion]:
     """The versions of every file that was seen, by path, the newest first; unchanged ones folded.
 
     ``seen`` gives for each snapshot, oldest first, what was found in it.
     """
-    found = Timeline()
+    found = VersionTimeline()
     for snap, entries in seen:
         found.add(snap, entries)
     return [one for path in found.paths for one in reversed(found.of(path)) if one.entry is not None]
 
 
-def matches(pattern: str, path: bytes) -> bool:
+def matches_path(pattern: str, path: bytes) -> bool:
     """True if a path below a dataset's root is meant by a pattern.
 
     A pattern without ``/`` is a name anywhere in the tree, with one it is a path from the root; ``*`` and ``?`` stay

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zvault.core.integrity.damage import METADATA, HealTarget, oldest
+from zvault.core.integrity.damage import METADATA_NAME, HealTarget, find_oldest_damaged
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class DatasetCopy:
     """The copy of a vault's dataset at one place: names of snapshots and of bookmarks by GUID.
 
     ``place`` is what it is called; ``key`` tells places apart.
@@ -32,7 +32,7 @@ class Copy:
         return self.snapshots.get(guid) or self.bookmarks.get(guid)
 
 
-Copies = Mapping[str, Sequence[Copy]]
+Copies = Mapping[str, Sequence[DatasetCopy]]
 """By the name of the vault's dataset; the one to ask first comes first."""
 
 
@@ -57,7 +57,7 @@ class HealingStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Unhealed:
+class UnhealedDamage:
     """Damage that stays, and why. ``lost``: nobody zvault knows has a snapshot with it any more."""
 
     wound: HealTarget
@@ -65,7 +65,7 @@ class Unhealed:
     lost: bool = False
 
 
-def next_cures(
+def select_healing_streams(
     wounds: Iterable[HealTarget],
     datasets: Mapping[str, Dataset],
     copies: Copies,
@@ -84,39 +84,41 @@ def next_cures(
     return sorted(found, key=lambda cure: (cure.target.dataset, cure.target.createtxg))
 
 
-def unhealed(
+def explain_unhealed(
     wounds: Iterable[HealTarget],
     datasets: Mapping[str, Dataset],
     copies: Copies,
     failures: Mapping[str, str],
     known: Mapping[HealTarget, str] | None = None,
-) -> list[Unhealed]:
+) -> list[UnhealedDamage]:
     """Why each wound that is still there stays.
 
     ``failures``: what streams of a dataset broke off with, by its name; ``known``: why single ones could not be healed.
     """
     told = known or {}
     return [
-        Unhealed(wound, told[wound]) if wound in told else _why(wound, datasets, copies, failures)
+        UnhealedDamage(wound, told[wound]) if wound in told else _why(wound, datasets, copies, failures)
         for wound in wounds
     ]
 
 
-def name_apart(dataset: DatasetName, aside: str) -> DatasetName | None:
+def choose_aside_name(dataset: DatasetName, aside: str) -> DatasetName | None:
     """The name to give a dataset of a vault so that the next run sends it anew; None for a pool's own dataset.
 
     It ends with ``aside``, which marks what nothing follows. To any other name in its pool a renamed dataset is
     followed, damage and all: it is known by its snapshots. The ``-old`` keeps the next run from branching off from it,
     as it does from what it set aside itself.
     """
-    return None if dataset == dataset.pool else dataset.suffixed(f"-old{aside}")
+    return None if dataset == dataset.pool else dataset.add_suffix(f"-old{aside}")
 
 
-def anew(wounds: Iterable[HealTarget], datasets: Mapping[str, Dataset], aside: str) -> list[str]:
+def list_resend_commands(
+    wounds: Iterable[HealTarget], datasets: Mapping[str, Dataset], aside: str
+) -> list[str]:
     """The commands that have the next run send in full what has damage that no stream puts right, a dataset each."""
     hurt = dict.fromkeys(wound.dataset or "" for wound in wounds if wound.what != "data")
     names = [datasets[name].name for name in hurt if name in datasets]
-    pairs = [(name, name_apart(name, aside)) for name in names]
+    pairs = [(name, choose_aside_name(name, aside)) for name in names]
     return [f"zfs rename {_quoted(name)} {_quoted(apart)}" for name, apart in pairs if apart is not None]
 
 
@@ -126,7 +128,7 @@ def _quoted(name: str) -> str:
 
 def _having(wound: HealTarget, dataset: Dataset) -> list[Snapshot]:
     """The snapshots that have it, oldest first."""
-    first = oldest(dataset, wound)
+    first = find_oldest_damaged(dataset, wound)
     return [snap for snap in dataset.snapshots if snap == first or snap.snapname in wound.snapnames]
 
 
@@ -134,7 +136,7 @@ def _options(wound: HealTarget, datasets: Mapping[str, Dataset], copies: Copies)
     dataset = datasets.get(wound.dataset or "")
     if dataset is None or (wound.logged is not None and not wound.logged.data):
         return
-    first = oldest(dataset, wound)
+    first = find_oldest_damaged(dataset, wound)
     if first is None:
         return
     older = dataset.snapshots[: dataset.snapshots.index(first)]
@@ -149,18 +151,18 @@ def _options(wound: HealTarget, datasets: Mapping[str, Dataset], copies: Copies)
 
 def _why(  # noqa: PLR0911 - a list of reasons
     wound: HealTarget, datasets: Mapping[str, Dataset], copies: Copies, failures: Mapping[str, str]
-) -> Unhealed:
-    if wound.dataset == METADATA:
-        return Unhealed(wound, "it is the pool's own metadata, which no stream carries")
+) -> UnhealedDamage:
+    if wound.dataset == METADATA_NAME:
+        return UnhealedDamage(wound, "it is the pool's own metadata, which no stream carries")
     if wound.dataset is None:
-        return Unhealed(
+        return UnhealedDamage(
             wound, "it belongs to nothing that is still there: ZFS forgets it when two scrubs have ended"
         )
     dataset = datasets.get(wound.dataset)
     if dataset is None or not dataset.snapshots:
-        return Unhealed(wound, f"{wound.dataset} has no snapshot that anybody could have as well")
+        return UnhealedDamage(wound, f"{wound.dataset} has no snapshot that anybody could have as well")
     if wound.what != "data":
-        return Unhealed(wound, f"it is {wound.what}, which is the vault's own: no stream carries it")
+        return UnhealedDamage(wound, f"it is {wound.what}, which is the vault's own: no stream carries it")
     there = _having(wound, dataset)
     having = [
         copy.place
@@ -168,10 +170,12 @@ def _why(  # noqa: PLR0911 - a list of reasons
         if any(snap.guid in copy.snapshots for snap in there)
     ]
     if not having:
-        return Unhealed(wound, "nobody that zvault knows has a snapshot with it any more", lost=bool(there))
+        return UnhealedDamage(
+            wound, "nobody that zvault knows has a snapshot with it any more", lost=bool(there)
+        )
     if said := failures.get(dataset.name):
-        return Unhealed(wound, f"{having[0]} has it, but {said}")
-    return Unhealed(
+        return UnhealedDamage(wound, f"{having[0]} has it, but {said}")
+    return UnhealedDamage(
         wound,
         f"what {having[0]} sends of it has other bytes: it is compressed in another way there, or in records of"
         " another size",

@@ -6,21 +6,21 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from zvault.core.integrity.verification import shown
+from zvault.core.integrity.verification import escape_path
 
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
 _NAMED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
 
 
-def unshown(text: str) -> bytes:
-    """The bytes of which ``shown`` made a text. Raises ValueError for a text that it makes of nothing."""
+def parse_shown_path(text: str) -> bytes:
+    """The bytes of which ``escape_path`` made a text. Raises ValueError for a text that it makes of nothing."""
     found, at = bytearray(), 0
     for match in _ESCAPE.finditer(text):
         found += text[at : match.start()].encode()
         at = match.end()
         found += _escaped(match)
     found += text[at:].encode()
-    if shown(bytes(found)) != text:
+    if escape_path(bytes(found)) != text:
         raise ValueError(f"{text!r} is no path as it is shown")
     return bytes(found)
 
@@ -36,7 +36,7 @@ def _escaped(match: re.Match[str]) -> bytes:
     return _NAMED[char].encode()
 
 
-def quoted(path: bytes) -> str:
+def quote_path(path: bytes) -> str:
     """A path as a word for a shell; what would control a terminal is escaped as bash, ksh and zsh understand it."""
     try:
         text = path.decode()
@@ -54,12 +54,12 @@ def _ansi(byte: int) -> str:
     return char if " " <= char <= "~" else f"\\x{byte:02x}" if byte not in b"\n\t" else repr(char)[1:-1]
 
 
-def visible(line: str) -> str:
+def escape_file_line(line: str) -> str:
     """A line of a file for a terminal: tabs are spaces, other control characters are escaped."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line.expandtabs())
 
 
-def octal_decoded(text: str) -> bytes:
+def decode_octal_path(text: str) -> bytes:
     r"""A path as 'zfs diff' prints it, in which blanks, backslashes and what is no ASCII stand as ``\0040``.
 
     Raises ValueError for a backslash that begins nothing of that form (lib/libzfs/libzfs_diff.c, stream_bytes).
@@ -77,8 +77,8 @@ def _alternated(plain: Iterator[bytes], codes: Iterator[bytes]) -> Iterator[byte
         yield next(codes, b"")
 
 
-def restore_command(backup: str, snapshot: str, path: bytes, to: str) -> str:
+def format_restore_command(backup: str, snapshot: str, path: bytes, to: str) -> str:
     """The command that restores a path of a snapshot into a folder."""
     words: Sequence[str] = ("zvaultctl", "restore", backup, snapshot, to)
-    file = ["--file", quoted(path)] if path else []
+    file = ["--file", quote_path(path)] if path else []
     return " ".join([*map(shlex.quote, words), *file])

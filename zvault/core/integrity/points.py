@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from zvault.core.integrity.file_versions import Version
+from zvault.core.integrity.file_versions import FileVersion
 from zvault.core.model import Snapshot
 
 SideName = Literal["source", "vault"]
-SIDES: tuple[SideName, ...] = get_args(SideName)
+SIDE_NAMES: tuple[SideName, ...] = get_args(SideName)
 
-State = Literal["there", "appeared", "changed", "vanished"]
+StretchState = Literal["there", "appeared", "changed", "vanished"]
 """How a version began. ``there``: it is in the oldest snapshot that was read, so when it came is not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SnapshotPoint:
     """A snapshot by its GUID, on one side or on both."""
 
     source: Snapshot | None = None
@@ -37,30 +37,30 @@ class Point:
     @property
     def places(self) -> Iterator[tuple[SideName, Snapshot]]:
         """The sides that have the point, each with its snapshot there; the source first, which is nearest."""
-        yield from ((side, snap) for side in SIDES if (snap := self.on(side)) is not None)
+        yield from ((side, snap) for side in SIDE_NAMES if (snap := self.on(side)) is not None)
 
 
-def points(source: Sequence[Snapshot], vault: Sequence[Snapshot]) -> list[Point]:
+def merge_points(source: Sequence[Snapshot], vault: Sequence[Snapshot]) -> list[SnapshotPoint]:
     """All snapshots of both sides, the oldest first; the same by GUID is one point."""
     there = {snap.guid: snap for snap in vault}
     here = {snap.guid for snap in source}
-    found = [Point(snap, there.get(snap.guid)) for snap in source]
-    found += [Point(None, snap) for snap in vault if snap.guid not in here]
+    found = [SnapshotPoint(snap, there.get(snap.guid)) for snap in source]
+    found += [SnapshotPoint(None, snap) for snap in vault if snap.guid not in here]
     return sorted(found, key=_order)
 
 
-def _order(point: Point) -> tuple[int, int, int]:
+def _order(point: SnapshotPoint) -> tuple[int, int, int]:
     txgs = (snap.createtxg if snap is not None else 0 for snap in (point.source, point.vault))
     return point.snapshot.creation, *txgs  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class VersionStretch:
     """A version of a path as it is told: how it began, in which points it is, and in how many on each side."""
 
-    state: State
-    version: Version
-    points: tuple[Point, ...]
+    state: StretchState
+    version: FileVersion
+    points: tuple[SnapshotPoint, ...]
 
     def count(self, side: SideName) -> int:
         """In how many snapshots of one side it is."""
@@ -71,17 +71,17 @@ class Stretch:
         return next((snap for point in reversed(self.points) if (snap := point.on(side)) is not None), None)
 
 
-def stretches(versions: Sequence[Version], read: Sequence[Point]) -> list[Stretch]:
+def place_versions(versions: Sequence[FileVersion], read: Sequence[SnapshotPoint]) -> list[VersionStretch]:
     """The versions of one path, the oldest first, over the points that were read, which are in order."""
     number = {point.snapshot.guid: at for at, point in enumerate(read)}
-    found: list[Stretch] = []
+    found: list[VersionStretch] = []
     for version in versions:
         first, last = number[version.first.guid], number[version.last.guid]
-        found.append(Stretch(_state(version, first, found), version, tuple(read[first : last + 1])))
+        found.append(VersionStretch(_state(version, first, found), version, tuple(read[first : last + 1])))
     return found
 
 
-def _state(version: Version, first: int, before: Sequence[Stretch]) -> State:
+def _state(version: FileVersion, first: int, before: Sequence[VersionStretch]) -> StretchState:
     if version.entry is None:
         return "vanished"
     if first == 0:

@@ -11,26 +11,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from zvault.core.believed import believed
+from zvault.core.dates import reject_future
 from zvault.core.errors import ZvaultError
 from zvault.core.units import format_duration, is_number
 
-Level = Literal["guids", "sample", "full", "drill"]
-LEVELS: tuple[Level, ...] = get_args(Level)
+ProofLevel = Literal["guids", "sample", "full", "drill"]
+PROOF_LEVELS: tuple[ProofLevel, ...] = get_args(ProofLevel)
 
-Result = Literal["ok", "differs", "nothing"]
+ProofResult = Literal["ok", "differs", "nothing"]
 """How a verification ends: all that was compared is the same, something differs, nothing could be compared."""
 
-VERIFIED = "org.zvault:verified-"
+VERIFIED_PREFIX = "org.zvault:verified-"
 """What the names of the vault's user properties begin with that hold proofs; the level follows."""
 
-DRILLED = "org.zvault:drilled"
+DRILLED_PROPERTY = "org.zvault:drilled"
 """User property of a vault's dataset: when a drill of it last passed, in seconds since the epoch."""
 
 KEY_SPACE = 65521
 """Number of keys, which wrap around: a prime, so that hashing is one to one; its square is exact in awk's numbers."""
 
-PIECE = 64 << 20
+HASHED_PIECE = 64 << 20
 """Bytes of a large file, or of a volume, that are hashed together and have a key of their own."""
 
 LEAST_FILES = 100
@@ -80,7 +80,7 @@ class KeyRange:
             yield KeyRange((self.start + offset) % KEY_SPACE, min(size, self.length - offset))
 
 
-def sampled(start: int, share: float, *, files: int, bytes_: int, budget: int | None) -> KeyRange:
+def select_sample_keys(start: int, share: float, *, files: int, bytes_: int, budget: int | None) -> KeyRange:
     """The keys of a sample: ``share`` of everything, LEAST_FILES at least, but no more bytes than the budget has."""
     part = max(share, min(1.0, LEAST_FILES / max(1, files)))
     if budget is not None and bytes_ > 0:
@@ -89,7 +89,7 @@ def sampled(start: int, share: float, *, files: int, bytes_: int, budget: int | 
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """A file, folder or link of a snapshot: ``kind`` is find's letter for it, ``mtime`` is in seconds, as text."""
 
     number: int
@@ -104,7 +104,7 @@ class Entry:
     def traits(self) -> tuple[str, ...]:
         """The traits that must be the same on both sides besides contents, in words."""
         size = f"{self.size} bytes" if self.kind == "f" else ""
-        link = f"to {shown(self.link)}" if self.kind == "l" else ""
+        link = f"to {escape_path(self.link)}" if self.kind == "l" else ""
         return tuple(
             filter(None, (_KINDS.get(self.kind, self.kind), f"mode {self.mode}", self.owner, size, link))
         )
@@ -134,10 +134,10 @@ class ContentRange:
 
     def __str__(self) -> str:
         where = f"bytes {self.offset} to {self.offset + self.size}" if self.length is not None else ""
-        return ", ".join(filter(None, (shown(self.path), where)))
+        return ", ".join(filter(None, (escape_path(self.path), where)))
 
 
-def pieces(entries: Sequence[Entry], mix: KeySpread, keys: KeyRange) -> list[ContentRange]:
+def select_content_ranges(entries: Sequence[TreeEntry], mix: KeySpread, keys: KeyRange) -> list[ContentRange]:
     """Return the ranges to hash of the files listed: small ones whole, of large ones the pieces in the range of
     keys.
     """
@@ -145,25 +145,27 @@ def pieces(entries: Sequence[Entry], mix: KeySpread, keys: KeyRange) -> list[Con
     for entry in entries:
         if entry.kind != "f":
             continue
-        if entry.size <= PIECE:
+        if entry.size <= HASHED_PIECE:
             if keys.has(mix.key(entry.number)):
                 found.append(ContentRange(entry.path, entry.size))
             continue
-        found += cut(entry.path, entry.size, mix, keys, entry.number)
+        found += cut_content_ranges(entry.path, entry.size, mix, keys, entry.number)
     return found
 
 
-def cut(path: bytes, size: int, mix: KeySpread, keys: KeyRange, number: int = 0) -> list[ContentRange]:
+def cut_content_ranges(
+    path: bytes, size: int, mix: KeySpread, keys: KeyRange, number: int = 0
+) -> list[ContentRange]:
     """The pieces of a large file, or of a volume, that are in the range of keys."""
     return [
-        ContentRange(path, min(PIECE, size - index * PIECE), index * PIECE, PIECE)
-        for index in range(-(-size // PIECE))
+        ContentRange(path, min(HASHED_PIECE, size - index * HASHED_PIECE), index * HASHED_PIECE, HASHED_PIECE)
+        for index in range(-(-size // HASHED_PIECE))
         if keys.has(mix.key(number, index))
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ContentDifference:
     """Something that is not the same on both sides: where, and what either has (None: it cannot be read there)."""
 
     dataset: str
@@ -176,21 +178,23 @@ class Difference:
         return f"{self.dataset}: {self.path}: source {here}, vault {there}"
 
 
-def differing(
+def list_hash_differences(
     dataset: str,
     wanted: Sequence[ContentRange],
     source: Mapping[ContentRange, str],
     vault: Mapping[ContentRange, str],
-) -> list[Difference]:
+) -> list[ContentDifference]:
     """The pieces whose hashes are not the same, or that could not be read."""
     return [
-        Difference(dataset, str(one), source.get(one), vault.get(one))
+        ContentDifference(dataset, str(one), source.get(one), vault.get(one))
         for one in wanted
         if source.get(one) is None or source.get(one) != vault.get(one)
     ]
 
 
-def unlike(dataset: str, source: Sequence[Entry], vault: Sequence[Entry]) -> list[Difference]:
+def list_trait_differences(
+    dataset: str, source: Sequence[TreeEntry], vault: Sequence[TreeEntry]
+) -> list[ContentDifference]:
     """Return the entries that are listed on one side only, or with other traits."""
     here, there = ({one.path: one for one in side} for side in (source, vault))
     found = []
@@ -198,11 +202,11 @@ def unlike(dataset: str, source: Sequence[Entry], vault: Sequence[Entry]) -> lis
         one, other = here.get(path), there.get(path)
         mine, its = (", ".join(side.traits()) if side else "nothing" for side in (one, other))
         if mine != its:
-            found.append(Difference(dataset, shown(path), mine, its))
+            found.append(ContentDifference(dataset, escape_path(path), mine, its))
     return found
 
 
-def shown(path: bytes) -> str:
+def escape_path(path: bytes) -> str:
     """A name of any bytes as text on one line, other for each name: ``a\\nb``, ``\\xff``, ``back\\\\slash``."""
     return "".join(_shown(char) for char in path.decode(errors="surrogateescape"))
 
@@ -216,7 +220,7 @@ def _shown(char: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class LevelProof:
     """The standing of a level: when it last passed and was last tried, in seconds since the epoch, and how that went.
 
     ``at`` is where the next sample begins, ``since`` when the first was written. It is kept on the vault as text,
@@ -239,15 +243,15 @@ class Proof:
         }
         return " ".join(f"{key}={value}" for key, value in known.items() if value is not None)
 
-    def after(self, now: float, result: str, at: int | None = None) -> Proof:
+    def after(self, now: float, result: str, at: int | None = None) -> LevelProof:
         """The same after another try. Dates later than now, which say nothing, are forgotten: their day would come."""
-        kept = self.proven if believed(self.proven, now) is not None else None
+        kept = self.proven if reject_future(self.proven, now) is not None else None
         proven = int(now) if result == "ok" else kept
-        since = self.since if believed(self.since, now) is not None else int(now)
-        return Proof(proven, int(now), result, self.at if at is None else at, since)
+        since = self.since if reject_future(self.since, now) is not None else int(now)
+        return LevelProof(proven, int(now), result, self.at if at is None else at, since)
 
 
-def parse_proof(text: str) -> Proof:
+def parse_proof(text: str) -> LevelProof:
     """A proof as it was written; what cannot be read counts as not there."""
     words = dict(word.split("=", 1) for word in text.split() if "=" in word)
 
@@ -255,10 +259,10 @@ def parse_proof(text: str) -> Proof:
         return int(words[key]) if is_number(words.get(key, "")) else None
 
     at = (number("at") or 0) % KEY_SPACE
-    return Proof(number("proven"), number("tried"), words.get("result", ""), at, number("since"))
+    return LevelProof(number("proven"), number("tried"), words.get("result", ""), at, number("since"))
 
 
-def due(proof: Proof, every: float | None, since: float, now: float) -> float | None:
+def measure_overdue(proof: LevelProof, every: float | None, since: float, now: float) -> float | None:
     """Seconds by which a level is overdue, below zero if it is not due yet; None where it is never due.
 
     It counts from the last try; one that was never tried is due ``every`` after ``since``, when the backup began.
@@ -266,12 +270,12 @@ def due(proof: Proof, every: float | None, since: float, now: float) -> float | 
     if every is None:
         return None
     # A clock may have been wrong: a date later than now says nothing. Where there is no other, it is due.
-    last = believed(proof.tried if proof.tried is not None else since, now)
+    last = reject_future(proof.tried if proof.tried is not None else since, now)
     return 0.0 if last is None else now - last - every
 
 
 @dataclass
-class Findings:
+class VerificationFindings:
     """The findings of a verification so far. ``unproven`` are datasets of which nothing could be said, with the
     reason.
     """
@@ -279,11 +283,11 @@ class Findings:
     datasets: int = 0
     files: int = 0
     bytes: int = 0
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[ContentDifference] = field(default_factory=list)
     more: int = 0
     unproven: dict[str, str] = field(default_factory=dict)
 
-    def add(self, found: Sequence[Difference], most: int = 100) -> list[Difference]:
+    def add(self, found: Sequence[ContentDifference], most: int = 100) -> list[ContentDifference]:
         """Note differences; no more than ``most`` are kept, the others are counted. Returns those kept of these."""
         room = max(0, most - len(self.differences))
         self.differences += found[:room]
@@ -291,14 +295,16 @@ class Findings:
         return list(found[:room])
 
     @property
-    def result(self) -> Result:
+    def result(self) -> ProofResult:
         """``differs``; ``ok``; or ``nothing`` where there was nothing that could be compared."""
         if self.differences:
             return "differs"
         return "ok" if self.datasets else "nothing"
 
 
-def mismatch(backup: str, vault: str, level: Level, found: Findings) -> ZvaultError:
+def make_mismatch_error(
+    backup: str, vault: str, level: ProofLevel, found: VerificationFindings
+) -> ZvaultError:
     """The error for what differs: it names the first, both hashes, and what to do."""
     count = len(found.differences) + found.more
     told = "; ".join(str(one) for one in found.differences[:3])
@@ -314,11 +320,11 @@ def mismatch(backup: str, vault: str, level: Level, found: Findings) -> ZvaultEr
     return error
 
 
-def aged(proven: float | None, now: float) -> str:
+def describe_proof_age(proven: float | None, now: float) -> str:
     """``last proven 3d 2h ago``, or that it never was."""
     if proven is None:
         return "never proven"
-    at = believed(proven, now)
+    at = reject_future(proven, now)
     return (
         "last proven at a time later than now"
         if at is None

@@ -15,8 +15,8 @@ from email.utils import format_datetime
 from typing import Literal
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from zvault.core.health.verdict import Level
-from zvault.core.notify.message import Beat, Message, Ping, document
+from zvault.core.health.verdict import VerdictLevel
+from zvault.core.notify.message import NotifyMessage, PingKind, RunPing, make_message_document
 from zvault.core.printable import make_printable
 
 JSON_TYPE = "application/json"
@@ -28,17 +28,22 @@ NTFY_BYTES = 4000
 KUMA_CHARACTERS = 200
 """Of a message in Uptime Kuma's URL."""
 
-PRIORITY: Mapping[Level, int] = {"ok": 2, "unknown": 3, "warning": 4, "critical": 5}
-TAGS: Mapping[Level, str] = {
+NTFY_PRIORITIES: Mapping[VerdictLevel, int] = {"ok": 2, "unknown": 3, "warning": 4, "critical": 5}
+NTFY_TAGS: Mapping[VerdictLevel, str] = {
     "ok": "white_check_mark",
     "unknown": "question",
     "warning": "warning",
     "critical": "rotating_light",
 }
 
-HEALTHCHECKS: Mapping[Beat, str] = {"start": "/start", "success": "", "failure": "/fail", "test": "/log"}
+HEALTHCHECKS_PATHS: Mapping[PingKind, str] = {
+    "start": "/start",
+    "success": "",
+    "failure": "/fail",
+    "test": "/log",
+}
 
-MAIL_PRIORITY: Mapping[Level, str] = {"critical": "1 (Highest)", "warning": "2 (High)"}
+MAIL_PRIORITY: Mapping[VerdictLevel, str] = {"critical": "1 (Highest)", "warning": "2 (High)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +60,26 @@ def _authorised(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def webhook(url: str, message: Message, token: str | None) -> HttpRequest:
+def make_webhook_request(url: str, message: NotifyMessage, token: str | None) -> HttpRequest:
     """A message as JSON."""
     return HttpRequest(
-        url, "POST", {"Content-Type": JSON_TYPE, **_authorised(token)}, json.dumps(document(message))
+        url,
+        "POST",
+        {"Content-Type": JSON_TYPE, **_authorised(token)},
+        json.dumps(make_message_document(message)),
     )
 
 
-def ntfy(url: str, message: Message, token: str | None) -> HttpRequest:
+def make_ntfy_request(url: str, message: NotifyMessage, token: str | None) -> HttpRequest:
     """A message for ntfy: to the server's root, with the topic that is the last component of ``url``."""
     parts = urlsplit(url)
     root, _, topic = parts.path.rstrip("/").rpartition("/")
     body = {
         "topic": topic,
         "title": make_printable(message.title),
-        "message": cut(make_printable(message.text), NTFY_BYTES),
-        "priority": PRIORITY[message.level],
-        "tags": [TAGS[message.level]],
+        "message": cut_utf8(make_printable(message.text), NTFY_BYTES),
+        "priority": NTFY_PRIORITIES[message.level],
+        "tags": [NTFY_TAGS[message.level]],
     }
     headers = {"Content-Type": JSON_TYPE, **_authorised(token)}
     return HttpRequest(
@@ -82,15 +90,15 @@ def ntfy(url: str, message: Message, token: str | None) -> HttpRequest:
     )
 
 
-def healthchecks(url: str, ping: Ping) -> HttpRequest:
+def make_healthchecks_ping(url: str, ping: RunPing) -> HttpRequest:
     """A ping for healthchecks.io; what is only tried changes no state there."""
     parts = urlsplit(url)
-    path = parts.path.rstrip("/") + HEALTHCHECKS[ping.beat]
+    path = parts.path.rstrip("/") + HEALTHCHECKS_PATHS[ping.beat]
     body = make_printable(ping.text)
     return HttpRequest(urlunsplit(parts._replace(path=path)), "POST", {"Content-Type": TEXT_TYPE}, body)
 
 
-def uptime_kuma(url: str, ping: Ping) -> HttpRequest:
+def make_uptime_kuma_ping(url: str, ping: RunPing) -> HttpRequest:
     """A ping for a push monitor of Uptime Kuma, which knows no start."""
     parts = urlsplit(url)
     told = make_printable((ping.text.splitlines() or ["OK"])[0])[:KUMA_CHARACTERS]
@@ -100,23 +108,23 @@ def uptime_kuma(url: str, ping: Ping) -> HttpRequest:
     return HttpRequest(urlunsplit(parts._replace(query=query)), "GET")
 
 
-def plain_ping(url: str, ping: Ping) -> HttpRequest:
+def make_plain_ping(url: str, ping: RunPing) -> HttpRequest:
     """A ping for any service that is told by being asked."""
     return HttpRequest(url, "POST", {"Content-Type": TEXT_TYPE}, make_printable(ping.text))
 
 
-def of_backup(url: str, backup: str) -> str:
+def expand_backup_url(url: str, backup: str) -> str:
     """A URL with a backup's name in place of ``{backup}``."""
     return url.replace("{backup}", quote(backup, safe=""))
 
 
-def mail(message: Message, sender: str, recipients: list[str]) -> EmailMessage:
+def make_mail(message: NotifyMessage, sender: str, recipients: list[str]) -> EmailMessage:
     """A message as mail."""
     made = EmailMessage()
     made["From"], made["To"] = sender, ", ".join(recipients)
-    made["Subject"] = one_line(message.title)
+    made["Subject"] = flatten_line(message.title)
     made["Date"] = format_datetime(datetime.fromtimestamp(message.made, UTC))
-    made["Message-ID"] = f"<{message.id}@zvault.{one_line(message.host).replace(' ', '-')}>"
+    made["Message-ID"] = f"<{message.id}@zvault.{flatten_line(message.host).replace(' ', '-')}>"
     made["Auto-Submitted"] = "auto-generated"
     if message.level in MAIL_PRIORITY:
         made["X-Priority"] = MAIL_PRIORITY[message.level]
@@ -126,12 +134,12 @@ def mail(message: Message, sender: str, recipients: list[str]) -> EmailMessage:
     return made
 
 
-def one_line(text: str) -> str:
+def flatten_line(text: str) -> str:
     """A text without what ends a header, or moves a cursor."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def cut(text: str, most: int) -> str:
+def cut_utf8(text: str, most: int) -> str:
     """A text of so many bytes at most, in UTF-8."""
     data = text.encode()
     return text if len(data) <= most else data[: most - 3].decode(errors="ignore") + "…"

@@ -10,22 +10,22 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from zvault.core.health.verdict import LEVELS, Kind, Level
-from zvault.core.notify.topics import Look, Subject, Telling
+from zvault.core.health.verdict import VERDICT_LEVELS, SubjectKind, VerdictLevel
+from zvault.core.notify.topics import NotifySubject, SubjectTopics, TopicFinding
 
-HOUR = 3600.0
+SENT_WINDOW = 3600.0
 
-Event = Literal["begun", "worse", "still", "over"]
+IncidentEvent = Literal["begun", "worse", "still", "over"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TellingRules:
     """By what a target is told. Seconds; ``again`` None: what lasts is told once.
 
     ``severity``: the least level. ``after``: for how long something has to be wrong. ``per_hour``: the most messages.
     """
 
-    severity: Level = "warning"
+    severity: VerdictLevel = "warning"
     after: float = 0.0
     again: float | None = None
     per_hour: int = 20
@@ -38,51 +38,51 @@ class Incident:
     ``told``: when the target was told of it last, None before it was; ``told_level``: how bad it was then.
     """
 
-    kind: Kind
+    kind: SubjectKind
     name: str
     topic: str
     since: float
-    telling: Telling
+    telling: TopicFinding
     told: float | None = None
-    told_level: Level = "ok"
+    told_level: VerdictLevel = "ok"
     ended: float | None = None
     gone: bool = False
 
     @property
-    def key(self) -> tuple[Kind, str, str]:
+    def key(self) -> tuple[SubjectKind, str, str]:
         """The identity of an incident: kind and name of its subject, and the topic."""
         return self.kind, self.name, self.topic
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class IncidentNotice:
     """One thing to tell. ``gone``: it is over because its subject is no longer told of here."""
 
-    event: Event
-    kind: Kind
+    event: IncidentEvent
+    kind: SubjectKind
     name: str
     topic: str
     since: float
     ended: float | None
-    telling: Telling
+    telling: TopicFinding
     gone: bool = False
 
     @property
-    def level(self) -> Level:
+    def level(self) -> VerdictLevel:
         """The severity, ok where the incident is over."""
         return "ok" if self.event == "over" else self.telling.level
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class NoticeBundle:
     """The notices of one message. ``unsaid``: so many incidents passed while the target could not be told of them."""
 
-    notices: tuple[Notice, ...]
+    notices: tuple[IncidentNotice, ...]
     unsaid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class IncidentLedger:
     """The book of what a target was told. ``sent``: when messages were made within the last hour."""
 
     incidents: tuple[Incident, ...] = ()
@@ -91,14 +91,16 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JudgedSubjects:
     """The subjects to judge: those that were looked at, each with what was seen, and those that were not (yet)."""
 
-    looks: Mapping[Subject, Look] = field(default_factory=dict)
-    unlooked: Collection[Subject] = ()
+    looks: Mapping[NotifySubject, SubjectTopics] = field(default_factory=dict)
+    unlooked: Collection[NotifySubject] = ()
 
 
-def step(book: Book, seen: Seen, rules: Rules, now: float, *, quiet: bool) -> tuple[Book, tuple[Bundle, ...]]:
+def advance_incidents(
+    book: IncidentLedger, seen: JudgedSubjects, rules: TellingRules, now: float, *, quiet: bool
+) -> tuple[IncidentLedger, tuple[NoticeBundle, ...]]:
     """The book as it is now, and the messages that are due. While it is ``quiet`` only what is critical is told.
 
     What may not be told now stays due: it is told later, if it still is so. Of what is due beyond the limit of an hour
@@ -108,27 +110,31 @@ def step(book: Book, seen: Seen, rules: Rules, now: float, *, quiet: bool) -> tu
     due = [(one, event) for one in incidents.values() if (event := _due(one, rules, now)) is not None]
     due = [(one, event) for one, event in due if not quiet or _urgent(one, event)]
     due.sort(key=lambda pair: (not _urgent(*pair), pair[0].since, pair[0].key))
-    sent = tuple(min(when, now) for when in book.sent if min(when, now) > now - HOUR)
+    sent = tuple(min(when, now) for when in book.sent if min(when, now) > now - SENT_WINDOW)
     bundles = _bundled(due, _budget(due, rules.per_hour - len(sent), rules))
     for one, event in (pair for bundle in bundles for pair in bundle):
         if event == "over":
             del incidents[one.key]
         else:
             incidents[one.key] = replace(one, told=now, told_level=one.telling.level)
-    after = Book(tuple(incidents.values()), (*sent, *(now for _ in bundles)), 0 if bundles else unsaid)
+    after = IncidentLedger(
+        tuple(incidents.values()), (*sent, *(now for _ in bundles)), 0 if bundles else unsaid
+    )
     notices = [tuple(_notice(one, event) for one, event in bundle) for bundle in bundles]
-    return after, tuple(Bundle(found, unsaid if first else 0) for first, found in _firsts(notices))
+    return after, tuple(NoticeBundle(found, unsaid if first else 0) for first, found in _firsts(notices))
 
 
-def _firsts(notices: Iterable[tuple[Notice, ...]]) -> Iterable[tuple[bool, tuple[Notice, ...]]]:
+def _firsts(
+    notices: Iterable[tuple[IncidentNotice, ...]],
+) -> Iterable[tuple[bool, tuple[IncidentNotice, ...]]]:
     return ((index == 0, one) for index, one in enumerate(notices))
 
 
 def _brought_up(
-    book: Book, seen: Seen, rules: Rules, now: float
-) -> tuple[dict[tuple[Kind, str, str], Incident], int]:
+    book: IncidentLedger, seen: JudgedSubjects, rules: TellingRules, now: float
+) -> tuple[dict[tuple[SubjectKind, str, str], Incident], int]:
     """The incidents as they are by what was seen, and how many passed untold."""
-    incidents: dict[tuple[Kind, str, str], Incident] = {}
+    incidents: dict[tuple[SubjectKind, str, str], Incident] = {}
     unsaid = book.unsaid
     for one in book.incidents:
         one = replace(  # noqa: PLW2901 - a clock that was set back must not keep anything for years
@@ -154,31 +160,33 @@ def _brought_up(
     return incidents, unsaid
 
 
-def _due(one: Incident, rules: Rules, now: float) -> Event | None:
+def _due(one: Incident, rules: TellingRules, now: float) -> IncidentEvent | None:
     if one.ended is not None:
         return "over"
     if one.told is None:
         return "begun" if now - one.since >= rules.after and _reaches(one.telling.level, rules) else None
-    if LEVELS.index(one.telling.level) > LEVELS.index(one.told_level):
+    if VERDICT_LEVELS.index(one.telling.level) > VERDICT_LEVELS.index(one.told_level):
         return "worse"
     return "still" if rules.again is not None and now - one.told >= rules.again else None
 
 
-def _reaches(level: Level, rules: Rules) -> bool:
-    return LEVELS.index(level) >= LEVELS.index(rules.severity)
+def _reaches(level: VerdictLevel, rules: TellingRules) -> bool:
+    return VERDICT_LEVELS.index(level) >= VERDICT_LEVELS.index(rules.severity)
 
 
-def _urgent(one: Incident, event: Event) -> bool:
+def _urgent(one: Incident, event: IncidentEvent) -> bool:
     return event != "over" and one.telling.level == "critical"
 
 
-def _budget(due: list[tuple[Incident, Event]], left: int, rules: Rules) -> int:
+def _budget(due: list[tuple[Incident, IncidentEvent]], left: int, rules: TellingRules) -> int:
     """How many messages may be made: the last one of an hour is kept for what is critical."""
     urgent = any(_urgent(one, event) for one, event in due)
     return left if urgent or rules.per_hour == 1 else left - 1
 
 
-def _bundled(due: list[tuple[Incident, Event]], budget: int) -> list[list[tuple[Incident, Event]]]:
+def _bundled(
+    due: list[tuple[Incident, IncidentEvent]], budget: int
+) -> list[list[tuple[Incident, IncidentEvent]]]:
     if budget <= 0 or not due:
         return []
     single = len(due) if len(due) <= budget else budget - 1
@@ -186,5 +194,5 @@ def _bundled(due: list[tuple[Incident, Event]], budget: int) -> list[list[tuple[
     return [*([pair] for pair in due[:single]), *([rest] if rest else [])]
 
 
-def _notice(one: Incident, event: Event) -> Notice:
-    return Notice(event, one.kind, one.name, one.topic, one.since, one.ended, one.telling, one.gone)
+def _notice(one: Incident, event: IncidentEvent) -> IncidentNotice:
+    return IncidentNotice(event, one.kind, one.name, one.topic, one.since, one.ended, one.telling, one.gone)

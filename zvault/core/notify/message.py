@@ -8,26 +8,26 @@ from datetime import datetime, tzinfo
 from typing import Any, Literal
 
 from zvault.core.errors import ErrorDocument
-from zvault.core.health.verdict import Level, worst
-from zvault.core.notify.incidents import Bundle, Notice
-from zvault.core.notify.report import Report
-from zvault.core.notify.report_text import html, text, title
+from zvault.core.health.verdict import VerdictLevel, select_worst_level
+from zvault.core.notify.incidents import IncidentNotice, NoticeBundle
+from zvault.core.notify.report import PeriodReport
+from zvault.core.notify.report_text import write_report_html, write_report_text, write_report_title
 from zvault.core.units import format_duration
 
-VERSION = 1
+MESSAGE_VERSION = 1
 """Of the JSON that a webhook gets; a field that is added changes it not."""
 
-LONGEST = 16_000
+LONGEST_TEXT = 16_000
 """Characters of a message's text: what is beyond that is left out, and said to be."""
 
-NAMED = 3
+TITLE_NOTICES = 3
 """Notices named in the title of a message that has several."""
 
-EVENTS = {"begun": "", "worse": "worse: ", "still": "still: ", "over": "over: "}
+EVENT_PREFIXES = {"begun": "", "worse": "worse: ", "still": "still: ", "over": "over: "}
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class NotifyMessage:
     """Something to tell a person. ``id`` is the same however often it is sent. ``made``: seconds since the epoch.
 
     ``html`` is what ``text`` says, for mail; empty where there is none.
@@ -37,70 +37,79 @@ class Message:
     made: float
     host: str
     event: Literal["incidents", "test", "report"]
-    level: Level
+    level: VerdictLevel
     title: str
     text: str
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[IncidentNotice, ...] = ()
     unsaid: int = 0
     html: str = ""
     form: Literal["message"] = "message"
 
 
-Beat = Literal["start", "success", "failure", "test"]
+PingKind = Literal["start", "success", "failure", "test"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ping:
+class RunPing:
     """Something to tell a dead-man's switch of a backup's run, with its reason and its last lines in ``text``."""
 
     id: str
     made: float
     backup: str
-    beat: Beat
+    beat: PingKind
     run: str
     text: str
     form: Literal["ping"] = "ping"
 
 
-Item = Message | Ping
+Item = NotifyMessage | RunPing
 
 
-def incidents_message(bundle: Bundle, *, id: str, host: str, now: float, zone: tzinfo) -> Message:
+def make_incidents_message(
+    bundle: NoticeBundle, *, id: str, host: str, now: float, zone: tzinfo
+) -> NotifyMessage:
     """The message that a bundle of notices makes."""
-    level = worst(one.level for one in bundle.notices)
+    level = select_worst_level(one.level for one in bundle.notices)
     parts = [_paragraph(one, now, zone) for one in bundle.notices]
     if bundle.unsaid:
         parts.append(
             f"{_count(bundle.unsaid)} that began meanwhile could not be told, because of quiet hours or the limit of "
             "messages an hour, and passed: see 'zvaultctl history'."
         )
-    title, text = f"zvault on {host}: {_title(bundle.notices)}", shortened("\n\n".join(parts))
-    return Message(id, now, host, "incidents", level, title, text, bundle.notices, bundle.unsaid)
+    title, text = f"zvault on {host}: {_title(bundle.notices)}", shorten_text("\n\n".join(parts))
+    return NotifyMessage(id, now, host, "incidents", level, title, text, bundle.notices, bundle.unsaid)
 
 
-def probe_message(*, id: str, host: str, now: float) -> Message:
+def make_probe_message(*, id: str, host: str, now: float) -> NotifyMessage:
     """A message that only tries whether messages come through."""
     title = f"zvault on {host}: a test"
-    return Message(id, now, host, "test", "ok", title, "Messages of zvaultd come through to you.")
+    return NotifyMessage(id, now, host, "test", "ok", title, "Messages of zvaultd come through to you.")
 
 
-def report_message(report: Report, *, id: str, zone: tzinfo) -> Message:
+def make_report_message(report: PeriodReport, *, id: str, zone: tzinfo) -> NotifyMessage:
     """The message that a report makes."""
-    told = shortened(text(report, zone))
-    return Message(
-        id, report.made, report.host, "report", report.level, title(report), told, html=html(report, zone)
+    told = shorten_text(write_report_text(report, zone))
+    return NotifyMessage(
+        id,
+        report.made,
+        report.host,
+        "report",
+        report.level,
+        write_report_title(report),
+        told,
+        html=write_report_html(report, zone),
     )
 
 
-def shortened(text: str) -> str:
+def shorten_text(text: str) -> str:
     """A text that is not too long; what is left out is said to be."""
-    return text if len(text) <= LONGEST else text[: LONGEST - 40] + "\n… (the rest is left out)"
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 40] + "\n… (the rest is left out)"
 
 
-def document(message: Message) -> dict[str, Any]:
+def make_message_document(message: NotifyMessage) -> dict[str, Any]:
     """A message as a webhook gets it."""
     return {
-        "version": VERSION,
+        "version": MESSAGE_VERSION,
         "id": message.id,
         "time": message.made,
         "host": message.host,
@@ -128,34 +137,34 @@ def document(message: Message) -> dict[str, Any]:
     }
 
 
-def run_text(error: ErrorDocument | None, lines: Sequence[str]) -> str:
+def describe_run(error: ErrorDocument | None, lines: Sequence[str]) -> str:
     """The reason and the last lines of a run."""
     reason = []
     if error is not None:
         reason = [": ".join(filter(None, (error["what"], error["why"])))]
         reason += [f"Next: {error['next']}"] if error["next"] else []
-    return shortened("\n".join([*reason, *([""] if reason and lines else []), *lines]))
+    return shorten_text("\n".join([*reason, *([""] if reason and lines else []), *lines]))
 
 
-def _title(notices: Sequence[Notice]) -> str:
+def _title(notices: Sequence[IncidentNotice]) -> str:
     if len(notices) == 1:
         return _headline(notices[0])
-    named = ", ".join(dict.fromkeys(_whose(one) for one in notices[:NAMED]))
-    more = f" and more ({len(notices)} in all)" if len(notices) > NAMED else ""
+    named = ", ".join(dict.fromkeys(_whose(one) for one in notices[:TITLE_NOTICES]))
+    more = f" and more ({len(notices)} in all)" if len(notices) > TITLE_NOTICES else ""
     return f"{named}{more}"
 
 
-def _headline(one: Notice) -> str:
+def _headline(one: IncidentNotice) -> str:
     if one.gone:
         return f"{_whose(one)} is no longer told of"
-    return f"{EVENTS[one.event]}{_whose(one)} {one.telling.what}"
+    return f"{EVENT_PREFIXES[one.event]}{_whose(one)} {one.telling.what}"
 
 
-def _whose(one: Notice) -> str:
+def _whose(one: IncidentNotice) -> str:
     return one.name if one.kind == "daemon" else f"{one.kind} {one.name}"
 
 
-def _paragraph(one: Notice, now: float, zone: tzinfo) -> str:
+def _paragraph(one: IncidentNotice, now: float, zone: tzinfo) -> str:
     began = f"{datetime.fromtimestamp(one.since, zone):%Y-%m-%d %H:%M}"
     head = _headline(one)
     if one.event == "over":

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Literal, get_args
 
-from zvault.core.health.days import Day
-from zvault.core.health.verdict import Level, worst
+from zvault.core.health.days import DaySummary
+from zvault.core.health.verdict import VerdictLevel, select_worst_level
 
-Every = Literal["weekly", "monthly"]
-EVERY: tuple[Every, ...] = get_args(Every)
+ReportEvery = Literal["weekly", "monthly"]
+REPORT_PERIODS: tuple[ReportEvery, ...] = get_args(ReportEvery)
 
 MADE_AFTER = timedelta(hours=6)
 """After the midnight that ends a period: in the night runs still end, and nobody reads."""
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class ReportPeriod:
     """A whole week, from Monday, or a whole month: its days from ``first`` to ``last``, in seconds since the epoch."""
 
-    every: Every
+    every: ReportEvery
     first: date
     last: date
     begin: float
@@ -40,7 +40,7 @@ class Period:
         return f"{begin} to {self.last.day} {self.last:%B %Y}"
 
 
-def last_period(every: Every, now: float, zone: tzinfo) -> Period:
+def find_last_period(every: ReportEvery, now: float, zone: tzinfo) -> ReportPeriod:
     """The last period of which a report is due by now."""
     today = (datetime.fromtimestamp(now, UTC).astimezone(zone).replace(tzinfo=None) - MADE_AFTER).date()
     if every == "weekly":
@@ -49,14 +49,16 @@ def last_period(every: Every, now: float, zone: tzinfo) -> Period:
     else:
         after = today.replace(day=1)
         first = (after - timedelta(days=1)).replace(day=1)
-    return Period(every, first, after - timedelta(days=1), _midnight(first, zone), _midnight(after, zone))
+    return ReportPeriod(
+        every, first, after - timedelta(days=1), _midnight(first, zone), _midnight(after, zone)
+    )
 
 
 def _midnight(day: date, zone: tzinfo) -> float:
     return datetime.combine(day, time(), zone).timestamp()
 
 
-def is_due(period: Period, reported: float | None) -> bool:
+def is_due(period: ReportPeriod, reported: float | None) -> bool:
     """True if a target that was told of all periods until ``reported`` is to be told of this one.
 
     One that is new is told of the first period that ends from then on.
@@ -64,13 +66,13 @@ def is_due(period: Period, reported: float | None) -> bool:
     return reported is not None and reported < period.end
 
 
-def told_until(period: Period, reported: float | None, now: float) -> float:
+def choose_reported_until(period: ReportPeriod, reported: float | None, now: float) -> float:
     """Until when a target counts as told, before it is told of this period: a clock may have been wrong."""
     return period.end if reported is None or reported > now else reported
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PeriodFigures:
     """A period in figures: runs that ended in it, those of them with a fault, bytes sent, days on which it was late.
 
     ``lag`` is the most that had passed, at any time of it, since the newest run without fault had begun.
@@ -83,7 +85,7 @@ class Figures:
     lag: float | None = None
 
 
-def figures(days: Iterable[Day], period: Period) -> Figures:
+def sum_period(days: Iterable[DaySummary], period: ReportPeriod) -> PeriodFigures:
     """Add up the days of a period."""
     runs = faults = sent = late = 0
     lag: float | None = None
@@ -93,7 +95,7 @@ def figures(days: Iterable[Day], period: Period) -> Figures:
             late += day.state in {"late", "very late"}
             if day.lag is not None:
                 lag = max(day.lag, lag or 0.0)
-    return Figures(runs, faults, sent, late, lag)
+    return PeriodFigures(runs, faults, sent, late, lag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,9 @@ class BackupReport:
     """
 
     name: str
-    level: Level
+    level: VerdictLevel
     state: str
-    figures: Figures
+    figures: PeriodFigures
     lag: float | None
     max_lag: float | None
     proven: tuple[tuple[str, float | None], ...] | None
@@ -121,7 +123,7 @@ class VaultReport:
     """
 
     name: str
-    level: Level
+    level: VerdictLevel
     state: str
     size: int | None
     free: int | None
@@ -133,31 +135,31 @@ class VaultReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class NeededAction:
     """Something that needs a person: whose it is, and what is wrong, why, and what to do next."""
 
     whose: str
-    level: Level
+    level: VerdictLevel
     what: str
     why: str
     next: str
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PeriodReport:
     """All of it. ``since``: only runs from then on are known, where that is later than the period began."""
 
-    period: Period
+    period: ReportPeriod
     host: str
     made: float
     headlines: tuple[str, ...]
-    needs: tuple[Need, ...]
+    needs: tuple[NeededAction, ...]
     backups: tuple[BackupReport, ...]
     vaults: tuple[VaultReport, ...]
     since: float | None = None
 
     @property
-    def level(self) -> Level:
+    def level(self) -> VerdictLevel:
         """The worst level of anything in it, as it is now."""
         both = *(one.level for one in self.backups), *(one.level for one in self.vaults)
-        return worst((*both, *(one.level for one in self.needs)))
+        return select_worst_level((*both, *(one.level for one in self.needs)))

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from html import escape
 
-from zvault.core.believed import believed
-from zvault.core.notify.report import BackupReport, Report, VaultReport
+from zvault.core.dates import reject_future
+from zvault.core.notify.report import BackupReport, PeriodReport, VaultReport
 from zvault.core.units import format_duration, format_size
 
-MOST = 100
+MOST_ROWS = 100
 """Rows of each table: what is beyond them is counted."""
 
-COLOURS = {"ok": "#1a7f37", "unknown": "#57606a", "warning": "#9a6700", "critical": "#cf222e"}
+LEVEL_HTML_COLOURS = {"ok": "#1a7f37", "unknown": "#57606a", "warning": "#9a6700", "critical": "#cf222e"}
 """Of a level's word, on white: each has a contrast of 4.5 or more."""
 
-BACKUPS = (
+BACKUP_HEADINGS = (
     "BACKUP",
     "STATE",
     "RUNS",
@@ -28,19 +28,19 @@ BACKUPS = (
     "MAX LAG",
     "PROVEN",
 )
-VAULTS = ("VAULT", "STATE", "SIZE", "FREE", "SENT TO IT", "FULL IN", "SCRUBBED", "DAMAGED")
+VAULT_HEADINGS = ("VAULT", "STATE", "SIZE", "FREE", "SENT TO IT", "FULL IN", "SCRUBBED", "DAMAGED")
 
 UNKNOWN, NONE = "unknown", "-"
 
-Row = tuple[str, ...]
+ReportRow = tuple[str, ...]
 
 
-def title(report: Report) -> str:
+def write_report_title(report: PeriodReport) -> str:
     """Its first line, and the subject of its mail."""
     return f"zvault on {report.host}: {report.period.name}: {report.headlines[0]}"
 
 
-def _backup(one: BackupReport, made: float) -> Row:
+def _backup(one: BackupReport, made: float) -> ReportRow:
     its = one.figures
     return (
         one.name,
@@ -65,7 +65,7 @@ def _proven(one: BackupReport, made: float) -> str:
     return ", ".join(told) or "never"
 
 
-def _vault(one: VaultReport, made: float) -> Row:
+def _vault(one: VaultReport, made: float) -> ReportRow:
     return (
         one.name,
         one.state,
@@ -89,16 +89,16 @@ def _duration(seconds: float | None) -> str:
 def _ago(at: float | None, made: float) -> str:
     if at is None:
         return "never"
-    when = believed(at, made)
+    when = reject_future(at, made)
     return "at a time later than now" if when is None else f"{_duration(made - when)} ago"
 
 
-def _limited(rows: Sequence[Row]) -> tuple[Sequence[Row], str]:
-    left = len(rows) - MOST
-    return rows[:MOST], f"and {left} more: 'zvaultctl status' has all" if left > 0 else ""
+def _limited(rows: Sequence[ReportRow]) -> tuple[Sequence[ReportRow], str]:
+    left = len(rows) - MOST_ROWS
+    return rows[:MOST_ROWS], f"and {left} more: 'zvaultctl status' has all" if left > 0 else ""
 
 
-def _notes(report: Report, zone: tzinfo) -> Iterator[str]:
+def _notes(report: PeriodReport, zone: tzinfo) -> Iterator[str]:
     if report.since is not None:
         since = datetime.fromtimestamp(report.since, UTC).astimezone(zone)
         yield f"The history begins {since:%Y-%m-%d %H:%M}: what was before is not in these figures."
@@ -109,9 +109,9 @@ def _notes(report: Report, zone: tzinfo) -> Iterator[str]:
     )
 
 
-def text(report: Report, zone: tzinfo) -> str:
+def write_report_text(report: PeriodReport, zone: tzinfo) -> str:
     """The report as plain text."""
-    parts = [f"{title(report)}\n" + "\n".join(report.headlines[1:])]
+    parts = [f"{write_report_title(report)}\n" + "\n".join(report.headlines[1:])]
     if report.needs:
         parts.append(
             "\n".join(["What needs you", *(_need(report, index) for index in range(len(report.needs)))])
@@ -123,35 +123,35 @@ def text(report: Report, zone: tzinfo) -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _tables(report: Report) -> Iterator[tuple[Row, Sequence[Row]]]:
+def _tables(report: PeriodReport) -> Iterator[tuple[ReportRow, Sequence[ReportRow]]]:
     if report.backups:
-        yield BACKUPS, [_backup(one, report.made) for one in report.backups]
+        yield BACKUP_HEADINGS, [_backup(one, report.made) for one in report.backups]
     if report.vaults:
         rows = [_vault(one, report.made) for one in report.vaults]
         if any(one.cost for one in report.vaults):
             yield (
-                (*VAULTS, "COST"),
+                (*VAULT_HEADINGS, "COST"),
                 [(*row, it.cost or NONE) for row, it in zip(rows, report.vaults, strict=True)],
             )
         else:
-            yield VAULTS, rows
+            yield VAULT_HEADINGS, rows
 
 
-def _need(report: Report, index: int) -> str:
+def _need(report: PeriodReport, index: int) -> str:
     one = report.needs[index]
     return f"  {one.whose} {one.what} ({one.level}): {one.why}\n    next: {one.next}"
 
 
-def _aligned(rows: Sequence[Row]) -> list[str]:
+def _aligned(rows: Sequence[ReportRow]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
 
 
-def html(report: Report, zone: tzinfo) -> str:
+def write_report_html(report: PeriodReport, zone: tzinfo) -> str:
     """The report as a page of HTML that needs nothing else: no script, no picture, no address."""
-    body = [f"<h1>{_of_level(report.level, title(report))}</h1>"]
+    body = [f"<h1>{_of_level(report.level, write_report_title(report))}</h1>"]
     body += [f"<p>{escape(one)}</p>" for one in report.headlines[1:]]
     if report.needs:
         body.append("<h2>What needs you</h2><ul>")
@@ -165,14 +165,14 @@ def html(report: Report, zone: tzinfo) -> str:
     body += [f"<p>{escape(note)}</p>" for note in _notes(report, zone)]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>'
-        f"{escape(title(report))}</title></head>"
+        f"{escape(write_report_title(report))}</title></head>"
         '<body style="font-family: sans-serif; color: #1f2328; background: #ffffff">'
         + "".join(body)
         + "</body></html>\n"
     )
 
 
-def _html_table(head: Row, rows: Sequence[Row], levels: Sequence[str]) -> Iterator[str]:
+def _html_table(head: ReportRow, rows: Sequence[ReportRow], levels: Sequence[str]) -> Iterator[str]:
     shown, more = _limited(rows)
     cell = 'style="padding: 0.2em 0.7em; text-align: left; vertical-align: top"'
     yield '<table style="border-collapse: collapse; margin: 1em 0"><thead><tr>'
@@ -188,4 +188,4 @@ def _html_table(head: Row, rows: Sequence[Row], levels: Sequence[str]) -> Iterat
 
 
 def _of_level(level: str, words: str) -> str:
-    return f'<span style="color: {COLOURS[level]}">{escape(words)}</span>'
+    return f'<span style="color: {LEVEL_HTML_COLOURS[level]}">{escape(words)}</span>'

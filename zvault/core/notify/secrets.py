@@ -15,12 +15,12 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 _USER = re.compile(r"[^/]*://[^/?#]*:[^/?#@]+@")
 _KEY = re.compile(r"(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]+")
 
-LEAST = 6
+LEAST_SECRET_LENGTH = 6
 """Characters of a part of a URL that may be a secret: a shorter one is none, and would make holes in any text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Secret:
+class NotifySecret:
     """A value, or where it is kept: by the name of a credential of systemd, or in a file."""
 
     kept: Literal["here", "credential", "file"]
@@ -42,7 +42,7 @@ def _is_key(part: str) -> bool:
     return any(len(word) >= KEY_LENGTH and not word.isdigit() for word in _KEY.findall(part))
 
 
-def redacted(text: str, secrets: Iterable[str]) -> str:
+def redact_secrets(text: str, secrets: Iterable[str]) -> str:
     """A text without secrets, nor any part of a URL among them that may be one; on one line, and short."""
     for part in sorted({part for secret in secrets for part in _parts(secret)}, key=len, reverse=True):
         text = text.replace(part, "…")
@@ -58,11 +58,11 @@ def _parts(secret: str) -> Iterable[str]:
         url = urlsplit(secret)
     except ValueError:
         return
-    path = [one for one in url.path.split("/") if len(one) >= LEAST]
+    path = [one for one in url.path.split("/") if len(one) >= LEAST_SECRET_LENGTH]
     pairs = [one.partition("=")[2] for one in url.query.split("&")]
     # Only of the web's URLs is the host an address: in apprise's it may be a token.
     host = "" if url.scheme in {"http", "https"} else url.netloc
     for one in (*path, *pairs, host, url.query, url.username or "", url.password or "", url.fragment):
-        if len(one) >= LEAST:
+        if len(one) >= LEAST_SECRET_LENGTH:
             yield one
             yield unquote(one)

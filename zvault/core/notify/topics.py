@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from zvault.core.health.verdict import Kind, Level, Verdict
+from zvault.core.health.verdict import HealthVerdict, SubjectKind, VerdictLevel
 
-UNDELIVERED = "notify"
+UNDELIVERED_TOPIC = "notify"
 """The topic of notifications that cannot be delivered."""
 
-TOPICS: Mapping[str, tuple[str, ...]] = {
+CONDITION_TOPICS: Mapping[str, tuple[str, ...]] = {
     "lag": ("very-late", "late", "overdue", "lag-unknown-long", "not-started"),
     "run": ("failed", "partial", "conflict", "not-snapshotted"),
     "contents": ("differs",),
@@ -41,14 +41,14 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "observation": ("not-observed",),
     "inhibitor": ("inhibitor-stuck",),
     "tuning": ("not-tuned",),
-    UNDELIVERED: ("undelivered",),
+    UNDELIVERED_TOPIC: ("undelivered",),
     "other": ("other",),
 }
 """The conditions of each topic, by their keys in docs/reference/health.md."""
 
-TOPIC_OF: Mapping[str, str] = {key: topic for topic, keys in TOPICS.items() for key in keys}
+TOPIC_OF: Mapping[str, str] = {key: topic for topic, keys in CONDITION_TOPICS.items() for key in keys}
 
-HIDES: Mapping[str, frozenset[str]] = {
+HIDDEN_TOPICS: Mapping[str, frozenset[str]] = {
     "interrupted": frozenset({"run"}),
     "new": frozenset({"lag", "base"}),
     "first-run": frozenset({"lag", "base"}),
@@ -65,15 +65,15 @@ HIDES: Mapping[str, frozenset[str]] = {
 A run that was cut short is nothing to tell of: the next one resumes it, and if none does, the backup becomes late.
 """
 
-UNIMPORTED = frozenset({"storage", "redundancy", "space"})
+UNIMPORTED_TOPICS = frozenset({"storage", "redundancy", "space"})
 """Topics of a vault that can be seen to be well only while its pool is imported."""
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class TopicFinding:
     """The news of one topic of a subject: of its worst condition, and of the others why they hold."""
 
-    level: Level
+    level: VerdictLevel
     conditions: tuple[str, ...]
     what: str
     why: str
@@ -82,32 +82,34 @@ class Telling:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SubjectTopics:
     """One subject as it was looked at: what is wrong by topic, and the topics of which nobody knows."""
 
-    wrong: Mapping[str, Telling] = field(default_factory=dict)
+    wrong: Mapping[str, TopicFinding] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
 
 
-Subject = tuple[Kind, str]
+NotifySubject = tuple[SubjectKind, str]
 
 
-def look(verdict: Verdict, hidden: frozenset[str] = frozenset()) -> Look:
+def sort_by_topic(verdict: HealthVerdict, hidden: frozenset[str] = frozenset()) -> SubjectTopics:
     """A verdict by topics. ``hidden``: topics of which nobody knows, for reasons that the verdict has not."""
-    wrong: dict[str, Telling] = {}
+    wrong: dict[str, TopicFinding] = {}
     for one in verdict.findings:
         condition = one.condition
         if condition.level == "unknown":
             hidden |= {"unknown"}
-        if condition.level == "unknown" or condition.key in HIDES:
-            hidden |= HIDES.get(condition.key, frozenset())
+        if condition.level == "unknown" or condition.key in HIDDEN_TOPICS:
+            hidden |= HIDDEN_TOPICS.get(condition.key, frozenset())
             continue
         topic = TOPIC_OF.get(condition.key, condition.key)
         before = wrong.get(topic)
         wrong[topic] = (
-            Telling(condition.level, (condition.key,), condition.says, one.why, condition.means, one.next)
+            TopicFinding(
+                condition.level, (condition.key,), condition.says, one.why, condition.means, one.next
+            )
             if before is None
-            else Telling(
+            else TopicFinding(
                 before.level,
                 tuple(dict.fromkeys((*before.conditions, condition.key))),
                 before.what,
@@ -116,4 +118,4 @@ def look(verdict: Verdict, hidden: frozenset[str] = frozenset()) -> Look:
                 before.next,
             )
         )
-    return Look(wrong, hidden)
+    return SubjectTopics(wrong, hidden)

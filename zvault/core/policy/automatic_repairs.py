@@ -94,7 +94,7 @@ AUTOMATIC_REPAIRS = (
         "two hosts that write to one pool destroy it",
         "once a turn",
         "of a vault of one host always: `zvaultctl vault take`",
-        "tests/unit/ops/vaults/test_shared.py::test_a_lease_that_changed_hands_is_not_taken",
+        "tests/unit/ops/vaults/test_shared_vault.py::test_a_lease_that_changed_hands_is_not_taken",
     ),
     AutomaticRepair(
         "zpool scrub -e, never while something is half received",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-LONGEST = 3600.0
+LONGEST_DELAY = 3600.0
 """Seconds: no delay doubles beyond an hour, unless its user says otherwise."""
 
 Jitter = tuple[float, float]
@@ -16,9 +16,9 @@ FULL_JITTER: Jitter = (0.0, 1.0)
 """Any delay up to the bound is as likely: Amazon's "Exponential Backoff and Jitter"."""
 
 
-def delays(
+def iterate_delays(
     first: float,
-    longest: float = LONGEST,
+    longest: float = LONGEST_DELAY,
     *,
     jitter: Jitter = NO_JITTER,
     chance: Callable[[], float] = lambda: 1.0,

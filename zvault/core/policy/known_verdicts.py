@@ -18,16 +18,16 @@ from itertools import repeat
 from typing import overload
 from weakref import WeakValueDictionary
 
-from zvault.core.believed import TOLERANCE
+from zvault.core.dates import CLOCK_TOLERANCE
 from zvault.core.model import Snapshot
-from zvault.core.policy.retention import KeepDecision, KeepRules, decide
+from zvault.core.policy.retention import KeepDecision, KeepRules, decide_retention
 from zvault.core.snapshot_list import SnapshotList
 
-CLOSE = 0.001
+CLOSE_MOMENT = 0.001
 """Seconds around the moment at which a verdict changes in which none is kept: floats are no exact times."""
 
 
-class Verdicts:
+class VerdictsByPlace:
     """The verdicts on snapshots by their places: see KeepDecision. Good ``since`` and ``until`` a time."""
 
     __slots__ = ("__weakref__", "all_kept", "kept", "long", "ranks", "reasons", "since", "until", "witnesses")
@@ -56,7 +56,7 @@ class DatasetVerdicts(Sequence[KeepDecision]):
 
     __slots__ = ("dataset", "snapshots", "verdicts")
 
-    def __init__(self, snapshots: Sequence[Snapshot], verdicts: Verdicts) -> None:
+    def __init__(self, snapshots: Sequence[Snapshot], verdicts: VerdictsByPlace) -> None:
         self.dataset = snapshots[0].dataset if snapshots else None
         self.snapshots = snapshots
         self.verdicts = verdicts
@@ -89,7 +89,7 @@ class DatasetVerdicts(Sequence[KeepDecision]):
         )
 
 
-def all_kept(verdicts: Sequence[KeepDecision]) -> bool:
+def keeps_all(verdicts: Sequence[KeepDecision]) -> bool:
     """True if they select nothing."""
     if isinstance(verdicts, DatasetVerdicts):
         return verdicts.verdicts.all_kept
@@ -97,14 +97,14 @@ def all_kept(verdicts: Sequence[KeepDecision]) -> bool:
 
 
 class KnownVerdicts:
-    """Decides as retention.decide does, once for all datasets whose snapshots and protection are alike.
+    """Decides as retention.decide_retention does, once for all datasets whose snapshots and protection are alike.
 
     It is for one zone, one ``ours`` and one ``lasting``: who has others takes another.
     """
 
     def __init__(self, zone: tzinfo, ours: Callable[[Snapshot], bool], *, lasting: bool) -> None:
         self._zone, self._ours, self._lasting = zone, ours, lasting
-        self._known: WeakValueDictionary[object, Verdicts] = WeakValueDictionary()
+        self._known: WeakValueDictionary[object, VerdictsByPlace] = WeakValueDictionary()
 
     def decide(
         self,
@@ -115,11 +115,11 @@ class KnownVerdicts:
         protected: Mapping[int, str],
         min_age: float = 0.0,
     ) -> DatasetVerdicts:
-        """See retention.decide. ``min_age`` is what ``protected`` depends on besides, if it does."""
+        """See retention.decide_retention. ``min_age`` is what ``protected`` depends on besides, if it does."""
         key = _key(snapshots, rules, protected, min_age)
         found = self._known.get(key) if key is not None else None
         if found is None or not found.hold(now):
-            decided = decide(
+            decided = decide_retention(
                 snapshots,
                 rules,
                 now=now,
@@ -128,8 +128,8 @@ class KnownVerdicts:
                 ours=self._ours,
                 lasting=self._lasting,
             )
-            until = good_until((snap.creation for snap in snapshots), now, rules.within, min_age)
-            found = Verdicts(snapshots, decided, now, until)
+            until = find_valid_until((snap.creation for snap in snapshots), now, rules.within, min_age)
+            found = VerdictsByPlace(snapshots, decided, now, until)
             if key is not None:
                 self._known[key] = found
         return DatasetVerdicts(snapshots, found)
@@ -151,10 +151,12 @@ def _key(
     return snapshots.column, guards, rules, min_age
 
 
-def good_until(creations: Iterable[int], now: float, *spans: float) -> float:
+def find_valid_until(creations: Iterable[int], now: float, *spans: float) -> float:
     """Until when no snapshot made at one of these times grows older than one of these ``spans`` of seconds, and
     none that is dated too far ahead is dated so no more.
     """
     limits = [span for span in spans if span]
-    ends = (made + span for made in creations for span in (*limits, -TOLERANCE))
-    return max(now, min((end for end in ends if end > now - CLOSE), default=float("inf")) - CLOSE)
+    ends = (made + span for made in creations for span in (*limits, -CLOCK_TOLERANCE))
+    return max(
+        now, min((end for end in ends if end > now - CLOSE_MOMENT), default=float("inf")) - CLOSE_MOMENT
+    )

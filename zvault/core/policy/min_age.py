@@ -8,7 +8,7 @@ from zvault.core.model import Snapshot
 from zvault.core.units import format_duration
 
 
-def too_young(snapshots: Sequence[Snapshot], min_age: float, now: float) -> dict[int, str]:
+def list_too_young(snapshots: Sequence[Snapshot], min_age: float, now: float) -> dict[int, str]:
     """The snapshots of one dataset that are younger than ``min_age`` seconds, by GUID, with the reason.
 
     The source chose a snapshot's date, and cannot choose the order in which the pool got them: one that came after

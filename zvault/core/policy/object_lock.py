@@ -13,15 +13,15 @@ from typing import Literal
 LockMode = Literal["governance", "compliance"]
 """Whether a key that has the right to may end a lock before its time, or nobody."""
 
-SPAN = 1.5
+LOCK_SPAN_FACTOR = 1.5
 """An object is locked for so many times what is promised."""
-DUE = 1.1
+LOCK_DUE_FACTOR = 1.1
 """While all is locked for so many times what is promised nothing is done."""
-MONTH = 30 * 86400.0
+MONTH_SECONDS = 30 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class ObjectLock:
     """A lock on objects: what is needed stays for ``seconds``, whatever its writer does from now on."""
 
     mode: LockMode
@@ -30,12 +30,12 @@ class Lock:
     @property
     def span(self) -> float:
         """Seconds for which an object is locked when it is put, or locked again."""
-        return self.seconds * SPAN
+        return self.seconds * LOCK_SPAN_FACTOR
 
 
-def renewals(lock: Lock) -> float:
+def count_renewals(lock: ObjectLock) -> float:
     """Return how often a month each object that is needed is locked again."""
-    return MONTH / (lock.seconds * (SPAN - DUE))
+    return MONTH_SECONDS / (lock.seconds * (LOCK_SPAN_FACTOR - LOCK_DUE_FACTOR))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +52,22 @@ class LockState:
     after: str = ""
     seen: float = 0.0
 
-    def due(self, lock: Lock, now: float) -> bool:
+    def due(self, lock: ObjectLock, now: float) -> bool:
         """True if what is needed has to be locked again."""
-        return self.mode != lock.mode or self.until - now < DUE * lock.seconds
+        return self.mode != lock.mode or self.until - now < LOCK_DUE_FACTOR * lock.seconds
 
-    def begin(self, lock: Lock, now: float) -> LockState:
+    def begin(self, lock: ObjectLock, now: float) -> LockState:
         """With a renewal that is due: the one that goes on, or where that would come too late, a new one."""
         if not self.due(lock, now):
             return self
-        goes_on = 0 < self.begun <= now and self.begun + lock.span - now >= DUE * lock.seconds
+        goes_on = 0 < self.begun <= now and self.begun + lock.span - now >= LOCK_DUE_FACTOR * lock.seconds
         return self if goes_on else replace(self, begun=now, after="")
 
     def come_to(self, key: str) -> LockState:
         """With a renewal that has done all up to this key."""
         return replace(self, after=key) if self.begun else self
 
-    def done(self, lock: Lock, now: float) -> LockState:
+    def done(self, lock: ObjectLock, now: float) -> LockState:
         """With the renewal over: what was put meanwhile is locked for longer than from its beginning."""
         if not self.begun:
             return replace(self, seen=now)

@@ -16,14 +16,14 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
 from zvault.core.model import Snapshot
-from zvault.core.policy.retention import KeepDecision, in_order
+from zvault.core.policy.retention import KeepDecision, order_by_prune
 
-FEW = 3
+ALWAYS_PRUNABLE = 3
 """So many of a dataset's snapshots may always go in one run: what a few failed runs leave is no surprise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Excess:
+class PruneExcess:
     """More to prune in one dataset than one run may: ``selected`` of its ``count``, not ``allowed``.
 
     Counted are the snapshots that were there before the run.
@@ -43,12 +43,12 @@ class Excess:
         return f"{self.selected} of {self.count} snapshots would go, one run may prune {self.allowed}"
 
 
-def excess(
+def find_prune_excess(
     verdicts: Sequence[KeepDecision],
     share: float,
     ours: Callable[[Snapshot], bool],
     arrived: Container[int] = (),
-) -> Excess | None:
+) -> PruneExcess | None:
     """Return the excess if the verdicts on one dataset select more than a ``share`` (0 to 1) of zvault's snapshots of
     it.
 
@@ -56,18 +56,18 @@ def excess(
     allows whatever the rules select.
     """
     selected = _limited(verdicts, arrived)
-    if len(selected) <= FEW:
+    if len(selected) <= ALWAYS_PRUNABLE:
         return None
     count = sum(1 for one in verdicts if ours(one.snapshot) and one.snapshot.guid not in arrived)
     # In floats 0.29 * 100 is a little less than 29.
-    allowed = max(FEW, math.floor(share * count + 1e-6))
+    allowed = max(ALWAYS_PRUNABLE, math.floor(share * count + 1e-6))
     if len(selected) <= allowed:
         return None
-    return Excess(selected[0].dataset, len(selected), count, allowed)
+    return PruneExcess(selected[0].dataset, len(selected), count, allowed)
 
 
-def within_limit(
-    verdicts: Sequence[KeepDecision], over: Excess | None, arrived: Container[int] = ()
+def limit_prune(
+    verdicts: Sequence[KeepDecision], over: PruneExcess | None, arrived: Container[int] = ()
 ) -> list[KeepDecision]:
     """The same verdicts with only so many selected as are allowed, each of those held back saying why."""
     if over is None:
@@ -82,4 +82,4 @@ def within_limit(
 
 def _limited(verdicts: Sequence[KeepDecision], arrived: Container[int]) -> list[Snapshot]:
     """The selected snapshots to which the limit applies, in the order in which they are to go."""
-    return [one.snapshot for one in in_order(verdicts) if one.snapshot.guid not in arrived]
+    return [one.snapshot for one in order_by_prune(verdicts) if one.snapshot.guid not in arrived]

@@ -9,8 +9,8 @@ follow the invariants that the tests try to break:
 - a snapshot whose date cannot be believed displaces none that is better dated.
 
 That last one keeps a source from having its history pruned by made-up names. Rules count for a snapshot only those
-of its own rank and below (dates.py). As long as one of a higher rank stays, so does its witness: without it the
-snapshot would take a lower rank, and displace what it must not. So those of a high rank go first.
+of its own rank and below (snapshot_dates.py). As long as one of a higher rank stays, so does its witness: without it
+the snapshot would take a lower rank, and displace what it must not. So those of a high rank go first.
 
 How much of that one run may do is limited apart from it: see prune_limit.py.
 
@@ -29,7 +29,7 @@ from fnmatch import fnmatchcase
 
 from zvault.core.model import Snapshot
 from zvault.core.names import SnapshotName
-from zvault.core.policy.dates import Dated, ranked
+from zvault.core.policy.snapshot_dates import RankedSnapshot, rank_snapshots
 from zvault.core.units import format_duration
 
 
@@ -72,8 +72,8 @@ class KeepRules:
 class KeepDecision:
     """The decision on one snapshot, and its reason in words.
 
-    ``rank`` tells how far its date can be believed, ``witness`` names the snapshot that shows it (dates.py). ``long``:
-    one of the LONG rules keeps it, whichever rule gave the reason.
+    ``rank`` tells how far its date can be believed, ``witness`` names the snapshot that shows it (snapshot_dates.py).
+    ``long``: one of the LONG rules keeps it, whichever rule gave the reason.
     """
 
     snapshot: Snapshot
@@ -84,7 +84,7 @@ class KeepDecision:
     long: bool = False
 
 
-def decide(
+def decide_retention(
     snapshots: Sequence[Snapshot],
     rules: KeepRules,
     *,
@@ -108,7 +108,7 @@ def decide(
     votes = dict.fromkeys(range(len(snapshots)), "not made by zvault")
     for place, _ in mine:
         del votes[place]
-    dated = ranked(mine[::-1], now)
+    dated = rank_snapshots(mine[::-1], now)
     long: set[int] = set()
     for rank in sorted({one.rank for one in dated.values()}):
         among = [placed for placed in mine if dated[placed[0]].rank <= rank]
@@ -118,7 +118,7 @@ def decide(
     votes |= {place: protected[snap.guid] for place, snap in enumerate(snapshots) if snap.guid in protected}
     verdicts = []
     for place, snap in enumerate(snapshots):
-        date = dated.get(place, Dated(0))
+        date = dated.get(place, RankedSnapshot(0))
         witness = None if date.witness is None else snapshots[date.witness].name
         reason = votes.get(place, "no rule keeps it")
         verdicts.append(KeepDecision(snap, place in votes, reason, date.rank, witness, place in long))
@@ -136,7 +136,7 @@ def keep_witnesses(verdicts: Sequence[KeepDecision]) -> list[KeepDecision]:
     return list(found.values())
 
 
-def in_order(verdicts: Sequence[KeepDecision]) -> list[KeepDecision]:
+def order_by_prune(verdicts: Sequence[KeepDecision]) -> list[KeepDecision]:
     """The verdicts that select, in the order in which they are to go: the worst dated first, then the oldest.
 
     Pruning may end after any of them.
@@ -210,7 +210,7 @@ def _vote_periods(
             if key not in seen:
                 seen.add(key)
                 vote = votes.setdefault(place, _Vote(period.describe(local)))
-                vote.long |= period.rule in LONG
+                vote.long |= period.rule in LONG_RULES
                 if len(seen) == count:
                     unfilled.remove(entry)
 
@@ -238,17 +238,17 @@ _PERIODS = (
     _Period("yearly", lambda local: local.year, "%Y"),
 )
 
-LONG = frozenset({"weekly", "monthly", "yearly"})
+LONG_RULES = frozenset({"weekly", "monthly", "yearly"})
 """The rules whose snapshots are held on a vault (vault_holds.py): what they keep is soon nowhere else."""
 
 
-def period_ends(snapshots: Sequence[Snapshot], zone: tzinfo) -> list[Snapshot]:
+def list_period_ends(snapshots: Sequence[Snapshot], zone: tzinfo) -> list[Snapshot]:
     """The newest of each week, month and year among some snapshots of one dataset: no LONG rule keeps any other.
 
-    That is so as long as all are of one rank (dates.py). Their times are in zvault's form of name.
+    That is so as long as all are of one rank (snapshot_dates.py). Their times are in zvault's form of name.
     """
     found: dict[Hashable, Snapshot] = {}
     for snap in sorted(snapshots, key=lambda snap: snap.createtxg):
         local = datetime.fromtimestamp(snap.creation, zone)
-        found |= {(period.rule, period.key(local)): snap for period in _PERIODS if period.rule in LONG}
+        found |= {(period.rule, period.key(local)): snap for period in _PERIODS if period.rule in LONG_RULES}
     return list({snap.guid: snap for snap in found.values()}.values())

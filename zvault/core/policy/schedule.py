@@ -34,7 +34,7 @@ MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "o
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ScheduleInterval:
     """A fixed interval of ``seconds``. ``text`` is the text in the configuration."""
 
     seconds: float
@@ -53,7 +53,7 @@ class CalendarFields:
 
 
 @dataclass(frozen=True, slots=True)
-class Cron:
+class CronSchedule:
     """Wall clock times that match every field; fields are in APScheduler's syntax.
 
     ``text`` is the text in the configuration.
@@ -88,28 +88,28 @@ class Cron:
 
 
 _WORDS = {
-    "minutely": Cron("*", "*", "*", "*", "*"),
-    "hourly": Cron("0", "*", "*", "*", "*"),
-    "daily": Cron("0", "0", "*", "*", "*"),
-    "weekly": Cron("0", "0", "*", "*", "mon"),
-    "monthly": Cron("0", "0", "1", "*", "*"),
-    "quarterly": Cron("0", "0", "1", "*/3", "*"),
-    "semiannually": Cron("0", "0", "1", "*/6", "*"),
-    "yearly": Cron("0", "0", "1", "1", "*"),
+    "minutely": CronSchedule("*", "*", "*", "*", "*"),
+    "hourly": CronSchedule("0", "*", "*", "*", "*"),
+    "daily": CronSchedule("0", "0", "*", "*", "*"),
+    "weekly": CronSchedule("0", "0", "*", "*", "mon"),
+    "monthly": CronSchedule("0", "0", "1", "*", "*"),
+    "quarterly": CronSchedule("0", "0", "1", "*/3", "*"),
+    "semiannually": CronSchedule("0", "0", "1", "*/6", "*"),
+    "yearly": CronSchedule("0", "0", "1", "1", "*"),
 }
 _WORD_OF = {cron: word for word, cron in _WORDS.items()}
 _SYNONYMS = {"annually": "yearly", "semi-annually": "semiannually"}
 
 
-def parse_every(text: str) -> Interval:
+def parse_every(text: str) -> ScheduleInterval:
     """An interval such as ``15m``: at least a second, because snapshot names have a resolution of a second."""
     seconds = parse_duration(text)
     if not 1 <= seconds <= _LONGEST_EVERY:
         raise ValueError(f"every = {text!r} is out of range: at least 1s and at most ten years")
-    return Interval(seconds, text)
+    return ScheduleInterval(seconds, text)
 
 
-def parse_schedule(text: str) -> Cron:
+def parse_schedule(text: str) -> CronSchedule:
     """A calendar word (``hourly``) or five cron fields (``30 2 * * mon-fri``).
 
     If both days are restricted, cron runs when the day of the month *or* the day of the week matches, and
@@ -135,7 +135,7 @@ def parse_schedule(text: str) -> Cron:
         )
     if not any(_LONGEST_MONTH[month - 1] >= min(days) for month in months):
         raise ValueError(f"schedule = {text!r} never comes: no such month has a day {min(days)}")
-    return Cron(
+    return CronSchedule(
         _write(minutes, _MINUTES),
         _write(hours, _HOURS),
         _write(days, _DAYS),
@@ -145,10 +145,10 @@ def parse_schedule(text: str) -> Cron:
     )
 
 
-def _parse_word(word: str, text: str) -> Cron:
+def _parse_word(word: str, text: str) -> CronSchedule:
     name = _SYNONYMS.get(word.lower(), word.lower())
     if name in _WORDS:
-        return Cron(**_WORDS[name].fields(), text=text)
+        return CronSchedule(**_WORDS[name].fields(), text=text)
     bare = name.removeprefix("@")
     hint = f"write {bare!r}" if bare in _WORDS else f"write one of {', '.join(_WORDS)}, or five cron fields"
     raise ValueError(f'schedule = {text!r} is not known: {hint}; an interval is written as every = "15m"')
@@ -228,9 +228,9 @@ def _write_weekdays(values: set[int]) -> str:
     return re.sub("[0-9]", lambda day: WEEKDAY_NAMES[int(day.group())], text)
 
 
-def describe(schedule: Cron | Interval) -> str:
+def describe_schedule(schedule: CronSchedule | ScheduleInterval) -> str:
     """A schedule in words: ``every 15 minutes``, ``hourly``, ``at 02:30 on Mon-Fri``."""
-    if isinstance(schedule, Interval):
+    if isinstance(schedule, ScheduleInterval):
         return _describe_every(schedule.seconds)
     if schedule in _WORD_OF:
         return _WORD_OF[schedule]
@@ -245,7 +245,7 @@ def _describe_every(seconds: float) -> str:
     return "every second" if seconds == 1 else f"every {seconds:g} seconds"
 
 
-def _describe_time(cron: Cron) -> str:
+def _describe_time(cron: CronSchedule) -> str:
     minute, hour = cron.minute, cron.hour
     if minute.isdigit() and "-" not in hour:
         hour_step = _even_step(hour, _HOURS)
@@ -269,7 +269,7 @@ def _even_step(text: str, span: range) -> int:
     return step if step and len(span) % step == 0 else 0
 
 
-def _describe_days(cron: Cron) -> str:
+def _describe_days(cron: CronSchedule) -> str:
     months = ", ".join(
         MONTH_NAMES[month - 1].capitalize() for month in sorted(_parse_field("", cron.month, _MONTHS))
     )
@@ -291,7 +291,7 @@ _DAY = timedelta(days=1)
 _FARTHEST = 8 * 366 + 2  # days from one 29 February to the next, across a year such as 2100
 
 
-def next_time(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
+def find_next_time(cron: CronSchedule, after: datetime, zone: tzinfo) -> datetime:
     """The first time after ``after`` (aware) at which ``cron`` is due, in ``zone``.
 
     When the clock is put forward, no run is lost: 02:30 runs an hour later, at 03:30. When the clock is put back,
@@ -301,7 +301,7 @@ def next_time(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
 
 
 @lru_cache(maxsize=512)
-def _next_time(cron: Cron, since: datetime, zone: tzinfo) -> datetime:
+def _next_time(cron: CronSchedule, since: datetime, zone: tzinfo) -> datetime:
     """As next_time. Each scrape asks it again of what each backup last did: for 200 of them that took 0.1 s."""
     times = cron.times()
     best: datetime | None = None

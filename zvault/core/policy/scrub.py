@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
-from zvault.core.believed import believed
-from zvault.core.policy.schedule import Cron, next_time
+from zvault.core.dates import reject_future
+from zvault.core.policy.schedule import CronSchedule, find_next_time
 from zvault.core.replication.bandwidth import RateWindow
 from zvault.core.units import format_duration
 
 ScanState = Literal["none", "scanning", "paused", "finished", "canceled"]
 
-AHEAD = 120.0
+PAUSE_BEFORE_BACKUP = 120.0
 """Seconds before a backup is due at which a scrub pauses, so that the backup has the device to itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class PoolScan:
     """The newest scrub of a pool, as ``zpool status`` shows it (zpool-status(8)).
 
     Times are seconds since the epoch, amounts bytes. ``rate``: bytes a second since the scrub last resumed, while it
@@ -56,13 +56,13 @@ class Scan:
             return None
         return max(0.0, self.total - self.done) / self.rate
 
-    def seen_at(self, now: float) -> Scan:
+    def seen_at(self, now: float) -> PoolScan:
         """The same without dates later than ``now``: a pool has those that whoever had it wrote there."""
-        return replace(self, started=believed(self.started, now), ended=believed(self.ended, now))
+        return replace(self, started=reject_future(self.started, now), ended=reject_future(self.ended, now))
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ScrubPolicy:
     """The times at which a vault is scrubbed: ``every`` so many seconds after the last one, by calendar, or only on
     request.
 
@@ -70,7 +70,7 @@ class Policy:
     """
 
     every: float | None = None
-    schedule: Cron | None = None
+    schedule: CronSchedule | None = None
     windows: tuple[RateWindow, ...] = ()
 
     def __bool__(self) -> bool:
@@ -89,12 +89,12 @@ class Policy:
             return 0.0
         found = [last + self.every] if self.every is not None else []
         if self.schedule is not None:
-            found.append(next_time(self.schedule, datetime.fromtimestamp(last, UTC), zone).timestamp())
+            found.append(find_next_time(self.schedule, datetime.fromtimestamp(last, UTC), zone).timestamp())
         return min(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class VaultTraffic:
     """Other work on a vault: names of ``running`` work, and when the next backup is due (``next_due``, epoch)."""
 
     running: Sequence[str] = ()
@@ -102,13 +102,13 @@ class Traffic:
     next_name: str = ""
 
 
-def in_the_way(
-    policy: Policy, traffic: Traffic, now: float, zone: tzinfo, *, by_hand: bool = False
+def find_scrub_obstacle(
+    policy: ScrubPolicy, traffic: VaultTraffic, now: float, zone: tzinfo, *, by_hand: bool = False
 ) -> str | None:
     """Why no scrub may run now, or None. A requested scrub (``by_hand``) ignores the windows."""
     if traffic.running:
         return f"{' and '.join(traffic.running)} {'runs' if len(traffic.running) == 1 else 'run'}"
-    if traffic.next_due is not None and traffic.next_due - now <= AHEAD:
+    if traffic.next_due is not None and traffic.next_due - now <= PAUSE_BEFORE_BACKUP:
         wait = format_duration(max(0.0, traffic.next_due - now))
         return f"backup {traffic.next_name} is due in {wait}"
     if not by_hand and not policy.open_at(datetime.fromtimestamp(now, zone)):
@@ -116,7 +116,9 @@ def in_the_way(
     return None
 
 
-def wanted(policy: Policy, scan: Scan | None, last: float | None, now: float, zone: tzinfo) -> str | None:
+def find_scrub_reason(
+    policy: ScrubPolicy, scan: PoolScan | None, last: float | None, now: float, zone: tzinfo
+) -> str | None:
     """Why a scrub should start or resume now, or None.
 
     ``last``: when the last complete one ended. ``scan``: None if the pool cannot be examined now.

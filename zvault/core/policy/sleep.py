@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-Event = Literal["sleep", "shutdown"]
+InhibitEvent = Literal["sleep", "shutdown"]
 """What logind has locks for, of what zvault minds."""
 
-Mode = Literal["block", "block-weak", "delay"]
+InhibitMode = Literal["block", "block-weak", "delay"]
 """logind's modes of a lock: refused to everybody, to everybody but root, only put off for some seconds."""
 
-MARGIN = 0.5
+DELAY_RESERVE = 0.5
 """Seconds of reserve: all work must end this long before logind's InhibitDelayMaxSec expires."""
 
-SHORTEST = 2.0
+SHORTEST_EXPORT = 2.0
 """Seconds that an export takes with nothing to write, plus reserve: it stops the pool's threads and closes devices."""
 
-SLOWER = 4.0
+EXPORT_SYNC_FACTOR = 4.0
 """An export may take this many times as long as the sync before it: it syncs three more times, labels included."""
 
 
-def time_to_export(left: float, synced_in: float) -> bool:
+def has_time_to_export(left: float, synced_in: float) -> bool:
     """True if an export is certain to end within ``left`` seconds if a sync took ``synced_in`` seconds.
 
     If the host falls asleep during an export, the export hangs: for 661 s on a host that was half asleep.
     """
-    return left >= max(SHORTEST, SLOWER * synced_in)
+    return left >= max(SHORTEST_EXPORT, EXPORT_SYNC_FACTOR * synced_in)
 
 
-def group_by_mode(modes: Mapping[Event, Mode]) -> dict[Mode, str]:
+def group_by_mode(modes: Mapping[InhibitEvent, InhibitMode]) -> dict[InhibitMode, str]:
     """The locks that refuse events: what each is for, by its mode. An event with mode ``delay`` is refused by none.
 
     ``{"sleep": "block", "shutdown": "delay"}`` gives ``{"block": "sleep"}``.

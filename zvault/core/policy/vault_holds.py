@@ -14,20 +14,22 @@ from collections.abc import Callable, Container, Sequence
 from datetime import tzinfo
 
 from zvault.core.model import Snapshot
-from zvault.core.policy.retention import KeepDecision, period_ends
+from zvault.core.policy.retention import KeepDecision, list_period_ends
 
-RECENT = 10
+RECENT_SNAPSHOTS = 10
 """So many of the snapshots that were there before a run are asked: each was the newest once, and a run may have been
 cut off before it released it."""
 
 
-def to_hold(verdicts: Sequence[KeepDecision], brought: Callable[[Snapshot], bool]) -> list[Snapshot]:
+def select_snapshots_to_hold(
+    verdicts: Sequence[KeepDecision], brought: Callable[[Snapshot], bool]
+) -> list[Snapshot]:
     """The snapshots of one dataset on a vault that are to be held. ``brought`` tells those that a backup sends."""
     newest = max((one.snapshot for one in verdicts if brought(one.snapshot)), key=_age, default=None)
     return [one.snapshot for one in verdicts if one.long or one.snapshot == newest]
 
 
-def perhaps_held(
+def select_possibly_held(
     verdicts: Sequence[KeepDecision],
     brought: Callable[[Snapshot], bool],
     ours: Callable[[Snapshot], bool],
@@ -41,8 +43,11 @@ def perhaps_held(
     """
     sent = [one.snapshot for one in verdicts if brought(one.snapshot)]
     before = sorted((snap for snap in sent if snap.guid not in arrived), key=_age)
-    ends = period_ends([one.snapshot for one in verdicts if ours(one.snapshot)], zone)
-    asked = {snap.guid for snap in (*to_hold(verdicts, brought), *ends, *before[-RECENT:])}
+    ends = list_period_ends([one.snapshot for one in verdicts if ours(one.snapshot)], zone)
+    asked = {
+        snap.guid
+        for snap in (*select_snapshots_to_hold(verdicts, brought), *ends, *before[-RECENT_SNAPSHOTS:])
+    }
     return [one.snapshot for one in verdicts if not one.keep or one.snapshot.guid in asked]
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from zvault.core.transitions import IllegalTransition, State, Table, Transition
+from zvault.core.transitions import IllegalTransition, LabelledState, StateTransition, TransitionTable
 
 
-class Life(State):
+class VaultLife(LabelledState):
     """The state of a vault."""
 
     UNKNOWN = "unknown", "zvaultd has started and has not yet adopted or cleared what an earlier zvaultd left"
@@ -35,7 +35,7 @@ class Life(State):
     )
 
 
-class Event(Enum):
+class VaultEvent(Enum):
     """An event that moves a vault from one state to another. The value is its name in the drawing."""
 
     NOTHING_LEFT = "nothing left"
@@ -51,97 +51,114 @@ class Event(Enum):
     FIND_IMPORTED = "found imported"
 
 
-ANEW = (Life.UNKNOWN, Life.DOWN, Life.HELD_DOWN, Life.FAILED, Life.EXPORTED)
+RESTARTABLE_STATES = (
+    VaultLife.UNKNOWN,
+    VaultLife.DOWN,
+    VaultLife.HELD_DOWN,
+    VaultLife.FAILED,
+    VaultLife.EXPORTED,
+)
 """States from which it comes up anew; if that fails, zvault tries again."""
 
-BEEN_UP = (Life.UP, Life.LOST, Life.HALF_DOWN, Life.EXPORTED_BY_HAND)
+BEEN_UP = (VaultLife.UP, VaultLife.LOST, VaultLife.HALF_DOWN, VaultLife.EXPORTED_BY_HAND)
 """States in which its pool may be imported; if it does not come back, somebody may have exported the pool."""
 
-TRANSITIONS = (
-    Transition(
-        Event.NOTHING_LEFT,
-        (Life.UNKNOWN,),
-        Life.DOWN,
+VAULT_TRANSITIONS = (
+    StateTransition(
+        VaultEvent.NOTHING_LEFT,
+        (VaultLife.UNKNOWN,),
+        VaultLife.DOWN,
         "there is no lease for it, or only one from before a reboot",
     ),
-    Transition(
-        Event.LEASE_EXPORTED,
-        (Life.UNKNOWN,),
-        Life.LOST,
+    StateTransition(
+        VaultEvent.LEASE_EXPORTED,
+        (VaultLife.UNKNOWN,),
+        VaultLife.LOST,
         "its lease says that an earlier zvaultd found it exported by hand; zvault checks it before anything else",
     ),
-    Transition(
-        Event.BRING_UP,
-        ANEW,
-        Life.COMING_UP,
+    StateTransition(
+        VaultEvent.BRING_UP,
+        RESTARTABLE_STATES,
+        VaultLife.COMING_UP,
         'a run, a request, `up = "always"`, or the end of a sleep or repair requires it to be up',
     ),
-    Transition(
-        Event.BRING_UP,
+    StateTransition(
+        VaultEvent.BRING_UP,
         BEEN_UP,
-        Life.COMING_BACK,
+        VaultLife.COMING_BACK,
         "somebody starts to use it or requests it, or its storage was lost; layers that are up already are kept",
     ),
-    Transition(
-        Event.CAME_UP, (Life.COMING_UP, Life.COMING_BACK), Life.UP, "its pool is imported and answers"
+    StateTransition(
+        VaultEvent.CAME_UP,
+        (VaultLife.COMING_UP, VaultLife.COMING_BACK),
+        VaultLife.UP,
+        "its pool is imported and answers",
     ),
-    Transition(
-        Event.FAIL,
-        (Life.COMING_UP,),
-        Life.FAILED,
+    StateTransition(
+        VaultEvent.FAIL,
+        (VaultLife.COMING_UP,),
+        VaultLife.FAILED,
         "its status shows the error; if it should be up, zvault tries again",
     ),
-    Transition(
-        Event.FAIL,
-        (Life.COMING_BACK,),
-        Life.LOST,
+    StateTransition(
+        VaultEvent.FAIL,
+        (VaultLife.COMING_BACK,),
+        VaultLife.LOST,
         "as above; but if its pool turns out to be exported while its devices are well, zvault leaves it exported",
     ),
-    Transition(
-        Event.FAIL,
-        (Life.GOING_DOWN,),
-        Life.HALF_DOWN,
+    StateTransition(
+        VaultEvent.FAIL,
+        (VaultLife.GOING_DOWN,),
+        VaultLife.HALF_DOWN,
         "the error says what is still up; zvault tries again, unless it should be up",
     ),
-    Transition(
-        Event.TAKE_DOWN,
-        (*ANEW, *BEEN_UP),
-        Life.GOING_DOWN,
+    StateTransition(
+        VaultEvent.TAKE_DOWN,
+        (*RESTARTABLE_STATES, *BEEN_UP),
+        VaultLife.GOING_DOWN,
         "nothing needs it any more, or somebody requests it; never while anything uses it",
     ),
-    Transition(
-        Event.WENT_DOWN, (Life.GOING_DOWN,), Life.DOWN, "none of its layers is up, and its lease is dropped"
+    StateTransition(
+        VaultEvent.WENT_DOWN,
+        (VaultLife.GOING_DOWN,),
+        VaultLife.DOWN,
+        "none of its layers is up, and its lease is dropped",
     ),
-    Transition(Event.HOLD_DOWN, (Life.DOWN,), Life.HELD_DOWN, "it went down because somebody requested that"),
-    Transition(
-        Event.EXPORT,
-        (Life.UNKNOWN, Life.FAILED, *BEEN_UP),
-        Life.EXPORTED,
+    StateTransition(
+        VaultEvent.HOLD_DOWN,
+        (VaultLife.DOWN,),
+        VaultLife.HELD_DOWN,
+        "it went down because somebody requested that",
+    ),
+    StateTransition(
+        VaultEvent.EXPORT,
+        (VaultLife.UNKNOWN, VaultLife.FAILED, *BEEN_UP),
+        VaultLife.EXPORTED,
         "the host is about to sleep, or zvault is about to repair blocks below the pool",
     ),
-    Transition(
-        Event.FIND_EXPORTED,
-        (Life.UP, Life.LOST, Life.HALF_DOWN),
-        Life.EXPORTED_BY_HAND,
+    StateTransition(
+        VaultEvent.FIND_EXPORTED,
+        (VaultLife.UP, VaultLife.LOST, VaultLife.HALF_DOWN),
+        VaultLife.EXPORTED_BY_HAND,
         "it should be up, and its pool is not imported although all its devices are well",
     ),
-    Transition(
-        Event.FIND_IMPORTED,
-        (Life.HELD_DOWN, Life.EXPORTED_BY_HAND),
-        Life.UP,
+    StateTransition(
+        VaultEvent.FIND_IMPORTED,
+        (VaultLife.HELD_DOWN, VaultLife.EXPORTED_BY_HAND),
+        VaultLife.UP,
         "it should be up, and somebody has imported its pool again",
     ),
 )
 
-TABLE = Table("a vault", TRANSITIONS)
-may = TABLE.may
+VAULT_TABLE = TransitionTable("a vault", VAULT_TRANSITIONS)
+may_happen = VAULT_TABLE.may
 
-WITHHELD = frozenset({Life.HELD_DOWN, Life.EXPORTED_BY_HAND})
+WITHHELD_STATES = frozenset({VaultLife.HELD_DOWN, VaultLife.EXPORTED_BY_HAND})
 """States that a person chose: only a request or a run brings the vault up again."""
 
 
 @dataclass(frozen=True, slots=True)
-class VaultFacts:
+class VaultLifeFacts:
     """Facts about a vault besides its state.
 
     ``users``: something uses it. ``pinned``: somebody requested that it stays up. ``always``: its configuration says
@@ -164,17 +181,17 @@ class VaultFacts:
         return not (self.users or self.asleep)
 
 
-def after(life: Life, event: Event, facts: VaultFacts) -> Life:
+def move_vault(life: VaultLife, event: VaultEvent, facts: VaultLifeFacts) -> VaultLife:
     """The state that an event leads to. Raises IllegalTransition."""
-    found = TABLE.after(life, event)
-    if event is Event.TAKE_DOWN and facts.users:
+    found = VAULT_TABLE.after(life, event)
+    if event is VaultEvent.TAKE_DOWN and facts.users:
         raise IllegalTransition("a vault was to be taken down while something uses it")
     return found
 
 
-def withheld(life: Life, facts: VaultFacts) -> bool:
+def is_withheld(life: VaultLife, facts: VaultLifeFacts) -> bool:
     """True if it should be up, but somebody exported its pool or took it down."""
-    return facts.to_be_up and life in WITHHELD
+    return facts.to_be_up and life in WITHHELD_STATES
 
 
 class IdleNeed(Enum):
@@ -187,7 +204,9 @@ class IdleNeed(Enum):
     NOTE_IMPORTED = "note imported"
 
 
-def care(life: Life, facts: VaultFacts, *, well: bool, exported: bool, left_over: bool) -> IdleNeed:
+def decide_idle_care(
+    life: VaultLife, facts: VaultLifeFacts, *, well: bool, exported: bool, left_over: bool
+) -> IdleNeed:
     """Decide what to do about a vault after a check.
 
     ``well``: its devices and pool are up and answer. ``exported``: the pool is not imported although all devices are
@@ -197,15 +216,19 @@ def care(life: Life, facts: VaultFacts, *, well: bool, exported: bool, left_over
         return IdleNeed.NOTHING
     if not facts.to_be_up:
         return IdleNeed.TAKE_DOWN if left_over else IdleNeed.NOTHING
-    if life in WITHHELD:
+    if life in WITHHELD_STATES:
         return IdleNeed.NOTE_IMPORTED if well else IdleNeed.NOTHING
     if well:
         return IdleNeed.NOTHING
-    return IdleNeed.LEAVE_EXPORTED if exported and may(life, Event.FIND_EXPORTED) else IdleNeed.BRING_UP
+    return (
+        IdleNeed.LEAVE_EXPORTED
+        if exported and may_happen(life, VaultEvent.FIND_EXPORTED)
+        else IdleNeed.BRING_UP
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class LeftBehind:
+class LeftoverLease:
     """The lease that an earlier zvaultd left for a vault. ``stale``: it is from before a reboot."""
 
     pinned: bool = False
@@ -213,7 +236,7 @@ class LeftBehind:
     stale: bool = False
 
 
-class Adoption(Enum):
+class VaultAdoption(Enum):
     """The decision of a new zvaultd on a vault that an earlier one may have left up."""
 
     NOTHING = "nothing"
@@ -224,12 +247,12 @@ class Adoption(Enum):
     TAKE_DOWN = "take down"
 
 
-def adoption(left: LeftBehind | None, *, always: bool, needed: bool) -> Adoption:
+def decide_adoption(left: LeftoverLease | None, *, always: bool, needed: bool) -> VaultAdoption:
     """Decide what to do with a vault after a start. ``needed``: an interrupted run will continue with it."""
     if always:
-        return Adoption.BRING_UP
+        return VaultAdoption.BRING_UP
     if left is None or left.stale:
-        return Adoption.NOTHING if left is None else Adoption.FORGET
+        return VaultAdoption.NOTHING if left is None else VaultAdoption.FORGET
     if left.pinned:
-        return Adoption.PIN
-    return Adoption.WAIT if needed else Adoption.TAKE_DOWN
+        return VaultAdoption.PIN
+    return VaultAdoption.WAIT if needed else VaultAdoption.TAKE_DOWN

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
-from zvault.core.policy.schedule import Cron, Interval, describe, next_time
+from zvault.core.policy.schedule import CronSchedule, ScheduleInterval, describe_schedule, find_next_time
 
-DAYS = 7
+WEEK_DAYS = 7
 
-FEW = 3
+MOST_NAMED_TIMES = 3
 """Times of a day that are named one by one; for more of them words say when."""
 
 
-class Due(NamedTuple):
+class DueDay(NamedTuple):
     """A day, and its times (seconds since the epoch) where they are few; else ``words`` say when."""
 
     date: date
@@ -21,14 +21,18 @@ class Due(NamedTuple):
     words: str = ""
 
 
-def week(schedule: Cron | Interval, first: float, now: float, zone: tzinfo) -> tuple[Due, ...]:
+def list_week(
+    schedule: CronSchedule | ScheduleInterval, first: float, now: float, zone: tzinfo
+) -> tuple[DueDay, ...]:
     """The days on which a schedule is due, from today on, where ``first`` is when it is due next."""
     today = datetime.fromtimestamp(now, UTC).astimezone(zone).date()
-    dates = [today + timedelta(days=one) for one in range(DAYS)]
+    dates = [today + timedelta(days=one) for one in range(WEEK_DAYS)]
     if _many(schedule):
         begins = _local(first, zone).date()
         return tuple(
-            Due(one, (), describe(schedule)) for one in dates if one >= begins and _on(schedule, one)
+            DueDay(one, (), describe_schedule(schedule))
+            for one in dates
+            if one >= begins and _on(schedule, one)
         )
     found: dict[date, list[float]] = {}
     at = max(first, now)
@@ -36,21 +40,21 @@ def week(schedule: Cron | Interval, first: float, now: float, zone: tzinfo) -> t
         found.setdefault(local.date(), []).append(at)
         at = (
             at + schedule.seconds
-            if isinstance(schedule, Interval)
-            else next_time(schedule, local, zone).timestamp()
+            if isinstance(schedule, ScheduleInterval)
+            else find_next_time(schedule, local, zone).timestamp()
         )
-    return tuple(Due(day, tuple(times)) for day, times in found.items())
+    return tuple(DueDay(day, tuple(times)) for day, times in found.items())
 
 
-def _many(schedule: Cron | Interval) -> bool:
-    if isinstance(schedule, Interval):
-        return schedule.seconds * FEW < 86400
+def _many(schedule: CronSchedule | ScheduleInterval) -> bool:
+    if isinstance(schedule, ScheduleInterval):
+        return schedule.seconds * MOST_NAMED_TIMES < 86400
     times = schedule.times()
-    return len(times.minutes) * len(times.hours) > FEW
+    return len(times.minutes) * len(times.hours) > MOST_NAMED_TIMES
 
 
-def _on(schedule: Cron | Interval, day: date) -> bool:
-    if isinstance(schedule, Interval):
+def _on(schedule: CronSchedule | ScheduleInterval, day: date) -> bool:
+    if isinstance(schedule, ScheduleInterval):
         return True
     times = schedule.times()
     return day.month in times.months and day.day in times.days and day.weekday() in times.weekdays

@@ -20,7 +20,7 @@ _DATE = re.compile(r"(?:19|20)\d\d[-_]?(?:0[1-9]|1[0-2])[-_]?(?:0[1-9]|[12]\d|3[
 
 
 @dataclass(frozen=True, slots=True)
-class Adoption:
+class ReplicaAdoption:
     """A backup that goes on from a replica.
 
     ``into`` is where below the replica's pool it is, as the configuration writes it. ``followed`` gives by source
@@ -44,7 +44,7 @@ class Adoption:
         return sum(self.changed.values())
 
 
-def adopt(source: DatasetName, here: Tree, replica: DatasetName, there: Tree) -> Adoption:
+def find_adoption(source: DatasetName, here: Tree, replica: DatasetName, there: Tree) -> ReplicaAdoption:
     """Find the backup by which ``replica`` with all below it goes on following ``source`` with all below it.
 
     Raises Refused where they have nothing in common, or where the replica of the source is a pool's root dataset.
@@ -64,7 +64,7 @@ def adopt(source: DatasetName, here: Tree, replica: DatasetName, there: Tree) ->
             f"adopt what lies below it, each by itself, as in 'zvaultctl adopt {source}/NAME {root}/NAME'",
         )
     holds = set(followed.values())
-    return Adoption(
+    return ReplicaAdoption(
         _into(source, root),
         followed,
         tuple(name for name, held in followed.items() if held != name.moved(source, root)),
@@ -107,7 +107,7 @@ def _changed(
             yield newest.name, other.written
 
 
-def first(replica: DatasetName, found: Adoption) -> Iterator[str]:
+def list_adoption_commands(replica: DatasetName, found: ReplicaAdoption) -> Iterator[str]:
     """The commands that make a replica what it was when the other tool had ended."""
     if found.changed:
         yield f"zfs unmount {shlex.quote(replica)}"
@@ -158,13 +158,13 @@ def _pattern(snapname: str) -> str:
     return snapname if dated is None else f"{snapname[: dated.start()]}*"
 
 
-def called(name: str) -> str:
+def suggest_name(name: str) -> str:
     """A name that the configuration takes, as near to a dataset's or a pool's as may be."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("._-")[:64] or "replica"
 
 
-def tables(
-    name: str, source: str, vault: str, place: tuple[str, str | None] | None, found: Adoption
+def write_adoption_tables(
+    name: str, source: str, vault: str, place: tuple[str, str | None] | None, found: ReplicaAdoption
 ) -> Iterable[str]:
     """The lines of the configuration. ``place``: pool and host of a vault that no configuration has yet.
 

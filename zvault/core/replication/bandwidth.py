@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+WEEKDAY_WORDS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class RateWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RateLimit:
     """Windows; the first that covers a moment counts, and where none does there is no limit."""
 
     windows: tuple[RateWindow, ...] = ()
@@ -46,12 +46,12 @@ class Limit:
         return any(window.rate is not None for window in self.windows)
 
 
-BURST = 0.5
+ALLOWANCE_BURST = 0.5
 """Seconds' worth of bytes that may be saved up while no stream has use for them, and then be sent at once."""
 
 
 @dataclass(slots=True)
-class Allowance:
+class StreamAllowance:
     """The leave that streams get under a limit, in quanta of ``quantum`` bytes.
 
     ``most`` is how many can be kept ready: so many are when there is no limit.
@@ -69,7 +69,7 @@ class Allowance:
         if rate is None:
             self._owed = 0.0
             return self.most - ready
-        room = min(self.most, max(1, int(rate * BURST / self.quantum))) - ready
+        room = min(self.most, max(1, int(rate * ALLOWANCE_BURST / self.quantum))) - ready
         self._owed += rate * seconds / self.quantum
         given = int(self._owed)
         if given > room:
@@ -95,9 +95,9 @@ def parse_days(text: str) -> frozenset[int]:
     found: set[int] = set()
     for part in text.lower().replace(" ", "").split(","):
         first, dash, last = part.partition("-")
-        if first not in DAYS or (dash and last not in DAYS):
+        if first not in WEEKDAY_WORDS or (dash and last not in WEEKDAY_WORDS):
             raise ValueError(f'{text!r} names no days, as in "mon-fri" or "sat,sun"')
-        day, end = DAYS.index(first), DAYS.index(last if dash else first)
+        day, end = WEEKDAY_WORDS.index(first), WEEKDAY_WORDS.index(last if dash else first)
         found.add(day)
         while day != end:
             day = (day + 1) % 7

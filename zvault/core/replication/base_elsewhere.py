@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from zvault.core.model import Base, Dataset, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import marks_by_vault
-from zvault.core.replication.lineage import DatasetPair, Pairing, is_aside, set_aside_command
-from zvault.core.snapshot_list import guids_of
+from zvault.core.replication.base_names import group_marks_by_vault
+from zvault.core.replication.lineage import DatasetPair, Pairing, format_set_aside, is_aside
+from zvault.core.snapshot_list import list_guids
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def find_unsure(pairing: Pairing, pool: int, why: str) -> dict[str, StrayBackup]
             "see to it that 'zfs list -r' of the whole pool works, or rename what the pool has of it to its place",
         )
         for pair in pairing.pairs
-        if lacks_base(pair) and pool in marks_by_vault(pair.source)
+        if lacks_base(pair) and pool in group_marks_by_vault(pair.source)
     }
 
 
@@ -107,7 +107,7 @@ class PoolSearch:
         for one in self.pool:
             if is_aside(one.name) or any(one.name.is_within(root) for root in (*self.taken, *self.sources)):
                 continue
-            for guid in sought.intersection(guids_of(one.snapshots)):
+            for guid in sought.intersection(list_guids(one.snapshots)):
                 found.setdefault(guid, []).append(one)
         return found
 
@@ -140,8 +140,8 @@ class PoolSearch:
 
     def _marked(self, source: Dataset, there: Dataset) -> bool:
         """True if a bookmark says that what a dataset has was sent to this pool."""
-        guids = set(guids_of(there.snapshots))
-        return any(mark.guid in guids for mark in marks_by_vault(source).get(self.guid, ()))
+        guids = set(list_guids(there.snapshots))
+        return any(mark.guid in guids for mark in group_marks_by_vault(source).get(self.guid, ()))
 
     def _may_begin_anew(self, pair: DatasetPair, there: Dataset) -> bool:
         """True if ``on_conflict = "new-dataset"`` would send in full: not where the backup stands on the base."""
@@ -152,7 +152,7 @@ class PoolSearch:
 def _advice(pair: DatasetPair, there: Dataset, astray: Mapping[DatasetName, Dataset], *, anew: bool) -> str:
     """What to do. A tree is renamed at once, by its top."""
     if _is_bound(pair, there):
-        return f"'{set_aside_command(there.name)}' keeps it, and the next run sends in full; or leave 'into' as it was"
+        return f"'{format_set_aside(there.name)}' keeps it, and the next run sends in full; or leave 'into' as it was"
     if there.written:
         return f"'zfs rollback {there.snapshots[-1].name}' gives that up, and the next run goes on from it"
     if pair.vault is not None:

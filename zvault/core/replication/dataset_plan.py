@@ -12,29 +12,29 @@ from zvault.core.lazy import LazyProperty
 from zvault.core.model import Base, Bookmark, Dataset, Snapshot
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.replication.lineage import ASIDE, find_base, set_aside_command
+from zvault.core.replication.lineage import ASIDE_INFIX, find_base, format_set_aside
 from zvault.core.replication.plan_model import (
-    Action,
-    Interrupted,
-    Ours,
-    Policy,
-    Step,
+    InterruptedReceive,
+    SnapshotFilter,
+    TransferAction,
     TransferPlan,
-    incremental_steps,
-    sent_by,
+    TransferPolicy,
+    TransferStep,
+    list_sent_by,
+    make_incremental_steps,
 )
 from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.vault_changes import (
-    Abort,
-    Branch,
-    Change,
-    Rename,
+    AbortReceive,
+    BranchDataset,
+    RenameDataset,
     RenameSnapshot,
-    Rollback,
+    RollbackDataset,
+    VaultChange,
 )
-from zvault.core.snapshot_list import after
+from zvault.core.snapshot_list import list_newer_snapshots
 
-REPLACED = "_zvault-replaced-"
+REPLACED_INFIX = "_zvault-replaced-"
 """Between a snapshot's name and the time at which another got that name on the vault, ``20261121T090000Z``."""
 
 PLACEHOLDER_BYTES = 1 << 20
@@ -42,7 +42,7 @@ PLACEHOLDER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Relative:
+class RelatedSnapshot:
     """A snapshot of the source dataset's history that the vault has in another dataset, as ``on_vault``.
 
     ``base`` is the source's; ``owner`` the source dataset whose plan must come first, if any.
@@ -68,13 +68,13 @@ class DatasetCase:
     target: DatasetName
     vault: Dataset | None = None
     ancestry: tuple[Snapshot, ...] = ()
-    interrupted: Interrupted | None = None
+    interrupted: InterruptedReceive | None = None
     unchanged: bool = False
     clones: Mapping[str, DatasetName] = field(default_factory=dict)
     held: Set[str] = frozenset()
     kept: Mapping[str, str] = field(default_factory=dict)
     branched: Snapshot | None = None
-    kin: tuple[Relative, ...] = ()
+    kin: tuple[RelatedSnapshot, ...] = ()
     misfit: FlagConflict | None = None
     found: tuple[Base, Snapshot] | None = None
 
@@ -85,17 +85,19 @@ class DatasetCase:
         return find_base(self.source, self.vault, self.ancestry)
 
 
-def plan_transfer(case: DatasetCase, wanted: Ours, policy: Policy | None = None) -> TransferPlan:
+def plan_transfer(
+    case: DatasetCase, wanted: SnapshotFilter, policy: TransferPolicy | None = None
+) -> TransferPlan:
     """Plan one dataset, with the reason in words. ``wanted`` tells which of its snapshots are to be sent."""
-    return _Decision(case, policy or Policy(), wanted).plan()
+    return _Decision(case, policy or TransferPolicy(), wanted).plan()
 
 
 @dataclass
 class _Decision:
     case: DatasetCase
-    policy: Policy
-    is_wanted: Ours
-    changes: tuple[Change, ...] = ()
+    policy: TransferPolicy
+    is_wanted: SnapshotFilter
+    changes: tuple[VaultChange, ...] = ()
     left_out: tuple[SnapshotName, ...] = ()
 
     @LazyProperty
@@ -105,7 +107,11 @@ class _Decision:
 
     def _wanted_after(self, point: Base) -> list[Snapshot]:
         """Those that are newer than a point of the same history."""
-        return [snap for snap in after(self.case.source.snapshots, point.createtxg) if self.is_wanted(snap)]
+        return [
+            snap
+            for snap in list_newer_snapshots(self.case.source.snapshots, point.createtxg)
+            if self.is_wanted(snap)
+        ]
 
     def _missing_after(self, point: Base, there: Sequence[Snapshot]) -> list[Snapshot]:
         """Those of them to send to a dataset that has others, ``there``.
@@ -130,7 +136,7 @@ class _Decision:
             useless = self._useless(case.interrupted)
             if not useless or not self.policy.destroys:
                 return self._stuck(useless) if useless else self._resume(case.interrupted)
-            self.changes = (Abort(case.target, useless),)
+            self.changes = (AbortReceive(case.target, useless),)
         if vault is None or (self.changes and not vault.snapshots and not vault.placeholder):
             return self._start()
         if vault.snapshots:
@@ -145,7 +151,7 @@ class _Decision:
 
     # Resuming
 
-    def _useless(self, interrupted: Interrupted) -> str:
+    def _useless(self, interrupted: InterruptedReceive) -> str:
         """Why a token must be given up, or nothing."""
         if interrupted.problem:
             return interrupted.problem
@@ -166,17 +172,17 @@ class _Decision:
             return {vault.snapshots[-1].guid}
         return {0} if self.case.branched is None else {self.case.branched.guid}
 
-    def _resume(self, interrupted: Interrupted) -> TransferPlan:
+    def _resume(self, interrupted: InterruptedReceive) -> TransferPlan:
         case, vault = self.case, self.case.vault
         to = next(snap for snap in case.source.snapshots if snap.guid == interrupted.to_guid)
         later = self._missing_after(to, vault.snapshots if vault is not None else ())
         reason = f"an interrupted receive of {to.snapname} waits on the vault"
         reason += f", {interrupted.progress}" if interrupted.progress else ""
         over = vault is not None and vault.placeholder
-        first = Step(Action.RESUME, to, token=interrupted.token, reason=reason, over=over)
+        first = TransferStep(TransferAction.RESUME, to, token=interrupted.token, reason=reason, over=over)
         found = case.base()
-        steps = (first, *incremental_steps(case.source.snapshots, to, later))
-        made = self._made(Action.RESUME, reason, steps, found[0] if found else None)
+        steps = (first, *make_incremental_steps(case.source.snapshots, to, later))
+        made = self._made(TransferAction.RESUME, reason, steps, found[0] if found else None)
         return made if vault is None else self._unless_taken(made, vault.snapshots)
 
     def _stuck(self, useless: str) -> TransferPlan:
@@ -193,37 +199,41 @@ class _Decision:
         """The vault has nothing of this dataset itself; it may have the snapshot it branched off from."""
         source, target = self.case.source, self.case.target
         if not self.wanted:
-            return self._made(Action.NOTHING, "the source has no snapshot made by zvault yet")
+            return self._made(TransferAction.NOTHING, "the source has no snapshot made by zvault yet")
         newest = self.wanted[-1].createtxg
         kin = next((one for one in self.case.kin if one.base.createtxg < newest), None)
         if kin is not None and not over:
             return self._begin_from(kin, self._chosen(self._wanted_after(kin.base)))
         chosen = self._chosen(self.wanted)
-        full = Step(Action.FULL, chosen[0], reason="the vault has nothing of this dataset", over=over)
-        steps = (full, *incremental_steps(source.snapshots, chosen[0], chosen[1:]))
+        full = TransferStep(
+            TransferAction.FULL, chosen[0], reason="the vault has nothing of this dataset", over=over
+        )
+        steps = (full, *make_incremental_steps(source.snapshots, chosen[0], chosen[1:]))
         reason = f"{target} is only a placeholder so far" if over else f"the vault has no {target}"
         if source.origin is not None and not self.case.kin:
             reason += f", and not {source.origin} either, of which {source.name} is a clone"
-        return self._made(Action.FULL, reason, steps)
+        return self._made(TransferAction.FULL, reason, steps)
 
-    def _begin_from(self, kin: Relative, missing: Sequence[Snapshot]) -> TransferPlan:
+    def _begin_from(self, kin: RelatedSnapshot, missing: Sequence[Snapshot]) -> TransferPlan:
         source, target, base = self.case.source, self.case.target, kin.base
         kin = replace(kin, on_vault=self._now(kin.on_vault))
-        steps = tuple(incremental_steps(source.snapshots, base, missing))
+        steps = tuple(make_incremental_steps(source.snapshots, base, missing))
         if base.dataset == source.name:
             why = f"the history of {source.name} up to there is in {kin.on_vault.dataset}"
-            self.changes += (Branch(kin.on_vault, target, why),)
+            self.changes += (BranchDataset(kin.on_vault, target, why),)
             reason = f"the vault has {base.snapname} as {kin.on_vault}"
         else:
             steps = (replace(steps[0], origin=kin.on_vault), *steps[1:])
             reason = f"{source.name} is a clone of {base.name}, which the vault has as {kin.on_vault}"
-        return self._made(Action.INCREMENTAL, reason, steps, base, needed=(kin.owner,) if kin.owner else ())
+        return self._made(
+            TransferAction.INCREMENTAL, reason, steps, base, needed=(kin.owner,) if kin.owner else ()
+        )
 
     def _now(self, name: SnapshotName) -> SnapshotName:
         """What a name on the vault will be once what is in the way was set aside, with all below it."""
         dataset = name.dataset
         for change in self.changes:
-            if isinstance(change, Rename) and dataset.is_below(change.old):
+            if isinstance(change, RenameDataset) and dataset.is_below(change.old):
                 dataset = dataset.moved(change.old, change.new)
         return dataset.snapshot(name.snapname)
 
@@ -241,7 +251,7 @@ class _Decision:
         if half is not None and not vault.written:
             mine = next((snap for snap in case.source.snapshots if snap.guid == half.guid), None)
             if mine is not None:
-                self.changes += (Branch(half.name, target, "that was begun before"),)
+                self.changes += (BranchDataset(half.name, target, "that was begun before"),)
                 return self._follow(replace(vault, snapshots=(half,)), mine, half)
         return self._unlike(
             f"{target} exists on the vault but holds no snapshot, so it is not a backup of {case.source.name}",
@@ -265,7 +275,9 @@ class _Decision:
         if problem and (missing or self.policy.on_conflict == "stop"):
             return self._diverged(vault, base, on_vault, missing, problem)
         if not missing:
-            return self._made(Action.NOTHING, f"the vault has {on_vault.snapname}, the newest", base=base)
+            return self._made(
+                TransferAction.NOTHING, f"the vault has {on_vault.snapname}, the newest", base=base
+            )
         return self._unless_taken(self._incremental(base, missing), vault.snapshots)
 
     def _incremental(self, base: Base, missing: Sequence[Snapshot]) -> TransferPlan:
@@ -274,8 +286,8 @@ class _Decision:
         reason = f"the newest {kind} both sides share is {base.shortname}"
         if base.dataset != source.name:
             reason += f", which {base.dataset} owns now"
-        steps = tuple(incremental_steps(source.snapshots, base, missing))
-        return self._made(Action.INCREMENTAL, reason, steps, base)
+        steps = tuple(make_incremental_steps(source.snapshots, base, missing))
+        return self._made(TransferAction.INCREMENTAL, reason, steps, base)
 
     def _diverged(
         self, vault: Dataset, base: Base, on_vault: Snapshot, missing: Sequence[Snapshot], problem: str
@@ -284,7 +296,9 @@ class _Decision:
         target = self.case.target
         place = vault.snapshots.index(on_vault)
         kept, lost = vault.snapshots[: place + 1], vault.snapshots[place + 1 :]
-        rollback = Rollback(target, on_vault.snapname, tuple(snap.snapname for snap in lost), vault.written)
+        rollback = RollbackDataset(
+            target, on_vault.snapname, tuple(snap.snapname for snap in lost), vault.written
+        )
         if self.policy.on_conflict == "rollback":
             obstacle = self._obstacle(lost)
             if not obstacle:
@@ -293,9 +307,9 @@ class _Decision:
             problem += f"; it is not rolled back: {obstacle}"
         elif self.policy.on_conflict == "new-dataset":
             made = self._set_aside(problem, on_vault, self._incremental(base, missing))
-            return made if made.action is Action.CONFLICT else self._unless_taken(made, kept)
+            return made if made.action is TransferAction.CONFLICT else self._unless_taken(made, kept)
         advice = (
-            f"'{set_aside_command(target)}' keeps all of it, and the next run sends in full; or, without sending "
+            f"'{format_set_aside(target)}' keeps all of it, and the next run sends in full; or, without sending "
             "again, "
             f"'zfs rollback -r {target}@{on_vault.snapname}', which destroys {rollback.loss} for good"
         )
@@ -334,13 +348,15 @@ class _Decision:
     ) -> TransferPlan:
         """Rename what is there and begin anew; from ``upto`` on, if that much of it was good."""
         target = self.case.target
-        aside = target.suffixed(ASIDE + self.policy.stamp)
+        aside = target.add_suffix(ASIDE_INFIX + self.policy.stamp)
         if len(aside) > MAX_DATASET_NAME:
             return self._conflict(problem, f"rename {target}: there is no room to lengthen its name")
-        self.changes += (Rename(target, aside, problem),)
+        self.changes += (RenameDataset(target, aside, problem),)
         if upto is None or following is None:
             return self._start()
-        branch = Branch(aside.snapshot(upto.snapname), target, f"both sides share all up to {upto.snapname}")
+        branch = BranchDataset(
+            aside.snapshot(upto.snapname), target, f"both sides share all up to {upto.snapname}"
+        )
         return replace(following, changes=(*self.changes, branch))
 
     # Outcomes
@@ -352,14 +368,14 @@ class _Decision:
 
     def _made(
         self,
-        action: Action,
+        action: TransferAction,
         reason: str,
-        steps: tuple[Step, ...] = (),
+        steps: tuple[TransferStep, ...] = (),
         base: Base | None = None,
         needed: tuple[DatasetName, ...] = (),
     ) -> TransferPlan:
         source = self.case.source
-        pending = sum(len(sent_by(step, source.snapshots)) for step in steps)
+        pending = sum(len(list_sent_by(step, source.snapshots)) for step in steps)
         return TransferPlan(
             source.name,
             self.case.target,
@@ -377,7 +393,9 @@ class _Decision:
         self, problem: str, advice: str, base: Base | None = None, pending: int = 0
     ) -> TransferPlan:
         source, target = self.case.source.name, self.case.target
-        return TransferPlan(source, target, Action.CONFLICT, problem, base=base, pending=pending, next=advice)
+        return TransferPlan(
+            source, target, TransferAction.CONFLICT, problem, base=base, pending=pending, next=advice
+        )
 
     def _unless_taken(self, made: TransferPlan, there: Sequence[Snapshot]) -> TransferPlan:
         """The plan, unless the vault has another snapshot of a name that is to be sent."""
@@ -400,12 +418,12 @@ class _Decision:
         """What makes room on the vault for a snapshot's name."""
         why = f"{snap.name} is another by now, and gets that name"
         return RenameSnapshot(
-            target.snapshot(snap.snapname), snap.snapname + REPLACED + self.policy.stamp, why
+            target.snapshot(snap.snapname), snap.snapname + REPLACED_INFIX + self.policy.stamp, why
         )
 
 
 def _free_of_clashes(
-    snapshots: Sequence[Snapshot], there: Sequence[Snapshot], ours: Ours
+    snapshots: Sequence[Snapshot], there: Sequence[Snapshot], ours: SnapshotFilter
 ) -> Sequence[Snapshot]:
     """Without those that are not ours and whose name another one has there."""
     foreign = [snap for snap in snapshots if not ours(snap)]
@@ -416,8 +434,8 @@ def _free_of_clashes(
     return [snap for snap in snapshots if snap.guid not in clashing]
 
 
-def _taken(steps: Sequence[Step], source: Dataset, there: Sequence[Snapshot]) -> list[Snapshot]:
+def _taken(steps: Sequence[TransferStep], source: Dataset, there: Sequence[Snapshot]) -> list[Snapshot]:
     """The snapshots to be sent whose name another has on the vault."""
     snapnames = {snap.snapname: snap.guid for snap in there}
-    sent = [snap for step in steps for snap in sent_by(step, source.snapshots)]
+    sent = [snap for step in steps for snap in list_sent_by(step, source.snapshots)]
     return [snap for snap in sent if snapnames.get(snap.snapname, snap.guid) != snap.guid]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Step, TransferPlan, sent_by
+from zvault.core.replication.plan_model import TransferPlan, TransferStep, list_sent_by
 
 
 def is_imagined(snapshot: Snapshot) -> bool:
@@ -18,7 +18,7 @@ def is_imagined(snapshot: Snapshot) -> bool:
     return snapshot.guid < 0
 
 
-def with_snapshot(source: Tree, names: Collection[str], snapname: str, creation: int) -> Tree:
+def add_snapshot(source: Tree, names: Collection[str], snapname: str, creation: int) -> Tree:
     """The source with one more snapshot of each dataset named, all of one transaction group."""
     txg = 1 + max((snap.createtxg for dataset in source for snap in dataset.snapshots), default=0)
     found: dict[str, Dataset] = {}
@@ -30,19 +30,19 @@ def with_snapshot(source: Tree, names: Collection[str], snapname: str, creation:
     return replace(source, datasets=found)
 
 
-def with_sent(vault: Tree, source: Tree, plans: Sequence[tuple[TransferPlan, Dataset | None]]) -> Tree:
+def apply_plans(vault: Tree, source: Tree, plans: Sequence[tuple[TransferPlan, Dataset | None]]) -> Tree:
     """The vault once plans were carried out, each given with the vault's dataset that it goes on from.
 
-    A plan that changes names or snapshots on the vault first leaves its dataset as it is: see ``foreseen``.
+    A plan that changes names or snapshots on the vault first leaves its dataset as it is: see ``is_predictable``.
     """
     found = dict(vault.datasets)
     for plan, there in plans:
-        if not plan.steps or not foreseen(plan):
+        if not plan.steps or not is_predictable(plan):
             continue
         origin = source.datasets[plan.dataset]
         onto = there or Dataset(plan.target, 0, origin.type)
         have = {snap.guid for snap in onto.snapshots}
-        sent = (snap for step in plan.steps for snap in sent_by(step, origin.snapshots))
+        sent = (snap for step in plan.steps for snap in list_sent_by(step, origin.snapshots))
         txg = 1 + max((snap.createtxg for snap in onto.snapshots), default=0)
         came = [
             replace(snap, dataset=onto.name, createtxg=txg + place)
@@ -55,12 +55,12 @@ def with_sent(vault: Tree, source: Tree, plans: Sequence[tuple[TransferPlan, Dat
     return Tree(dict(sorted(found.items(), key=lambda item: DatasetName(item[0]).parts)))
 
 
-def foreseen(plan: TransferPlan) -> bool:
+def is_predictable(plan: TransferPlan) -> bool:
     """True if it is known what the vault's dataset has after a plan: not where it is changed in more ways."""
     return not plan.changes and all(step.origin is None for step in plan.steps)
 
 
-def part_to_ask(step: Step, dataset: Dataset) -> Step | None:
+def trim_step_to_existing(step: TransferStep, dataset: Dataset) -> TransferStep | None:
     """The part of a step that ends at a snapshot that is there already, so that ZFS can tell its size.
 
     None where there is none: then the whole stream is what was ``written`` since the newest snapshot.
@@ -73,7 +73,7 @@ def part_to_ask(step: Step, dataset: Dataset) -> Step | None:
     return replace(step, to=there[-1])
 
 
-def estimate(step: Step, written: int, known: int | None) -> int | None:
+def estimate_step(step: TransferStep, written: int, known: int | None) -> int | None:
     """A step's bytes: what ZFS told of its part (``known``), and what was ``written`` to the dataset since."""
     if known is None:
         return None

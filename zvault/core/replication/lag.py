@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
-from zvault.core.believed import believed
+from zvault.core.dates import reject_future
 from zvault.core.model import Snapshot
 
 
@@ -39,8 +39,8 @@ class DatasetLag:
         if self.newest_on_vault is None:
             return None
         # Written out, as each scrape asks it several times of each dataset.
-        made = believed(self.newest_on_vault.creation, now)
-        until = believed(self.unchanged, now) if self.unchanged is not None else None
+        made = reject_future(self.newest_on_vault.creation, now)
+        until = reject_future(self.unchanged, now) if self.unchanged is not None else None
         if made is None or until is None:
             return until if made is None else made
         return max(made, until)
@@ -54,13 +54,13 @@ class DatasetLag:
         return None if covered is None else now - covered
 
 
-def basis(lag: DatasetLag, zone: tzinfo, now: float) -> str:
+def describe_lag_basis(lag: DatasetLag, zone: tzinfo, now: float) -> str:
     """Say in words what a dataset's lag rests on; times are told in a ``zone``."""
     if lag.newest_on_vault is None:
         known = "the vault has no snapshot of it that zvault made for this backup"
         return known if lag.pending is not None else "nobody has seen yet what the vault has of it"
     told = f"the vault has @{lag.newest_on_vault.snapname}, made {_when(lag.newest_on_vault.creation, zone)}"
-    made, covered = believed(lag.newest_on_vault.creation, now), lag.covered(now)
+    made, covered = reject_future(lag.newest_on_vault.creation, now), lag.covered(now)
     if made is None:
         told += ", which is later than now: a clock was wrong, so how old it is is not known"
     if covered is not None and (made is None or covered > made):
@@ -76,7 +76,7 @@ def _when(seconds: float, zone: tzinfo) -> str:
     return datetime.fromtimestamp(seconds, zone).strftime("%Y-%m-%d %H:%M")
 
 
-def dataset_lag(
+def measure_dataset_lag(
     source: Sequence[Snapshot],
     vault_guids: Collection[int],
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-def lag_over_time(
+def measure_lag_over_time(
     runs: Iterable[tuple[float, float]], begin: float, end: float, count: int
 ) -> list[float | None]:
     """The highest lag in each of ``count`` equal parts of the time from ``begin`` to ``end``, in seconds.

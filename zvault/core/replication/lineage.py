@@ -12,27 +12,27 @@ from dataclasses import dataclass, field
 
 from zvault.core.model import Base, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.snapshot_list import guids_of
+from zvault.core.snapshot_list import list_guids
 
-ASIDE = "_zvault-conflict-"
+ASIDE_INFIX = "_zvault-conflict-"
 """Between a dataset's name and the time at which it was set aside, ``20261121T090000Z``."""
 
-_SET_ASIDE = re.compile(rf"{ASIDE}\d{{8}}T\d{{6}}Z$")
+_SET_ASIDE = re.compile(rf"{ASIDE_INFIX}\d{{8}}T\d{{6}}Z$")
 
 
-def set_aside_command(name: str) -> str:
+def format_set_aside(name: str) -> str:
     """The command that sets a dataset of a vault aside, so that the next run sends it anew: for a shell.
 
     To any other name it would be followed, and put back: within the backup's place by its snapshots, in the rest of the
     pool by its bookmarks (base_elsewhere.py). What lies below it is followed all the same. Without the ``-old`` the
     next run would branch off from it, as from what zvault set aside itself: with all that is wrong with it.
     """
-    return f"zfs rename {name} {name}-old{ASIDE}$(date -u +%Y%m%dT%H%M%SZ)"
+    return f"zfs rename {name} {name}-old{ASIDE_INFIX}$(date -u +%Y%m%dT%H%M%SZ)"
 
 
 def is_aside(name: str) -> bool:
     """True if a dataset of a vault was set aside: it belongs to a person then, and follows nothing."""
-    return ASIDE in name and _SET_ASIDE.search(name) is not None
+    return ASIDE_INFIX in name and _SET_ASIDE.search(name) is not None
 
 
 def find_base(
@@ -41,12 +41,12 @@ def find_base(
     """The newest snapshot of the vault whose GUID the source still has, as (source side, vault side).
 
     A snapshot on the source is preferred to a bookmark of it: only it can start a ``-I``. ``ancestry`` are the
-    snapshots of other datasets from which the source branched off (see ``ancestry_of``).
+    snapshots of other datasets from which the source branched off (see ``list_ancestry``).
     """
-    own = {guid: place for place, guid in enumerate(guids_of(source.snapshots))}
+    own = {guid: place for place, guid in enumerate(list_guids(source.snapshots))}
     others: dict[int, Base] = {snap.guid: snap for snap in ancestry}
     others.update({mark.guid: mark for mark in source.bookmarks})
-    there = guids_of(vault.snapshots)
+    there = list_guids(vault.snapshots)
     for place in reversed(range(len(there))):
         guid = there[place]
         if guid in own:
@@ -56,7 +56,7 @@ def find_base(
     return None
 
 
-def ancestry_of(dataset: Dataset, tree: Tree) -> tuple[Snapshot, ...]:
+def list_ancestry(dataset: Dataset, tree: Tree) -> tuple[Snapshot, ...]:
     """The snapshots a clone has in common with its origin's dataset, and with that one's origin's; newest first.
 
     Ends where the listing does.

@@ -7,11 +7,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from zvault.core.known_results import others
+from zvault.core.known_results import list_replaced
 from zvault.core.model import Base, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.lineage import DatasetPair, Pairing, ancestry_of, is_aside
-from zvault.core.snapshot_list import guids_of
+from zvault.core.replication.lineage import DatasetPair, Pairing, is_aside, list_ancestry
+from zvault.core.snapshot_list import list_guids
 
 
 @dataclass
@@ -39,21 +39,21 @@ class KnownPairs:
     source: Mapping[str, Dataset] = field(default_factory=dict)
     sought: frozenset[int] = frozenset()
     having: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    last: Look | None = None
+    last: MatchRecord | None = None
 
 
-Wanted = Sequence[tuple[Dataset, DatasetName]]
+WantedDatasets = Sequence[tuple[Dataset, DatasetName]]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MatchRecord:
     """The input and the result of a matching. ``places`` are those of the pairs among all that were paired, by their
     dataset on the vault; ``origins`` the datasets of the source that others branched off from; ``top`` the uppermost
     target.
     """
 
-    wanted: Wanted
-    left_out: Wanted
+    wanted: WantedDatasets
+    left_out: WantedDatasets
     vault: Mapping[str, Dataset]
     apart: tuple[str, ...]
     pairing: Pairing
@@ -62,7 +62,11 @@ class Look:
     top: str
 
     def changed(
-        self, wanted: Wanted, left_out: Wanted, vault: Mapping[str, Dataset], apart: Sequence[str]
+        self,
+        wanted: WantedDatasets,
+        left_out: WantedDatasets,
+        vault: Mapping[str, Dataset],
+        apart: Sequence[str],
     ) -> set[int] | None:
         """The places of the pairs of which either side is another object now; None where a dataset came, went, has
         another place, or follows nothing.
@@ -70,22 +74,22 @@ class Look:
         if self.apart != tuple(apart) or len(self.wanted) != len(wanted) or [*self.vault] != [*vault]:
             return None
         before, now = (*self.wanted, *self.left_out), (*wanted, *left_out)
-        places = others(before, now)
+        places = list_replaced(before, now)
         if places is None or any(_names(before[place]) != _names(now[place]) for place in places):
             return None
         there = tuple(vault.values())
-        names = [there[place].name for place in others(tuple(self.vault.values()), there) or ()]
+        names = [there[place].name for place in list_replaced(tuple(self.vault.values()), there) or ()]
         if not self.places.keys() >= {*names}:
             return None
         return {*places, *(self.places[name] for name in names)}
 
 
-def match(
+def pair_datasets(
     source: Tree,
-    wanted: Wanted,
+    wanted: WantedDatasets,
     vault: Tree,
     *,
-    left_out: Wanted = (),
+    left_out: WantedDatasets = (),
     apart: Sequence[str] = (),
     known: KnownPairs | None = None,
 ) -> Pairing:
@@ -107,7 +111,12 @@ def match(
 
 
 def _match_changed(
-    source: Tree, wanted: Wanted, vault: Tree, left_out: Wanted, apart: Sequence[str], known: KnownPairs
+    source: Tree,
+    wanted: WantedDatasets,
+    vault: Tree,
+    left_out: WantedDatasets,
+    apart: Sequence[str],
+    known: KnownPairs,
 ) -> Pairing | None:
     """The pairing, of which only what changed is visited; None where that may have to do with anything else.
 
@@ -156,13 +165,18 @@ def _in_place(pair: DatasetPair, top: str) -> bool:
 def _apart(dataset: Dataset, sought: frozenset[int]) -> bool:
     """True if a dataset has none of these points."""
     return not sought or (
-        sought.isdisjoint(guids_of(dataset.snapshots))
+        sought.isdisjoint(list_guids(dataset.snapshots))
         and sought.isdisjoint(mark.guid for mark in dataset.bookmarks)
     )
 
 
 def _match_all(
-    source: Tree, wanted: Wanted, vault: Tree, left_out: Wanted, apart: Sequence[str], known: KnownPairs
+    source: Tree,
+    wanted: WantedDatasets,
+    vault: Tree,
+    left_out: WantedDatasets,
+    apart: Sequence[str],
+    known: KnownPairs,
 ) -> Pairing:
     claims = _Claims()
     everyone = [*wanted, *left_out]
@@ -181,10 +195,10 @@ def _match_all(
         else:
             doubtful.append((dataset, target, there))
     rest = [one for one in vault if one.name not in claims.source_of]
-    owners = _owners(source, {guid for one in rest for guid in guids_of(one.snapshots)}, known)
+    owners = _owners(source, {guid for one in rest for guid in list_guids(one.snapshots)}, known)
     for dataset, target, there in doubtful:
         if not is_aside(target):
-            newest = newest_known(there, owners)
+            newest = find_newest_known(there, owners)
             if newest is not None and dataset.name in owners[newest.guid]:
                 claims.claim(dataset.name, there)
     strangers = [one for one in rest if not any(one.name.is_within(root) for root in apart)]
@@ -210,7 +224,9 @@ def _match_all(
     at = {there.name: place for place, there in enumerate(there_of) if there is not None}
     origins = frozenset(dataset.origin.dataset for dataset in source if dataset.origin is not None)
     known.pairs = made
-    known.last = Look(tuple(wanted), tuple(left_out), vault.datasets, tuple(apart), pairing, at, origins, top)
+    known.last = MatchRecord(
+        tuple(wanted), tuple(left_out), vault.datasets, tuple(apart), pairing, at, origins, top
+    )
     return pairing
 
 
@@ -219,7 +235,7 @@ def _paired(
 ) -> DatasetPair:
     """The pair of these: the known one, if it is of just these, and the datasets it branched off from are as then."""
     before = known.pairs.get(dataset.name)
-    ancestry = ancestry_of(dataset, source) if dataset.origin is not None else ()
+    ancestry = list_ancestry(dataset, source) if dataset.origin is not None else ()
     if (
         before is not None
         and before.source is dataset
@@ -235,7 +251,7 @@ def _is_gone(vault: Dataset, owners: Mapping[int, Sequence[str]], followed: Cont
     """Not gone is what a dataset of the source still knows that has no other backup: it may be built upon yet."""
     if is_aside(vault.name) or not vault.snapshots:
         return False
-    known = newest_known(vault, owners)
+    known = find_newest_known(vault, owners)
     return known is None or all(name in followed for name in owners[known.guid])
 
 
@@ -255,9 +271,9 @@ def _owners(source: Tree, sought: set[int], known: KnownPairs) -> dict[int, list
     if sought:
         for name, dataset in source.datasets.items():
             if before.get(name) is not dataset and (
-                found := sought.intersection(guids_of(dataset.snapshots))
+                found := sought.intersection(list_guids(dataset.snapshots))
             ):
-                having[name] = [guid for guid in guids_of(dataset.snapshots) if guid in found]
+                having[name] = [guid for guid in list_guids(dataset.snapshots) if guid in found]
         for name, guids in having.items():
             for guid in guids:
                 owners[guid].append(name)
@@ -269,7 +285,7 @@ def _owners(source: Tree, sought: set[int], known: KnownPairs) -> dict[int, list
     return owners
 
 
-def newest_known(vault: Dataset, owners: Mapping[int, object]) -> Snapshot | None:
+def find_newest_known(vault: Dataset, owners: Mapping[int, object]) -> Snapshot | None:
     """The newest snapshot of a vault's dataset that anything on the source knows, or None."""
     return next((snap for snap in reversed(vault.snapshots) if snap.guid in owners), None)
 
@@ -281,8 +297,8 @@ def _txgs(dataset: Dataset) -> dict[int, int]:
 
 
 def _claim_renamed(
-    wanted: Wanted,
-    left_out: Wanted,
+    wanted: WantedDatasets,
+    left_out: WantedDatasets,
     vault: Iterable[Dataset],
     owners: Mapping[int, Sequence[str]],
     claims: _Claims,

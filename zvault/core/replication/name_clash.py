@@ -13,10 +13,10 @@ from typing import NamedTuple
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import SnapshotName
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.snapshot_list import Snapnames, guids_of
+from zvault.core.snapshot_list import SnapnameIndex, list_guids
 
 
-class Replaced(NamedTuple):
+class ReplacedSnapshot(NamedTuple):
     """A snapshot that a run was to make anew and then to destroy, as that run wrote it down."""
 
     name: SnapshotName
@@ -24,7 +24,7 @@ class Replaced(NamedTuple):
     createtxg: int
 
 
-def clashes(made: Collection[str], pairs: Iterable[DatasetPair]) -> list[SnapshotName]:
+def find_clashes(made: Collection[str], pairs: Iterable[DatasetPair]) -> list[SnapshotName]:
     """Which of the snapshots ``made``, by full name, have a name that the vault's dataset has for another one.
 
     Only of datasets that can go on from what the vault has: of others a conflict is told in any case.
@@ -34,7 +34,7 @@ def clashes(made: Collection[str], pairs: Iterable[DatasetPair]) -> list[Snapsho
     for pair in pairs:
         if pair.vault is None or pair.base is None:
             continue
-        there = Snapnames([pair.vault.snapshots])
+        there = SnapnameIndex([pair.vault.snapshots])
         if not any(name in there for name in snapnames):
             continue
         guids = {snap.snapname: snap.guid for snap in pair.vault.snapshots if snap.snapname in snapnames}
@@ -44,7 +44,7 @@ def clashes(made: Collection[str], pairs: Iterable[DatasetPair]) -> list[Snapsho
     return found
 
 
-def still_own(calls: Iterable[Sequence[str]], source: Tree, vault: Iterable[Dataset]) -> list[Snapshot]:
+def list_still_own(calls: Iterable[Sequence[str]], source: Tree, vault: Iterable[Dataset]) -> list[Snapshot]:
     """The snapshots of a source that some calls made (``calls``: the full names of each) and that still are those.
 
     A name tells nothing: a dataset may have been destroyed and received again since. What the vault has by GUID was
@@ -53,7 +53,7 @@ def still_own(calls: Iterable[Sequence[str]], source: Tree, vault: Iterable[Data
     """
     there = [[snap for name in names if (snap := source.snapshot(name)) is not None] for names in calls]
     sought = {snap.guid for some in there for snap in some}
-    known = {guid for dataset in vault for guid in sought.intersection(guids_of(dataset.snapshots))}
+    known = {guid for dataset in vault for guid in sought.intersection(list_guids(dataset.snapshots))}
     found: list[Snapshot] = []
     for some in there:
         left = [snap for snap in some if snap.guid not in known]
@@ -63,8 +63,8 @@ def still_own(calls: Iterable[Sequence[str]], source: Tree, vault: Iterable[Data
     return found
 
 
-def left_behind(
-    written_down: Iterable[Replaced], snapname: str, source: Tree, pairs: Collection[DatasetPair]
+def list_left_behind(
+    written_down: Iterable[ReplacedSnapshot], snapname: str, source: Tree, pairs: Collection[DatasetPair]
 ) -> list[Snapshot]:
     """Which snapshots a run that was killed was still to destroy, now that a later run has made its own, ``snapname``.
 
@@ -72,19 +72,19 @@ def left_behind(
     which has got none of them by GUID; and their datasets have the later run's snapshot.
     """
     there = [snap for one in written_down if (snap := _is_there(source, one)) is not None]
-    clashing = set(clashes({snap.name for snap in there}, pairs))
+    clashing = set(find_clashes({snap.name for snap in there}, pairs))
     sought = {snap.guid for snap in there}
     sent = {
         guid
         for pair in pairs
         if pair.vault is not None
-        for guid in sought.intersection(guids_of(pair.vault.snapshots))
+        for guid in sought.intersection(list_guids(pair.vault.snapshots))
     }
     found = [snap for snap in there if snap.name in clashing and snap.guid not in sent]
     return [snap for snap in found if _has_later(source, snap, snapname)]
 
 
-def waiting(written_down: Iterable[Replaced], snapname: str, source: Tree) -> set[int]:
+def list_waiting_guids(written_down: Iterable[ReplacedSnapshot], snapname: str, source: Tree) -> set[int]:
     """The GUIDs of those that are still there, and whose dataset has no later snapshot ``snapname`` yet."""
     there = [snap for one in written_down if (snap := _is_there(source, one)) is not None]
     return {snap.guid for snap in there if not _has_later(source, snap, snapname)}
@@ -95,7 +95,7 @@ def _has_later(source: Tree, snap: Snapshot, snapname: str) -> bool:
     return later is not None and later.createtxg > snap.createtxg
 
 
-def _is_there(source: Tree, one: Replaced) -> Snapshot | None:
+def _is_there(source: Tree, one: ReplacedSnapshot) -> Snapshot | None:
     snap = source.snapshot(one.name)
     return snap if snap is not None and (snap.guid, snap.createtxg) == one[1:] else None
 

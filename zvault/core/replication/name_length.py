@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import LARGEST_GUID, mark_name
+from zvault.core.replication.base_names import LARGEST_GUID, make_mark_name
 
-RECEIVING = len("/%recv")
+RECEIVING_LENGTH = len("/%recv")
 """Characters that ZFS adds to the name of a dataset into which it receives (dmu_recv.c, recv_clone_name)."""
 
-_BOOKMARK = 1 + len(mark_name(LARGEST_GUID, LARGEST_GUID))
+_BOOKMARK = 1 + len(make_mark_name(LARGEST_GUID, LARGEST_GUID))
 """Characters of the longest name that zvault gives a bookmark, with its ``#``."""
 
 
@@ -23,7 +23,7 @@ class NameConflict:
     advice: str
 
 
-def name_conflict(dataset: DatasetName, target: DatasetName, snapname: int) -> NameConflict | None:
+def find_name_conflict(dataset: DatasetName, target: DatasetName, snapname: int) -> NameConflict | None:
     """Return what is wrong with the length of a dataset's name, here or on the vault; None where both fit.
 
     The full name of a snapshot or bookmark has no more characters than a dataset's may (zfs_namecheck.c). ``snapname``
@@ -37,7 +37,7 @@ def name_conflict(dataset: DatasetName, target: DatasetName, snapname: int) -> N
             f" names of zvault's snapshots and bookmarks behind it ZFS has room for {room}",
             "give it or one above it a shorter name ('zfs rename'), or leave it out ('exclude')",
         )
-    room = MAX_DATASET_NAME - max(snapshot, RECEIVING)
+    room = MAX_DATASET_NAME - max(snapshot, RECEIVING_LENGTH)
     if len(target) > room:
         return NameConflict(
             f"the name of {dataset} on the vault, {target}, is too long: it would have {len(target)} characters, and"

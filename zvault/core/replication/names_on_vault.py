@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.vault_changes import Change, Rename
+from zvault.core.replication.vault_changes import RenameDataset, VaultChange
 
-MOVING = "_zvault-moving"
+MOVING_ENDING = "_zvault-moving"
 """Ends the name of a dataset of the vault that is on its way to another name."""
 
 
@@ -33,27 +33,27 @@ class NamesOnVault:
                 self._occupants.setdefault(now, listed)
         return self._occupants.get(name)
 
-    def rename(self, old: DatasetName, new: DatasetName, reason: str) -> Rename:
+    def rename(self, old: DatasetName, new: DatasetName, reason: str) -> RenameDataset:
         """Rename one, and with it what lies below."""
         self._occupants = None
         for listed, now in self.at.items():
             if now.is_within(old):
                 self.at[listed] = now.moved(old, new)
         self.made = {name.moved(old, new) if name.is_within(old) else name for name in self.made}
-        return Rename(old, new, reason)
+        return RenameDataset(old, new, reason)
 
-    def follow(self, changes: Iterable[Change]) -> None:
+    def follow(self, changes: Iterable[VaultChange]) -> None:
         """Take in what is renamed by these."""
         for change in changes:
-            if isinstance(change, Rename):
+            if isinstance(change, RenameDataset):
                 self.rename(change.old, change.new, change.reason)
 
     def free_name(self, name: DatasetName) -> DatasetName:
         """A name beside that one that nothing has."""
         taken = self.taken
         number = 1
-        free = name.suffixed(MOVING)
+        free = name.add_suffix(MOVING_ENDING)
         while free in taken:
             number += 1
-            free = name.suffixed(f"{MOVING}{number}")
+            free = name.add_suffix(f"{MOVING_ENDING}{number}")
         return free

@@ -13,11 +13,11 @@ from typing import Literal
 from zvault.core.model import Base, Bookmark, Snapshot
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.stream_flags import SentFlags
-from zvault.core.replication.vault_changes import Change
-from zvault.core.snapshot_list import after, between
+from zvault.core.replication.vault_changes import VaultChange
+from zvault.core.snapshot_list import list_newer_snapshots, list_snapshots_between
 from zvault.core.units import format_size
 
-Ours = Callable[[Snapshot], bool]
+SnapshotFilter = Callable[[Snapshot], bool]
 """Tells whether a snapshot is one that zvault made for this backup."""
 
 OnConflict = Literal["stop", "rollback", "new-dataset"]
@@ -28,7 +28,7 @@ MOST_IN_A_STREAM = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class TransferPolicy:
     """The wishes of a backup. ``newest_only`` skips the backlog; ``stamp`` (20261121T090000Z) names what is set aside.
 
     ``destroys`` is False where this host may destroy nothing on the vault, an interrupted receive included. ``ours``
@@ -40,10 +40,10 @@ class Policy:
     on_conflict: OnConflict = "stop"
     stamp: str = ""
     destroys: bool = True
-    ours: Ours = lambda _: True
+    ours: SnapshotFilter = lambda _: True
 
 
-class Action(StrEnum):
+class TransferAction(StrEnum):
     """An action of a run on one dataset."""
 
     FULL = "full"
@@ -54,7 +54,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
+class InterruptedReceive:
     """An interrupted receive, by its token: its target's GUID, and whether it can be resumed.
 
     ``problem`` is empty when the source can still serve the token, else it says why not. ``done`` and ``left`` are
@@ -91,7 +91,7 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
+class UnknownDataset:
     """A dataset of which a pool did not tell what its plan depends on: why, and what to do."""
 
     problem: str
@@ -99,14 +99,14 @@ class Untold:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransferStep:
     """One stream. ``to`` is what the vault has after it; ``intermediates`` sends all between (``-I``).
 
     With ``origin``, a snapshot on the vault, the stream begins a clone of it. ``over`` receives into a placeholder
     (``-F``), which holds nothing that this could destroy.
     """
 
-    kind: Action
+    kind: TransferAction
     to: Snapshot
     base: Base | None = None
     intermediates: bool = False
@@ -127,20 +127,22 @@ class TransferPlan:
 
     dataset: DatasetName
     target: DatasetName
-    action: Action
+    action: TransferAction
     reason: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TransferStep, ...] = ()
     base: Base | None = None
     pending: int = 0
     next: str = ""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[VaultChange, ...] = ()
     after: tuple[DatasetName, ...] = ()
     left_out: tuple[SnapshotName, ...] = ()
 
     @property
     def begins(self) -> bool:
         """True if it makes the vault's dataset, which needs those above it."""
-        return bool(self.steps) and (self.steps[0].kind is Action.FULL or self.steps[0].origin is not None)
+        return bool(self.steps) and (
+            self.steps[0].kind is TransferAction.FULL or self.steps[0].origin is not None
+        )
 
     @property
     def borrowed(self) -> Snapshot | None:
@@ -155,9 +157,9 @@ class TransferPlan:
         return first.base if first.base.dataset != self.dataset else None
 
 
-def incremental_steps(
+def make_incremental_steps(
     snapshots: Sequence[Snapshot], base: Base, wanted: Sequence[Snapshot]
-) -> Iterator[Step]:
+) -> Iterator[TransferStep]:
     """The fewest ``-i``/``-I`` streams that bring exactly ``wanted`` (oldest first, all newer than ``base``).
 
     Neighbours in the source's own order go in one ``-I``; a snapshot that is not wanted is jumped with ``-i``.
@@ -167,7 +169,7 @@ def incremental_steps(
     current: Base = base
     run: list[Snapshot] = []
     adjacent = True
-    for snap in after(snapshots, base.createtxg):
+    for snap in list_newer_snapshots(snapshots, base.createtxg):
         if snap.guid not in wanted_guids:
             if run:
                 yield _incremental(current, run)
@@ -187,16 +189,16 @@ def incremental_steps(
         yield _incremental(current, run)
 
 
-def sent_by(step: Step, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+def list_sent_by(step: TransferStep, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     """Which of a dataset's snapshots a step sends: each may be the vault's newest when the stream breaks off."""
     if step.base is None or not step.intermediates:
         return [step.to]
-    return list(between(snapshots, step.base.createtxg, step.to.createtxg))
+    return list(list_snapshots_between(snapshots, step.base.createtxg, step.to.createtxg))
 
 
-def _incremental(base: Base, run: Sequence[Snapshot]) -> Step:
+def _incremental(base: Base, run: Sequence[Snapshot]) -> TransferStep:
     several = len(run) > 1
     reason = (
         f"{len(run)} snapshots after {base.shortname}" if several else f"the snapshot after {base.shortname}"
     )
-    return Step(Action.INCREMENTAL, run[-1], base, intermediates=several, reason=reason)
+    return TransferStep(TransferAction.INCREMENTAL, run[-1], base, intermediates=several, reason=reason)

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.replication.plan_model import Action, TransferPlan
-from zvault.core.replication.vault_changes import Branch, Rename
+from zvault.core.replication.plan_model import TransferAction, TransferPlan
+from zvault.core.replication.vault_changes import BranchDataset, RenameDataset
 
 
-def origins_first(pairs: Sequence[DatasetPair]) -> Iterator[DatasetPair]:
+def order_origins_first(pairs: Sequence[DatasetPair]) -> Iterator[DatasetPair]:
     """Parents before children; and where that allows it, what others branched off from before those."""
-    if not any(pair.ancestry for pair in pairs) and parents_first([pair.source.name for pair in pairs]):
+    if not any(pair.ancestry for pair in pairs) and has_parents_first([pair.source.name for pair in pairs]):
         yield from pairs
         return
     by_name = {pair.source.name: pair for pair in pairs}
@@ -34,7 +34,7 @@ def origins_first(pairs: Sequence[DatasetPair]) -> Iterator[DatasetPair]:
             yield from visit(name, ())
 
 
-def parents_first(names: Sequence[DatasetName]) -> bool:
+def has_parents_first(names: Sequence[DatasetName]) -> bool:
     """True if they come so already."""
     there = set(names)
     seen: set[DatasetName] = set()
@@ -79,7 +79,7 @@ class PlanOrder:
         needed.update(dict.fromkeys(self.rearranging[place] for place in sorted(found)))
         if moved:
             # Changes below what is renamed name it as it was before, so they come first.
-            renamed = (change.old for change in made.changes if isinstance(change, Rename))
+            renamed = (change.old for change in made.changes if isinstance(change, RenameDataset))
             below = {place for old in renamed for place in self._touched_below.get(old, ())}
             needed.update(dict.fromkeys(self.rearranging[place] for place in sorted(below)))
             within = (plan for plan in plans if any(plan.target.is_within(path) for path in moved))
@@ -95,7 +95,7 @@ class PlanOrder:
         if (origin := _origin(made)) is not None:
             self._cloning.append((made, origin))
         touched = _touched(made)
-        unborn = made.begins or (made.action is Action.RESUME and made.base is None)
+        unborn = made.begins or (made.action is TransferAction.RESUME and made.base is None)
         if touched or unborn:
             place = len(self.rearranging)
             self.rearranging.append(made.dataset)
@@ -127,8 +127,8 @@ def _touched(plan: TransferPlan) -> tuple[DatasetName, ...]:
     """The names on the vault that a plan moves, or takes snapshots from."""
     names: list[DatasetName] = []
     for change in plan.changes:
-        if isinstance(change, Rename):
+        if isinstance(change, RenameDataset):
             names += [change.old, change.new]
-        elif isinstance(change, Branch):
+        elif isinstance(change, BranchDataset):
             names += [change.origin.dataset, change.new]
     return tuple(names)

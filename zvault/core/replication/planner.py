@@ -16,25 +16,25 @@ from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_elsewhere import StrayBackup
-from zvault.core.replication.dataset_plan import DatasetCase, Relative, plan_transfer
-from zvault.core.replication.lineage import ASIDE, DatasetPair, Pairing, is_aside
+from zvault.core.replication.dataset_plan import DatasetCase, RelatedSnapshot, plan_transfer
+from zvault.core.replication.lineage import ASIDE_INFIX, DatasetPair, Pairing, is_aside
 from zvault.core.replication.name_length import NameConflict
 from zvault.core.replication.names_on_vault import NamesOnVault
 from zvault.core.replication.plan_model import (
-    Action,
-    Interrupted,
-    Ours,
-    Policy,
+    InterruptedReceive,
+    SnapshotFilter,
+    TransferAction,
     TransferPlan,
-    Untold,
-    sent_by,
+    TransferPolicy,
+    UnknownDataset,
+    list_sent_by,
 )
-from zvault.core.replication.plan_order import PlanOrder, origins_first, parents_first
+from zvault.core.replication.plan_order import PlanOrder, has_parents_first, order_origins_first
 from zvault.core.replication.send_record import FlagConflict
-from zvault.core.replication.vault_changes import Branch, Rename
-from zvault.core.snapshot_list import guids_of
+from zvault.core.replication.vault_changes import BranchDataset, RenameDataset
+from zvault.core.snapshot_list import list_guids
 
-Obstacle = NameConflict | StrayBackup | Untold
+PlanObstacle = NameConflict | StrayBackup | UnknownDataset
 """What keeps a dataset from being planned: nothing of it is touched on the vault."""
 
 
@@ -47,7 +47,7 @@ class PoolAnswers:
     that retention would not prune, with the reason; ``misfits`` say of datasets that cannot be followed why.
     """
 
-    interrupted: Mapping[str, Interrupted] = field(default_factory=dict)
+    interrupted: Mapping[str, InterruptedReceive] = field(default_factory=dict)
     unchanged: Set[str] = frozenset()
     held: Set[str] = frozenset()
     kept: Mapping[str, str] = field(default_factory=dict)
@@ -66,10 +66,10 @@ def plan_tree(
     pairing: Pairing,
     vault: Tree,
     *,
-    wanted: Ours,
-    policy: Policy | None = None,
+    wanted: SnapshotFilter,
+    policy: TransferPolicy | None = None,
     answers: PoolAnswers | None = None,
-    conflicts: Mapping[str, Obstacle] | None = None,
+    conflicts: Mapping[str, PlanObstacle] | None = None,
     known: KnownPlans | None = None,
 ) -> Sequence[TransferPlan]:
     """Plan every pair, parents first and each after those it needs. ``conflicts`` are of source datasets, by name.
@@ -78,13 +78,13 @@ def plan_tree(
     this one knows afterwards. A pair that simply goes on is planned by itself, once. Where all do there is nothing else
     to plan; else all are gone through, and those others are planned as parts of the whole.
     """
-    known, policy, answers = known or KnownPlans(), policy or Policy(), answers or PoolAnswers()
+    known, policy, answers = known or KnownPlans(), policy or TransferPolicy(), answers or PoolAnswers()
     simple = known.simple.again(pairing.pairs, lambda pair: _simple_plan(pair, wanted, policy))
     others = answers.misfits or answers.interrupted or conflicts or not all(simple)
     if not others and _in_order(pairing.pairs, known):
         return cast(Sequence[TransferPlan], simple)
     planner = _Planner(pairing, vault, wanted, policy, answers, conflicts or {}, simple)
-    for pair in origins_first(pairing.pairs):
+    for pair in order_origins_first(pairing.pairs):
         planner.plan(pair)
     return planner.plans
 
@@ -95,13 +95,13 @@ def _in_order(pairs: Sequence[DatasetPair], known: KnownPlans) -> bool:
         return False
     names = list(map(attrgetter("source.name"), pairs))
     if names != known.parents_first:
-        if not parents_first(names):
+        if not has_parents_first(names):
             return False
         known.parents_first = names
     return True
 
 
-def _goes_on(pair: DatasetPair, policy: Policy) -> bool:
+def _goes_on(pair: DatasetPair, policy: TransferPolicy) -> bool:
     """True if a pair simply goes on: neither side is a clone, nothing waits to be resumed, and the base is the newest
     that the vault has.
     """
@@ -116,7 +116,7 @@ def _goes_on(pair: DatasetPair, policy: Policy) -> bool:
     )
 
 
-def _simple_plan(pair: DatasetPair, wanted: Ours, policy: Policy) -> TransferPlan | None:
+def _simple_plan(pair: DatasetPair, wanted: SnapshotFilter, policy: TransferPolicy) -> TransferPlan | None:
     """The plan of a pair that simply goes on and lies in its place, which depends on nothing but that: not on another
     dataset, a hold, or a rule of retention. None where it is no such pair, or more is to be done than send.
     """
@@ -124,7 +124,11 @@ def _simple_plan(pair: DatasetPair, wanted: Ours, policy: Policy) -> TransferPla
     if there is None or there.name != pair.target or not _goes_on(pair, policy):
         return None
     made = plan_transfer(DatasetCase(pair.source, pair.target, there, found=pair.base), wanted, policy)
-    simple = made.action in {Action.NOTHING, Action.INCREMENTAL} and not made.changes and not made.after
+    simple = (
+        made.action in {TransferAction.NOTHING, TransferAction.INCREMENTAL}
+        and not made.changes
+        and not made.after
+    )
     return made if simple else None
 
 
@@ -132,10 +136,10 @@ def _simple_plan(pair: DatasetPair, wanted: Ours, policy: Policy) -> TransferPla
 class _Planner:
     pairing: Pairing
     vault: Tree
-    wanted: Ours
-    policy: Policy
+    wanted: SnapshotFilter
+    policy: TransferPolicy
     answers: PoolAnswers
-    conflicts: Mapping[str, Obstacle]
+    conflicts: Mapping[str, PlanObstacle]
     simple: Sequence[TransferPlan | None]
     plans: list[TransferPlan] = field(default_factory=list)
 
@@ -147,7 +151,7 @@ class _Planner:
         self.by_pair = dict(zip(map(id, self.pairing.pairs), self.simple, strict=True))
         self.clones = self.vault.clones()
         # Snapshots that the vault has or will have: by GUID, in which dataset (as listed, or a target), as what.
-        self.held: dict[int, Relative] = {}
+        self.held: dict[int, RelatedSnapshot] = {}
         self.ancestors: dict[int, frozenset[Snapshot]] = {}
 
     @LazyProperty
@@ -165,12 +169,12 @@ class _Planner:
         sought: set[int] = set()
         for pair in self.pairing.pairs:
             if not self._plain(pair):
-                sought.update(guids_of(pair.source.snapshots))
+                sought.update(list_guids(pair.source.snapshots))
                 sought.update(snap.guid for snap in pair.ancestry)
         return {
             snap.guid: (dataset, snap)
             for dataset in sorted(self.vault, key=lambda one: one.name in self.heirs)
-            if not sought.isdisjoint(guids_of(dataset.snapshots))
+            if not sought.isdisjoint(list_guids(dataset.snapshots))
             for snap in dataset.snapshots
         }
 
@@ -223,7 +227,7 @@ class _Planner:
 
     # Names
 
-    def _arrange(self, pair: DatasetPair) -> tuple[tuple[Rename, ...], str]:
+    def _arrange(self, pair: DatasetPair) -> tuple[tuple[RenameDataset, ...], str]:
         """The renames that bring a dataset's backup to its place, or what stands in the way."""
         there, target = pair.vault, pair.target
         here = self.names.at[there.name] if there is not None else None
@@ -232,7 +236,7 @@ class _Planner:
         occupant = self.names.occupant(target)
         if here is None and occupant is None:
             return (), ""
-        renames: list[Rename] = []
+        renames: list[RenameDataset] = []
         if occupant is not None:
             away, reason = self._way_out(occupant, target)
             if away is None:
@@ -254,7 +258,7 @@ class _Planner:
         heir = self.heirs.get(occupant)
         if heir is None:
             movable = self.vault.datasets[occupant].placeholder or self.policy.on_conflict == "new-dataset"
-            aside = target.suffixed(ASIDE + self.policy.stamp)
+            aside = target.add_suffix(ASIDE_INFIX + self.policy.stamp)
             return (aside, "it follows nothing on the source") if movable else (None, "")
         taken = self.names.taken
         away = heir.target
@@ -294,7 +298,7 @@ class _Planner:
             misfit=self.answers.misfits.get(there.name),
         )
 
-    def _kin(self, pair: DatasetPair) -> Iterator[Relative]:
+    def _kin(self, pair: DatasetPair) -> Iterator[RelatedSnapshot]:
         """Where else the vault has a part of a dataset's history: its own first, then that of its ancestors."""
         for snap in reversed(pair.source.snapshots):
             if snap.guid in self.listed:
@@ -302,13 +306,13 @@ class _Planner:
                 if holder is not pair.vault and self._may_branch(pair, holder, snap):
                     heir = self.heirs.get(holder.name)
                     owner = heir.source.name if heir is not None and self._planned(heir) is not None else None
-                    yield Relative(snap, self.names.at[holder.name].snapshot(there.snapname), owner)
+                    yield RelatedSnapshot(snap, self.names.at[holder.name].snapshot(there.snapname), owner)
         for snap in pair.ancestry:
             if snap.guid in self.held:
                 yield replace(self.held[snap.guid], base=snap)
             elif snap.guid in self.listed:
                 holder, there = self.listed[snap.guid]
-                yield Relative(snap, self.names.at[holder.name].snapshot(there.snapname))
+                yield RelatedSnapshot(snap, self.names.at[holder.name].snapshot(there.snapname))
 
     def _planned(self, pair: DatasetPair) -> TransferPlan | None:
         for made in self.plans[len(self.by_dataset) :]:
@@ -322,13 +326,13 @@ class _Planner:
         """
         heir = self.heirs.get(holder.name)
         if heir is None:
-            return not is_aside(holder.name) or holder.name.startswith(pair.target.suffixed(ASIDE))
+            return not is_aside(holder.name) or holder.name.startswith(pair.target.add_suffix(ASIDE_INFIX))
         if base not in self._ancestors(heir) or heir.base is None:
             return False
         if heir.base[0].createtxg > base.createtxg:
             return True
         first = self._planned(heir)
-        goes_on = first is not None and first.action in {Action.INCREMENTAL, Action.RESUME}
+        goes_on = first is not None and first.action in {TransferAction.INCREMENTAL, TransferAction.RESUME}
         return goes_on and self.names.at[holder.name] == heir.target
 
     def _ancestors(self, heir: DatasetPair) -> Set[Snapshot]:
@@ -341,32 +345,36 @@ class _Planner:
     # What is where afterwards
 
     def _note_arrivals(self, pair: DatasetPair, made: TransferPlan) -> None:
-        if made.action is Action.CONFLICT:
+        if made.action is TransferAction.CONFLICT:
             return
         for change in made.changes:
-            if isinstance(change, Branch):
+            if isinstance(change, BranchDataset):
                 self._give(pair, change)
         if made.steps or made.changes:
             # What lies above is made where it is missing, to hold it.
             self.names.made.update((pair.target, *pair.target.ancestors))
         for step in made.steps:
-            for snap in sent_by(step, pair.source.snapshots):
-                self.held[snap.guid] = Relative(snap, pair.target.snapshot(snap.snapname), pair.source.name)
+            for snap in list_sent_by(step, pair.source.snapshots):
+                self.held[snap.guid] = RelatedSnapshot(
+                    snap, pair.target.snapshot(snap.snapname), pair.source.name
+                )
 
-    def _give(self, pair: DatasetPair, branch: Branch) -> None:
+    def _give(self, pair: DatasetPair, branch: BranchDataset) -> None:
         """A promoted dataset owns the snapshots up to its origin from now on."""
         self.names.made.add(pair.target)
         listed = self.names.occupant(branch.origin.dataset)
         for snap in self.vault.datasets[listed].snapshots if listed is not None else ():
             # One that an earlier promotion took is not there any more.
             if snap.guid in self.listed and self.listed[snap.guid][0].name == listed:
-                self.held[snap.guid] = Relative(snap, pair.target.snapshot(snap.snapname), pair.source.name)
+                self.held[snap.guid] = RelatedSnapshot(
+                    snap, pair.target.snapshot(snap.snapname), pair.source.name
+                )
                 del self.listed[snap.guid]
             if snap.snapname == branch.origin.snapname:
                 break
         self._give_on(pair, branch)
 
-    def _give_on(self, pair: DatasetPair, branch: Branch) -> None:
+    def _give_on(self, pair: DatasetPair, branch: BranchDataset) -> None:
         """The same of snapshots that an earlier promotion gave to what this one branched off from."""
         there = self.there
         given = {
@@ -379,20 +387,20 @@ class _Planner:
         )
         for guid, snap in given.items():
             if snap.createtxg <= last:
-                self.held[guid] = Relative(snap, pair.target.snapshot(snap.snapname), pair.source.name)
+                self.held[guid] = RelatedSnapshot(snap, pair.target.snapshot(snap.snapname), pair.source.name)
 
     def _conflict(self, pair: DatasetPair, obstacle: str) -> TransferPlan:
         here = pair.vault.name if pair.vault is not None else pair.source.name
         return TransferPlan(
             pair.source.name,
             pair.target,
-            Action.CONFLICT,
+            TransferAction.CONFLICT,
             f"{obstacle}, and {here} belongs there",
             next=f"rename {pair.target}, and the next run puts {here} there",
         )
 
 
-def _refused(pair: DatasetPair, conflict: Obstacle) -> TransferPlan:
+def _refused(pair: DatasetPair, conflict: PlanObstacle) -> TransferPlan:
     return TransferPlan(
-        pair.source.name, pair.target, Action.CONFLICT, conflict.problem, next=conflict.advice
+        pair.source.name, pair.target, TransferAction.CONFLICT, conflict.problem, next=conflict.advice
     )

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-SPAN = 10.0
+RATE_SPAN = 10.0
 """Seconds a rate is taken over: long enough for the bursts of a slow device, short enough to be the present."""
 
 
-class Rate:
-    """The rate of a count that grows, over the last ``SPAN`` seconds."""
+class RecentRate:
+    """The rate of a count that grows, over the last ``RATE_SPAN`` seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
@@ -19,7 +19,7 @@ class Rate:
     def note(self, now: float, count: int) -> None:
         """Note the count at a time in seconds, on a clock that never goes back."""
         self._seen.append((now, count))
-        while len(self._seen) > 2 and self._seen[1][0] <= now - SPAN:
+        while len(self._seen) > 2 and self._seen[1][0] <= now - RATE_SPAN:
             self._seen.popleft()
 
     def rate(self) -> float:
@@ -31,7 +31,7 @@ class Rate:
 
 
 class FillRange:
-    """The lowest and the highest value over the last ``SPAN`` seconds, such as a buffer's fill."""
+    """The lowest and the highest value over the last ``RATE_SPAN`` seconds, such as a buffer's fill."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
@@ -39,7 +39,7 @@ class FillRange:
     def note(self, now: float, value: int) -> None:
         """Note the value at a time in seconds, on a clock that never goes back."""
         self._seen.append((now, value))
-        while self._seen[0][0] < now - SPAN:
+        while self._seen[0][0] < now - RATE_SPAN:
             self._seen.popleft()
 
     def range(self) -> tuple[int, int] | None:
@@ -49,7 +49,7 @@ class FillRange:
 
 
 @dataclass(slots=True)
-class Stream:
+class StreamMeter:
     """A stream under way: the bytes it is thought to have, and those that have moved."""
 
     size: int
@@ -66,8 +66,8 @@ class RunMeter:
     finished: int = 0
     sent: int = 0
     outstanding: dict[str, int] = field(default_factory=dict)
-    under_way: dict[str, Stream] = field(default_factory=dict)
-    pace: Rate = field(default_factory=Rate)
+    under_way: dict[str, StreamMeter] = field(default_factory=dict)
+    pace: RecentRate = field(default_factory=RecentRate)
 
     def expect(self, sizes: Mapping[str, int]) -> None:
         """The bytes each dataset has still to send."""
@@ -76,9 +76,9 @@ class RunMeter:
     def begin(self, dataset: str, size: int | None) -> None:
         """A stream begins that is thought to have ``size`` bytes."""
         if not self.under_way:
-            self.pace = Rate()  # the pause before it says nothing of how fast it goes
+            self.pace = RecentRate()  # the pause before it says nothing of how fast it goes
         self.outstanding[dataset] = max(0, self.outstanding.get(dataset, 0) - (size or 0))
-        self.under_way[dataset] = Stream(size or 0)
+        self.under_way[dataset] = StreamMeter(size or 0)
 
     def move(self, now: float, dataset: str, moved: int) -> None:
         """A stream has moved so many bytes since it began."""

@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from zvault.core.property_selection import check_user_property
-from zvault.core.replication.source_properties import COUNT_LIMITS, FIXED, LIMITS
+from zvault.core.replication.source_properties import COUNT_LIMITS, FIXED_PROPERTIES, SPACE_LIMITS
 from zvault.core.units import parse_size
 
-PROPERTY = "org.zvault:receive-properties"
+RECEIVE_RECORD_PROPERTY = "org.zvault:receive-properties"
 """User property of a vault's dataset: the names of what a backup's ``receive`` table set or left out there."""
 
 _STORAGE = (
@@ -31,17 +31,24 @@ _STORAGE = (
 _USE = ("devices", "exec", "nbmand", "overlay", "setuid", "snapdir", "special_small_blocks", "vscan")
 
 _SHOWS = ("mountpoint", "sharenfs", "sharesmb", "snapdev", "volmode", "zoned")
-LABELS = ("context", "defcontext", "fscontext", "rootcontext")
+SELINUX_PROPERTIES = ("context", "defcontext", "fscontext", "rootcontext")
 """What SELinux goes by. It cannot be inherited, so ZFS keeps nothing of what a receive leaves out, as of limits."""
 
-KEEP_OUT = (*_SHOWS, *LABELS, *LIMITS, *COUNT_LIMITS, *_STORAGE, *_USE)
+KEEP_OUT = (*_SHOWS, *SELINUX_PROPERTIES, *SPACE_LIMITS, *COUNT_LIMITS, *_STORAGE, *_USE)
 """Not in force on a vault, whatever the source says: they would mount, share, show or fill it, stop its streams, give
 it to a container, or decide how it keeps what is in it, which is the vault's to decide. ``zfs send -b`` gives back what
 is inheritable of these; of the limits nothing is kept, so that they go on record (source_properties.py). OpenZFS has
 had all of them since 0.8.
 """
 
-VOLUME_KEEP_OUT = ("reservation", "refreservation", "snapdev", "snapshot_limit", *LABELS, *_STORAGE)
+VOLUME_KEEP_OUT = (
+    "reservation",
+    "refreservation",
+    "snapdev",
+    "snapshot_limit",
+    *SELINUX_PROPERTIES,
+    *_STORAGE,
+)
 
 _OF_CONTENTS = "it says how what is in the dataset is read, or is stored from now on: a restore needs it"
 
@@ -76,7 +83,7 @@ nothing of ZFS goes by them, and zvault's own are kept out.
 SET_HERE = ("canmount", "readonly")
 """Native properties that ``zfs receive`` is told to set on a filesystem: nothing of a stream is in force besides."""
 
-REFUSED: Mapping[str, str] = {
+UNRECEIVABLE_PROPERTIES: Mapping[str, str] = {
     "version": "it is written into the dataset, which then differs from its snapshot",
     "mlslabel": "no OpenZFS on Linux takes it",
 }
@@ -87,7 +94,7 @@ refuses a package with one (zfs/gate/check.py), and one with a quota of a user, 
 
 def find_unlisted(known: Collection[str]) -> tuple[str, ...]:
     """Those of the properties that some ZFS can set which nothing here lists: a later OpenZFS has more."""
-    listed = {*COMES_IN, *KEEP_OUT, *VOLUME_KEEP_OUT, *SET_HERE, *REFUSED}
+    listed = {*COMES_IN, *KEEP_OUT, *VOLUME_KEEP_OUT, *SET_HERE, *UNRECEIVABLE_PROPERTIES}
     return tuple(sorted(set(known) - listed))
 
 
@@ -108,7 +115,7 @@ def _of(*values: str, volumes: bool = False) -> _Known:
 _ON_OFF = _of("on", "off")
 _CACHE = _of("all", "metadata", "none", volumes=True)
 
-SETTABLE: Mapping[str, _Known] = {
+SETTABLE_PROPERTIES: Mapping[str, _Known] = {
     "aclinherit": _of("discard", "noallow", "restricted", "passthrough", "passthrough-x"),
     "aclmode": _of("discard", "groupmask", "passthrough", "restricted"),
     "acltype": _of("off", "posix", "nfsv4"),
@@ -157,18 +164,20 @@ _ZVAULTS = "zvault sets it: what it receives is neither mounted nor written to, 
 _MOUNTED = "it is never taken from a source; set it on a dataset above, on the vault"
 _LIMIT = "a limit of the dataset itself stops its streams; set one on a dataset above, on the vault"
 
-RULED: Mapping[str, str] = {
+RULED_PROPERTIES: Mapping[str, str] = {
     **dict.fromkeys(_SHOWS, _MOUNTED),
-    **dict.fromkeys(LABELS, "it is never taken from a source: labels are the vault's host's to give"),
-    **dict.fromkeys((*LIMITS, *COUNT_LIMITS), _LIMIT),
-    **dict.fromkeys((*FIXED, "volsize"), _CHANGES_CONTENTS),
+    **dict.fromkeys(
+        SELINUX_PROPERTIES, "it is never taken from a source: labels are the vault's host's to give"
+    ),
+    **dict.fromkeys((*SPACE_LIMITS, *COUNT_LIMITS), _LIMIT),
+    **dict.fromkeys((*FIXED_PROPERTIES, "volsize"), _CHANGES_CONTENTS),
     "keylocation": "the keys of an encrypted dataset are its source's: it is sent raw",
     "origin": "a run decides which clone a dataset is",
     **dict.fromkeys(("readonly", "canmount", "volmode"), _ZVAULTS),
 }
 """Properties that zvault rules, each with why nobody else may."""
 
-ALIASES = {
+PROPERTY_ALIASES = {
     "compress": "compression",
     "recsize": "recordsize",
     "rdonly": "readonly",
@@ -182,31 +191,32 @@ MOST_VALUE = 8191
 """Bytes in the value of a user property (ZAP_MAXVALUELEN less its final zero)."""
 
 
-def check_name(name: str, *, leave_out: bool = False) -> None:
+def check_receive_property(name: str, *, leave_out: bool = False) -> None:
     """Check that a backup may set a property on its vault, or leave it out there. Raises ValueError with the reason."""
     if ":" in name:
         check_user_property(name)
         return
-    if name in ALIASES:
-        raise ValueError(f"{name!r} is short for {ALIASES[name]!r}: write that")
-    if name in RULED:
-        raise ValueError(f"{name!r} is not a backup's to say: {RULED[name]}")
-    if name not in SETTABLE:
+    if name in PROPERTY_ALIASES:
+        raise ValueError(f"{name!r} is short for {PROPERTY_ALIASES[name]!r}: write that")
+    if name in RULED_PROPERTIES:
+        raise ValueError(f"{name!r} is not a backup's to say: {RULED_PROPERTIES[name]}")
+    if name not in SETTABLE_PROPERTIES:
         raise ValueError(
-            f"{name!r} is no property that a backup may set; it may be {', '.join(sorted(SETTABLE))}, or a user "
+            f"{name!r} is no property that a backup may set; it may be "
+            f"{', '.join(sorted(SETTABLE_PROPERTIES))}, or a user "
             "property, as org.example:note"
         )
     if leave_out and name in (*KEEP_OUT, *VOLUME_KEEP_OUT):
         raise ValueError(f"{name!r} is never taken from a source: there is nothing to leave out")
 
 
-def checked_value(name: str, value: str) -> str:
+def normalize_receive_value(name: str, value: str) -> str:
     """A property's value as ZFS prints it (``zfs get -p``). Raises ValueError where it can have no such."""
     if ":" in name:
         if not value.isprintable() or not 0 < len(value.encode()) <= MOST_VALUE:
             raise ValueError(f"{name!r} needs a value of 1 to {MOST_VALUE} bytes on one line")
         return value
-    known = SETTABLE[name]
+    known = SETTABLE_PROPERTIES[name]
     if known.size is not None and value != known.values:
         least, most = known.size
         try:
@@ -221,13 +231,13 @@ def checked_value(name: str, value: str) -> str:
     return value
 
 
-def kept_out(kind: str) -> tuple[str, ...]:
+def list_excluded_properties(kind: str) -> tuple[str, ...]:
     """The native properties that no dataset of a vault takes from a stream."""
     return VOLUME_KEEP_OUT if kind == "volume" else KEEP_OUT
 
 
 def _applies(name: str, kind: str) -> bool:
-    return kind != "volume" or ":" in name or SETTABLE[name].volumes
+    return kind != "volume" or ":" in name or SETTABLE_PROPERTIES[name].volumes
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +254,9 @@ class ReceiveProperties:
         return {name: value for name, value in self.values.items() if _applies(name, kind)}
 
     def to_leave_out(self, kind: str) -> tuple[str, ...]:
-        """Return the properties that a dataset of this kind does not take from its source, besides ``kept_out``."""
+        """Return the properties that a dataset of this kind does not take from its source, besides
+        ``list_excluded_properties``.
+        """
         return tuple(name for name in self.left_out if _applies(name, kind))
 
     @property
@@ -260,25 +272,25 @@ class ReceiveProperties:
 NO_RECEIVE_PROPERTIES = ReceiveProperties()
 
 
-def record(words: Collection[str]) -> str:
+def format_property_words(words: Collection[str]) -> str:
     """The words as they go on record with a dataset."""
     return " ".join(sorted(words))
 
 
-def on_record(text: str) -> frozenset[str]:
+def parse_property_words(text: str) -> frozenset[str]:
     """The words on record, without what no backup may have said: a vault's host may have put it there."""
     found = []
     for word in text.split():
         name = word.removeprefix("-")
         try:
-            check_name(name, leave_out=word != name)
+            check_receive_property(name, leave_out=word != name)
         except ValueError:
             continue
         found.append(word)
     return frozenset(found)
 
 
-def named(words: Collection[str]) -> frozenset[str]:
+def list_named_properties(words: Collection[str]) -> frozenset[str]:
     """The properties that words of a record are about."""
     return frozenset(word.removeprefix("-") for word in words)
 
@@ -301,7 +313,7 @@ class PropertyChanges:
         return bool(self.put or self.inherit or self.revert) or self.noted != self.final
 
 
-def changes(
+def plan_property_changes(
     wanted: ReceiveProperties, kind: str, there: Mapping[str, tuple[str, str]], noted: str
 ) -> PropertyChanges:
     """The changes to a dataset of this kind. ``there`` has the value and the source (zfs get(8)) of each property that
@@ -309,7 +321,7 @@ def changes(
 
     What the vault's administrator set of what is left out stays: zvault takes away only what it set.
     """
-    now, before = wanted.words(kind), on_record(noted)
+    now, before = wanted.words(kind), parse_property_words(noted)
     put = {name: value for name, value in wanted.to_set(kind).items() if there.get(name) != (value, "local")}
     inherit: list[str] = []
     revert: list[str] = []
@@ -320,9 +332,9 @@ def changes(
     for name in wanted.to_leave_out(kind):
         if source(name) in {"", "received"} or (source(name) == "local" and name in before):
             inherit.append(name)
-    for name in sorted(named(before) - named(now)):
-        if name in kept_out(kind):
+    for name in sorted(list_named_properties(before) - list_named_properties(now)):
+        if name in list_excluded_properties(kind):
             inherit.append(name)
         elif name in before or source(name) != "local":
             revert.append(name)
-    return PropertyChanges(put, tuple(inherit), tuple(revert), noted, record(now))
+    return PropertyChanges(put, tuple(inherit), tuple(revert), noted, format_property_words(now))

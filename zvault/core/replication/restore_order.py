@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
 
-Pick = Callable[[Dataset], Snapshot | None]
+SnapshotPick = Callable[[Dataset], Snapshot | None]
 """Chooses the snapshot of a dataset that is restored, None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class RestoreStream:
     """One stream out of the vault. ``base``: the snapshot there it starts from; ``origin``: where a clone branches."""
 
     snapshot: Snapshot
@@ -31,7 +31,7 @@ class Restoration:
 
     dataset: Dataset
     target: DatasetName
-    streams: tuple[Stream, ...]
+    streams: tuple[RestoreStream, ...]
 
     @property
     def snapshot(self) -> Snapshot:
@@ -44,12 +44,12 @@ class Restoration:
         return replace(self, streams=self.streams[done[-1] + 1 :]) if done else self
 
 
-def newest(dataset: Dataset) -> Snapshot | None:
+def pick_newest(dataset: Dataset) -> Snapshot | None:
     """Pick the newest snapshot of a dataset, None where it has none."""
     return dataset.newest()
 
 
-def at(when: float) -> Pick:
+def pick_at(when: float) -> SnapshotPick:
     """Picks the newest of those made up to a moment, in seconds since the epoch."""
 
     def pick(dataset: Dataset) -> Snapshot | None:
@@ -58,7 +58,7 @@ def at(when: float) -> Pick:
     return pick
 
 
-def named(snapname: str) -> Pick:
+def pick_named(snapname: str) -> SnapshotPick:
     """Picks the one of that name."""
 
     def pick(dataset: Dataset) -> Snapshot | None:
@@ -67,7 +67,9 @@ def named(snapname: str) -> Pick:
     return pick
 
 
-def plan(tree: Tree, root: DatasetName, to: DatasetName, pick: Pick, *, recursive: bool) -> list[Restoration]:
+def plan_restorations(
+    tree: Tree, root: DatasetName, to: DatasetName, pick: SnapshotPick, *, recursive: bool
+) -> list[Restoration]:
     """The restorations of ``root``, and with ``recursive`` of all below it, to ``to``: in the order they must have.
 
     What has no snapshot to pick is left out.
@@ -87,13 +89,13 @@ def plan(tree: Tree, root: DatasetName, to: DatasetName, pick: Pick, *, recursiv
     for one in order:
         base, stops = origins.get(one.name), picked[one.name]
         ways = [snap for snap in one.snapshots if snap in needed and snap.createtxg < stops.createtxg]
-        streams: list[Stream] = []
+        streams: list[RestoreStream] = []
         for snap in [*ways, stops]:
             origin = (
                 targets[base.dataset].snapshot(base.snapname) if base is not None and not streams else None
             )
             before = streams[-1].snapshot if streams else base
-            streams.append(Stream(snap, before, origin))
+            streams.append(RestoreStream(snap, before, origin))
         found.append(Restoration(one, targets[one.name], tuple(streams)))
     return found
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from zvault.core.model import Dataset
-from zvault.core.replication.lineage import set_aside_command
-from zvault.core.replication.plan_model import Interrupted
+from zvault.core.replication.lineage import format_set_aside
+from zvault.core.replication.plan_model import InterruptedReceive
 from zvault.core.replication.stream_flags import SentFlags
 
 
-def entry(source: Dataset, flags: SentFlags) -> str:
+def format_send_record(source: Dataset, flags: SentFlags) -> str:
     """The record as the property holds it: ``SOURCE-GUID:Lce``."""
     return f"{source.guid:x}:{flags.letters}"
 
 
-def recorded(vault: Dataset, source: Dataset, parent: Dataset | None) -> SentFlags | None:
+def find_recorded_flags(vault: Dataset, source: Dataset, parent: Dataset | None) -> SentFlags | None:
     """The flags on record of a vault's dataset that follows ``source``; None where there is no record.
 
     A dataset inherits its parent's properties: what names another source counts only if it differs from what
@@ -41,14 +41,14 @@ class FlagConflict:
     advice: str
 
 
-def misfit(
+def find_flag_conflict(
     source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags | None
 ) -> FlagConflict | None:
     """Return what forbids an incremental stream with the flags ``wanted`` after one with those ``before``, if anything.
 
     ``-c`` and ``-e`` may change at will: they only say how blocks travel, and each is stored whole either way.
     """
-    anew = f"'{set_aside_command(vault.name)}' keeps what it holds, and the next run sends in full"
+    anew = f"'{format_set_aside(vault.name)}' keeps what it holds, and the next run sends in full"
     if source.encrypted and not (vault.encrypted or vault.key_root):
         return FlagConflict(
             f"{source.name} is encrypted and goes raw (-w), but {vault.name} was received without -w and is not "
@@ -80,12 +80,12 @@ def misfit(
     )
 
 
-Fault = Literal[
+ResumeFault = Literal[
     "snapshot-gone", "base-gone", "replaced", "corrupt", "flags", "changed", "refused", "damaged", "other"
 ]
 """Why a resume token was given up, as the metric says it."""
 
-_FAULTS: tuple[tuple[str, Fault], ...] = (
+_FAULTS: tuple[tuple[str, ResumeFault], ...] = (
     ("incremental source", "base-gone"),
     ("no longer the same snapshot", "replaced"),
     ("no longer exists", "snapshot-gone"),
@@ -98,19 +98,19 @@ _FAULTS: tuple[tuple[str, Fault], ...] = (
 )
 
 
-def fault(reason: str) -> Fault:
+def classify_resume_fault(reason: str) -> ResumeFault:
     """The short word for why a token was given up, from the words that zfs or zvault found for it."""
     return next((word for phrase, word in _FAULTS if phrase in reason), "other")
 
 
-def judged(
-    token: Interrupted, source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags | None
-) -> Interrupted:
+def check_resume_token(
+    token: InterruptedReceive, source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags | None
+) -> InterruptedReceive:
     """The same token, with a problem if the flags it was begun with no longer go with those ``wanted``.
 
     A token tells ``-L`` only where there are large blocks, so that it does not is no proof: what the dataset has on
     record from when it was begun (``before``) is. Only for a full stream is this decided here: to what follows on
-    something, ``misfit`` applies.
+    something, ``find_flag_conflict`` applies.
     """
     begun = token.flags
     if token.problem or begun is None:

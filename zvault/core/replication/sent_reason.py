@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zvault.core.model import Dataset, Snapshot
-from zvault.core.replication.plan_model import Action, Ours, TransferPlan, sent_by
+from zvault.core.replication.plan_model import SnapshotFilter, TransferAction, TransferPlan, list_sent_by
 
-Fate = Literal["there", "to be sent", "blocked", "not sent"]
+SentFate = Literal["there", "to be sent", "blocked", "not sent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +18,17 @@ class SnapshotFate:
     nothing.
     """
 
-    fate: Fate
+    fate: SentFate
     reason: str
     next: str = ""
 
 
-def waits(blocked_by: TransferPlan) -> str:
+def describe_blocked_wait(blocked_by: TransferPlan) -> str:
     """That a plan waits for one that is in conflict, in words."""
     return f"it comes after {blocked_by.dataset}, which is in conflict: {blocked_by.reason}"
 
 
-def blocker(plan: TransferPlan, plans: Mapping[str, TransferPlan]) -> TransferPlan | None:
+def find_blocking_plan(plan: TransferPlan, plans: Mapping[str, TransferPlan]) -> TransferPlan | None:
     """The plan in conflict that has to be carried out before this one, if there is any: so this one is not, either.
 
     ``plans`` are all of a run, by dataset.
@@ -38,34 +38,34 @@ def blocker(plan: TransferPlan, plans: Mapping[str, TransferPlan]) -> TransferPl
         name = waiting.pop(0)
         if name in seen or (other := plans.get(name)) is None:
             continue
-        if other.action is Action.CONFLICT:
+        if other.action is TransferAction.CONFLICT:
             return other
         seen.add(name)
         waiting += other.after
     return None
 
 
-def snapshot_fate(  # noqa: PLR0911 - a list of reasons
+def find_snapshot_fate(  # noqa: PLR0911 - a list of reasons
     snap: Snapshot,
     plan: TransferPlan,
     dataset: Dataset,
     there: Collection[int],
     *,
-    wanted: Ours,
+    wanted: SnapshotFilter,
     newest_only: bool = False,
     blocked_by: TransferPlan | None = None,
 ) -> SnapshotFate:
     """Decide what the plan of a source's ``dataset`` means for one of its snapshots.
 
     ``there`` are the GUIDs that the vault has of the dataset; ``wanted`` and ``newest_only`` are what the plan was made
-    with; ``blocked_by`` see ``blocker``.
+    with; ``blocked_by`` see ``find_blocking_plan``.
     """
     if snap.guid in there:
         return SnapshotFate("there", f"{plan.target} has it, by its GUID")
     for step in plan.steps:
-        if any(one.guid == snap.guid for one in sent_by(step, dataset.snapshots)):
+        if any(one.guid == snap.guid for one in list_sent_by(step, dataset.snapshots)):
             if blocked_by is not None:
-                return SnapshotFate("blocked", waits(blocked_by), blocked_by.next)
+                return SnapshotFate("blocked", describe_blocked_wait(blocked_by), blocked_by.next)
             return SnapshotFate("to be sent", f"{step.kind}: {step.reason or plan.reason}")
     if not wanted(snap):
         why = "this backup did not make it, and nothing in also matches its name"
@@ -76,7 +76,7 @@ def snapshot_fate(  # noqa: PLR0911 - a list of reasons
         return SnapshotFate(
             "not sent", f"streams go on from {base.shortname}, which is newer, and never back"
         )
-    if plan.action is Action.CONFLICT:
+    if plan.action is TransferAction.CONFLICT:
         return SnapshotFate("blocked", plan.reason, plan.next)
     if newest_only:
         return SnapshotFate("not sent", "backlog is 'newest': only the newest of several goes")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zvault.core.errors import SnapshotRefused
-from zvault.core.name_rules import Choice
+from zvault.core.name_rules import DatasetChoice
 from zvault.core.names import DatasetName
 from zvault.core.replication.name_length import NameConflict
-from zvault.core.replication.unchanged import Unchanged
+from zvault.core.replication.unchanged_datasets import UnchangedDatasets
 
 
-def snapshot_choice(
+def choose_for_snapshot(
     name: DatasetName,
     *,
     make: bool,
     conflicts: Mapping[str, NameConflict],
     obstacles: Mapping[str, SnapshotRefused],
-    unchanged: Unchanged,
-) -> Choice:
+    unchanged: UnchangedDatasets,
+) -> DatasetChoice:
     """Decide whether a run makes a snapshot of a dataset that its backup takes.
 
     ``make``: whether the backup makes any. ``conflicts`` are datasets whose names are too long, ``obstacles`` those of
@@ -26,13 +26,13 @@ def snapshot_choice(
     skip such.
     """
     if not make:
-        return Choice(False, "snapshot.make is off: a run sends the snapshots that are there")
+        return DatasetChoice(False, "snapshot.make is off: a run sends the snapshots that are there")
     if (conflict := conflicts.get(name)) is not None:
-        return Choice(False, conflict.problem)
+        return DatasetChoice(False, conflict.problem)
     if (obstacle := obstacles.get(name)) is not None:
-        return Choice(False, f"{obstacle.why}; {obstacle.next}")
+        return DatasetChoice(False, f"{obstacle.why}; {obstacle.next}")
     if (snap := unchanged.stands.get(name)) is not None:
-        return Choice(False, f"nothing was written to it since @{snap.snapname}, which the vault has")
+        return DatasetChoice(False, f"nothing was written to it since @{snap.snapname}, which the vault has")
     if (why := unchanged.changed.get(name)) is not None:
-        return Choice(True, f"it is not surely unchanged: {why}")
-    return Choice(True, "each run makes one of every dataset that it takes")
+        return DatasetChoice(True, f"it is not surely unchanged: {why}")
+    return DatasetChoice(True, "each run makes one of every dataset that it takes")

@@ -19,7 +19,7 @@ from zvault.core.units import format_size
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What ZFS says where a snapshot finds no room: pruning the source may help."""
 
-ALREADY = frozenset({errno.EEXIST, errno.ENOENT})
+ALREADY_ERRNOS = frozenset({errno.EEXIST, errno.ENOENT})
 """What says nothing of the dataset itself: its snapshot's name is taken, or the dataset has gone."""
 
 

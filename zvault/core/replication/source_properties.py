@@ -13,26 +13,35 @@ from dataclasses import dataclass, field
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 
-PROPERTY = "org.zvault:source-properties"
+SOURCE_RECORD_PROPERTY = "org.zvault:source-properties"
 """User property of a vault's dataset: the record."""
 
-LIMITS = ("quota", "refquota", "reservation", "refreservation")
+SPACE_LIMITS = ("quota", "refquota", "reservation", "refreservation")
 
 COUNT_LIMITS = ("filesystem_limit", "snapshot_limit")
 """Limits of how many there may be. On a vault they would stop its streams; a restore sets those that were set."""
 
-REDACTED = "redact_snaps"
+REDACTED_PROPERTY = "redact_snaps"
 """What a dataset has that was received redacted: some of its blocks were left out, and are on no copy of it."""
 
-RECORDED = (*LIMITS, *COUNT_LIMITS, "encryptionroot", REDACTED)
+RECORDED_PROPERTIES = (*SPACE_LIMITS, *COUNT_LIMITS, "encryptionroot", REDACTED_PROPERTY)
 """What is asked of a source's dataset for the record."""
 
 NOT_RESTORED = frozenset(
-    {"mountpoint", "sharenfs", "sharesmb", "keylocation", "volsize", "encryption", *LIMITS, *COUNT_LIMITS}
+    {
+        "mountpoint",
+        "sharenfs",
+        "sharesmb",
+        "keylocation",
+        "volsize",
+        "encryption",
+        *SPACE_LIMITS,
+        *COUNT_LIMITS,
+    }
 )
 """What a restored dataset takes from where it is now, or what is put back in another way."""
 
-FIXED = frozenset(
+FIXED_PROPERTIES = frozenset(
     {
         "casesensitivity", "encryption", "keyformat", "normalization", "pbkdf2iters", "utf8only", "version",
         "volblocksize",
@@ -54,7 +63,9 @@ class SourceProperties:
     redacted: bool = False
 
     def __str__(self) -> str:
-        words = [f"{name}={self.limits[name]}" for name in (*LIMITS, *COUNT_LIMITS) if name in self.limits]
+        words = [
+            f"{name}={self.limits[name]}" for name in (*SPACE_LIMITS, *COUNT_LIMITS) if name in self.limits
+        ]
         if self.key_root is not None:
             words.append(f"key_root={self.key_root}")
         if self.redacted:
@@ -62,15 +73,17 @@ class SourceProperties:
         return " ".join(words) or "none"
 
 
-def observed(name: DatasetName, values: Mapping[str, str]) -> SourceProperties:
+def make_source_record(name: DatasetName, values: Mapping[str, str]) -> SourceProperties:
     """The record for a source's dataset with these exact property values."""
     limits = {
-        key: int(values[key]) for key in LIMITS if values.get(key, "").isdecimal() and values[key] != "0"
+        key: int(values[key])
+        for key in SPACE_LIMITS
+        if values.get(key, "").isdecimal() and values[key] != "0"
     }
     limits |= {key: int(values[key]) for key in COUNT_LIMITS if values.get(key, "").isdecimal()}
     root = DatasetName(values.get("encryptionroot", "-"))
     level = len(name.parts) - len(root.parts) if name.is_within(root) else None
-    return SourceProperties(limits, level, values.get(REDACTED, "-") not in {"-", ""})
+    return SourceProperties(limits, level, values.get(REDACTED_PROPERTY, "-") not in {"-", ""})
 
 
 def parse_record(text: str) -> SourceProperties | None:
@@ -83,7 +96,7 @@ def parse_record(text: str) -> SourceProperties | None:
         key, _, value = word.partition("=")
         if not value.isdecimal() or not value.isascii() or len(value) > 20:
             return None
-        if key in LIMITS or key in COUNT_LIMITS:
+        if key in SPACE_LIMITS or key in COUNT_LIMITS:
             limits[key] = int(value)
         elif key == "key_root":
             level = int(value)
@@ -104,9 +117,9 @@ def is_raw_copy(dataset: Dataset) -> bool:
     return dataset.encrypted and (record is None or record.key_root is not None)
 
 
-def limits_to_set(record: SourceProperties, volsize: int | None) -> dict[str, str]:
+def list_limits_to_set(record: SourceProperties, volsize: int | None) -> dict[str, str]:
     """The limits as they are set. A thick volume's ``refreservation`` depends on the pool: ZFS works it out."""
-    limits = {name: str(record.limits.get(name, 0)) for name in LIMITS}
+    limits = {name: str(record.limits.get(name, 0)) for name in SPACE_LIMITS}
     if volsize is not None:
         thick = record.limits.get("refreservation", 0) >= volsize > 0
         limits = {"reservation": limits["reservation"], "refreservation": limits["refreservation"]}
@@ -115,14 +128,14 @@ def limits_to_set(record: SourceProperties, volsize: int | None) -> dict[str, st
     return limits | {name: str(record.limits[name]) for name in COUNT_LIMITS if name in record.limits}
 
 
-def limit_is_set(wanted: str, found: str, volsize: int | None) -> bool:
+def is_limit_set(wanted: str, found: str, volsize: int | None) -> bool:
     """True if a limit has its value. ``auto`` is met by anything that covers the volume."""
     if wanted == "auto":
         return volsize is not None and found.isdecimal() and int(found) >= volsize
     return found == wanted
 
 
-def to_restore(received: Mapping[str, str]) -> dict[str, str]:
+def select_restored_properties(received: Mapping[str, str]) -> dict[str, str]:
     """The properties that a restored dataset must have, of those that its copy on the vault received."""
     return {
         key: value
@@ -131,16 +144,23 @@ def to_restore(received: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def set_command(dataset: str, values: Mapping[str, str]) -> str:
+def format_set_command(dataset: str, values: Mapping[str, str]) -> str:
     """The command that sets properties of one dataset."""
     return shlex.join(["zfs", "set", *(f"{key}={value}" for key, value in values.items()), dataset])
 
 
-KEY_PROPERTIES = ("encryptionroot", "keyformat", "keylocation", "pbkdf2salt", "pbkdf2iters", "keystatus")
+SOURCE_KEY_PROPERTIES = (
+    "encryptionroot",
+    "keyformat",
+    "keylocation",
+    "pbkdf2salt",
+    "pbkdf2iters",
+    "keystatus",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class DatasetKey:
     """The origin of a dataset's key: its encryption root, and what the key is derived from."""
 
     root: str
@@ -160,15 +180,15 @@ class Key:
         return (self.format, self.salt, self.iterations) if known else None
 
 
-def key_of(values: Mapping[str, str]) -> Key | None:
+def find_dataset_key(values: Mapping[str, str]) -> DatasetKey | None:
     """The key of a dataset with these exact property values; None where it is not encrypted."""
     if values.get("encryptionroot", "-") in {"", "-"}:
         return None
-    return Key(*(values.get(name, "-") for name in KEY_PROPERTIES))
+    return DatasetKey(*(values.get(name, "-") for name in SOURCE_KEY_PROPERTIES))
 
 
-def root_to_inherit(
-    name: DatasetName, keys: Mapping[str, Key], record: SourceProperties | None
+def find_root_to_inherit(
+    name: DatasetName, keys: Mapping[str, DatasetKey], record: SourceProperties | None
 ) -> str | None:
     """The encryption root that a restored dataset should inherit its key from; None where it keeps its own.
 
@@ -191,18 +211,18 @@ def root_to_inherit(
     return nearest.root if own.derived is not None and own.derived == _of_root(nearest, keys) else None
 
 
-def _of_root(key: Key, keys: Mapping[str, Key]) -> tuple[str, ...] | None:
+def _of_root(key: DatasetKey, keys: Mapping[str, DatasetKey]) -> tuple[str, ...] | None:
     root = keys.get(key.root)
     return root.derived if root is not None else None
 
 
-def same_key(name: str, root: str, keys: Mapping[str, Key]) -> bool:
+def has_same_key(name: str, root: str, keys: Mapping[str, DatasetKey]) -> bool:
     """True if a dataset's key is its root's for certain, so that it may inherit without either being loaded."""
     own, its = keys.get(name), keys.get(root)
     return own is not None and its is not None and own.derived is not None and own.derived == its.derived
 
 
-def inherit_commands(name: str, root: Key) -> list[str]:
+def list_inherit_commands(name: str, root: DatasetKey) -> list[str]:
     """The commands that load a dataset's key and have it inherit its root's again, whose key has to be loaded."""
     load = ["zfs", "load-key", *(["-L", root.location] if root.location.startswith("file://") else []), name]
     return [shlex.join(load), shlex.join(["zfs", "change-key", "-i", name])]

@@ -12,7 +12,7 @@ from zvault.core.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
-class Rename:
+class RenameDataset:
     """Give a dataset another name; all below it comes along."""
 
     old: DatasetName
@@ -41,7 +41,7 @@ class RenameSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
+class AbortReceive:
     """Give up what an interrupted receive into a dataset has so far."""
 
     dataset: DatasetName
@@ -52,7 +52,7 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
+class RollbackDataset:
     """Roll a dataset back to a snapshot; the snapshots ``lost`` (snapnames) and ``written`` bytes go."""
 
     dataset: DatasetName
@@ -71,7 +71,7 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class BranchDataset:
     """Give ``new`` the history of another dataset up to one of its snapshots, ``origin``.
 
     It is cloned from there and promoted (zfs-promote(8)): ``new`` then owns that snapshot and those before it, and
@@ -87,4 +87,4 @@ class Branch:
         return f"make {self.new} from {self.origin}, and promote it: {self.reason}"
 
 
-Change = Rename | RenameSnapshot | Abort | Rollback | Branch
+VaultChange = RenameDataset | RenameSnapshot | AbortReceive | RollbackDataset | BranchDataset

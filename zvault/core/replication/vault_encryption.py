@@ -22,9 +22,9 @@ from enum import StrEnum
 from zvault.core.model import Dataset, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair, Pairing
-from zvault.core.replication.plan_model import Action, TransferPlan
+from zvault.core.replication.plan_model import TransferAction, TransferPlan
 from zvault.core.replication.source_properties import parse_record
-from zvault.core.replication.vault_changes import Branch
+from zvault.core.replication.vault_changes import BranchDataset
 
 KeyLoaded = Callable[[str], bool]
 """Tells of an encryption root on the vault whether its key is loaded there."""
@@ -34,7 +34,7 @@ IN_THE_CLEAR = "in the clear"
 """How a dataset lies where neither it nor what is above it on the vault is encrypted, in words."""
 
 
-class Lying(StrEnum):
+class VaultEncryption(StrEnum):
     """The way in which a dataset lies on its vault."""
 
     RAW = "raw"
@@ -69,7 +69,7 @@ class EncryptionOnVault:
     what to do.
     """
 
-    lying: Lying
+    lying: VaultEncryption
     key: str = ""
     refusal: str = ""
     advice: str = ""
@@ -77,20 +77,20 @@ class EncryptionOnVault:
     @property
     def inherits(self) -> bool:
         """True if what is received is encrypted by a key of the vault's."""
-        return self.lying is Lying.INHERITED
+        return self.lying is VaultEncryption.INHERITED
 
     def __str__(self) -> str:
-        if self.lying is Lying.RAW and self.key:
+        if self.lying is VaultEncryption.RAW and self.key:
             return (
                 f"raw, encrypted by its source's own key: it inherits that of {self.key} now, and no longer once "
                 "it has arrived; a run that brings it back to where it came from has it inherit again"
             )
         return {
-            Lying.RAW: "raw, encrypted by its source's own key",
-            Lying.INHERITED: f"encrypted by the key of {self.key}",
-            Lying.CLEAR: IN_THE_CLEAR,
-            Lying.CLEAR_AS_SOURCE: "in the clear, as on its source, below what is sent raw",
-            Lying.EXPOSED: f"in the clear, below {self.key}, which is encrypted",
+            VaultEncryption.RAW: "raw, encrypted by its source's own key",
+            VaultEncryption.INHERITED: f"encrypted by the key of {self.key}",
+            VaultEncryption.CLEAR: IN_THE_CLEAR,
+            VaultEncryption.CLEAR_AS_SOURCE: "in the clear, as on its source, below what is sent raw",
+            VaultEncryption.EXPOSED: f"in the clear, below {self.key}, which is encrypted",
         }[self.lying]
 
 
@@ -102,26 +102,28 @@ def decide_encryption(
     What is there in the clear already is gone on with: to stop its backup would help nobody. It is told as critical.
     """
     if place.begins and place.parents_key and not is_loaded(place.parents_key):
-        lying = Lying.RAW if source_encrypted else Lying.INHERITED
+        lying = VaultEncryption.RAW if source_encrypted else VaultEncryption.INHERITED
         return _locked(lying, place.parents_key, f"the filesystems above {target} cannot be made")
     if source_encrypted:
-        return EncryptionOnVault(Lying.RAW)
+        return EncryptionOnVault(VaultEncryption.RAW)
     if not place.key_root:
         return _decide_clear(target, place)
     if place.begins and place.copies:
         return _decide_below_copy(target, place)
     if not is_loaded(place.key_root):
-        return _locked(Lying.INHERITED, place.key_root, f"{target} would have to be encrypted by it")
-    return EncryptionOnVault(Lying.INHERITED, place.key_root)
+        return _locked(
+            VaultEncryption.INHERITED, place.key_root, f"{target} would have to be encrypted by it"
+        )
+    return EncryptionOnVault(VaultEncryption.INHERITED, place.key_root)
 
 
 def _decide_clear(target: str, place: ReceivingPlace) -> EncryptionOnVault:
     if not place.cover:
-        return EncryptionOnVault(Lying.CLEAR_AS_SOURCE if place.copies else Lying.CLEAR)
+        return EncryptionOnVault(VaultEncryption.CLEAR_AS_SOURCE if place.copies else VaultEncryption.CLEAR)
     if not place.begins:
-        return EncryptionOnVault(Lying.EXPOSED, place.cover)
+        return EncryptionOnVault(VaultEncryption.EXPOSED, place.cover)
     return EncryptionOnVault(
-        Lying.EXPOSED,
+        VaultEncryption.EXPOSED,
         place.cover,
         f"{target} would lie in the clear below {place.cover}, which is encrypted: what it gets its encryption from "
         "lies in the clear itself",
@@ -131,9 +133,9 @@ def _decide_clear(target: str, place: ReceivingPlace) -> EncryptionOnVault:
 
 def _decide_below_copy(target: str, place: ReceivingPlace) -> EncryptionOnVault:
     if not place.cover:
-        return EncryptionOnVault(Lying.CLEAR_AS_SOURCE)
+        return EncryptionOnVault(VaultEncryption.CLEAR_AS_SOURCE)
     return EncryptionOnVault(
-        Lying.EXPOSED,
+        VaultEncryption.EXPOSED,
         place.cover,
         f"{target} would lie below the raw copy of an encrypted dataset: in the clear, or locked for good once the key "
         "of that copy is changed on its source",
@@ -141,7 +143,7 @@ def _decide_below_copy(target: str, place: ReceivingPlace) -> EncryptionOnVault:
     )
 
 
-def _locked(lying: Lying, key: str, why: str) -> EncryptionOnVault:
+def _locked(lying: VaultEncryption, key: str, why: str) -> EncryptionOnVault:
     return EncryptionOnVault(
         lying,
         key,
@@ -204,7 +206,7 @@ class PlannedKeys:
         any.
         """
         cover = self.cover_of(plan.target, plan.dataset)
-        branch = next((one for one in plan.changes if isinstance(one, Branch)), None)
+        branch = next((one for one in plan.changes if isinstance(one, BranchDataset)), None)
         origin = branch.origin if branch is not None else plan.steps[0].origin if plan.steps else None
         if origin is not None:
             return ReceivingPlace(
@@ -241,12 +243,12 @@ class PlannedKeys:
 
     def note(self, plan: TransferPlan, made: EncryptionOnVault) -> None:
         """A plan makes its dataset so."""
-        if made.refusal or plan.action is Action.CONFLICT or not plan.steps:
+        if made.refusal or plan.action is TransferAction.CONFLICT or not plan.steps:
             return
-        if made.lying is Lying.RAW and plan.begins:
+        if made.lying is VaultEncryption.RAW and plan.begins:
             self._will_be[plan.target] = plan.target
             self._copies[plan.target] = plan.dataset
-        elif made.lying is not Lying.RAW:
+        elif made.lying is not VaultEncryption.RAW:
             self._will_be[plan.target] = made.key if made.inherits else ""
 
     def _note_copy(self, pair: DatasetPair, *places: DatasetName) -> None:
@@ -298,13 +300,18 @@ def decide_encryptions(
         made = decide_encryption(plan.target, place, is_loaded, source_encrypted=pair.source.encrypted)
         planned.note(plan, made)
         there = pair.vault
-        if made.lying is Lying.RAW and plan.steps and there is not None and there.key_root != there.name:
+        if (
+            made.lying is VaultEncryption.RAW
+            and plan.steps
+            and there is not None
+            and there.key_root != there.name
+        ):
             made = replace(made, key=there.key_root)
         found[plan.dataset] = made
     return found
 
 
-_CLEAR = EncryptionOnVault(Lying.CLEAR)
+_CLEAR = EncryptionOnVault(VaultEncryption.CLEAR)
 
 
 def find_exposed(keys: VaultKeys, pairing: Pairing, apart: Iterable[DatasetName] = ()) -> dict[str, str]:

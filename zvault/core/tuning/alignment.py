@@ -11,22 +11,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from zvault.core.cost.prices import Prices
-from zvault.core.tuning.tuning import AGGREGATION
+from zvault.core.cost.prices import StorePrices
+from zvault.core.tuning.tuning import AGGREGATION_LIMITS
 from zvault.core.units import format_size
 
-GIB = 1 << 30
+GIBIBYTE = 1 << 30
 OLD_RECORD = 128 << 10
 """Bytes: the largest record in a stream without ``-L`` (zfs-send(8))."""
 
-SMALL = 16 << 10
+SMALL_RECORD = 16 << 10
 """Bytes: record size of databases and volumes. These are small on purpose, so zvault gives no advice about them."""
 
 WELL_MERGED, MOST_MERGED = 4 << 20, 16 << 20
 """Bytes that ZFS should merge on object storage: the value that did well in the lab, and the maximum
 (vdev_queue_aggregate)."""
 
-MUCH = 2.0
+ADVISED_OVERHEAD = 2.0
 """Ratio of bytes moved by the storage to bytes sent from which on zvault gives advice."""
 
 
@@ -44,7 +44,7 @@ class StorageGeometry:
     largest: int
     unit: int | None = None
     kind: Literal["object", "stripe"] = "object"
-    prices: Prices | None = None
+    prices: StorePrices | None = None
     gathers: int | None = None
     renewals: float = 0.0
 
@@ -55,7 +55,7 @@ class StorageGeometry:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PoolLayout:
     """The properties of a vault's pool that matter here.
 
     ``sector``: 2^ashift bytes. ``merge``: ZFS merges requests up to this many bytes. ``depth``: writes in flight.
@@ -107,39 +107,39 @@ class DatasetFit:
     cost: float | None
 
 
-def fit(sent: SentDataset, layout: Layout) -> DatasetFit:
+def fit_dataset(sent: SentDataset, layout: PoolLayout) -> DatasetFit:
     """Compute what to expect of a dataset's full records if they are written one after the other, as zfs receive
     does.
     """
-    block = on_disk(sent, layout.sector)
-    record = record_of(sent)
+    block = measure_on_disk(sent, layout.sector)
+    record = measure_record(sent)
     special = layout.special if layout.special is not None and record <= layout.small else None
     store = special or layout.data
     request = min(max(block, layout.merge // block * block), store.largest)
-    touched, partly = units(request, store.unit, layout.sector)
+    touched, partly = count_storage_units(request, store.unit, layout.sector)
     share = block / record
-    requests = GIB * share / request
+    requests = GIBIBYTE * share / request
     puts, gets = requests * touched, requests * partly
     if store.gathers is not None:
-        puts = GIB * share / store.gathers
-    moved = share if store.unit is None else (puts + gets) * store.unit / GIB
+        puts = GIBIBYTE * share / store.gathers
+    moved = share if store.unit is None else (puts + gets) * store.unit / GIBIBYTE
     cost = None if store.prices is None else store.prices.of_requests(puts, gets)
     return DatasetFit(sent.name, store.name, block, request, touched, partly, moved, puts, gets, cost)
 
 
-def record_of(sent: SentDataset) -> int:
+def measure_record(sent: SentDataset) -> int:
     """The size in bytes of a dataset's largest record as it arrives at the vault."""
     return sent.record if sent.large_blocks else min(sent.record, OLD_RECORD)
 
 
-def on_disk(sent: SentDataset, sector: int) -> int:
+def measure_on_disk(sent: SentDataset, sector: int) -> int:
     """The size in bytes of a record on the vault's disk: compressed as on the source, rounded up to whole sectors."""
-    record = record_of(sent)
+    record = measure_record(sent)
     packed = record / max(1.0, sent.ratio)
     return min(-(-int(packed) // sector) * sector, -(-record // sector) * sector)
 
 
-def units(request: int, unit: int | None, sector: int) -> tuple[float, float]:
+def count_storage_units(request: int, unit: int | None, sector: int) -> tuple[float, float]:
     """Return how many units a request touches on average, and how many of those it covers only in part.
 
     A request begins at any multiple of ``sector`` with equal probability. Without units it is one write.
@@ -153,7 +153,7 @@ def units(request: int, unit: int | None, sector: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class TuningAdvice:
     """One piece of advice: ``what`` to do and ``why``. ``about`` names datasets or devices."""
 
     about: tuple[str, ...]
@@ -161,29 +161,29 @@ class Advice:
     why: str
 
 
-def advise(sent: Sequence[SentDataset], layout: Layout) -> list[Advice]:
+def advise_on_datasets(sent: Sequence[SentDataset], layout: PoolLayout) -> list[TuningAdvice]:
     """Changes that would make the datasets fit better, the most important first."""
     return [*_about_the_layout(layout), *_about_records(sent, layout), *_done_twice(sent, layout)]
 
 
-def _about_the_layout(layout: Layout) -> Iterator[Advice]:
+def _about_the_layout(layout: PoolLayout) -> Iterator[TuningAdvice]:
     stores = [layout.data, *([layout.special] if layout.special is not None else [])]
     for store in stores:
         if store.unit is not None and store.unit < layout.sector and layout.sector % store.unit:
-            yield Advice(
+            yield TuningAdvice(
                 (store.name,),
                 f"make its {store.kind}s a power of two of at least {format_size(layout.sector)}",
                 f"the pool writes in multiples of {format_size(layout.sector)} and {store.kind}s have"
                 f" {format_size(store.unit)}",
             )
     if layout.special is not None and not layout.small:
-        yield Advice(
+        yield TuningAdvice(
             (layout.special.name,),
             "set special_small_blocks on the vault's root dataset, such as 32K",
             "without it the special device gets only metadata, and small files go to the slow device",
         )
     if layout.merge > layout.data.largest:
-        yield Advice(
+        yield TuningAdvice(
             (layout.data.name,),
             f"raise max_sectors_kb to {layout.merge >> 10} in the profile's [queue]",
             f"ZFS merges up to {format_size(layout.merge)}, and the kernel cuts that into requests of"
@@ -191,37 +191,37 @@ def _about_the_layout(layout: Layout) -> Iterator[Advice]:
         )
 
 
-def _about_records(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
+def _about_records(sent: Sequence[SentDataset], layout: PoolLayout) -> Iterator[TuningAdvice]:
     cut = [one for one in sent if not one.large_blocks and one.record > OLD_RECORD]
     if cut:
-        yield Advice(
+        yield TuningAdvice(
             _names(cut),
             "set send = { large_blocks = true } before the first run; it cannot be changed afterwards (OpenZFS #6224)",
             f"their records of up to {format_size(max(one.record for one in cut))} are sent in pieces of"
             f" {format_size(OLD_RECORD)}",
         )
     unit = layout.data.unit
-    wide = [one for one in sent if unit is not None and on_disk(one, layout.sector) > unit]
+    wide = [one for one in sent if unit is not None and measure_on_disk(one, layout.sector) > unit]
     if wide and unit is not None and layout.data.kind == "object":
-        yield Advice(
+        yield TuningAdvice(
             _names(wide),
             f"take larger {layout.data.kind}s for {layout.data.name}, at least four times the record",
             f"each of their records spans two or more {layout.data.kind}s of {format_size(unit)}",
         )
     if layout.special is not None:
-        whole = [one for one in sent if record_of(one) <= layout.small]
+        whole = [one for one in sent if measure_record(one) <= layout.small]
         if whole:
-            yield Advice(
+            yield TuningAdvice(
                 _names(whole),
-                f"lower special_small_blocks below {format_size(min(record_of(one) for one in whole))}",
+                f"lower special_small_blocks below {format_size(min(measure_record(one) for one in whole))}",
                 f"all their blocks go to {layout.special.name}, because special_small_blocks is"
                 f" {format_size(layout.small)}",
             )
     yield from _unmerged(sent, layout)
-    yield from _too_small(sent, merged_well(layout))
+    yield from _too_small(sent, assume_good_merging(layout))
 
 
-def merged_well(layout: Layout) -> Layout:
+def assume_good_merging(layout: PoolLayout) -> PoolLayout:
     """The same layout, but ZFS merges so much that a request covers most objects that it touches."""
     unit = layout.data.unit
     if unit is None or layout.data.kind != "object":
@@ -232,11 +232,11 @@ def merged_well(layout: Layout) -> Layout:
     return replace(layout, merge=merge, data=replace(layout.data, largest=max(layout.data.largest, merge)))
 
 
-def _unmerged(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
+def _unmerged(sent: Sequence[SentDataset], layout: PoolLayout) -> Iterator[TuningAdvice]:
     """Advice for requests that cover hardly any object as a whole although larger ones would."""
-    well = merged_well(layout)
-    pairs = [(one, fit(one, layout), fit(one, well)) for one in sent]
-    told = [(one, now, then) for one, now, then in pairs if _asked(now) >= MUCH * _asked(then)]
+    well = assume_good_merging(layout)
+    pairs = [(one, fit_dataset(one, layout), fit_dataset(one, well)) for one in sent]
+    told = [(one, now, then) for one, now, then in pairs if _asked(now) >= ADVISED_OVERHEAD * _asked(then)]
     if told:
         one, now, then = max(told, key=lambda pair: _asked(pair[1]))
         queue = (
@@ -244,9 +244,9 @@ def _unmerged(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
             if layout.data.largest < well.merge
             else ""
         )
-        yield Advice(
+        yield TuningAdvice(
             tuple(one.name for one, _, _ in told),
-            f'set {AGGREGATION[False]} = "{format_size(well.merge)}" and zio_dva_throttle_enabled = false in the'
+            f'set {AGGREGATION_LIMITS[False]} = "{format_size(well.merge)}" and zio_dva_throttle_enabled = false in the'
             f" profile's [module]{queue}",
             f"a request of {format_size(now.request)} covers no whole {layout.data.kind}, so the storage must read and"
             f" rewrite it: {_asked(now):.0f} requests for each GiB of {one.name}; with adjacent writes merged up to"
@@ -259,18 +259,18 @@ def _asked(found: DatasetFit) -> float:
     return found.puts + found.gets
 
 
-def _too_small(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
+def _too_small(sent: Sequence[SentDataset], layout: PoolLayout) -> Iterator[TuningAdvice]:
     """Advice for records that make the store move much more than their bytes although larger ones would not."""
     small = []
     for one in sent:
-        if one.volume or not SMALL < record_of(one) < (1 << 20):
+        if one.volume or not SMALL_RECORD < measure_record(one) < (1 << 20):
             continue
-        now, then = fit(one, layout), fit(_enlarged(one), layout)
-        if then.moved * MUCH <= now.moved and now.moved >= MUCH:
+        now, then = fit_dataset(one, layout), fit_dataset(_enlarged(one), layout)
+        if then.moved * ADVISED_OVERHEAD <= now.moved and now.moved >= ADVISED_OVERHEAD:
             small.append(one)
     if small:
-        before, after = fit(small[0], layout), fit(_enlarged(small[0]), layout)
-        yield Advice(
+        before, after = fit_dataset(small[0], layout), fit_dataset(_enlarged(small[0]), layout)
+        yield TuningAdvice(
             _names(small),
             "set recordsize=1M at the source; it applies to files written from then on",
             f"zfs receive never makes records larger; for each byte of {small[0].name} the storage moves"
@@ -282,15 +282,15 @@ def _enlarged(one: SentDataset) -> SentDataset:
     return SentDataset(one.name, 1 << 20, False, one.ratio, True, one.compressed, one.encrypted)
 
 
-def _done_twice(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
+def _done_twice(sent: Sequence[SentDataset], layout: PoolLayout) -> Iterator[TuningAdvice]:
     if layout.encryption and (raw := [one for one in sent if one.encrypted]):
-        yield Advice(
+        yield TuningAdvice(
             _names(raw),
             "leave encryption to one of the two",
             "they are encrypted on the source and sent raw, and the vault's storage encrypts them again",
         )
     if layout.compression and (packed := [one for one in sent if one.compressed and one.ratio > 1.05]):
-        yield Advice(
+        yield TuningAdvice(
             _names(packed),
             "turn off compression in the storage below the vault",
             "their blocks arrive compressed; compressing them again costs processor time and gains nothing",

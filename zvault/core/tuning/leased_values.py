@@ -1,8 +1,9 @@
 """Leases of host settings: which values to write so that settings are as wanted, and later as they were.
 
 zvault records a setting's original value once and restores it when no vault wants another value. If somebody else
-changes the setting meanwhile, zvault leaves it alone. The caller stores ``Moves.during`` first, then writes the values,
-then stores the result of ``after``. After a crash at any point the next call continues from the stored note.
+changes the setting meanwhile, zvault leaves it alone. The caller stores ``ValueMoves.during`` first, then writes the
+values, then stores the result of ``list_leases_after``. After a crash at any point the next call continues from the
+stored note.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class LeasedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class ValueMoves:
     """The moves to a target: what to ``write``, in this order; the note to store ``during`` it; values that somebody
     else set (``others``).
     """
@@ -33,7 +34,9 @@ class Moves:
     others: Mapping[str, str]
 
 
-def moves(target: Mapping[str, str], held: Mapping[str, LeasedValue], now: Mapping[str, str]) -> Moves:
+def plan_value_moves(
+    target: Mapping[str, str], held: Mapping[str, LeasedValue], now: Mapping[str, str]
+) -> ValueMoves:
     """Plan the moves from the values ``now`` to ``target``. Settings in ``held`` but not in ``target`` get their old
     value.
 
@@ -52,10 +55,12 @@ def moves(target: Mapping[str, str], held: Mapping[str, LeasedValue], now: Mappi
         during[name] = LeasedValue(one.before, (current, goal))
         if goal != current:
             write[name] = goal
-    return Moves(_in_order(write, now), during, others)
+    return ValueMoves(_in_order(write, now), during, others)
 
 
-def after(done: Moves, target: Mapping[str, str], now: Mapping[str, str]) -> dict[str, LeasedValue]:
+def list_leases_after(
+    done: ValueMoves, target: Mapping[str, str], now: Mapping[str, str]
+) -> dict[str, LeasedValue]:
     """The note to store when all is written; ``now`` has the values read back."""
     kept = {}
     for name, one in done.during.items():

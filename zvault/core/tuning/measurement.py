@@ -11,33 +11,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-SMALL = 128 << 10
+UNMERGED_WRITE = 128 << 10
 """Bytes: size of an unmerged write, OpenZFS's default recordsize."""
 
-FIRST = 1 << 20
+FIRST_SIZE = 1 << 20
 """Request size in bytes while searching for the depth: large enough for most devices, and quick to measure."""
 
-LARGEST = 16 << 20
+LARGEST_MERGED = 16 << 20
 """Bytes: the largest request that OpenZFS merges, SPA_MAXBLOCKSIZE."""
 
-DEEPEST = 128
+DEEPEST_QUEUE = 128
 """Maximum depth that is tried; no storage seen so far needed more."""
 
-GAIN = 1.1
+DEPTH_GAIN = 1.1
 """Doubling the depth must multiply the bandwidth by at least this."""
 
-LARGER = 1.15
+SIZE_GAIN = 1.15
 """Doubling the size must multiply the bandwidth by at least this, because other requests wait twice as long behind it.
 Slow disks that work on 4 requests at once, each 35 ms and its bytes at 60 MB/s, gain 20 % from 4 to 8 MiB, 11 % from
 8 to 16 MiB."""
 
-ENOUGH = 0.9
+ENOUGH_BANDWIDTH = 0.9
 """The smallest request size with at least this share of the best bandwidth is chosen."""
 
-LESS = 0.9
+DISTURBED_SHARE = 0.9
 """With less than this share of a smaller or shallower point's bandwidth, a point was disturbed or is harmful."""
 
-Way = Literal["read", "write"]
+IoDirection = Literal["read", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class MeasuredPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Knee:
+class BandwidthKnee:
     """The point beyond which more size or depth gains nothing: ``size`` in bytes, ``depth``, ``bandwidth``.
 
     ``alone``: one request of that size at a time, or of the nearest size measured at depth 1. ``small``: requests of
@@ -68,21 +68,21 @@ class Knee:
     unmerged: MeasuredPoint
 
 
-Points = Mapping[tuple[int, int], MeasuredPoint]
+MeasuredPoints = Mapping[tuple[int, int], MeasuredPoint]
 
 
-def by_place(points: Iterable[MeasuredPoint]) -> dict[tuple[int, int], MeasuredPoint]:
+def index_points(points: Iterable[MeasuredPoint]) -> dict[tuple[int, int], MeasuredPoint]:
     """Points by size and depth."""
     return {(one.size, one.depth): one for one in points}
 
 
-def next_place(points: Points, largest: int = LARGEST) -> tuple[int, int] | None:
+def choose_next_point(points: MeasuredPoints, largest: int = LARGEST_MERGED) -> tuple[int, int] | None:
     """Size and depth to measure next; None when enough is known.
 
     ``largest`` is the device's maximum request size in bytes.
     """
-    largest = min(largest, LARGEST)
-    small, first = min(SMALL, largest), min(FIRST, largest)
+    largest = min(largest, LARGEST_MERGED)
+    small, first = min(UNMERGED_WRITE, largest), min(FIRST_SIZE, largest)
     wanted = [(small, 1), *_depths(points, first)]
     if all(place in points for place in wanted):
         depth = _depth(points, first)
@@ -90,28 +90,28 @@ def next_place(points: Points, largest: int = LARGEST) -> tuple[int, int] | None
     return next((place for place in wanted if place not in points), None)
 
 
-def doubtful(points: Points, place: tuple[int, int]) -> bool:
+def is_doubtful(points: MeasuredPoints, place: tuple[int, int]) -> bool:
     """True if to measure a point again and keep the better result, because it was slower than a smaller one.
 
     The device is rarely the cause. Other users of the device or the processor could end the search too early.
     """
     size, depth = place
     below = (points.get((size // 2, depth)), points.get((size, depth // 2)))
-    return any(one is not None and points[place].bandwidth < LESS * one.bandwidth for one in below)
+    return any(one is not None and points[place].bandwidth < DISTURBED_SHARE * one.bandwidth for one in below)
 
 
-def knee(points: Points, largest: int = LARGEST) -> Knee:
+def find_knee(points: MeasuredPoints, largest: int = LARGEST_MERGED) -> BandwidthKnee:
     """The result of a finished search. Raises ValueError if it is not finished."""
-    largest = min(largest, LARGEST)
-    if next_place(points, largest) is not None:
+    largest = min(largest, LARGEST_MERGED)
+    if choose_next_point(points, largest) is not None:
         raise ValueError("the measurement is not finished")
-    small, first = min(SMALL, largest), min(FIRST, largest)
+    small, first = min(UNMERGED_WRITE, largest), min(FIRST_SIZE, largest)
     depth = _depth(points, first)
     sizes = _gained(points, first, _sizes(points, first, depth, largest))
     tried = [points[place] for place in ((small, depth), (first, depth), *sizes)]
     best = max(one.bandwidth for one in tried)
-    taken = next(one for one in tried if one.bandwidth >= ENOUGH * best)
-    return Knee(
+    taken = next(one for one in tried if one.bandwidth >= ENOUGH_BANDWIDTH * best)
+    return BandwidthKnee(
         taken.size,
         depth,
         taken.bandwidth,
@@ -122,22 +122,22 @@ def knee(points: Points, largest: int = LARGEST) -> Knee:
     )
 
 
-def _deeper_gains(points: Points, size: int, depth: int) -> bool:
-    return points[size, depth].bandwidth >= GAIN * points[size, depth // 2].bandwidth
+def _deeper_gains(points: MeasuredPoints, size: int, depth: int) -> bool:
+    return points[size, depth].bandwidth >= DEPTH_GAIN * points[size, depth // 2].bandwidth
 
 
-def _larger_gains(points: Points, size: int, larger: int, depth: int) -> bool:
+def _larger_gains(points: MeasuredPoints, size: int, larger: int, depth: int) -> bool:
     """True if each doubling of the size multiplies the bandwidth by LARGER."""
-    needed = LARGER ** math.log2(larger // size)
+    needed = SIZE_GAIN ** math.log2(larger // size)
     return (larger, depth) in points and points[larger, depth].bandwidth >= needed * points[
         size, depth
     ].bandwidth
 
 
-def _depths(points: Points, size: int) -> list[tuple[int, int]]:
+def _depths(points: MeasuredPoints, size: int) -> list[tuple[int, int]]:
     """1, 2, 4… up to the first that gains nothing."""
     found, depth = [(size, 1)], 1
-    while 2 * depth <= DEEPEST and (size, depth) in points:
+    while 2 * depth <= DEEPEST_QUEUE and (size, depth) in points:
         if depth > 1 and not _deeper_gains(points, size, depth):
             break
         depth *= 2
@@ -145,7 +145,7 @@ def _depths(points: Points, size: int) -> list[tuple[int, int]]:
     return found
 
 
-def _sizes(points: Points, size: int, depth: int, largest: int) -> list[tuple[int, int]]:
+def _sizes(points: MeasuredPoints, size: int, depth: int, largest: int) -> list[tuple[int, int]]:
     """Double the size until two sizes in a row gain nothing: one of them may have been disturbed."""
     found: list[tuple[int, int]] = []
     gained = size
@@ -157,7 +157,7 @@ def _sizes(points: Points, size: int, depth: int, largest: int) -> list[tuple[in
     return found
 
 
-def _gained(points: Points, first: int, sizes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _gained(points: MeasuredPoints, first: int, sizes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The sizes that gained over all smaller ones."""
     found, best = [], first
     for size, depth in sizes:
@@ -167,14 +167,14 @@ def _gained(points: Points, first: int, sizes: list[tuple[int, int]]) -> list[tu
     return found
 
 
-def _slots(points: Points, size: int) -> float:
+def _slots(points: MeasuredPoints, size: int) -> float:
     """Little's law: requests a second, times the seconds that a single request takes."""
     alone = points[size, 1]
     best = max(points[place].bandwidth for place in _depths(points, size))
     return best / size * alone.latency
 
 
-def _depth(points: Points, size: int) -> int:
+def _depth(points: MeasuredPoints, size: int) -> int:
     """The number of requests that the device works on in parallel, limited to the depths that gained."""
     gained = 1
     for _, depth in _depths(points, size)[1:]:

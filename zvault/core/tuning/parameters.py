@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from zvault.core.zfs_version import NEWEST, Version
+from zvault.core.zfs_version import NEWEST_VERSION, Version
 
-Unit = Literal["size", "count", "percent", "seconds", "switch", "text"]
-Rule = Literal["larger", "smaller"]
+ParameterUnit = Literal["size", "count", "percent", "seconds", "switch", "text"]
+CombineRule = Literal["larger", "smaller"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class KnownParameter:
 
     what: str
     default: str | None
-    unit: Unit = "count"
-    rule: Rule | None = None
+    unit: ParameterUnit = "count"
+    rule: CombineRule | None = None
     because: str = ""
     since: Version = (2, 1)
-    gone: Version = NEWEST
+    gone: Version = NEWEST_VERSION
     lost: str = ""
 
 
@@ -40,7 +40,7 @@ _READ = "more reads at once shorten the wait for them, and do not hurt a vault t
 _ROOM = "the larger value lets one vault fill its requests and does not hurt the other"
 _FREE = "with the throttle, a vault that wants none gets no merged writes"
 
-KNOWN: Mapping[str, KnownParameter] = {
+KNOWN_PARAMETERS: Mapping[str, KnownParameter] = {
     "zfs_vdev_aggregation_limit": KnownParameter(
         "largest request that is merged, on devices that say they rotate", "1048576", "size", "larger", _LARGE
     ),

@@ -1,8 +1,8 @@
 """Decides which module parameters to set for the vaults that are up, and why. Pure: the host is an argument.
 
 OpenZFS's parameters apply to every pool of a host. So zvault sets few of them, and only while a vault needs them. If
-two vaults want different values, the parameter's rule decides (``parameters.KNOWN``), never the order in which they
-came up.
+two vaults want different values, the parameter's rule decides (``parameters.KNOWN_PARAMETERS``), never the order in
+which they came up.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from zvault.core.tuning.parameters import KNOWN, KnownParameter
+from zvault.core.tuning.parameters import KNOWN_PARAMETERS, KnownParameter
 from zvault.core.units import format_size
-from zvault.core.zfs_version import Version, written
+from zvault.core.zfs_version import Version, format_version
 
-AGGREGATION = {
+AGGREGATION_LIMITS = {
     True: "zfs_vdev_aggregation_limit",
     False: "zfs_vdev_aggregation_limit_non_rotating",
 }
 """The aggregation limit that OpenZFS uses, by whether the device is rotational (vdev_queue_aggregate)."""
 
-DIRTY = "zfs_dirty_data_max"
+DIRTY_DATA_PARAMETER = "zfs_dirty_data_max"
 DIRTY_BOUND = "zfs_dirty_data_max_max"
 DIRTY_SHARE = 4
 """Dirty data gets at most 1/DIRTY_SHARE of memory, like the default of zfs_dirty_data_max_max (arc.c). The kernel
 accepts any value (seen with 2.3.9), and a host whose memory is full of dirty data hangs."""
 
-MODPROBE = "zvaultctl tune modprobe"
+MODPROBE_COMMAND = "zvaultctl tune modprobe"
 
-Fate = Literal["set", "absent", "unused", "load-time", "conflict"]
+ParameterFate = Literal["set", "absent", "unused", "load-time", "conflict"]
 """``absent``: this OpenZFS does not have it. ``unused``: the vault's devices do not use it. ``load-time``: OpenZFS
 reads it only when it is loaded. ``conflict``: vaults want different values and no rule decides."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class KernelParameter:
     """A parameter of the running kernel; ``writable`` is false if OpenZFS reads it only when it is loaded."""
 
     value: str
@@ -44,12 +44,12 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class TunedHost:
     """A host: its OpenZFS version, bytes of memory, and every parameter by name."""
 
     version: Version
     memory: int
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, KernelParameter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class ParameterDecision:
     wanted: Mapping[str, str]
     value: str | None
     why: str
-    fate: Fate = "set"
+    fate: ParameterFate = "set"
     next: str = ""
 
     @property
@@ -94,7 +94,7 @@ class _Wanted:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-def decide(requests: Iterable[TuningRequest], host: Host) -> list[ParameterDecision]:
+def decide_parameters(requests: Iterable[TuningRequest], host: TunedHost) -> list[ParameterDecision]:
     """A decision on each parameter that any vault wants, sorted by name."""
     wanted: dict[str, _Wanted] = {}
     found: dict[str, ParameterDecision] = {}
@@ -120,30 +120,30 @@ def decide(requests: Iterable[TuningRequest], host: Host) -> list[ParameterDecis
 
 def _limits(request: TuningRequest) -> dict[bool, str]:
     """The aggregation limits in a profile, by whether they are for rotational devices."""
-    return {kind: request.module[name] for kind, name in AGGREGATION.items() if name in request.module}
+    return {kind: request.module[name] for kind, name in AGGREGATION_LIMITS.items() if name in request.module}
 
 
 def _meant(request: TuningRequest) -> Iterator[tuple[str, str, str]]:
     """Name, value, and why it is this name: zvault sets the aggregation limit that applies to the vault's devices."""
     for name, value in request.module.items():
-        if name not in AGGREGATION.values():
+        if name not in AGGREGATION_LIMITS.values():
             yield name, value, ""
     limits = _limits(request)
     for kind in sorted(request.rotational or limits.keys()):
         if limits:
             instead = "" if kind in limits else _says(kind)
-            yield AGGREGATION[kind], limits.get(kind, limits.get(not kind, "")), instead
+            yield AGGREGATION_LIMITS[kind], limits.get(kind, limits.get(not kind, "")), instead
 
 
 def _reason(request: TuningRequest, name: str) -> str:
     """Why a vault wants this value. An aggregation limit that replaces the other one has the other one's reason."""
-    names = AGGREGATION.values() if name in AGGREGATION.values() else [name]
+    names = AGGREGATION_LIMITS.values() if name in AGGREGATION_LIMITS.values() else [name]
     return next((request.reasons[one] for one in (name, *names) if one in request.reasons), "")
 
 
 def _pointless(request: TuningRequest) -> list[str]:
     return [
-        AGGREGATION[kind]
+        AGGREGATION_LIMITS[kind]
         for kind in _limits(request)
         if request.rotational and kind not in request.rotational
     ]
@@ -154,15 +154,15 @@ def _says(rotates: bool) -> str:
 
 
 def _not_needed(name: str, wanted: Mapping[str, str]) -> ParameterDecision:
-    other = next(limit for limit in AGGREGATION.values() if limit != name)
+    other = next(limit for limit in AGGREGATION_LIMITS.values() if limit != name)
     return ParameterDecision(name, wanted, None, f"no device uses it: {other} applies instead", "unused")
 
 
 # One parameter
 
 
-def _verdict(name: str, wanted: _Wanted, host: Host) -> ParameterDecision:
-    known, here = KNOWN.get(name), host.parameters.get(name)
+def _verdict(name: str, wanted: _Wanted, host: TunedHost) -> ParameterDecision:
+    known, here = KNOWN_PARAMETERS.get(name), host.parameters.get(name)
     if here is None:
         return ParameterDecision(name, wanted.by, None, _missing(name, known, host), "absent")
     value, why = _reconciled(wanted.by, known)
@@ -176,19 +176,19 @@ def _verdict(name: str, wanted: _Wanted, host: Host) -> ParameterDecision:
     why = "; ".join(filter(None, (wanted.instead, why, next(reasons, ""), bound)))
     if not here.writable and here.value != value:
         why = f"OpenZFS reads it only when it is loaded, and it is {here.value}; {why}"
-        return ParameterDecision(name, wanted.by, None, why, "load-time", f"see '{MODPROBE}'")
+        return ParameterDecision(name, wanted.by, None, why, "load-time", f"see '{MODPROBE_COMMAND}'")
     return ParameterDecision(name, wanted.by, value, why)
 
 
-def _missing(name: str, known: KnownParameter | None, host: Host) -> str:
-    lacks = f"this OpenZFS {written(host.version)} has no {name}"
+def _missing(name: str, known: KnownParameter | None, host: TunedHost) -> str:
+    lacks = f"this OpenZFS {format_version(host.version)} has no {name}"
     if known is None:
         near = difflib.get_close_matches(name, host.parameters, n=1)
         return f"{lacks}, and zvault does not know it" + (f"; is {near[0]} meant?" if near else "")
     if host.version and host.version >= known.gone:
-        return f"{lacks}: {written(known.gone)} removed it; {known.lost}"
+        return f"{lacks}: {format_version(known.gone)} removed it; {known.lost}"
     if host.version and host.version < known.since:
-        return f"{lacks}: {written(known.since)} added it; {known.lost}"
+        return f"{lacks}: {format_version(known.since)} added it; {known.lost}"
     return lacks
 
 
@@ -204,18 +204,18 @@ def _reconciled(wanted: Mapping[str, str], known: KnownParameter | None) -> tupl
     return values[0 if known.rule == "smaller" else -1], f"{who}; the {known.rule} one: {known.because}"
 
 
-def _within_memory(name: str, value: str, host: Host) -> tuple[str, str]:
+def _within_memory(name: str, value: str, host: TunedHost) -> tuple[str, str]:
     number = _number(value)
-    if name != DIRTY or number is None:
+    if name != DIRTY_DATA_PARAMETER or number is None:
         return value, ""
-    most = most_dirty(host)
+    most = limit_dirty_data(host)
     if number <= most:
         return value, ""
     cut = f"cut from {format_size(number)} to {format_size(most)}, the most that this host's memory allows"
     return str(most), cut
 
 
-def most_dirty(host: Host) -> int:
+def limit_dirty_data(host: TunedHost) -> int:
     """Bytes of dirty data that a host's memory allows."""
     bounds = [host.memory // DIRTY_SHARE]
     if DIRTY_BOUND in host.parameters:
@@ -230,7 +230,7 @@ def _number(text: str) -> int | None:
 # All together
 
 
-def _in_order(verdicts: Mapping[str, ParameterDecision], host: Host) -> list[ParameterDecision]:
+def _in_order(verdicts: Mapping[str, ParameterDecision], host: TunedHost) -> list[ParameterDecision]:
     """Sorted by name. No minimum is above its maximum: OpenZFS does not define that case (vdev_queue.c)."""
     done = dict(sorted(verdicts.items()))
     for name, verdict in done.items():
@@ -246,21 +246,21 @@ def _in_order(verdicts: Mapping[str, ParameterDecision], host: Host) -> list[Par
     return list(done.values())
 
 
-def default_of(name: str, host: Host) -> str | None:
+def find_default(name: str, host: TunedHost) -> str | None:
     """A parameter's default in OpenZFS; None if zvault does not know it."""
-    if name == DIRTY and DIRTY_BOUND in host.parameters:
+    if name == DIRTY_DATA_PARAMETER and DIRTY_BOUND in host.parameters:
         return str(min(host.memory // 10, _number(host.parameters[DIRTY_BOUND].value) or 0))
-    return KNOWN[name].default if name in KNOWN else None
+    return KNOWN_PARAMETERS[name].default if name in KNOWN_PARAMETERS else None
 
 
-def modprobe(requests: Sequence[TuningRequest], host: Host) -> list[tuple[str, str, str]]:
+def list_modprobe_options(requests: Sequence[TuningRequest], host: TunedHost) -> list[tuple[str, str, str]]:
     """Load-time parameters for modprobe(8): name, value, and why. Parameters on which vaults disagree are left out."""
     lines: list[tuple[str, str, str]] = []
     for request in requests:
         for name in request.module:
             if name not in {line[0] for line in lines} and name in host.parameters:
                 everyone = {one.vault: one.module[name] for one in requests if name in one.module}
-                value, why = _reconciled(everyone, KNOWN.get(name))
+                value, why = _reconciled(everyone, KNOWN_PARAMETERS.get(name))
                 if not host.parameters[name].writable and value is not None:
                     lines.append((name, value, why))
     return sorted(lines)

@@ -10,30 +10,30 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from zvault.api.answers import ErrorAnswer
-from zvault.api.routes import May
+from zvault.api.routes import RoutePermission
 from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
-from zvault.daemon.connections import peer_groups, peer_uid
+from zvault.daemon.backup_runs import make_unexpected_error
+from zvault.daemon.connections import read_peer_groups, read_peer_uid
 from zvault.daemon.journald import log
-from zvault.daemon.runs import unexpected
 
 
-class Malformed(Refused):
+class MalformedRequest(Refused):
     """A request that is not as the API's reference has it."""
 
 
-HTTP_STATUS = {Malformed: 400, NotFound: 404, Busy: 409, Refused: 403, ConfigError: 400}
+HTTP_STATUS = {MalformedRequest: 400, NotFound: 404, Busy: 409, Refused: 403, ConfigError: 400}
 
 BODY_SECONDS = 15.0
 """Seconds until the body of a request has arrived."""
 
-OPERATORS = "zvault-operator"
+OPERATOR_GROUP = "zvault-operator"
 """The group whose members may start runs and scrubs. To reach the socket they have to be in group zvault as well."""
 
-Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
+RequestHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @web.middleware
-async def guard(request: web.Request, handler: Serve) -> web.StreamResponse:
+async def guard_request(request: web.Request, handler: RequestHandler) -> web.StreamResponse:
     """Turn every error into one that can be told."""
     try:
         for text in (*request.match_info.values(), *request.query.keys(), *request.query.values()):
@@ -46,7 +46,7 @@ async def guard(request: web.Request, handler: Serve) -> web.StreamResponse:
         return _failed(error, HTTP_STATUS.get(type(error), 500))
     except Exception as error:
         log.exception("%s %s failed", request.method, request.path)
-        return _failed(unexpected(error), 500)
+        return _failed(make_unexpected_error(error), 500)
 
 
 def _failed(error: ZvaultError, status: int) -> web.Response:
@@ -54,41 +54,41 @@ def _failed(error: ZvaultError, status: int) -> web.Response:
     return web.json_response(answer, status=status)
 
 
-async def refuse_unless_allowed(request: web.Request, may: May) -> None:
+async def refuse_unless_allowed(request: web.Request, may: RoutePermission) -> None:
     """Raise Refused unless the one who asks may do what a route does."""
-    if may == "read" or may_act(request):
+    if may == "read" or is_allowed_to_act(request):
         return
     who = f"user {_peer_uid(request)} asked"
     if may == "act":
         raise Refused("only root may do that", who, "use sudo; members of group zvault may look")
     if not await _is_operator(request):
         raise Refused(
-            f"only root may do that, and members of group {OPERATORS}",
+            f"only root may do that, and members of group {OPERATOR_GROUP}",
             who,
-            f"use sudo, or have yourself added with 'adduser USER {OPERATORS}' and log in again",
+            f"use sudo, or have yourself added with 'adduser USER {OPERATOR_GROUP}' and log in again",
         )
 
 
-def may_act(request: web.Request) -> bool:
+def is_allowed_to_act(request: web.Request) -> bool:
     """Root may act; bringing a vault up to look at it is an act too."""
     return _peer_uid(request) == 0
 
 
-async def json_object(request: web.Request) -> Mapping[str, object]:
+async def read_json_object(request: web.Request) -> Mapping[str, object]:
     """The request's body. Raises Refused for what is no JSON object."""
     try:
         async with asyncio.timeout(BODY_SECONDS):
             body = await request.json()
     except TimeoutError:
-        raise Malformed(
+        raise MalformedRequest(
             "the request did not arrive",
             f"its body was not there within {BODY_SECONDS:g} s",
             "send it at once",
         ) from None
     except (ValueError, LookupError, RecursionError) as error:
-        raise Malformed("the request is no JSON", str(error), "see the API's reference") from None
+        raise MalformedRequest("the request is no JSON", str(error), "see the API's reference") from None
     if not isinstance(body, dict):
-        raise Malformed(
+        raise MalformedRequest(
             "the request is no JSON object", f"it is {type(body).__name__}", "see the API's reference"
         )
     _refuse_unfit(body)
@@ -109,21 +109,23 @@ def _refuse_unfit(value: object) -> None:
     except UnicodeEncodeError:
         fit = False
     if not fit:
-        raise Malformed(
+        raise MalformedRequest(
             f"{value!a} cannot be a name", "it has a NUL or half of a character", "see the API's reference"
         )
 
 
-def text_of(body: Mapping[str, object], key: str) -> str | None:
+def read_text(body: Mapping[str, object], key: str) -> str | None:
     """A text in the request, None where it has none. Raises Refused for anything else.
 
     An empty one is refused, too: taken for none it would mean the newest snapshot, or all datasets.
     """
     value = body.get(key)
     if value is not None and not isinstance(value, str):
-        raise Malformed(f"'{key}' must be a text", f"it is {type(value).__name__}", "see the API's reference")
+        raise MalformedRequest(
+            f"'{key}' must be a text", f"it is {type(value).__name__}", "see the API's reference"
+        )
     if value == "":
-        raise Malformed(
+        raise MalformedRequest(
             f"'{key}' is empty",
             "an empty text names nothing",
             "give a name, or leave it out; if it came out of a variable, see that that is set",
@@ -131,25 +133,27 @@ def text_of(body: Mapping[str, object], key: str) -> str | None:
     return value
 
 
-def needed_text(body: Mapping[str, object], key: str) -> str:
+def read_needed_text(body: Mapping[str, object], key: str) -> str:
     """A text that the request must have. Raises Refused."""
-    found = text_of(body, key)
+    found = read_text(body, key)
     if found is None:
-        raise Malformed(f"'{key}' is missing in the request", "it is needed", "see the API's reference")
+        raise MalformedRequest(
+            f"'{key}' is missing in the request", "it is needed", "see the API's reference"
+        )
     return found
 
 
-LATEST = 253_402_300_799.0
+LATEST_TIME = 253_402_300_799.0
 """The last second of the year 9999: a later one is no date."""
 
 
-def moment_of(body: Mapping[str, object], key: str = "at") -> float | None:
+def read_moment(body: Mapping[str, object], key: str = "at") -> float | None:
     """A time in the request, in seconds since the epoch; None where it has none. Raises Refused."""
     value = body.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LATEST:
-        raise Malformed(f"'{key}' is no time", "it takes seconds since the epoch", "")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LATEST_TIME:
+        raise MalformedRequest(f"'{key}' is no time", "it takes seconds since the epoch", "")
     return float(value)
 
 
@@ -157,15 +161,15 @@ async def _is_operator(request: web.Request) -> bool:
     """By the groups that the kernel tells of whoever connected. No member: where there is no such group."""
     try:
         # Not in the event loop: who answers may be a server of the network.
-        group = await asyncio.to_thread(grp.getgrnam, OPERATORS)
+        group = await asyncio.to_thread(grp.getgrnam, OPERATOR_GROUP)
     except (KeyError, OSError):
         return False
     return group.gr_gid in _peer_groups(request)
 
 
 def _peer_groups(request: web.Request) -> frozenset[int]:
-    return peer_groups(request.transport)
+    return read_peer_groups(request.transport)
 
 
 def _peer_uid(request: web.Request) -> int | None:
-    return peer_uid(request.transport)
+    return read_peer_uid(request.transport)

@@ -9,22 +9,24 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from zvault.api.routes import Route
-from zvault.daemon.api.access import Serve, refuse_unless_allowed
-from zvault.system.computing import compute
+from zvault.api.routes import ApiRoute
+from zvault.daemon.api.access import RequestHandler, refuse_unless_allowed
+from zvault.system.side_threads import compute_aside
 
 A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
-class Handler:
+class RouteHandler:
     """A handler that is registered for a route."""
 
-    route: Route[Any]
-    serve: Serve
+    route: ApiRoute[Any]
+    serve: RequestHandler
 
 
-def handle(route: Route[A], answer: Callable[[web.Request], Awaitable[A | web.StreamResponse]]) -> Handler:
+def make_handler(
+    route: ApiRoute[A], answer: Callable[[web.Request], Awaitable[A | web.StreamResponse]]
+) -> RouteHandler:
     """Answer a route with the document that ``answer`` makes, or with a response that it has begun by itself."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
@@ -32,10 +34,10 @@ def handle(route: Route[A], answer: Callable[[web.Request], Awaitable[A | web.St
         found = await answer(request)
         if isinstance(found, web.StreamResponse):
             return found
-        body = await compute(_count_rows(found), None, _encode, found)
+        body = await compute_aside(_count_rows(found), None, _encode, found)
         return web.Response(body=body, content_type="application/json", charset="utf-8")
 
-    return Handler(route, serve)
+    return RouteHandler(route, serve)
 
 
 def _count_rows(document: object) -> int:

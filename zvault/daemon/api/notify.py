@@ -8,9 +8,9 @@ from zvault.api import routes
 from zvault.api.notify import NotifyAnswer, NotifyTestAnswer, ReportAnswer
 from zvault.core.errors import NotFound
 from zvault.core.notify import report_text
-from zvault.core.notify.report import EVERY
-from zvault.daemon.api.access import json_object, text_of
-from zvault.daemon.api.handler import Handler, handle
+from zvault.core.notify.report import REPORT_PERIODS
+from zvault.daemon.api.access import read_json_object, read_text
+from zvault.daemon.api.handler import RouteHandler, make_handler
 from zvault.daemon.notify.notifier import Notifier
 
 
@@ -20,12 +20,12 @@ class NotifyApi:
     def __init__(self, notifier: Notifier) -> None:
         self.notifier = notifier
 
-    def handlers(self) -> list[Handler]:
+    def handlers(self) -> list[RouteHandler]:
         """Return the handlers of the routes about notifications."""
         return [
-            handle(routes.NOTIFY, self.get_notify),
-            handle(routes.REPORT, self.get_report),
-            handle(routes.NOTIFY_TEST, self.post_test),
+            make_handler(routes.NOTIFY, self.get_notify),
+            make_handler(routes.REPORT, self.get_report),
+            make_handler(routes.NOTIFY_TEST, self.post_test),
         ]
 
     async def get_notify(self, _: web.Request) -> NotifyAnswer:
@@ -35,22 +35,22 @@ class NotifyApi:
     async def get_report(self, request: web.Request) -> ReportAnswer:
         """Tell what would be reported now."""
         asked = request.match_info["every"]
-        every = next((one for one in EVERY if one == asked), None)
+        every = next((one for one in REPORT_PERIODS if one == asked), None)
         if every is None:
             raise NotFound(
-                f"there is no report '{asked}'", f"known: {', '.join(EVERY)}", "ask for one of these"
+                f"there is no report '{asked}'", f"known: {', '.join(REPORT_PERIODS)}", "ask for one of these"
             )
         report, zone = self.notifier.report(every), self.notifier.env.zone
         return {
             "every": every,
             "begin": report.period.begin,
             "end": report.period.end,
-            "title": report_text.title(report),
-            "text": report_text.text(report, zone),
-            "html": report_text.html(report, zone),
+            "title": report_text.write_report_title(report),
+            "text": report_text.write_report_text(report, zone),
+            "html": report_text.write_report_html(report, zone),
         }
 
     async def post_test(self, request: web.Request) -> NotifyTestAnswer:
         """Send a test; with ``target`` to that one."""
-        body = await json_object(request) if request.can_read_body else {}
-        return {"results": await self.notifier.try_out(text_of(body, "target"))}
+        body = await read_json_object(request) if request.can_read_body else {}
+        return {"results": await self.notifier.try_out(read_text(body, "target"))}

@@ -8,8 +8,8 @@ from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.vaults import ScrubAnswer
 from zvault.core.errors import Refused
-from zvault.daemon.api.access import json_object, text_of
-from zvault.daemon.api.handler import Handler, handle
+from zvault.daemon.api.access import read_json_object, read_text
+from zvault.daemon.api.handler import RouteHandler, make_handler
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 
 
@@ -19,15 +19,15 @@ class ScrubHealApi:
     def __init__(self, scrub_scheduler: ScrubScheduler) -> None:
         self.scrub_scheduler = scrub_scheduler
 
-    def handlers(self) -> list[Handler]:
+    def handlers(self) -> list[RouteHandler]:
         """Return the handlers of the routes that scrub and heal."""
-        return [handle(routes.SCRUB, self.post_scrub), handle(routes.HEAL, self.post_heal)]
+        return [make_handler(routes.SCRUB, self.post_scrub), make_handler(routes.HEAL, self.post_heal)]
 
     async def post_scrub(self, request: web.Request) -> StartedAnswer | ScrubAnswer:
         """``act``: "start" (the default) begins a scrub or goes on with one; "pause" and "stop" end with its state."""
         name = request.match_info["vault"]
-        body = await json_object(request) if request.can_read_body else {}
-        act = text_of(body, "act") or "start"
+        body = await read_json_object(request) if request.can_read_body else {}
+        act = read_text(body, "act") or "start"
         if act == "start":
             return {"run": self.scrub_scheduler.scrub(name)}
         if act not in {"pause", "stop"}:
@@ -37,6 +37,6 @@ class ScrubHealApi:
 
     async def post_heal(self, request: web.Request) -> StartedAnswer:
         """Start to heal a vault."""
-        body = await json_object(request) if request.can_read_body else {}
+        body = await read_json_object(request) if request.can_read_body else {}
         trusts = body.get("trusts_hosts") is True
         return {"run": self.scrub_scheduler.heal(request.match_info["vault"], trusts_hosts=trusts)}

@@ -23,34 +23,40 @@ from zvault.api.explain import ExplainDocument
 from zvault.api.runs import HistoryAnswer
 from zvault.api.status import StatusDocument
 from zvault.core.errors import NotFound
-from zvault.daemon.api.access import Malformed, guard, json_object, may_act, text_of
+from zvault.daemon.api.access import (
+    MalformedRequest,
+    guard_request,
+    is_allowed_to_act,
+    read_json_object,
+    read_text,
+)
 from zvault.daemon.api.browse import BrowseApi
-from zvault.daemon.api.handler import Handler, handle
+from zvault.daemon.api.handler import RouteHandler, make_handler
 from zvault.daemon.api.notify import NotifyApi
 from zvault.daemon.api.restore_verify import RestoreVerifyApi
 from zvault.daemon.api.scrub_heal import ScrubHealApi
 from zvault.daemon.api.vaults import VaultsApi
-from zvault.daemon.connections import BACKLOG, REQUEST_BYTES, ConnectionLimits, Connections
-from zvault.daemon.events import Events
-from zvault.daemon.history import History
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.connections import LISTEN_BACKLOG, REQUEST_BYTES, ClientConnections, ConnectionLimits
+from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.history import RunHistory
 from zvault.daemon.journald import log
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
-from zvault.daemon.runs import Runs
-from zvault.daemon.status import Status
-from zvault.ops.list_documents import Page, list_document
-from zvault.ops.plan_documents import plan_document
+from zvault.daemon.status import DaemonStatus
+from zvault.ops.list_documents import DatasetPagePart, make_list_document
+from zvault.ops.plan_documents import make_plan_document
 from zvault.ops.vaults.vault import Vaults
 
-GROUP = "zvault"
+READER_GROUP = "zvault"
 
 MOST_DIGITS = 6
 """Digits of the number of runs, or datasets, that are asked for."""
 
-GUID = re.compile(r"[0-9a-fA-F]{1,16}")
+GUID_PATTERN = re.compile(r"[0-9a-fA-F]{1,16}")
 
-LIMITS = ConnectionLimits(total=256, idle=15.0, user=32, users=128)
+API_LIMITS = ConnectionLimits(total=256, idle=15.0, user=32, users=128)
 """Whatever members of group zvault do, root gets in."""
 
 
@@ -59,10 +65,10 @@ class Api:
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of the daemon
         self,
-        status: Status,
-        runs: Runs,
-        history: History,
-        events: Events,
+        status: DaemonStatus,
+        runs: BackupRuns,
+        history: RunHistory,
+        events: EventPublisher,
         vaults: Vaults,
         scrub_scheduler: ScrubScheduler,
         verify_scheduler: VerifyScheduler,
@@ -77,18 +83,20 @@ class Api:
         self.verify_scheduler = verify_scheduler
         self.notifier = notifier
         self.browse = BrowseApi(verify_scheduler)
-        self.connections = Connections(LIMITS)
+        self.connections = ClientConnections(API_LIMITS)
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
 
     def application(self) -> web.Application:
         """Make the application with all routes."""
-        app = web.Application(middlewares=[self.connections.middleware, guard], client_max_size=REQUEST_BYTES)
+        app = web.Application(
+            middlewares=[self.connections.middleware, guard_request], client_max_size=REQUEST_BYTES
+        )
         for handler in self.handlers():
             app.router.add_route(handler.route.method, handler.route.path, handler.serve)
         return app
 
-    def handlers(self) -> list[Handler]:
+    def handlers(self) -> list[RouteHandler]:
         """A handler for each route of zvault/api/routes.py."""
         return [
             *ScrubHealApi(self.scrub_scheduler).handlers(),
@@ -96,19 +104,19 @@ class Api:
             *RestoreVerifyApi(self.verify_scheduler).handlers(),
             *self.browse.handlers(),
             *VaultsApi(self.status, self.runs, self.vaults).handlers(),
-            handle(routes.STATUS, self.get_status),
-            handle(routes.LIST, self.get_list),
-            handle(routes.PLAN, self.get_plan),
-            handle(routes.FORECAST, self.get_forecast),
-            handle(routes.PRUNE_PLAN, self.get_prune),
-            handle(routes.HOLDS, self.get_holds),
-            handle(routes.EXPLAIN, self.get_explain),
-            handle(routes.FIT, self.get_fit),
-            handle(routes.HISTORY, self.get_history),
-            handle(routes.EVENTS, self.get_events),
-            handle(routes.RUN, self.post_run),
-            handle(routes.PRUNE, self.post_prune),
-            handle(routes.REAP, self.post_reap),
+            make_handler(routes.STATUS, self.get_status),
+            make_handler(routes.LIST, self.get_list),
+            make_handler(routes.PLAN, self.get_plan),
+            make_handler(routes.FORECAST, self.get_forecast),
+            make_handler(routes.PRUNE_PLAN, self.get_prune),
+            make_handler(routes.HOLDS, self.get_holds),
+            make_handler(routes.EXPLAIN, self.get_explain),
+            make_handler(routes.FIT, self.get_fit),
+            make_handler(routes.HISTORY, self.get_history),
+            make_handler(routes.EVENTS, self.get_events),
+            make_handler(routes.RUN, self.post_run),
+            make_handler(routes.PRUNE, self.post_prune),
+            make_handler(routes.REAP, self.post_reap),
         ]
 
     async def listen(self, path: Path) -> None:
@@ -121,7 +129,7 @@ class Api:
         before = os.umask(0o177)
         try:
             self._server = await asyncio.get_running_loop().create_unix_server(
-                factory, str(path), backlog=BACKLOG
+                factory, str(path), backlog=LISTEN_BACKLOG
             )
         finally:
             os.umask(before)
@@ -144,10 +152,10 @@ class Api:
         only = request.query.get("backup")
         snapshots = request.query.get("snapshots", "0") == "1"
         page = _page(request.query.get("limit"), request.query.get("after"), only)
-        from zvault.daemon.knowledge import DaemonKnowledge
+        from zvault.daemon.daemon_knowledge import DaemonKnowledge
 
         knowledge = DaemonKnowledge(self.status, ())
-        return await list_document(
+        return await make_list_document(
             self.status.context, self.vaults, only, snapshots=snapshots, page=page, lags_before=knowledge.lags
         )
 
@@ -155,26 +163,26 @@ class Api:
         """Tell what a run would do now."""
         context = self.status.context
         backup = context.env.backup(request.match_info["backup"])
-        return await plan_document(context, self.vaults, backup, bring_up=may_act(request))
+        return await make_plan_document(context, self.vaults, backup, bring_up=is_allowed_to_act(request))
 
     async def get_forecast(self, request: web.Request) -> ForecastDocument:
         """Tell what a run that began now would do; with ``snapshot=0`` one that makes none."""
-        from zvault.ops.forecast import forecast_document
+        from zvault.ops.forecast import make_forecast_document
 
         context = self.status.context
         backup = context.env.backup(request.match_info["backup"])
         snapshot = request.query.get("snapshot") != "0"
         refused = self.runs.refusal(backup.name)
-        return await forecast_document(context, backup, snapshot=snapshot, refused=refused)
+        return await make_forecast_document(context, backup, snapshot=snapshot, refused=refused)
 
     async def get_prune(self, request: web.Request) -> PruneDocument:
         """Tell what pruning would do now; with ``over_limit=1`` also what prune_limit holds back."""
-        from zvault.ops.retention.prune_report import prune_document
+        from zvault.ops.retention.prune_report import make_prune_document
 
         context, over_limit = self.status.context, request.query.get("over_limit") == "1"
         backup = context.env.backup(request.match_info["backup"])
-        return await prune_document(
-            context, self.vaults, backup, bring_up=may_act(request), over_limit=over_limit
+        return await make_prune_document(
+            context, self.vaults, backup, bring_up=is_allowed_to_act(request), over_limit=over_limit
         )
 
     async def get_holds(self, _: web.Request) -> HoldsAnswer:
@@ -191,7 +199,9 @@ class Api:
             self.status.context.env.backup(backup)
         limit = request.query.get("limit", "20")
         if not (limit.isdecimal() and len(limit) <= MOST_DIGITS):
-            raise Malformed(f"'{limit}' is no number of runs", "limit takes a whole number", "limit=20")
+            raise MalformedRequest(
+                f"'{limit}' is no number of runs", "limit takes a whole number", "limit=20"
+            )
         return {"runs": self.history.runs(backup, int(limit))}
 
     async def get_events(self, request: web.Request) -> web.StreamResponse:
@@ -209,39 +219,39 @@ class Api:
 
     async def get_explain(self, request: web.Request) -> ExplainDocument:
         """Why a dataset or snapshot is as it is."""
-        from zvault.daemon.knowledge import DaemonKnowledge
-        from zvault.ops.explain.document import explain_document
+        from zvault.daemon.daemon_knowledge import DaemonKnowledge
+        from zvault.ops.explain.document import make_explain_document
 
         knowledge = DaemonKnowledge(self.status, await self.status.vault_monitor.documents())
-        return await explain_document(self.status.context, knowledge, request.match_info["name"])
+        return await make_explain_document(self.status.context, knowledge, request.match_info["name"])
 
     async def get_fit(self, request: web.Request) -> FitDocument:
         """Tell how a backup fits its vault's storage."""
-        from zvault.ops.diagnosis.fit import fit_document
+        from zvault.ops.diagnosis.fit import make_fit_document
 
         context = self.status.context
         backup = context.env.backup(request.match_info["backup"])
-        return await fit_document(context, self.vaults, backup)
+        return await make_fit_document(context, self.vaults, backup)
 
     async def post_run(self, request: web.Request) -> StartedAnswer:
         """Start a run; with ``snapshot`` false one that makes none and sends what is there."""
-        body = await json_object(request) if request.can_read_body else {}
+        body = await read_json_object(request) if request.can_read_body else {}
         snapshot = body.get("snapshot") is not False
         run = self.runs.start(request.match_info["backup"], "hand", snapshot=snapshot)
         return {"run": run}
 
     async def post_prune(self, request: web.Request) -> StartedAnswer:
         """Start to prune a backup; the answer is the run's id."""
-        body = await json_object(request)
+        body = await read_json_object(request)
         over_limit = body.get("over_limit") is True
         return {"run": self.runs.prune(request.match_info["backup"], over_limit=over_limit)}
 
     async def post_reap(self, request: web.Request) -> HoldsAnswer:
         """Release orphans; with ``vault_guid`` of those made for that pool."""
-        body = await json_object(request)
-        text = text_of(body, "vault_guid")
-        if text is not None and not GUID.fullmatch(text):
-            raise Malformed(f"'{text}' is no GUID", "it takes hexadecimal digits", "zvaultctl holds")
+        body = await read_json_object(request)
+        text = read_text(body, "vault_guid")
+        if text is not None and not GUID_PATTERN.fullmatch(text):
+            raise MalformedRequest(f"'{text}' is no GUID", "it takes hexadecimal digits", "zvaultctl holds")
         guid = None if text is None else int(text, 16)
         reaped = await self.runs.reap(guid)
         for one in reaped:
@@ -249,17 +259,17 @@ class Api:
         return {"holds": [one.document() for one in reaped]}
 
 
-def _page(limit: str | None, after: str | None, backup: str | None) -> Page | None:
-    """The page that is asked for, None for all. Raises Malformed."""
+def _page(limit: str | None, after: str | None, backup: str | None) -> DatasetPagePart | None:
+    """The page that is asked for, None for all. Raises MalformedRequest."""
     if limit is None and after is None:
         return None
     if backup is None:
-        raise Malformed("pages are of one backup", "there is no backup=NAME", "backup=NAME&limit=1000")
+        raise MalformedRequest("pages are of one backup", "there is no backup=NAME", "backup=NAME&limit=1000")
     if limit is None or not (limit.isdecimal() and 0 < len(limit) <= MOST_DIGITS and int(limit)):
-        raise Malformed(
+        raise MalformedRequest(
             f"'{limit or ''}' is no number of datasets", "limit takes a whole number above 0", "limit=1000"
         )
-    return Page(int(limit), after or "")
+    return DatasetPagePart(int(limit), after or "")
 
 
 def _make_room(path: Path) -> None:
@@ -270,5 +280,5 @@ def _make_room(path: Path) -> None:
 def _let_the_group_in(path: Path) -> None:
     """Group zvault may connect, where there is such a group."""
     with contextlib.suppress(KeyError):
-        os.chown(path, 0, grp.getgrnam(GROUP).gr_gid)
+        os.chown(path, 0, grp.getgrnam(READER_GROUP).gr_gid)
     path.chmod(0o660)

@@ -9,19 +9,19 @@ from typing import Any
 
 from aiohttp import web
 
-from zvault.api.answers import Line
+from zvault.api.answers import LongAnswerLine
 from zvault.core.errors import ZvaultError
+from zvault.daemon.backup_runs import make_unexpected_error
 from zvault.daemon.journald import log
-from zvault.daemon.runs import unexpected
-from zvault.system.tasks import cancel
+from zvault.system.tasks import cancel_tasks
 
 Say = Callable[[str], None]
 
-EVERY = 1.0
+ANSWER_INTERVAL = 1.0
 """Seconds after which something is said in any case: only by writing is it noticed that nobody listens any more."""
 
 
-async def followed(
+async def answer_with_progress(
     request: web.Request, work: Callable[[Say], Awaitable[object]], also: Say
 ) -> web.StreamResponse:
     """Do ``work`` and tell its client what it says; ``also`` hears it too. Cancelled when the client goes away."""
@@ -42,32 +42,32 @@ async def followed(
     except ConnectionError:
         also("nobody waits for it any more; stopping")
     finally:
-        await cancel(task)
+        await cancel_tasks(task)
     return response
 
 
-async def _next(said: asyncio.Queue[str], task: asyncio.Future[Line]) -> str:
+async def _next(said: asyncio.Queue[str], task: asyncio.Future[LongAnswerLine]) -> str:
     """What is said next; nothing after a while, or at the end."""
     if not said.empty():
         return said.get_nowait()
     waiting = asyncio.ensure_future(said.get())
     both: set[asyncio.Future[Any]] = {waiting, task}
-    await asyncio.wait(both, timeout=EVERY, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(both, timeout=ANSWER_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
     if waiting.done():
         return waiting.result()
     waiting.cancel()
     return ""
 
 
-async def _answer(work: Callable[[Say], Awaitable[object]], say: Say) -> Line:
+async def _answer(work: Callable[[Say], Awaitable[object]], say: Say) -> LongAnswerLine:
     try:
         return {"answer": await work(say)}
     except ZvaultError as error:
         return {"error": error.as_dict()}
     except Exception as error:
         log.exception("unexpected")
-        return {"error": unexpected(error).as_dict()}
+        return {"error": make_unexpected_error(error).as_dict()}
 
 
-async def _write(response: web.StreamResponse, line: Line) -> None:
+async def _write(response: web.StreamResponse, line: LongAnswerLine) -> None:
     await response.write(json.dumps(line).encode() + b"\n")

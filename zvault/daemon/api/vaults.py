@@ -24,13 +24,13 @@ from zvault.api.vaults import (
     VaultsAnswer,
 )
 from zvault.daemon import journald
-from zvault.daemon.api.access import Malformed, json_object, moment_of
-from zvault.daemon.api.handler import Handler, handle
-from zvault.daemon.api.streaming import Say, followed
-from zvault.daemon.runs import Runs
-from zvault.daemon.status import Status
-from zvault.ops.health import judged
-from zvault.ops.vault_documents import vault_document
+from zvault.daemon.api.access import MalformedRequest, read_json_object, read_moment
+from zvault.daemon.api.handler import RouteHandler, make_handler
+from zvault.daemon.api.streaming import Say, answer_with_progress
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.status import DaemonStatus
+from zvault.ops.vault_documents import make_vault_document
+from zvault.ops.vault_facts import make_judged_vault
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 
 A = TypeVar("A", bound=Mapping[str, object])
@@ -39,28 +39,28 @@ A = TypeVar("A", bound=Mapping[str, object])
 class VaultsApi:
     """Routes requests about vaults to use cases."""
 
-    def __init__(self, status: Status, runs: Runs, vaults: Vaults) -> None:
+    def __init__(self, status: DaemonStatus, runs: BackupRuns, vaults: Vaults) -> None:
         self.status = status
         self.runs = runs
         self.vaults = vaults
 
-    def handlers(self) -> list[Handler]:
+    def handlers(self) -> list[RouteHandler]:
         """Return the handlers of the routes about vaults."""
         return [
-            handle(routes.VAULTS, self.get_vaults),
-            handle(routes.DOCTOR, self.get_doctor),
-            handle(routes.TUNING, self.get_tuning),
-            handle(routes.VAULT_UP, self.post_up),
-            handle(routes.VAULT_DOWN, self.post_down),
-            handle(routes.OPEN_PAST, self.post_open_past),
-            handle(routes.CLOSE_PAST, self.post_close_past),
-            handle(routes.VAULT_CREATE, self.post_create),
-            handle(routes.MEASURE, self.post_measure),
-            handle(routes.CREATION, self.get_creation),
-            handle(routes.POOL_HISTORY, self.get_pool_history),
-            handle(routes.BEGIN_ANEW, self.post_begin_anew),
-            handle(routes.TAKEOVER, self.get_takeover),
-            handle(routes.TAKE, self.post_take),
+            make_handler(routes.VAULTS, self.get_vaults),
+            make_handler(routes.DOCTOR, self.get_doctor),
+            make_handler(routes.TUNING, self.get_tuning),
+            make_handler(routes.VAULT_UP, self.post_up),
+            make_handler(routes.VAULT_DOWN, self.post_down),
+            make_handler(routes.OPEN_PAST, self.post_open_past),
+            make_handler(routes.CLOSE_PAST, self.post_close_past),
+            make_handler(routes.VAULT_CREATE, self.post_create),
+            make_handler(routes.MEASURE, self.post_measure),
+            make_handler(routes.CREATION, self.get_creation),
+            make_handler(routes.POOL_HISTORY, self.get_pool_history),
+            make_handler(routes.BEGIN_ANEW, self.post_begin_anew),
+            make_handler(routes.TAKEOVER, self.get_takeover),
+            make_handler(routes.TAKE, self.post_take),
         ]
 
     async def get_vaults(self, _: web.Request) -> VaultsAnswer:
@@ -69,17 +69,17 @@ class VaultsApi:
 
     async def get_doctor(self, request: web.Request) -> DoctorDocument:
         """Tell what bounds a vault now; it is watched for ``seconds``."""
-        from zvault.ops.diagnosis.doctor import doctor_document, watched_for
+        from zvault.ops.diagnosis.doctor import make_doctor_document, parse_watch_seconds
 
-        name, seconds = request.match_info["vault"], watched_for(request.query.get("seconds"))
+        name, seconds = request.match_info["vault"], parse_watch_seconds(request.query.get("seconds"))
         context, last = self.status.context, self.runs.last_into(name)
-        return await doctor_document(context, self.vaults, context.env.vault(name), seconds, last)
+        return await make_doctor_document(context, self.vaults, context.env.vault(name), seconds, last)
 
     async def get_tuning(self, _: web.Request) -> TuningDocument:
         """Module parameters: what is wanted, set, and why."""
-        from zvault.ops.tuning.report import tuning_document
+        from zvault.ops.tuning.tuning_report import make_tuning_document
 
-        return await tuning_document(self.status.context)
+        return await make_tuning_document(self.status.context)
 
     async def post_up(self, request: web.Request) -> VaultAnswer | web.StreamResponse:
         """Bring a vault up."""
@@ -91,9 +91,9 @@ class VaultsApi:
 
     async def post_create(self, request: web.Request) -> VaultAnswer | web.StreamResponse:
         """Make a vault's pool."""
-        from zvault.ops.provision.create import create
+        from zvault.ops.provision.create_vault import create_vault
 
-        return await self._act(request, create)
+        return await self._act(request, create_vault)
 
     async def _act(
         self, request: web.Request, act: Callable[[ManagedVault, Say], Awaitable[None]]
@@ -109,9 +109,11 @@ class VaultsApi:
 
     async def post_open_past(self, request: web.Request) -> PastAnswer | web.StreamResponse:
         """Open a vault as it was."""
-        vault, at = self.vaults[request.match_info["vault"]], moment_of(await json_object(request))
+        vault, at = self.vaults[request.match_info["vault"]], read_moment(await read_json_object(request))
         if at is None:
-            raise Malformed("'at' is missing in the request", "it says as of when", "see the API's reference")
+            raise MalformedRequest(
+                "'at' is missing in the request", "it says as of when", "see the API's reference"
+            )
 
         async def whole(say: Say) -> PastAnswer:
             return {"past": (await self.runs.past.open(vault.name, at, say)).document()}
@@ -120,7 +122,7 @@ class VaultsApi:
 
     async def post_close_past(self, request: web.Request) -> ClosedAnswer | web.StreamResponse:
         """Close what is open of a vault as it was."""
-        vault, at = self.vaults[request.match_info["vault"]], moment_of(await json_object(request))
+        vault, at = self.vaults[request.match_info["vault"]], read_moment(await read_json_object(request))
 
         async def whole(say: Say) -> ClosedAnswer:
             return {"closed": [one.document() for one in await self.runs.past.close(vault.name, at, say)]}
@@ -128,60 +130,62 @@ class VaultsApi:
         return await _told(request, whole, vault.name)
 
     async def _judged(self, vault: ManagedVault) -> JudgedVault:
-        document = await vault_document(vault)
-        return judged(self.status.context, document, self.status.vault_verdict(document))
+        document = await make_vault_document(vault)
+        return make_judged_vault(self.status.context, document, self.status.vault_verdict(document))
 
     async def post_measure(self, request: web.Request) -> web.StreamResponse:
         """Measure a vault's device and try out what follows, told as it goes; it ends when its client goes away."""
-        from zvault.ops.provision.measure import measure, refuse_unless_auto
-        from zvault.ops.tuning.report import measured_document
+        from zvault.ops.provision.measure import measure_vault, refuse_unless_auto
+        from zvault.ops.tuning.tuning_report import make_measured_document
 
         vault = self.vaults[request.match_info["vault"]]
         refuse_unless_auto(vault.config)
 
         async def whole(say: Say) -> MeasuredAnswer:
             async with vault.use("zvaultctl tune measure", say):
-                found = await measure(self.status.context, vault.config, list(vault.users), say)
-            return {"measured": measured_document(found)}
+                found = await measure_vault(self.status.context, vault.config, list(vault.users), say)
+            return {"measured": make_measured_document(found)}
 
-        return await followed(request, whole, journald.about(vault.name))
+        return await answer_with_progress(request, whole, journald.make_vault_logger(vault.name))
 
     async def get_pool_history(self, request: web.Request) -> PoolHistoryAnswer:
         """The pools that a vault had."""
-        from zvault.ops.vaults.earlier_pools import pool_history
+        from zvault.ops.vaults.earlier_pools import read_pool_history
 
         vault = self.vaults[request.match_info["vault"]]
-        return {"history": (await pool_history(vault.context, vault.config)).document(vault.config)}
+        return {"history": (await read_pool_history(vault.context, vault.config)).document(vault.config)}
 
     async def post_begin_anew(self, request: web.Request) -> PoolHistoryAnswer:
         """Forget the ``pools`` of get_pool_history."""
-        vault, body = self.vaults[request.match_info["vault"]], await json_object(request)
-        return {"history": await vault.begin_anew(body.get("pools"), journald.about(vault.name))}
+        vault, body = self.vaults[request.match_info["vault"]], await read_json_object(request)
+        return {"history": await vault.begin_anew(body.get("pools"), journald.make_vault_logger(vault.name))}
 
     async def get_takeover(self, request: web.Request) -> TakeoverAnswer:
         """Tell who has a vault, and what taking it over would do."""
-        from zvault.ops.vaults.takeover import takeover
+        from zvault.ops.vaults.take_vault_over import show_takeover
 
         vault = self.vaults[request.match_info["vault"]]
-        return {"takeover": await takeover(vault)}
+        return {"takeover": await show_takeover(vault)}
 
     async def post_take(self, request: web.Request) -> VaultAnswer:
         """Take a vault over from the ``holders`` of get_takeover."""
-        from zvault.ops.vaults.takeover import take_over
+        from zvault.ops.vaults.take_vault_over import take_vault_over
 
-        vault, body = self.vaults[request.match_info["vault"]], await json_object(request)
+        vault, body = self.vaults[request.match_info["vault"]], await read_json_object(request)
         by_hand = body.get("fenced_by_hand") is True
-        await take_over(vault, body.get("holders"), journald.about(vault.name), by_hand=by_hand)
+        await take_vault_over(
+            vault, body.get("holders"), journald.make_vault_logger(vault.name), by_hand=by_hand
+        )
         return {"vault": await self._judged(vault)}
 
     async def get_creation(self, request: web.Request) -> CreationAnswer:
         """Tell what making a vault's pool would run."""
-        from zvault.ops.vaults.new_pool import creation_document
+        from zvault.ops.vaults.new_pool import make_creation_document
 
         vault = self.vaults[request.match_info["vault"]]
         await vault.refuse_unless_new()
         made = vault.assembly()
-        found = creation_document(vault.name, vault.config, made.profile(), made.stack())
+        found = make_creation_document(vault.name, vault.config, made.profile(), made.stack())
         return {"creation": found}
 
 
@@ -190,5 +194,5 @@ async def _told(
 ) -> A | web.StreamResponse:
     """Do all of it; with ``follow=1`` told as it goes."""
     if request.query.get("follow") == "1":
-        return await followed(request, whole, journald.about(vault))
-    return await whole(journald.about(vault))
+        return await answer_with_progress(request, whole, journald.make_vault_logger(vault))
+    return await whole(journald.make_vault_logger(vault))

@@ -7,25 +7,25 @@ from datetime import UTC, datetime
 
 from zvault.api.runs import RunDocument
 from zvault.config.schema import Backup
-from zvault.core.believed import believed
+from zvault.core.dates import reject_future
 from zvault.core.health.backup import BackupFacts, ProofFacts
-from zvault.core.integrity.verification import LEVELS, Level, Proof, aged
-from zvault.core.policy.missed import missed_times, overdue
+from zvault.core.integrity.verification import PROOF_LEVELS, LevelProof, ProofLevel, describe_proof_age
+from zvault.core.policy.missed_times import count_missed_times, is_overdue
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon.history import History
-from zvault.daemon.runs import Runs
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.history import RunHistory
 from zvault.ops.context import Context
 
-UNNAMED = ("what its error names",)
+UNNAMED_CONFLICT = ("what its error names",)
 """Of a conflict that an earlier daemon has seen only the run's error is kept."""
 
 
-def worst_lag(lags: Mapping[str, DatasetLag], now: float) -> float | None:
+def find_worst_lag(lags: Mapping[str, DatasetLag], now: float) -> float | None:
     """A backup's lag now: its worst dataset's; None while any is unknown."""
     return _worst([lag.age(now) for lag in lags.values()])
 
 
-def worst_age(made: Mapping[str, int | None], now: float) -> float | None:
+def find_worst_age(made: Mapping[str, int | None], now: float) -> float | None:
     """Return the age of the newest snapshot of the dataset where it is the oldest, in seconds; None while any has none.
 
     One that is dated later than now tells nothing of its age.
@@ -34,7 +34,7 @@ def worst_age(made: Mapping[str, int | None], now: float) -> float | None:
 
 
 def _ages(made: Mapping[str, int | None], now: float) -> list[float | None]:
-    dates = [believed(one, now) for one in made.values()]
+    dates = [reject_future(one, now) for one in made.values()]
     return [None if at is None else now - at for at in dates]
 
 
@@ -47,10 +47,10 @@ def _at_least(ages: Sequence[float | None]) -> float | None:
     return max((age for age in ages if age is not None), default=None)
 
 
-def backup_facts(
+def make_backup_facts(
     context: Context,
-    runs: Runs,
-    history: History,
+    runs: BackupRuns,
+    history: RunHistory,
     backup: Backup,
     *,
     started: float,
@@ -62,13 +62,13 @@ def backup_facts(
     now, way = env.clock.time(), env.way(backup)
     lags = runs.lags.get(name, {})
     last, success = history.last(name, way=way), history.last(name, "ok", way=way)
-    began = believed(success["started"], now) if success is not None else None
+    began = reject_future(success["started"], now) if success is not None else None
     made_by = history.made_since(name, way=way)
-    lag = runs.turns.lag(name, worst_lag(lags, now))
+    lag = runs.turns.lag(name, find_worst_lag(lags, now))
     running = runs.running(name)
     proofs = runs.proofs.noted(name)
     made = runs.made.get(name, {})
-    snapshot_age = worst_age(made, now)
+    snapshot_age = find_worst_age(made, now)
     ages = [it.age(now) for it in lags.values()] if backup.vault is not None else _ages(made, now)
     at_least = _at_least(ages)
     success_age = now - began if began is not None else None
@@ -96,7 +96,7 @@ def backup_facts(
         not_read=not_read,
         being_read=runs.readings.being_read(name),
         proofs=dict(_proofs(backup, proofs, now)) if proofs is not None else None,
-        proofs_wanted=any(_interval(backup, level) is not None for level in LEVELS),
+        proofs_wanted=any(_interval(backup, level) is not None for level in PROOF_LEVELS),
         held_back=sum(count for (one, _), count in runs.counters.over_limit.items() if one == name),
         exposed=context.records.exposed.last(name, way),
         conflicts=_conflicts(runs, name, last) if made_by is None else (),
@@ -108,10 +108,10 @@ def backup_facts(
 def _ahead(lags: Mapping[str, DatasetLag], made: Mapping[str, int | None], now: float) -> Iterator[str]:
     """The datasets whose newest snapshot is dated later than now."""
     yield from (one for one, it in lags.items() if it.newest_on_vault is not None and it.age(now) is None)
-    yield from (one for one, at in made.items() if at is not None and believed(at, now) is None)
+    yield from (one for one, at in made.items() if at is not None and reject_future(at, now) is None)
 
 
-def _missed(context: Context, runs: Runs, backup: Backup, age: float | None, started: float) -> bool:
+def _missed(context: Context, runs: BackupRuns, backup: Backup, age: float | None, started: float) -> bool:
     """True if two of its times went by, by its lag, or the age of its snapshots where it makes nothing else; where that
     is not known, since its last run without fault, or by the datasets of which it is known. None: nothing of it is.
 
@@ -122,25 +122,27 @@ def _missed(context: Context, runs: Runs, backup: Backup, age: float | None, sta
         return False
     since = datetime.fromtimestamp(started if age is None else env.clock.time() - age, UTC)
     run = runs.running(backup.name)
-    missed = missed_times(schedule, since, env.clock.now(), env.zone)
-    return overdue(missed, at_work=run is not None and run.waiting is None, began=age is not None)
+    missed = count_missed_times(schedule, since, env.clock.now(), env.zone)
+    return is_overdue(missed, at_work=run is not None and run.waiting is None, began=age is not None)
 
 
-def _conflicts(runs: Runs, name: str, last: RunDocument | None) -> tuple[str, ...]:
+def _conflicts(runs: BackupRuns, name: str, last: RunDocument | None) -> tuple[str, ...]:
     if last is None or last["result"] in (None, "ok"):
         return ()
     known = runs.counters.conflicts.get(name)
     if known is not None:
         return tuple(sorted(known))
-    return UNNAMED if last["error"] is not None and last["error"]["reason"] == "conflict" else ()
+    return UNNAMED_CONFLICT if last["error"] is not None and last["error"]["reason"] == "conflict" else ()
 
 
-def _proofs(backup: Backup, proofs: Mapping[Level, Proof], now: float) -> Iterator[tuple[str, ProofFacts]]:
-    first = proofs.get("guids", Proof()).since
-    since = believed(first, now)
-    for level in LEVELS:
-        proof = proofs.get(level, Proof())
-        proven = believed(proof.proven, now)
+def _proofs(
+    backup: Backup, proofs: Mapping[ProofLevel, LevelProof], now: float
+) -> Iterator[tuple[str, ProofFacts]]:
+    first = proofs.get("guids", LevelProof()).since
+    since = reject_future(first, now)
+    for level in PROOF_LEVELS:
+        proof = proofs.get(level, LevelProof())
+        proven = reject_future(proof.proven, now)
         known = since if proof.proven is None else proven
         yield (
             level,
@@ -148,13 +150,13 @@ def _proofs(backup: Backup, proofs: Mapping[Level, Proof], now: float) -> Iterat
                 age=now - proven if proven is not None else None,
                 max_age=_interval(backup, level),
                 differs=proof.result == "differs",
-                told=aged(proof.proven, now),
+                told=describe_proof_age(proof.proven, now),
                 since=now - since if since is not None else None,
                 ahead=known is None and (proof.proven is not None or first is not None),
             ),
         )
 
 
-def _interval(backup: Backup, level: Level) -> float | None:
+def _interval(backup: Backup, level: ProofLevel) -> float | None:
     """How often a level is to be proven. GUIDs are compared by each run, so their age is the backup's."""
     return backup.interval(level) if level != "guids" else None

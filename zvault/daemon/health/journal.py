@@ -6,16 +6,16 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from zvault.core.health.verdict import Kind, Level, Verdict
+from zvault.core.health.verdict import HealthVerdict, SubjectKind, VerdictLevel
 from zvault.daemon.journald import log
-from zvault.ops.state.environment import Clock
+from zvault.ops.state.environment import WallClock
 
-SETTLING = 60.0
+UNKNOWN_SETTLING = 60.0
 """Seconds after the first look for which it is not told that something is unknown: most of it will be known soon."""
 
-FIELDS: dict[Kind, str] = {"backup": "BACKUP", "vault": "VAULT"}
+JOURNAL_FIELDS: dict[SubjectKind, str] = {"backup": "BACKUP", "vault": "VAULT"}
 
-LOUDNESS: dict[Level, int] = {
+LEVEL_LOUDNESS: dict[VerdictLevel, int] = {
     "ok": logging.INFO,
     "unknown": logging.INFO,
     "warning": logging.WARNING,
@@ -29,19 +29,19 @@ class VerdictJournal:
     held.
     """
 
-    clock: Clock = field(default_factory=Clock)
-    _told: dict[tuple[Kind, str], tuple[Level, tuple[str, ...]]] = field(default_factory=dict)
-    _first: dict[tuple[Kind, str], float] = field(default_factory=dict)
+    clock: WallClock = field(default_factory=WallClock)
+    _told: dict[tuple[SubjectKind, str], tuple[VerdictLevel, tuple[str, ...]]] = field(default_factory=dict)
+    _first: dict[tuple[SubjectKind, str], float] = field(default_factory=dict)
 
     @property
     def settled(self) -> bool:
         """True if what is unknown of any subject is told by now."""
         now = self.clock.monotonic()
-        return all(now - first >= SETTLING for first in self._first.values())
+        return all(now - first >= UNKNOWN_SETTLING for first in self._first.values())
 
     def tell(
         self,
-        verdicts: Mapping[tuple[Kind, str], Verdict],
+        verdicts: Mapping[tuple[SubjectKind, str], HealthVerdict],
         moving: Collection[str] = (),
         unread: Collection[str] = (),
     ) -> None:
@@ -57,22 +57,22 @@ class VerdictJournal:
             for subject in known.keys() - verdicts.keys():
                 del known[subject]
 
-    def _tell(self, kind: Kind, name: str, verdict: Verdict) -> None:
+    def _tell(self, kind: SubjectKind, name: str, verdict: HealthVerdict) -> None:
         subject, now = (kind, name), self.clock.monotonic()
         before, state = self._told.get(subject), (verdict.level, verdict.keys)
-        settling = now - self._first.setdefault(subject, now) < SETTLING
+        settling = now - self._first.setdefault(subject, now) < UNKNOWN_SETTLING
         if state == before or (before is None and verdict.level == "unknown" and settling):
             return
         self._told[subject] = state
         if before is None and verdict.level == "ok":
             return
         fields = {"HEALTH": verdict.level, "CONDITION": " ".join(verdict.keys)}
-        if kind in FIELDS:
-            fields[FIELDS[kind]] = name
-        log.log(LOUDNESS[verdict.level], "%s", sentence(kind, name, verdict), extra=fields)
+        if kind in JOURNAL_FIELDS:
+            fields[JOURNAL_FIELDS[kind]] = name
+        log.log(LEVEL_LOUDNESS[verdict.level], "%s", write_verdict(kind, name, verdict), extra=fields)
 
 
-def sentence(kind: Kind, name: str, verdict: Verdict) -> str:
+def write_verdict(kind: SubjectKind, name: str, verdict: HealthVerdict) -> str:
     """``backup tank is late (warning): the lag is 5h, max_lag is 3h. Next: …``."""
     whose = name if kind == "daemon" else f"{kind} {name}"
     if not verdict.findings:

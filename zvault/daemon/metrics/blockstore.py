@@ -26,9 +26,9 @@ Gauge = Literal[
 ]
 Counted = Literal["read_bytes", "written_bytes", "gc_moved_bytes", "cache_hits", "cache_misses"]
 
-LABELS = ("vault", "device")
+STORE_LABELS = ("vault", "device")
 
-GAUGES: dict[str, tuple[Gauge, str]] = {
+STORE_GAUGES: dict[str, tuple[Gauge, str]] = {
     "live_bytes": ("live_bytes", "Bytes of the device that hold something."),
     "stored_bytes": ("stored_bytes", "Bytes of all segments in the bucket, with what is dead in them."),
     "segments": ("segments", "Segments in the bucket."),
@@ -47,7 +47,7 @@ GAUGES: dict[str, tuple[Gauge, str]] = {
 }
 """By metric: what the engine calls it."""
 
-COUNTERS: dict[str, tuple[Counted, str]] = {
+STORE_COUNTERS: dict[str, tuple[Counted, str]] = {
     "read_bytes": ("read_bytes", "Bytes that were read from the device."),
     "written_bytes": ("written_bytes", "Bytes that were written to the device."),
     "gc_moved_bytes": ("gc_moved_bytes", "Bytes that collecting garbage has written again."),
@@ -57,7 +57,7 @@ COUNTERS: dict[str, tuple[Counted, str]] = {
 """The same. They begin at zero with each start of the device's server."""
 
 
-def blockstore_metrics(vaults: Sequence[VaultDocument]) -> Iterator[Metric]:
+def collect_blockstore(vaults: Sequence[VaultDocument]) -> Iterator[Metric]:
     """All of them. A device that is no block store has no sample, nor one whose server never said anything."""
     stores = [
         ((vault["name"], device["name"]), store)
@@ -69,19 +69,19 @@ def blockstore_metrics(vaults: Sequence[VaultDocument]) -> Iterator[Metric]:
         "zvault_blockstore_trouble",
         "Whether something is wrong with a device's block store: the bucket does not answer, the journal's disk is"
         " full. 'zvaultctl vault status' says what.",
-        labels=LABELS,
+        labels=STORE_LABELS,
     )
     for labels, store in stores:
         trouble.add_metric(labels, float(store["trouble"] is not None))
     yield trouble
-    for name, (key, text) in GAUGES.items():
-        gauge = GaugeMetricFamily(f"zvault_blockstore_{name}", text, labels=LABELS)
+    for name, (key, text) in STORE_GAUGES.items():
+        gauge = GaugeMetricFamily(f"zvault_blockstore_{name}", text, labels=STORE_LABELS)
         for labels, store in stores:
             if (value := store.get(key)) is not None:
                 gauge.add_metric(labels, float(value))
         yield gauge
-    for name, (counted, text) in COUNTERS.items():
-        counter = CounterMetricFamily(f"zvault_blockstore_{name}", text, labels=LABELS)
+    for name, (counted, text) in STORE_COUNTERS.items():
+        counter = CounterMetricFamily(f"zvault_blockstore_{name}", text, labels=STORE_LABELS)
         for labels, store in stores:
             if (value := store.get(counted)) is not None:
                 counter.add_metric(labels, float(value))
@@ -91,7 +91,7 @@ def blockstore_metrics(vaults: Sequence[VaultDocument]) -> Iterator[Metric]:
 
 def _requests(stores: Sequence[tuple[tuple[str, str], StoreDocument]]) -> Iterator[Metric]:
     """Requests to the bucket, by type: get, put, list, delete."""
-    labels = (*LABELS, "type")
+    labels = (*STORE_LABELS, "type")
     number = CounterMetricFamily(
         "zvault_blockstore_requests",
         "Requests to the object store, by type: get, put, list or delete.",

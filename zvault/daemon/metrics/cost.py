@@ -8,20 +8,20 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from zvault.api.cost import CostDocument
 
-LABELS = ("vault", "currency")
+COST_LABELS = ("vault", "currency")
 
 
-def cost_metrics(known: Iterable[tuple[str, CostDocument | None]]) -> Iterator[Metric]:
+def collect_cost(known: Iterable[tuple[str, CostDocument | None]]) -> Iterator[Metric]:
     """The costs of vaults, by name. A vault without prices has no sample."""
     so_far = GaugeMetricFamily(
         "zvault_vault_month_cost",
         "What a vault's block stores have cost this month, by the prices of its devices.",
-        labels=LABELS,
+        labels=COST_LABELS,
     )
     forecast = GaugeMetricFamily(
         "zvault_vault_month_cost_forecast",
         "What they will have cost at the month's end, at the pace of the last seven days.",
-        labels=LABELS,
+        labels=COST_LABELS,
     )
     for vault, cost in known:
         if cost is None:

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from zvault.core.believed import believed
+from zvault.core.dates import reject_future
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon.health.facts import worst_age, worst_lag
-from zvault.ops.replication.lag import pending
+from zvault.daemon.health.facts import find_worst_age, find_worst_lag
+from zvault.ops.replication.lag import count_pending
 
-ALL = "*"
+ALL_DATASETS = "*"
 """The label ``dataset`` of a series for all datasets of a backup. No dataset has such a name."""
 
-Labels = tuple[str, str]
+DatasetLabels = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
     """The lag of one dataset, or of all of a backup; what is not known is None."""
 
-    labels: Labels
+    labels: DatasetLabels
     lag: float | None
     pending: int | None
     base_age: float | None
 
 
-def of_lags(
+def sample_lags(
     backup: str, lags: Mapping[str, DatasetLag], now: float, limit: int, claimed: float | None = None
 ) -> Iterator[LagSample]:
     """A sample of each dataset. Beyond ``limit`` of them one for all: the worst lag and base age, and what is pending.
@@ -34,30 +34,30 @@ def of_lags(
     That is unknown where it is of any of them. Where another host ``claimed`` a lesser lag, of a run that it has done,
     there is that alone: what this host has seen of the vault is older.
     """
-    own = worst_lag(lags, now)
+    own = find_worst_lag(lags, now)
     if claimed is not None and (own is None or claimed < own):
-        yield LagSample((backup, ALL), claimed, None, None)
+        yield LagSample((backup, ALL_DATASETS), claimed, None, None)
         return
     if len(lags) <= limit:
         for dataset, lag in lags.items():
             yield LagSample((backup, dataset), lag.age(now), lag.pending, _age(lag.base, now))
         return
     bases = {dataset: lag.base for dataset, lag in lags.items()}
-    yield LagSample((backup, ALL), own, pending(lags.values()), worst_age(bases, now))
+    yield LagSample((backup, ALL_DATASETS), own, count_pending(lags.values()), find_worst_age(bases, now))
 
 
-def of_ages(
+def sample_ages(
     backup: str, made: Mapping[str, int | None], now: float, limit: int
-) -> Iterator[tuple[Labels, float | None]]:
+) -> Iterator[tuple[DatasetLabels, float | None]]:
     """The age of each dataset's newest snapshot; beyond ``limit`` of them that of the oldest, unless any has none."""
     if len(made) <= limit:
         for dataset, at in made.items():
             yield (backup, dataset), _age(at, now)
     else:
-        yield (backup, ALL), worst_age(made, now)
+        yield (backup, ALL_DATASETS), find_worst_age(made, now)
 
 
 def _age(made: float | None, now: float) -> float | None:
     """Seconds since then; None where it is not known, or later than now."""
-    at = believed(made, now)
+    at = reject_future(made, now)
     return None if at is None else now - at

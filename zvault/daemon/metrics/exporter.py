@@ -10,46 +10,46 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 import zvault
-from zvault.api.runs import Result
+from zvault.api.runs import RunResult
 from zvault.api.vaults import VaultDocument
-from zvault.core.believed import believed
-from zvault.core.diagnosis.write_drift import Cause
-from zvault.core.health.verdict import Kind, Verdict
-from zvault.core.replication.send_record import Fault
-from zvault.daemon.metrics.blockstore import blockstore_metrics
-from zvault.daemon.metrics.cost import cost_metrics
-from zvault.daemon.metrics.datasets import of_ages, of_lags
-from zvault.daemon.metrics.health import health_metrics
-from zvault.daemon.metrics.notify import notify_metrics
-from zvault.daemon.metrics.scrub import scrub_metrics
-from zvault.daemon.metrics.shared import shared_metrics
-from zvault.daemon.metrics.stalls import stalls_metrics
-from zvault.daemon.metrics.verification import verify_metrics
+from zvault.core.dates import reject_future
+from zvault.core.diagnosis.write_drift import DriftCause
+from zvault.core.health.verdict import HealthVerdict, SubjectKind
+from zvault.core.replication.send_record import ResumeFault
+from zvault.daemon.metrics.blockstore import collect_blockstore
+from zvault.daemon.metrics.cost import collect_cost
+from zvault.daemon.metrics.datasets import sample_ages, sample_lags
+from zvault.daemon.metrics.health import collect_health
+from zvault.daemon.metrics.notify import collect_notify
+from zvault.daemon.metrics.scrub import collect_scrubs
+from zvault.daemon.metrics.shared import collect_shared
+from zvault.daemon.metrics.stalls import collect_stalls
+from zvault.daemon.metrics.verification import collect_verification
 from zvault.daemon.notify.notifier import Notifier
-from zvault.daemon.status import Status
-from zvault.ops.state.costs import uncounted
-from zvault.ops.tuning.parameters import held_by
+from zvault.daemon.status import DaemonStatus
+from zvault.ops.state.costs import list_uncounted
+from zvault.ops.tuning.parameters import count_held_parameters
 
-HEALTH = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUSPENDED")
+POOL_STATES = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUSPENDED")
 """zpoolconcepts(7)'s states of a pool; one series each, so that a rule can ask for the one it means."""
 
 
-FAULTS = get_args(Fault)
+RESUME_FAULTS = get_args(ResumeFault)
 """Why an interrupted receive is given up."""
 
-CAUSES = get_args(Cause)
+DRIFT_CAUSES = get_args(DriftCause)
 """What a vault's writes can drift in."""
 
-RESULTS = get_args(Result)
+RUN_RESULTS = get_args(RunResult)
 """How a run can end."""
 
 
-class Metrics(Collector):
+class MetricsCollector(Collector):
     """Everything worth an alert. Labels name backup, vault and dataset, never a snapshot."""
 
     def __init__(
         self,
-        status: Status,
+        status: DaemonStatus,
         notifier: Notifier | None = None,
         loop_lag: Callable[[], float] | None = None,
     ) -> None:
@@ -88,29 +88,31 @@ class Metrics(Collector):
             [((), self.loop_lag() if self.loop_lag is not None else None)],
         )
         verdicts = self.status.verdicts(self.vaults)
-        yield from health_metrics(verdicts)
+        yield from collect_health(verdicts)
         yield from self._backups(verdicts)
         yield from self._counters()
         yield from self._vaults()
-        yield from scrub_metrics(self.status.context, self.status.runs.counters.heals)
-        yield from verify_metrics(
+        yield from collect_scrubs(self.status.context, self.status.runs.counters.heals)
+        yield from collect_verification(
             self.status.context.env.config.backup,
             self.status.runs.proofs,
             self.status.runs.counters.differing,
             self.status.context.env.clock.time(),
         )
-        yield from blockstore_metrics(self.vaults)
-        yield from shared_metrics(self.status.runs.turns)
+        yield from collect_blockstore(self.vaults)
+        yield from collect_shared(self.status.runs.turns)
         context = self.status.context
         costs = context.records.costs
-        yield from cost_metrics(
+        yield from collect_cost(
             (name, costs.document(context.env, name)) for name in context.env.config.vault
         )
-        yield from stalls_metrics(self.status.stalls, self.status.context.env.config.vault)
+        yield from collect_stalls(self.status.stalls, self.status.context.env.config.vault)
         if self.notifier is not None:
-            yield from notify_metrics(self.notifier)
+            yield from collect_notify(self.notifier)
 
-    def _backups(self, verdicts: Mapping[tuple[Kind, str], Verdict] | None = None) -> Iterator[Metric]:
+    def _backups(
+        self, verdicts: Mapping[tuple[SubjectKind, str], HealthVerdict] | None = None
+    ) -> Iterator[Metric]:
         backups = self.status.context.env.config.backup
         documents = {
             name: self.status.backup(backup, (verdicts or {}).get(("backup", name)))
@@ -122,7 +124,7 @@ class Metrics(Collector):
         lags = [
             one
             for name in backups
-            for one in of_lags(
+            for one in sample_lags(
                 name, self.status.runs.lags.get(name, {}), now, limit, claimed=turns.done_lag(name)
             )
         ]
@@ -147,7 +149,7 @@ class Metrics(Collector):
             [
                 one
                 for name in backups
-                for one in of_ages(name, self.status.runs.made.get(name, {}), now, limit)
+                for one in sample_ages(name, self.status.runs.made.get(name, {}), now, limit)
             ],
         )
         yield _gauge(
@@ -178,7 +180,7 @@ class Metrics(Collector):
         for key, metric, text in times:
             dates = [documents[name][key] for name in backups]
             if key != "next_run":  # one dated ahead would seem newer than each failure until its day
-                dates = [believed(date, now) for date in dates]
+                dates = [reject_future(date, now) for date in dates]
             yield _gauge(
                 metric, text, ("backup",), [((name,), at) for name, at in zip(backups, dates, strict=True)]
             )
@@ -193,7 +195,7 @@ class Metrics(Collector):
         counters = self.status.runs.counters
         names = list(self.status.context.env.config.backup)
         # increase() does not see a counter's first step where the series begins with it.
-        zero = dict.fromkeys(((name, result) for name in names for result in RESULTS), 0)
+        zero = dict.fromkeys(((name, result) for name in names for result in RUN_RESULTS), 0)
         yield _counter(
             "zvault_backup_runs", "Runs ended, by result.", ("backup", "result"), {**zero, **counters.runs}
         )
@@ -225,7 +227,10 @@ class Metrics(Collector):
             "zvault_resume_aborted",
             "Interrupted receives given up instead of resumed, by reason.",
             ("backup", "reason"),
-            {**dict.fromkeys(((name, fault) for name in names for fault in FAULTS), 0), **counters.aborted},
+            {
+                **dict.fromkeys(((name, fault) for name in names for fault in RESUME_FAULTS), 0),
+                **counters.aborted,
+            },
         )
         yield _gauge(
             "zvault_prune_over_limit_datasets",
@@ -256,7 +261,7 @@ class Metrics(Collector):
                 ((v["name"], v["pool"], state.lower()), v["health"] == state)
                 for v in self.vaults
                 if v["health"] is not None
-                for state in HEALTH
+                for state in POOL_STATES
             ],
         )
         for key in ("size", "allocated", "free"):
@@ -277,7 +282,7 @@ class Metrics(Collector):
             "zvault_vault_uncounted_devices",
             "Devices that cost by the request, whose requests nobody counts: not in what the vault has cost.",
             ("vault",),
-            [((v["name"],), float(len(uncounted(env, v)))) for v in self.vaults],
+            [((v["name"],), float(len(list_uncounted(env, v)))) for v in self.vaults],
         )
         yield _gauge(
             "zvault_inhibitor_held",
@@ -297,7 +302,10 @@ class Metrics(Collector):
             "zvault_tuning_leases",
             "Module parameters of OpenZFS that are set for the vault, to be put back when it goes down.",
             ("vault",),
-            [((name,), held_by(context.records.leases, name)) for name in context.env.config.vault],
+            [
+                ((name,), count_held_parameters(context.records.leases, name))
+                for name in context.env.config.vault
+            ],
         )
 
     def _writes(self) -> Iterator[Metric]:
@@ -314,7 +322,7 @@ class Metrics(Collector):
                 f"zvault_vault_{name}", f"{text}, as last seen while streams go in.", ("vault",), values
             )
         vaults = self.status.context.env.config.vault
-        zero = dict.fromkeys(((vault, cause) for vault in vaults for cause in CAUSES), 0)
+        zero = dict.fromkeys(((vault, cause) for vault in vaults for cause in DRIFT_CAUSES), 0)
         yield _counter(
             "zvault_vault_drift",
             "Runs in which a vault's writes drifted from what its profile is for, by what was seen first.",

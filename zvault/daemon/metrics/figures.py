@@ -7,31 +7,33 @@ from typing import TYPE_CHECKING
 
 from zvault.api.vaults import VaultDocument
 from zvault.daemon.notify.notifier import Notifier
-from zvault.daemon.status import Status
+from zvault.daemon.status import DaemonStatus
 
 if TYPE_CHECKING:
-    from zvault.daemon.metrics.exporter import Metrics
+    from zvault.daemon.metrics.exporter import MetricsCollector
 
 
-class Figures:
+class MetricFigures:
     """The vaults as they were seen last, and whether the newest configuration is in force; the rest is the status's."""
 
     def __init__(
         self,
-        status: Status,
+        status: DaemonStatus,
         notifier: Notifier | None = None,
         loop_lag: Callable[[], float] | None = None,
     ) -> None:
         self._status, self._notifier, self._loop_lag = status, notifier, loop_lag
-        self._exporter: Metrics | None = None
+        self._exporter: MetricsCollector | None = None
         self.vaults: list[VaultDocument] = []
         self.reload_ok = True
 
-    def exporter(self) -> Metrics:
+    def exporter(self) -> MetricsCollector:
         """Return the exporter with these figures, made when it is first needed."""
-        from zvault.daemon.metrics.exporter import Metrics
+        from zvault.daemon.metrics.exporter import MetricsCollector
 
-        found = self._exporter = self._exporter or Metrics(self._status, self._notifier, self._loop_lag)
+        found = self._exporter = self._exporter or MetricsCollector(
+            self._status, self._notifier, self._loop_lag
+        )
         found.vaults, found.reload_ok = self.vaults, self.reload_ok
         return found
 

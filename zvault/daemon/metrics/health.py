@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from zvault.core.health.verdict import LEVELS, Kind, Verdict
+from zvault.core.health.verdict import VERDICT_LEVELS, HealthVerdict, SubjectKind
 
 
-def health_metrics(verdicts: Mapping[tuple[Kind, str], Verdict]) -> Iterator[Metric]:
+def collect_health(verdicts: Mapping[tuple[SubjectKind, str], HealthVerdict]) -> Iterator[Metric]:
     """The level of each subject, and the conditions that hold. ``verdicts``: by kind and name."""
     health = GaugeMetricFamily(
         "zvault_health",
@@ -23,7 +23,7 @@ def health_metrics(verdicts: Mapping[tuple[Kind, str], Verdict]) -> Iterator[Met
         labels=("kind", "name", "condition", "severity", "alert"),
     )
     for (kind, name), verdict in verdicts.items():
-        health.add_metric((kind, name), float(LEVELS.index(verdict.level)))
+        health.add_metric((kind, name), float(VERDICT_LEVELS.index(verdict.level)))
         for one in {one.condition.key: one.condition for one in verdict.findings}.values():
             condition.add_metric((kind, name, one.key, one.level, one.alert), 1.0)
     yield from (health, condition)

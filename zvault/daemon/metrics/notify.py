@@ -8,10 +8,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from zvault.daemon.notify.notifier import Notifier
 
-RESULTS = ("sent", "failed")
+SEND_RESULTS = ("sent", "failed")
 
 
-def notify_metrics(notifier: Notifier) -> Iterator[Metric]:
+def collect_notify(notifier: Notifier) -> Iterator[Metric]:
     """Yield the metrics of what waits and how tries went, by target."""
     waiting = GaugeMetricFamily(
         "zvault_notify_waiting",
@@ -25,6 +25,6 @@ def notify_metrics(notifier: Notifier) -> Iterator[Metric]:
     )
     for one in notifier.documents():
         waiting.add_metric((one["name"],), one["waiting"])
-        for result in RESULTS:
+        for result in SEND_RESULTS:
             tries.add_metric((one["name"], result), notifier.counts[one["name"], result])
     yield from (waiting, tries)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from zvault.core.integrity.damage import files
+from zvault.core.integrity.damage import count_damaged_files
 from zvault.ops.context import Context
 
-RESULTS = ("healed", "partial", "failed")
+HEAL_RESULTS = ("healed", "partial", "failed")
 """How a healing can end."""
 
 
-def scrub_metrics(context: Context, ended: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
+def collect_scrubs(context: Context, ended: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
     """All of them. What was never seen has no sample. ``ended`` are healings by vault and result."""
     now, vaults = context.env.clock.time(), context.env.config.vault
     known = {name: found for name in vaults if (found := context.records.conditions.get(name)) is not None}
@@ -43,12 +43,12 @@ def scrub_metrics(context: Context, ended: Mapping[tuple[str, str], int]) -> Ite
             age.add_metric((name,), max(0.0, now - found.since))
         running.add_metric((name,), float(found.scan.state == "scanning"))
         errors.add_metric((name, vaults[name].pool), float(found.damaging))
-        damaged.add_metric((name,), float(files(found.damages)))
+        damaged.add_metric((name,), float(count_damaged_files(found.damages)))
     for name in vaults:
         if (every := vaults[name].scrubs().every) is not None:
             oldest.add_metric((name,), every)
     heals = CounterMetricFamily("zvault_heals", "Healings ended, by result.", labels=("vault", "result"))
     for name in vaults:
-        for result in RESULTS:
+        for result in HEAL_RESULTS:
             heals.add_metric((name, result), float(ended.get((name, result), 0)))
     yield from (age, oldest, running, errors, damaged, heals)

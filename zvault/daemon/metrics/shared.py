@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from zvault.daemon.turns import Turns
+from zvault.daemon.host_election import HostElection
 
 
-def shared_metrics(turns: Turns) -> Iterator[Metric]:
+def collect_shared(turns: HostElection) -> Iterator[Metric]:
     """Yield the metrics of who has each shared vault as far as this host knows, and what it asked the store to know
     it.
     """

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from zvault.config.schema import Backup
-from zvault.core.believed import believed
-from zvault.core.integrity.verification import LEVELS, Level, Proof
+from zvault.core.dates import reject_future
+from zvault.core.integrity.verification import PROOF_LEVELS, LevelProof, ProofLevel
 
-LABELS = ("backup", "level")
+PROOF_LABELS = ("backup", "level")
 
 
-def verify_metrics(
+def collect_verification(
     backups: Mapping[str, Backup],
-    proofs: Mapping[str, Mapping[Level, Proof]],
+    proofs: Mapping[str, Mapping[ProofLevel, LevelProof]],
     differing: Mapping[tuple[str, str], int],
     now: float,
 ) -> Iterator[Metric]:
@@ -26,20 +26,20 @@ def verify_metrics(
         "zvault_verified_timestamp_seconds",
         "When a level of a backup's verification last passed. Missing where it never did, or nobody knows, as where "
         "that is dated later than now.",
-        labels=LABELS,
+        labels=PROOF_LABELS,
     )
     wanted = GaugeMetricFamily(
         "zvault_verify_max_age_seconds",
         "How long a level's interval is. Missing where it is off, and for GUIDs, which are proven by each run.",
-        labels=LABELS,
+        labels=PROOF_LABELS,
     )
     failed = CounterMetricFamily(
-        "zvault_verify_failures", "Verifications that found a difference.", labels=LABELS
+        "zvault_verify_failures", "Verifications that found a difference.", labels=PROOF_LABELS
     )
     for name, backup in backups.items():
-        for level in LEVELS:
+        for level in PROOF_LEVELS:
             proof = proofs.get(name, {}).get(level)
-            if proof is not None and (at := believed(proof.proven, now)) is not None:
+            if proof is not None and (at := reject_future(proof.proven, now)) is not None:
                 proven.add_metric((name, level), at)
             if level != "guids" and (every := backup.interval(level)) is not None:
                 wanted.add_metric((name, level), every)

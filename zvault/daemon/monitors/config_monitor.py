@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from zvault.config.load import load
+from zvault.config.load_config import load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import ConfigError
 from zvault.ops.state.environment import Environment
 
-LOOK_EVERY = 30.0
+CONFIG_INTERVAL = 30.0
 """Seconds between looks."""
 
-RELOAD = "its tables are not those that were loaded: 'systemctl reload zvaultd' has them count"
+RELOAD_ADVICE = "its tables are not those that were loaded: 'systemctl reload zvaultd' has them count"
 
-Stamp = tuple[tuple[str, int, int], ...]
+ConfigStamp = tuple[tuple[str, int, int], ...]
 """Path, time of change in nanoseconds and inode of each file: what is the same has not changed."""
 
 
@@ -26,30 +26,30 @@ class ConfigMonitor:
     def __init__(self, env: Environment) -> None:
         self.env = env
         self.differs: str | None = None
-        self._stamp: Stamp | None = None
+        self._stamp: ConfigStamp | None = None
         self._found: Config | str = ""
 
     async def look(self) -> None:
         """Look at the configuration's files, and read them where one has changed."""
-        stamp = await asyncio.to_thread(stamp_of, self.env.paths)
+        stamp = await asyncio.to_thread(make_config_stamp, self.env.paths)
         if stamp != self._stamp:
-            self._found = await asyncio.to_thread(read, self.env.paths)
+            self._found = await asyncio.to_thread(read_config, self.env.paths)
             self._stamp = stamp
         if isinstance(self._found, str):
             self.differs = self._found
         else:
-            self.differs = "" if self._found == self.env.config else RELOAD
+            self.differs = "" if self._found == self.env.config else RELOAD_ADVICE
 
 
-def read(paths: Paths) -> Config | str:
+def read_config(paths: Paths) -> Config | str:
     """The configuration on disk, or why it cannot be used."""
     try:
-        return load(paths)
+        return load_config(paths)
     except ConfigError as error:
         return f"{error.what}: {error.why}"
 
 
-def stamp_of(paths: Paths) -> Stamp:
+def make_config_stamp(paths: Paths) -> ConfigStamp:
     """Return a stamp that changes whenever a file of the configuration does.
 
     A file that cannot be looked at counts as not there.

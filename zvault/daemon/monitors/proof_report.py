@@ -7,14 +7,14 @@ from typing import get_args
 
 from zvault.api.status import ProofDocument
 from zvault.config.tables.verification import Verify
-from zvault.core.integrity.verification import Level, Proof, Result, aged
+from zvault.core.integrity.verification import LevelProof, ProofLevel, ProofResult, describe_proof_age
 
-_RESULTS: dict[str, Result] = {result: result for result in get_args(Result)}
+_RESULTS: dict[str, ProofResult] = {result: result for result in get_args(ProofResult)}
 """What a proof on the vault may say; another word is not known."""
 
 
-def proofs_document(
-    config: Verify, proofs: Mapping[Level, Proof] | None, now: float
+def make_proofs_document(
+    config: Verify, proofs: Mapping[ProofLevel, LevelProof] | None, now: float
 ) -> dict[str, ProofDocument] | None:
     """A backup's proofs, level by level; a level that is not known is left out. None where nobody has looked yet.
 
@@ -28,7 +28,7 @@ def proofs_document(
             "tried": proof.tried,
             "result": _RESULTS.get(proof.result),
             "max_age": config.interval(level),
-            "told": aged(proof.proven, now),
+            "told": describe_proof_age(proof.proven, now),
         }
         for level, proof in proofs.items()
     }

@@ -9,28 +9,28 @@ from dataclasses import dataclass, field
 from zvault.api.vaults import VaultDocument
 from zvault.config.schema import Vault
 from zvault.core.errors import Busy, Refused, ZvaultError
-from zvault.core.integrity.damage import Damage
-from zvault.core.policy.backoff import delays
-from zvault.core.policy.scrub import Traffic, in_the_way, wanted
-from zvault.daemon.journald import about, log
-from zvault.daemon.runs import Runs
-from zvault.daemon.scheduler import Scheduler
+from zvault.core.integrity.damage import DamagedFile
+from zvault.core.policy.backoff import iterate_delays
+from zvault.core.policy.scrub import VaultTraffic, find_scrub_obstacle, find_scrub_reason
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.journald import log, make_vault_logger
+from zvault.daemon.scheduler import BackupScheduler
 from zvault.ops.context import Context
-from zvault.ops.healing.damage import NAMED, name_damage, told_excused
-from zvault.ops.healing.scrub import Scrubbing, hold_scrubs
-from zvault.ops.outcome import Outcome
-from zvault.ops.state.pool_health import Condition
-from zvault.ops.vaults.health import look_at, recheck_excused
+from zvault.ops.healing.scrub import VaultScrubbing, hold_scrubs
+from zvault.ops.healing.vault_damage import WARNED_DAMAGES, describe_excused, name_damage
+from zvault.ops.run_outcome import RunOutcome
+from zvault.ops.state.pool_health import PoolCondition
+from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.pool.scrub import Scrubber
 
-FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
+FIRST_SCRUB_PAUSE, LONGEST_SCRUB_PAUSE = 60.0, 3600.0
 """Seconds after which a scrub that failed is tried again; they double."""
 
 RECHECK_PAUSE = 300.0
 """Seconds after which errors of what was half received are rechecked again, where that could not be done."""
 
-RESTS = 30.0
+DOWN_DECISION_INTERVAL = 30.0
 """Seconds between two decisions about a vault that is down, if nothing was due and nothing new is known of it."""
 
 
@@ -47,11 +47,13 @@ class VaultScrub:
 
     look: asyncio.Task[None] | None = None
     rests_until: float = 0.0
-    rests_by: tuple[Condition | None, Vault | None] = (None, None)
+    rests_by: tuple[PoolCondition | None, Vault | None] = (None, None)
     recheck_due: float = 0.0
     due: float = 0.0
-    pauses: Iterator[float] = field(default_factory=lambda: delays(FIRST_PAUSE, LONGEST_PAUSE))
-    tried: frozenset[Damage] = frozenset()
+    pauses: Iterator[float] = field(
+        default_factory=lambda: iterate_delays(FIRST_SCRUB_PAUSE, LONGEST_SCRUB_PAUSE)
+    )
+    tried: frozenset[DamagedFile] = frozenset()
     errors: int = 0
     begun: float | None = None
     told: str = ""
@@ -64,8 +66,8 @@ class ScrubScheduler:
 
     context: Context
     vaults: Vaults
-    runs: Runs
-    scheduler: Scheduler
+    runs: BackupRuns
+    scheduler: BackupScheduler
     _cares: dict[str, VaultScrub] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
 
@@ -86,7 +88,7 @@ class ScrubScheduler:
         try:
             up = document["state"] == "up" and document["health"] in {"ONLINE", "DEGRADED"}
             if up and not self.vaults[name].moving:
-                await self._seen(name, await look_at(self.context, name), care)
+                await self._seen(name, await examine_pool(self.context, name), care)
             # One that is read-only can be neither scrubbed nor healed; its verdict says so.
             if document["state"] in {"up", "down"} and not document["readonly"]:
                 await self._decide(self.context.env.vault(name), care, up=up)
@@ -104,25 +106,25 @@ class ScrubScheduler:
             one is other for one, other in zip(known, care.rests_by, strict=True)
         )
 
-    async def _seen(self, name: str, found: Condition, care: VaultScrub) -> None:
+    async def _seen(self, name: str, found: PoolCondition, care: VaultScrub) -> None:
         """Name damage that is new, and see what became of errors that were no damage while they were half received."""
         if self._work(name) is not None or not found.errors:
             return
         if found.named != found.errors:
             await name_damage(self.context, self.context.env.vault(name))
-            say, known = about(name), self.context.records.conditions.get(name)
-            for one in known.damages[:NAMED] if known is not None else ():
+            say, known = make_vault_logger(name), self.context.records.conditions.get(name)
+            for one in known.damages[:WARNED_DAMAGES] if known is not None else ():
                 say(f"damaged: {one}")
             if known is not None and known.excused:
-                say(told_excused(known))
+                say(describe_excused(known))
         elif found.excused and self.context.env.clock.monotonic() >= care.recheck_due:
             care.recheck_due = self.context.env.clock.monotonic() + RECHECK_PAUSE
             if await recheck_excused(self.context, name):
-                about(name)(
+                make_vault_logger(name)(
                     "what was half received is whole or gone: ZFS has read what was on its error list again"
                 )
             else:
-                care.recheck_due = self.context.env.clock.monotonic() + RESTS
+                care.recheck_due = self.context.env.clock.monotonic() + DOWN_DECISION_INTERVAL
 
     async def _decide(self, vault: Vault, care: VaultScrub, *, up: bool) -> None:
         name, care.rests_until = vault.name, 0.0
@@ -132,11 +134,11 @@ class ScrubScheduler:
         if not found.errors:
             care.tried, care.errors, care.waits = frozenset(), 0, ""
         env = self.context.env
-        why = wanted(vault.scrubs(), found.scan, found.since, env.clock.time(), env.zone)
+        why = find_scrub_reason(vault.scrubs(), found.scan, found.since, env.clock.time(), env.zone)
         if found.held and found.scan.state != "scanning":
             why = None
         if why is None and not (up or found.errors or found.damages):
-            care.rests_until, care.rests_by = env.clock.monotonic() + RESTS, (found, vault)
+            care.rests_until, care.rests_by = env.clock.monotonic() + DOWN_DECISION_INTERVAL, (found, vault)
             return
         obstacle = self.obstacle(name)
         if why is not None and obstacle is not None:
@@ -153,16 +155,16 @@ class ScrubScheduler:
             and not self._somebodys(found, care)
         ):
             care.due = self.context.env.clock.monotonic() + next(care.pauses)
-            about(name)(f"a scrub is due: {why}")
+            make_vault_logger(name)(f"a scrub is due: {why}")
             self.scrub(name, by_hand=False)
 
-    def _somebodys(self, found: Condition, care: VaultScrub) -> bool:
+    def _somebodys(self, found: PoolCondition, care: VaultScrub) -> bool:
         """True if a scrub that goes was begun by somebody else under this daemon's eyes: then he waits for its end."""
         scan = found.scan
         seen = scan.state == "scanning" and scan.started is not None and scan.started >= self._since
         return seen and scan.started != care.begun
 
-    def _to_heal(self, vault: Vault, found: Condition, care: VaultScrub) -> bool:
+    def _to_heal(self, vault: Vault, found: PoolCondition, care: VaultScrub) -> bool:
         """True if there is damage that is to be healed without being asked, and was not tried yet.
 
         Says once why it is not, where it might be.
@@ -172,7 +174,7 @@ class ScrubScheduler:
             return False
         why = self._keeps_from_healing(vault)
         if why and why != care.waits:
-            about(vault.name)(f"the damage is not healed by itself: {why}")
+            make_vault_logger(vault.name)(f"the damage is not healed by itself: {why}")
         care.waits = why
         return not why
 
@@ -195,11 +197,11 @@ class ScrubScheduler:
         if self.context.activity.asleep:
             return "the host is about to sleep"
         now, zone = self.context.env.clock.time(), self.context.env.zone
-        return in_the_way(
+        return find_scrub_obstacle(
             self.context.env.vault(name).scrubs(), self._traffic(name), now, zone, by_hand=by_hand
         )
 
-    def _traffic(self, name: str) -> Traffic:
+    def _traffic(self, name: str) -> VaultTraffic:
         backups = [one for one, config in self.context.env.config.backup.items() if config.vault == name]
         running = {
             f"backup {one}"
@@ -215,7 +217,7 @@ class ScrubScheduler:
         }
         due = [(when, one) for one in backups if (when := self._next(one)) is not None]
         when, first = min(due, default=(None, ""))
-        return Traffic(sorted(running), when, first)
+        return VaultTraffic(sorted(running), when, first)
 
     def _next(self, backup: str) -> float | None:
         """When a backup begins next: as scheduled, or to try again what failed.
@@ -255,11 +257,11 @@ class ScrubScheduler:
             return now
         self._free(name)
 
-        async def work(run: str, vault: str, outcome: Outcome) -> None:
+        async def work(run: str, vault: str, outcome: RunOutcome) -> None:
             emit = self.runs.emitter(run, vault)
             care = self._cares.setdefault(vault, VaultScrub())
             try:
-                await Scrubbing(
+                await VaultScrubbing(
                     self.context,
                     self.vaults,
                     vault,
@@ -273,27 +275,29 @@ class ScrubScheduler:
                 self._asked.discard(vault)
                 known = self.context.records.conditions.get(vault)
                 care.begun = known.scan.started if known is not None else None
-            care.pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
+            care.pauses = iterate_delays(FIRST_SCRUB_PAUSE, LONGEST_SCRUB_PAUSE)
 
         run = self.runs.launch(name, "scrub", work)
         if by_hand:
             self._asked.add(name)
         return run
 
-    def _still_due(self, name: str, found: Condition) -> bool:
+    def _still_due(self, name: str, found: PoolCondition) -> bool:
         now = self.context.env.clock.time()
         return (
-            wanted(self.context.env.vault(name).scrubs(), found.scan, found.since, now, self.context.env.zone)
+            find_scrub_reason(
+                self.context.env.vault(name).scrubs(), found.scan, found.since, now, self.context.env.zone
+            )
             is not None
         )
 
-    async def hold(self, name: str, *, stop: bool) -> Condition:
+    async def hold(self, name: str, *, stop: bool) -> PoolCondition:
         """Pause a vault's scrub until it is wanted again, or stop it."""
         return await hold_scrubs(self.context, self.vaults, name, stop=stop)
 
     def heal(self, name: str, *, trusts_hosts: bool = False) -> str:
         """Start to heal a vault; the run's id. ``trusts_hosts`` as Healing has it. Raises NotFound, Busy, Refused."""
-        from zvault.ops.healing.heal import Healing
+        from zvault.ops.healing.heal import VaultHealing
 
         self._free(name, but="scrub")
         if self.context.env.vault(name).heal == "off":
@@ -303,10 +307,10 @@ class ScrubScheduler:
                 'set heal = "by-hand", or "auto" (docs/how-to/heal.md)',
             )
 
-        async def work(run: str, vault: str, outcome: Outcome) -> None:
+        async def work(run: str, vault: str, outcome: RunOutcome) -> None:
             emit = self.runs.emitter(run, vault)
             try:
-                await Healing(
+                await VaultHealing(
                     self.context, self.vaults, vault, lambda: self._busy(vault), emit, outcome, trusts_hosts
                 ).run()
             finally:

@@ -14,21 +14,21 @@ import time
 from collections.abc import Awaitable, Callable
 
 from zvault.core.errors import ZvaultError
-from zvault.core.policy.sleep import MARGIN, Event
+from zvault.core.policy.sleep import DELAY_RESERVE, InhibitEvent
 from zvault.core.units import format_duration
 from zvault.daemon import journald
+from zvault.daemon.backup_runs import BackupRuns, make_unexpected_error
 from zvault.daemon.journald import log
-from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import PROMPT
 from zvault.daemon.shutdown import call_off_shutdown, prepare_shutdown
 from zvault.ops.context import Context
-from zvault.ops.vaults.sleep import PausedScrub, get_up, lie_down
 from zvault.ops.vaults.vault import ManagedVault, Vaults
-from zvault.system.logind import Announcement, hear_announcements, inhibit, longest_delay
+from zvault.ops.vaults.vault_sleep import PausedScrub, prepare_for_sleep, resume_after_sleep
+from zvault.system.logind import SleepAnnouncement, hear_announcements, hold_inhibitor, read_longest_delay
 
-WHY = "zvault stops its streams, and has its vaults write out what they have"
+INHIBIT_REASON = "zvault stops its streams, and has its vaults write out what they have"
 
-AGAIN = 30.0
+LOGIND_RETRY_PAUSE = 30.0
 """Seconds until logind is asked again to announce what the host does."""
 
 USUAL_DELAY = 5.0
@@ -39,7 +39,7 @@ END_OVERDUE = 900.0
 stopped by then, for which systemd waits ten minutes. asyncio's clock stands still while the host sleeps.
 """
 
-LONG = 86400.0
+LONG_INHIBITION = 86400.0
 """Seconds an inhibitor may be held before that is told: a day. A first backup can take longer, and is worth a look."""
 
 
@@ -50,7 +50,7 @@ class SleepMonitor:
     """
 
     def __init__(
-        self, context: Context, vaults: Vaults, runs: Runs, wake: Callable[[set[str]], None]
+        self, context: Context, vaults: Vaults, runs: BackupRuns, wake: Callable[[set[str]], None]
     ) -> None:
         self.context = context
         self.vaults = vaults
@@ -69,7 +69,7 @@ class SleepMonitor:
             f"inhibitor {vault.name}": f"vault {vault.name} has kept the host awake for"
             f" {format_duration(now - vault.awake.since)}: see with 'zvaultctl status' what is written to it"
             for vault in self.vaults.all()
-            if vault.awake.since is not None and now - vault.awake.since > LONG
+            if vault.awake.since is not None and now - vault.awake.since > LONG_INHIBITION
         }
 
     async def watch(self) -> None:
@@ -85,11 +85,11 @@ class SleepMonitor:
                         "sleep and shutdown are not heard of, and may come into whatever is done: %s", error
                     )
                 self.problem = error
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(LOGIND_RETRY_PAUSE)
 
-    async def _listen(self, heard: asyncio.Queue[Announcement | None]) -> None:
+    async def _listen(self, heard: asyncio.Queue[SleepAnnouncement | None]) -> None:
         while True:
-            async with inhibit(why=WHY, what="sleep:shutdown", mode="delay") as lock:
+            async with hold_inhibitor(why=INHIBIT_REASON, what="sleep:shutdown", mode="delay") as lock:
                 if lock.problem is not None:
                     raise lock.problem
                 told = await heard.get()
@@ -103,7 +103,9 @@ class SleepMonitor:
             if not heard_on:
                 return
 
-    async def _wait_for_end(self, event: Event, heard: asyncio.Queue[Announcement | None]) -> bool:
+    async def _wait_for_end(
+        self, event: InhibitEvent, heard: asyncio.Queue[SleepAnnouncement | None]
+    ) -> bool:
         """Wait until a sleep is over, or a shutdown was called off; whether logind is still heard.
 
         It also ends after END_OVERDUE: a logind that was restarted meanwhile tells nothing, and no run could start.
@@ -115,7 +117,7 @@ class SleepMonitor:
                         return True
                 if event == "shutdown":
                     # The shutdown may have stopped the bus: zvaultd is stopped next, and begins nothing until then.
-                    await asyncio.sleep(AGAIN)
+                    await asyncio.sleep(LOGIND_RETRY_PAUSE)
                 return False
         log.warning("nobody told that the %s is over, and the host has been up for minutes: going on", event)
         return True
@@ -139,17 +141,19 @@ class SleepMonitor:
         """Put everything down within logind's patience."""
         began = time.monotonic()
         self.context.activity.awake.clear()
-        until = began + await self._delay() - MARGIN
+        until = began + await self._delay() - DELAY_RESERVE
         log.info("the host goes to sleep; %d runs to stop", len(self.runs.current))
         self._stopped = await self.runs.put_down("the host goes to sleep", until - time.monotonic())
         vaults = self.vaults.all()
-        rests = await asyncio.gather(*(lie_down(one, until, journald.about(one.name)) for one in vaults))
+        rests = await asyncio.gather(
+            *(prepare_for_sleep(one, until, journald.make_vault_logger(one.name)) for one in vaults)
+        )
         self._rests = {one.name: rest for one, rest in zip(vaults, rests, strict=True)}
         log.info("ready to sleep after %.1f s", time.monotonic() - began)
 
     async def _delay(self) -> float:
         try:
-            return await longest_delay()
+            return await read_longest_delay()
         except ZvaultError:
             return USUAL_DELAY
 
@@ -191,17 +195,19 @@ class SleepMonitor:
     async def _up(self, vault: ManagedVault, *, needed: bool) -> None:
         rest = self._rests.pop(vault.name, PausedScrub())
         goes_on = needed and not vault.config.hosts
-        await self._told(vault, get_up(vault, rest, journald.about(vault.name), needed=goes_on))
+        await self._told(
+            vault, resume_after_sleep(vault, rest, journald.make_vault_logger(vault.name), needed=goes_on)
+        )
 
     async def _bring_up(self, vault: ManagedVault) -> None:
-        await self._told(vault, vault.up(journald.about(vault.name)))
+        await self._told(vault, vault.up(journald.make_vault_logger(vault.name)))
 
     async def _told(self, vault: ManagedVault, work: Awaitable[None]) -> None:
         """Do that with one vault; whatever is wrong with it is told, and stops no other."""
         try:
             await work
         except Exception as error:
-            told = error if isinstance(error, ZvaultError) else unexpected(error)
+            told = error if isinstance(error, ZvaultError) else make_unexpected_error(error)
             if told is not error:
                 log.exception("getting vault %s up failed", vault.name)
             vault.error = told

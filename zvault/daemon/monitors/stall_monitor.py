@@ -13,52 +13,59 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from zvault.core.diagnosis.hung_tasks import LogReader
+from zvault.core.diagnosis.hung_tasks import HungTaskReader
 from zvault.core.diagnosis.kernel_crash import MOST_CRASHES, CrashReader, KernelCrash
-from zvault.core.diagnosis.stalls import PATIENCE, Groups, Stalls, StallSign, VaultDevices, owner
+from zvault.core.diagnosis.stalls import (
+    HUNG_TASK_PATIENCE,
+    SlowGroups,
+    StallLog,
+    StallSign,
+    VaultDevices,
+    find_stalled_vault,
+)
 from zvault.core.errors import ZvaultError
 from zvault.daemon.journald import log
 from zvault.ops.context import Context
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import kernel_log
+from zvault.system.lease_store import LeaseStore
 from zvault.system.process.line_follower import follow_lines
 from zvault.system.process.spawn import find_started
-from zvault.system.state_files import LeaseStore
 from zvault.zfs.pool import events
-from zvault.zfs.pool.module_parameters import imported_pools
+from zvault.zfs.pool.module_parameters import list_imported_pools
 from zvault.zfs.pool.statistics import groups_argv, parse_syncing
 
-LOOK_EVERY = 15.0
+GROUP_INTERVAL = 15.0
 """Seconds between looks at transaction groups."""
 
-DEADLINE = 10.0
+STALL_PROGRAM_DEADLINE = 10.0
 """Seconds for each short program."""
 
-AGAIN = 60.0
+EVENTS_RETRY_PAUSE = 60.0
 """Seconds until OpenZFS's events are asked for again where they cannot be had."""
 
-INTERRUPTED = "signal received"
+INTERRUPTED_WORDS = "signal received"
 """What 'zpool events' ends with (EINTR) when its process was frozen and goes on, as by a suspend."""
 
-TIMEOUT = Path("/proc/sys/kernel/hung_task_timeout_secs")
-SYS_CLASS = Path("/sys/class/block")
+HUNG_TASK_TIMEOUT = Path("/proc/sys/kernel/hung_task_timeout_secs")
+BLOCK_CLASS = Path("/sys/class/block")
 
 
 class StallMonitor:
     """Fills ``stalls`` and the journal for as long as ``watch`` runs."""
 
-    def __init__(self, context: Context, vaults: Vaults, stalls: Stalls) -> None:
+    def __init__(self, context: Context, vaults: Vaults, stalls: StallLog) -> None:
         self.context = context
         self.vaults = vaults
         self.stalls = stalls
         self._store = LeaseStore(context.env.paths.run / "heard")
-        self._heard = heard(self._store)
+        self._heard = read_positions(self._store)
         self._signs: asyncio.Queue[tuple[StallSign, SourcePositions]] = asyncio.Queue()
-        self._reader = LogReader()
+        self._reader = HungTaskReader()
         self._crashes = CrashReader()
-        stalls.crashes += heard_crashes(self._store)
+        stalls.crashes += list_heard_crashes(self._store)
         self._events = events.EventReader()
-        self._on_their_way = Groups()
+        self._on_their_way = SlowGroups()
 
     async def watch(self) -> None:
         """Listen for ever to the kernel and to OpenZFS, and tell what stalls."""
@@ -79,7 +86,7 @@ class StallMonitor:
                 # The first of this boot: what was before is nobody's.
                 self._heard.record = max((record.number for record in listening.read()), default=-1)
                 self._write(self._heard)
-            await kernel_log.follow(listening, self._hear_record, self._hear_silence)
+            await kernel_log.follow_kernel_log(listening, self._hear_record, self._hear_silence)
         finally:
             listening.close()
 
@@ -121,39 +128,39 @@ class StallMonitor:
                 await follow_lines(events.follow_argv(), self._hear_event)
             except ZvaultError as error:
                 # One that ran for a while was interrupted, as it is when the host sleeps; the next misses nothing.
-                short = self.context.env.clock.monotonic() - began < AGAIN
-                at_once = short and not self.context.activity.asleep and INTERRUPTED not in str(error)
+                short = self.context.env.clock.monotonic() - began < EVENTS_RETRY_PAUSE
+                at_once = short and not self.context.activity.asleep and INTERRUPTED_WORDS not in str(error)
                 if at_once and str(error) != complaint:
                     log.warning("OpenZFS's events cannot be followed: %s", error)
                 complaint = str(error) if at_once else ""
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(EVENTS_RETRY_PAUSE)
 
     def _hear_event(self, line: str) -> None:
         event = self._events.feed(line)
         if event is not None and event.after(self._heard.event, self._heard.newest):
             self._heard.event, self._heard.newest = event.number, event.time
-            if (sign := events.sign_of(event)) is not None:
+            if (sign := events.find_stall_sign(event)) is not None:
                 self._put([sign])
 
     # Transaction groups
 
     async def _groups(self) -> None:
         while True:
-            limit = patience()
+            limit = read_hang_patience()
             for vault, (number, seconds) in (await self._syncing()).items():
                 sign = self._on_their_way.note(self.context.env.vault(vault).pool, number, seconds, limit)
                 self._put([sign] if sign is not None else [])
-            await asyncio.sleep(min(LOOK_EVERY, limit))
+            await asyncio.sleep(min(GROUP_INTERVAL, limit))
 
     async def _syncing(self) -> dict[str, tuple[int, float]]:
         """The oldest transaction group of each vault that is being written out, and for how long."""
-        found, imported = {}, set(imported_pools())
+        found, imported = {}, set(list_imported_pools())
         for vault in self._here():
             if vault.config.pool not in imported:
                 continue
             try:
                 said = await self.context.env.runner.run(
-                    groups_argv(vault.config.pool), deadline=DEADLINE, check=False
+                    groups_argv(vault.config.pool), deadline=STALL_PROGRAM_DEADLINE, check=False
                 )
             except ZvaultError:
                 continue
@@ -189,18 +196,18 @@ class StallMonitor:
 
     async def _owner(self, sign: StallSign) -> str | None:
         places = [
-            VaultDevices(vault.name, vault.config.pool, devices_of(vault.lease.paths()))
+            VaultDevices(vault.name, vault.config.pool, list_device_names(vault.lease.paths()))
             for vault in self._here()
         ]
-        found = owner(sign, places)
+        found = find_stalled_vault(sign, places)
         if found is not None or sign.pid is None:
             return found
         waiting = {
             vault: seconds
             for vault, (_, seconds) in (await self._syncing()).items()
-            if seconds > patience() / 2
+            if seconds > read_hang_patience() / 2
         }
-        return owner(sign, places, await self._words(sign.pid), waiting)
+        return find_stalled_vault(sign, places, await self._words(sign.pid), waiting)
 
     def _here(self) -> list[ManagedVault]:
         """The vaults on this host: what its kernel says is of no other."""
@@ -210,7 +217,7 @@ class StallMonitor:
         """A process's command line. Asking for it may wait for the process, so a child does."""
         try:
             said = await self.context.env.runner.run(
-                ["cat", f"/proc/{pid}/cmdline"], deadline=DEADLINE, check=False
+                ["cat", f"/proc/{pid}/cmdline"], deadline=STALL_PROGRAM_DEADLINE, check=False
             )
         except ZvaultError:
             return []
@@ -230,7 +237,7 @@ class SourcePositions:
     newest: int
 
 
-def heard(store: LeaseStore) -> SourcePositions:
+def read_positions(store: LeaseStore) -> SourcePositions:
     """As far as a daemon of this boot has heard; without one, nothing that was before now is told."""
     kept = store.get("stalls")
     if kept is None or kept["stale"]:
@@ -238,21 +245,21 @@ def heard(store: LeaseStore) -> SourcePositions:
     return SourcePositions(kept["record"], kept["event"], kept["newest"])
 
 
-def heard_crashes(store: LeaseStore) -> list[str]:
+def list_heard_crashes(store: LeaseStore) -> list[str]:
     """Return what a daemon of this boot has told of crashes of the kernel: only the next boot ends them."""
     kept = store.get("crashes")
     return [] if kept is None or kept["stale"] else [str(text) for text in kept.get("texts", ())]
 
 
-def patience() -> float:
+def read_hang_patience() -> float:
     """Seconds that a wait may take before the kernel calls a task hung; what that is by default where it never does."""
     try:
-        return float(TIMEOUT.read_text(encoding="ascii")) or PATIENCE
+        return float(HUNG_TASK_TIMEOUT.read_text(encoding="ascii")) or HUNG_TASK_PATIENCE
     except (OSError, ValueError):
-        return PATIENCE
+        return HUNG_TASK_PATIENCE
 
 
-def devices_of(paths: Sequence[str], sys_class: Path = SYS_CLASS) -> set[str]:
+def list_device_names(paths: Sequence[str], sys_class: Path = BLOCK_CLASS) -> set[str]:
     """The kernel's names of block devices and of all below them: bcache0 lies on nbd0."""
     found: set[str] = set()
     names = [Path(path).name for path in paths]

@@ -7,13 +7,13 @@ import os
 import shutil
 from pathlib import Path
 
-from zvault.daemon.history import History
+from zvault.daemon.history import RunHistory
 from zvault.daemon.journald import log
 
-LOOK_EVERY = 30.0
+STATE_INTERVAL = 30.0
 """Seconds between looks."""
 
-PROBE = ".writable"
+PROBE_FILE = ".writable"
 PROBE_BYTES = 64 << 10
 """More than one record takes: what is all but full shall be told before one is lost."""
 
@@ -24,7 +24,7 @@ class StateMonitor:
     ``looked``: whether it ever did. ``space``: bytes free there, None where that is not known.
     """
 
-    def __init__(self, folder: Path, history: History) -> None:
+    def __init__(self, folder: Path, history: RunHistory) -> None:
         self.folder = folder
         self.history = history
         self.trouble: str | None = None
@@ -33,12 +33,12 @@ class StateMonitor:
 
     async def look(self) -> None:
         """Look once; tell the journal what changed."""
-        why = await asyncio.to_thread(probe, self.folder)
-        self.space = await asyncio.to_thread(free, self.folder)
+        why = await asyncio.to_thread(find_write_trouble, self.folder)
+        self.space = await asyncio.to_thread(measure_free_bytes, self.folder)
         if why is None:
             self.history.return_to_file()
             why = self.history.trouble
-        trouble = told(self.folder, why) if why is not None else None
+        trouble = describe_state_trouble(self.folder, why) if why is not None else None
         if trouble is not None and trouble != self.trouble:
             log.error("%s", trouble)
         elif trouble is None and self.trouble is not None:
@@ -46,7 +46,7 @@ class StateMonitor:
         self.trouble, self.looked = trouble, True
 
 
-def free(folder: Path) -> int | None:
+def measure_free_bytes(folder: Path) -> int | None:
     """Bytes free where a folder is; None where that cannot be asked."""
     try:
         return shutil.disk_usage(folder).free
@@ -54,9 +54,9 @@ def free(folder: Path) -> int | None:
         return None
 
 
-def probe(folder: Path) -> str | None:
+def find_write_trouble(folder: Path) -> str | None:
     """Why nothing can be written there; None where it can."""
-    file = folder / PROBE
+    file = folder / PROBE_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -71,7 +71,7 @@ def probe(folder: Path) -> str | None:
     return None
 
 
-def told(folder: Path, why: str) -> str:
+def describe_state_trouble(folder: Path, why: str) -> str:
     """Say what it means and what to do."""
     return (
         f"nothing can be written in {folder}: {why}. Runs go on, but zvaultd will have forgotten how they went once it "

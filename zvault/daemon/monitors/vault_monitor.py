@@ -13,33 +13,33 @@ from dataclasses import dataclass, field
 from zvault.api.vaults import VaultDocument, VaultState
 from zvault.config.schema import Vault
 from zvault.core.errors import DeviceGone, ZvaultError
-from zvault.core.policy.backoff import delays
-from zvault.core.policy.vault_life import Life
+from zvault.core.policy.backoff import iterate_delays
+from zvault.core.policy.vault_life import VaultLife
 from zvault.daemon import journald
 from zvault.daemon.journald import log
-from zvault.ops.state.environment import Clock
-from zvault.ops.vault_documents import own_document, unknown_document, vault_document
+from zvault.ops.state.environment import WallClock
+from zvault.ops.vault_documents import make_own_document, make_unknown_document, make_vault_document
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.process.kernel_waits import KERNEL_WAITS
-from zvault.system.tasks import cancel
-from zvault.zfs.pool.module_parameters import imported_pools
+from zvault.system.tasks import cancel_tasks
+from zvault.zfs.pool.module_parameters import list_imported_pools
 
-LOOK_EVERY = 5.0
+VAULT_INTERVAL = 5.0
 """Seconds between looks of its own accord, for the metrics, the journal, and to see that something can be repaired."""
 
-DOWN_EVERY = 30.0
+DOWN_VAULT_INTERVAL = 30.0
 """The same for a vault that is down, while nobody here moves it and no pool of its name is imported."""
 
-PATIENCE = 0.8
+FRESH_LOOK_PATIENCE = 0.8
 """Seconds to wait for a look before what was seen last is told instead."""
 
 CHANGED_PATIENCE = 2.5
 """The same where the vault has come up or gone down since."""
 
-STALE = 10.0
+LATE_LOOK_LIMIT = 10.0
 """Seconds for which a look may be late before the vault counts as gone; so long the first look at it is waited for."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 5.0, 120.0
+FIRST_REPAIR_PAUSE, LONGEST_REPAIR_PAUSE = 5.0, 120.0
 """Seconds between two tries to repair a vault, which double."""
 
 
@@ -73,20 +73,22 @@ class VaultReading:
         stood still. Of a vault never seen nothing else can be told, so there all of it counts. None of it does while a
         pool is imported here, for which every look at any other waits.
         """
-        waited = min(now - self.waited_at, LOOK_EVERY) if self.seen else now - self.waited_at
+        waited = min(now - self.waited_at, VAULT_INTERVAL) if self.seen else now - self.waited_at
         self.late_for += 0.0 if KERNEL_WAITS.importing else waited
         self.waited_at = now
         return self.late_for
 
 
 @dataclass
-class Repair:
+class RepairSchedule:
     """A repair that is to be tried again: when (monotonic seconds), how long to pause after that, and what was in
     the way.
     """
 
     due: float = 0.0
-    pauses: Iterator[float] = field(default_factory=lambda: delays(FIRST_PAUSE, LONGEST_PAUSE))
+    pauses: Iterator[float] = field(
+        default_factory=lambda: iterate_delays(FIRST_REPAIR_PAUSE, LONGEST_REPAIR_PAUSE)
+    )
     why: str = ""
     task: asyncio.Task[None] | None = None
 
@@ -96,9 +98,9 @@ class VaultMonitor:
     """Looks at all vaults again and again, and for whoever asks."""
 
     vaults: Vaults
-    clock: Clock = field(default_factory=Clock)
+    clock: WallClock = field(default_factory=WallClock)
     _sights: dict[str, VaultReading] = field(default_factory=dict)
-    _repairs: dict[str, Repair] = field(default_factory=dict)
+    _repairs: dict[str, RepairSchedule] = field(default_factory=dict)
 
     async def documents(self) -> list[VaultDocument]:
         """All vaults as they are now, side by side; one that cannot be looked at as it was seen last."""
@@ -110,7 +112,9 @@ class VaultMonitor:
     async def _document(self, vault: ManagedVault) -> VaultDocument:
         sight = self._sights.get(vault.name)
         if sight is None:
-            sight = self._sights[vault.name] = VaultReading(unknown_document(vault), self.clock.monotonic())
+            sight = self._sights[vault.name] = VaultReading(
+                make_unknown_document(vault), self.clock.monotonic()
+            )
         if sight.late is not None and (sight.late.done() or sight.begun < vault.changed):
             sight.late.cancel()
             sight.late = None
@@ -122,10 +126,10 @@ class VaultMonitor:
                 return look.result()
             sight.late = look
         late_for = sight.wait(self.clock.monotonic())
-        known: VaultDocument = {**(_moved_since(vault, sight) or sight.document), **own_document(vault)}
+        known: VaultDocument = {**(_moved_since(vault, sight) or sight.document), **make_own_document(vault)}
         if vault.error is not None:
             known["error"] = vault.error.as_dict()
-        if late_for < STALE:
+        if late_for < LATE_LOOK_LIMIT:
             return known
         if (leaving := vault.on_its_way_out()) is not None:
             return {**known, "state": "gone", "error": leaving.as_dict()}
@@ -138,8 +142,8 @@ class VaultMonitor:
 
     def _patience(self, vault: ManagedVault, sight: VaultReading) -> float:
         if not sight.seen:
-            return STALE
-        return PATIENCE if sight.at > vault.changed else CHANGED_PATIENCE
+            return LATE_LOOK_LIMIT
+        return FRESH_LOOK_PATIENCE if sight.at > vault.changed else CHANGED_PATIENCE
 
     async def _look(self, vault: ManagedVault, sight: VaultReading) -> VaultDocument:
         config = vault.config
@@ -156,7 +160,7 @@ class VaultMonitor:
         """
         while True:
             began, moving = self.clock.monotonic(), vault.moving
-            document = await vault_document(vault)
+            document = await make_vault_document(vault)
             if not vault.moving and (moving or vault.changed > began):
                 continue
             taken = any(device["state"] == "gone" for device in document["devices"])
@@ -166,7 +170,7 @@ class VaultMonitor:
 
     async def watch(self) -> list[VaultDocument]:
         """Look, and repair what can be repaired; the result is what was seen."""
-        vaults, pools = self.vaults.all(), set(imported_pools())
+        vaults, pools = self.vaults.all(), set(list_imported_pools())
         resting = {vault.name: seen for vault in vaults if (seen := self._resting(vault, pools)) is not None}
         moved = [vault for vault in vaults if vault.name not in resting]
         found = resting | dict(zip((one.name for one in moved), await self._documents(moved), strict=True))
@@ -181,16 +185,16 @@ class VaultMonitor:
         sight = self._sights.get(vault.name)
         if sight is None or vault.config.pool in pools or not _rests(vault, sight, self.clock.monotonic()):
             return None
-        return {**sight.document, **own_document(vault)}
+        return {**sight.document, **make_own_document(vault)}
 
     def _look_after(self, vault: ManagedVault) -> None:
-        repair = self._repairs.setdefault(vault.name, Repair())
+        repair = self._repairs.setdefault(vault.name, RepairSchedule())
         if (repair.task is None or repair.task.done()) and self.clock.monotonic() >= repair.due:
             repair.task = asyncio.create_task(self._repair(vault, repair), name=f"repair {vault.name}")
 
-    async def _repair(self, vault: ManagedVault, repair: Repair) -> None:
+    async def _repair(self, vault: ManagedVault, repair: RepairSchedule) -> None:
         try:
-            await vault.repair(journald.about(vault.name))
+            await vault.repair(journald.make_vault_logger(vault.name))
         except ZvaultError as error:
             if str(error) != repair.why:
                 fields = {"VAULT": vault.name}
@@ -199,14 +203,14 @@ class VaultMonitor:
             repair.due = self.clock.monotonic() + next(repair.pauses)
         except Exception:
             log.exception("repairing vault %s failed", vault.name)
-            repair.due = self.clock.monotonic() + LONGEST_PAUSE
+            repair.due = self.clock.monotonic() + LONGEST_REPAIR_PAUSE
         else:
-            repair.why, repair.pauses = "", delays(FIRST_PAUSE, LONGEST_PAUSE)
+            repair.why, repair.pauses = "", iterate_delays(FIRST_REPAIR_PAUSE, LONGEST_REPAIR_PAUSE)
 
     async def close(self) -> None:
         """End what is under way; what hangs in the kernel is left there."""
         tasks = [sight.late for sight in self._sights.values()] + [m.task for m in self._repairs.values()]
-        await cancel(*(task for task in tasks if task is not None))
+        await cancel_tasks(*(task for task in tasks if task is not None))
 
 
 def _moved_since(vault: ManagedVault, sight: VaultReading) -> VaultDocument | None:
@@ -215,10 +219,14 @@ def _moved_since(vault: ManagedVault, sight: VaultReading) -> VaultDocument | No
     What was seen before it, or in it, holds no longer. A host that stood still in the next look was told that a vault
     is half up, as it had been for a moment on its way down.
     """
-    states: dict[Life, VaultState] = {Life.UP: "up", Life.DOWN: "down", Life.HELD_DOWN: "down"}
+    states: dict[VaultLife, VaultState] = {
+        VaultLife.UP: "up",
+        VaultLife.DOWN: "down",
+        VaultLife.HELD_DOWN: "down",
+    }
     if vault.moving or sight.at > vault.changed or vault.life not in states:
         return None
-    return {**unknown_document(vault), "state": states[vault.life]}
+    return {**make_unknown_document(vault), "state": states[vault.life]}
 
 
 def _rests(vault: ManagedVault, sight: VaultReading, now: float) -> bool:
@@ -228,7 +236,7 @@ def _rests(vault: ManagedVault, sight: VaultReading, now: float) -> bool:
         sight.seen
         and sight.late is None
         and (sight.document["state"], sight.document["error"]) == ("down", error)
-        and now - sight.at < DOWN_EVERY
+        and now - sight.at < DOWN_VAULT_INTERVAL
         and sight.at > vault.changed
         and sight.config is vault.config
         and vault.config.host is None

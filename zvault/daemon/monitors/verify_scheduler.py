@@ -8,34 +8,34 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zvault.core.errors import Busy, Refused, ZvaultError
-from zvault.core.integrity.verification import LEVELS, Level, Proof, due
-from zvault.core.policy.backoff import delays
-from zvault.daemon.history import ASIDE
+from zvault.core.integrity.verification import PROOF_LEVELS, LevelProof, ProofLevel, measure_overdue
+from zvault.core.policy.backoff import iterate_delays
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.history import OTHER_TRIGGERS
 from zvault.daemon.journald import log
-from zvault.daemon.runs import Runs
 from zvault.ops.context import Context
-from zvault.ops.outcome import Outcome
+from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.vaults.vault import Vaults
 
 if TYPE_CHECKING:
-    from zvault.ops.restore.files import FilesRequest
+    from zvault.ops.restore.restore_files import FilesRequest
 
-LOOK_EVERY = 30.0
+VERIFY_INTERVAL = 30.0
 """Seconds between looks at what is due."""
 
 GIVE_WAY_EVERY = 1.0
 
-REST = 3600.0
+UNPROVEN_PAUSE = 3600.0
 """Seconds before one that is due, but was carried out without leaving a proof, is tried again; then twice as long."""
 
-LONGEST_REST = 86400.0
+LONGEST_UNPROVEN_PAUSE = 86400.0
 """Seconds between two tries at most; and at least, while the vault cannot come up and no run brought it up."""
 
-TRIGGER = "verify"
+VERIFY_TRIGGER = "verify"
 
 
 @dataclass
-class Rest:
+class RetryPause:
     """The rest of a verification that left no proof: when it is tried again, and how long it rests after that; and why
     it could not be started.
 
@@ -45,32 +45,38 @@ class Rest:
 
     due: float = 0.0
     refused: str = ""
-    pauses: Iterator[float] = field(default_factory=lambda: delays(REST, LONGEST_REST))
+    pauses: Iterator[float] = field(
+        default_factory=lambda: iterate_delays(UNPROVEN_PAUSE, LONGEST_UNPROVEN_PAUSE)
+    )
 
 
 class VerifyScheduler:
     """Starts verifications, by hand and by their intervals; and rescues of files."""
 
-    def __init__(self, context: Context, vaults: Vaults, runs: Runs) -> None:
+    def __init__(self, context: Context, vaults: Vaults, runs: BackupRuns) -> None:
         self.context = context
         self.vaults = vaults
         self.runs = runs
-        self._rests: dict[tuple[str, Level], Rest] = {}
+        self._rests: dict[tuple[str, ProofLevel], RetryPause] = {}
         self._away: dict[str, float] = {}
         """By vault that could not come up, when that was seen, or tried again by a verification (boot time)."""
 
     def verify(self, backup: str, level: str) -> str:
         """Start a verification and return the run's id. Raises NotFound, Busy, Refused."""
-        from zvault.ops.verification.verify import Verification
+        from zvault.ops.verification.verification import Verification
 
         _ = self.context.env.backup(backup).its_vault
-        chosen: Level | None = next((one for one in LEVELS if one == level), None)
+        chosen: ProofLevel | None = next((one for one in PROOF_LEVELS if one == level), None)
         if chosen is None:
             raise Refused(
-                f"there is no level '{level}'", f"there are {', '.join(LEVELS)}", "as in --level sample"
+                f"there is no level '{level}'", f"there are {', '.join(PROOF_LEVELS)}", "as in --level sample"
             )
         busy = next(
-            (run for run in self.runs.current.values() if (run.backup, run.trigger) == (backup, TRIGGER)),
+            (
+                run
+                for run in self.runs.current.values()
+                if (run.backup, run.trigger) == (backup, VERIFY_TRIGGER)
+            ),
             None,
         )
         if busy is not None:
@@ -80,7 +86,7 @@ class VerifyScheduler:
                 f"'zvaultctl follow {busy.id}'",
             )
 
-        async def work(run: str, name: str, outcome: Outcome) -> None:
+        async def work(run: str, name: str, outcome: RunOutcome) -> None:
             emit, way = self.runs.emitter(run, name), self.runs.proofs.way(name)
             one = Verification(self.context, self.vaults, name, chosen, emit, lambda: self._give_way(name))
             try:
@@ -92,16 +98,16 @@ class VerifyScheduler:
             if one.found.unproven:
                 outcome.result = "partial"
 
-        return self.runs.launch(backup, TRIGGER, work)
+        return self.runs.launch(backup, VERIFY_TRIGGER, work)
 
     def restore_files(self, wanted: FilesRequest) -> str:
         """Start to copy files out of a snapshot, and return the run's id."""
-        from zvault.ops.restore.files import restore_files
+        from zvault.ops.restore.restore_files import restore_files
 
         request = wanted.request
         vault = self.context.env.backup(request.backup).its_vault
 
-        async def work(run: str, backup: str, outcome: Outcome) -> None:
+        async def work(run: str, backup: str, outcome: RunOutcome) -> None:
             emit = self.runs.emitter(run, backup)
 
             def say(text: str) -> None:
@@ -123,7 +129,11 @@ class VerifyScheduler:
             await asyncio.wait(tasks, timeout=GIVE_WAY_EVERY)
 
     def _at_work(self, vault: str | None) -> set[asyncio.Task[None]]:
-        runs = (run for run in self.runs.current.values() if run.trigger not in ASIDE and run.waiting is None)
+        runs = (
+            run
+            for run in self.runs.current.values()
+            if run.trigger not in OTHER_TRIGGERS and run.waiting is None
+        )
         return {run.task for run in runs if self._into(run.backup) == vault}
 
     def _into(self, backup: str) -> str | None:
@@ -139,7 +149,10 @@ class VerifyScheduler:
             if vault in taken:
                 continue
             taken.add(vault)
-            now, rest = self.context.env.clock.boottime(), self._rests.setdefault((backup, level), Rest())
+            now, rest = (
+                self.context.env.clock.boottime(),
+                self._rests.setdefault((backup, level), RetryPause()),
+            )
             try:
                 self.verify(backup, level)
             except ZvaultError as error:
@@ -161,20 +174,20 @@ class VerifyScheduler:
         now, names = self.context.env.clock.boottime(), self.context.env.config.vault
         failed = {name for name in names if self.vaults[name].error is not None}
         self._away = {name: self._away.get(name, now) for name in failed}
-        return {name for name, since in self._away.items() if now - since < LONGEST_REST}
+        return {name for name, since in self._away.items() if now - since < LONGEST_UNPROVEN_PAUSE}
 
-    def _due(self) -> list[tuple[float, str, Level]]:
+    def _due(self) -> list[tuple[float, str, ProofLevel]]:
         """What is due, by how many seconds. GUIDs are compared in each run, and not here."""
         clock = self.context.env.clock
         now, boottime = clock.time(), clock.boottime()
-        found: list[tuple[float, str, Level]] = []
+        found: list[tuple[float, str, ProofLevel]] = []
         for name, config in self.context.env.config.backup.items():
             proofs = self.runs.proofs.get(name, {})
-            since = proofs.get("guids", Proof()).since
-            for level in LEVELS:
+            since = proofs.get("guids", LevelProof()).since
+            for level in PROOF_LEVELS:
                 if level == "guids" or since is None:
                     continue
-                late = due(proofs.get(level, Proof()), config.interval(level), since, now)
+                late = measure_overdue(proofs.get(level, LevelProof()), config.interval(level), since, now)
                 if late is None or late < 0:
                     self._rests.pop((name, level), None)
                     continue

@@ -10,30 +10,42 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from zvault.api.events import Event
-from zvault.api.notify import NotifyTarget, NotifyTestResult, State
+from zvault.api.events import RunEvent
+from zvault.api.notify import NotifyState, NotifyTarget, NotifyTestResult
 from zvault.api.vaults import VaultDocument
 from zvault.config.schema import Notify
 from zvault.core.errors import NotFound, ToolFailed, ZvaultError
 from zvault.core.notify import incidents, outbox
-from zvault.core.notify.incidents import Rules, Seen
-from zvault.core.notify.message import Item, Ping, incidents_message, probe_message, report_message
-from zvault.core.notify.outbox import Target
-from zvault.core.notify.report import Every, Report, is_due, last_period, told_until
+from zvault.core.notify.incidents import JudgedSubjects, TellingRules
+from zvault.core.notify.message import (
+    Item,
+    RunPing,
+    make_incidents_message,
+    make_probe_message,
+    make_report_message,
+)
+from zvault.core.notify.outbox import TargetOutbox
+from zvault.core.notify.report import (
+    PeriodReport,
+    ReportEvery,
+    choose_reported_until,
+    find_last_period,
+    is_due,
+)
 from zvault.daemon.journald import log
-from zvault.daemon.notify.looks import for_target, seen
-from zvault.daemon.notify.report_source import report_of
+from zvault.daemon.notify.audience import collect_verdicts, select_verdicts_for
+from zvault.daemon.notify.report_source import make_report
 from zvault.daemon.notify.run_pings import RunPings
-from zvault.daemon.notify.store import FOLDER, TargetStore
-from zvault.daemon.status import Status
-from zvault.ops.notify import deliver, ping_of, tries_unharmed
-from zvault.system.state_files import LeaseStore
-from zvault.system.tasks import cancel
+from zvault.daemon.notify.target_store import TARGETS_FOLDER, TargetStore
+from zvault.daemon.status import DaemonStatus
+from zvault.ops.deliver_message import can_try_harmlessly, deliver_item, is_pinged_for
+from zvault.system.lease_store import LeaseStore
+from zvault.system.tasks import cancel_tasks
 
-LOOK_EVERY = 15.0
+NOTIFY_INTERVAL = 15.0
 """Seconds between looks; one at once when a run has ended."""
 
-AT_ONCE = 4
+SENDERS_AT_ONCE = 4
 """Processes that send, of all targets together."""
 
 MOST_PINGS = 1000
@@ -44,21 +56,24 @@ class Notifier:
     """Tells the targets of the configuration. ``counts``: tries by target, and whether they went through."""
 
     def __init__(
-        self, status: Status, vaults: Callable[[], Sequence[VaultDocument]], outdated: Callable[[], set[str]]
+        self,
+        status: DaemonStatus,
+        vaults: Callable[[], Sequence[VaultDocument]],
+        outdated: Callable[[], set[str]],
     ) -> None:
         self.status = status
         self.env = status.context.env
         self.counts: Counter[tuple[str, str]] = Counter()
         self._vaults, self._outdated = vaults, outdated
-        self._store = TargetStore(LeaseStore(self.env.paths.state / FOLDER))
-        self._targets: dict[str, Target] = {}
-        self._runs, self._pings = RunPings(self._shared), list[Ping]()
+        self._store = TargetStore(LeaseStore(self.env.paths.state / TARGETS_FOLDER))
+        self._targets: dict[str, TargetOutbox] = {}
+        self._runs, self._pings = RunPings(self._shared), list[RunPing]()
         self._wake = asyncio.Event()
         self._sending: dict[str, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(SENDERS_AT_ONCE)
         self._swept = False
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: RunEvent) -> None:
         """Take in an event of a run. Nothing is sent or written here."""
         ping = self._runs.hear(event)
         if ping is not None and len(self._pings) < MOST_PINGS:
@@ -84,20 +99,20 @@ class Notifier:
         dues = [
             due
             for name, target in self._targets.items()
-            if name not in self._sending and (due := outbox.next_due(target, now)) is not None
+            if name not in self._sending and (due := outbox.find_next_due(target, now)) is not None
         ]
-        return max(0.0, min([LOOK_EVERY, *(due - now for due in dues)]))
+        return max(0.0, min([NOTIFY_INTERVAL, *(due - now for due in dues)]))
 
-    def target(self, name: str) -> Target:
+    def target(self, name: str) -> TargetOutbox:
         """Return what is known of a target."""
         if name not in self._targets:
             self._targets[name] = self._store.read(name)
         return self._targets[name]
 
-    def _keep(self, name: str, target: Target) -> None:
+    def _keep(self, name: str, target: TargetOutbox) -> None:
         before = self.target(name)
         self._targets[name] = target
-        if outbox.worth_keeping(target) != outbox.worth_keeping(before):
+        if outbox.strip_incident_words(target) != outbox.strip_incident_words(before):
             self._store.write(name, target)
 
     def consider(self) -> None:
@@ -106,11 +121,13 @@ class Notifier:
         self._forget()
         self._take_pings()
         messages = {name: table for name, table in tables.items() if not table.switch}
-        found = seen(self.status, self._vaults(), self._outdated()) if messages else Seen()
+        found = (
+            collect_verdicts(self.status, self._vaults(), self._outdated()) if messages else JudgedSubjects()
+        )
         for name, table in tables.items():
             before = self.target(name)
             after = self._judged(name, table, found) if name in messages else before
-            after = outbox.expired(after, self.env.clock.time())
+            after = outbox.drop_expired(after, self.env.clock.time())
             if after.given_up > before.given_up:
                 log.warning(
                     "notifications to %s: %d could not be delivered and are given up", name, after.given_up
@@ -124,8 +141,8 @@ class Notifier:
         for name, table in self.env.config.notify.items():
             target = self.target(name)
             for ping in pings:
-                if ping_of(table, ping.backup):
-                    target = outbox.put(target, ping)
+                if is_pinged_for(table, ping.backup):
+                    target = outbox.queue_item(target, ping)
             self._keep(name, target)
 
     def _forget(self) -> None:
@@ -140,40 +157,40 @@ class Notifier:
             self._store.drop(name)
             self.status.warnings.pop(f"notify {name}", None)
 
-    def _judged(self, name: str, table: Notify, found: Seen) -> Target:
+    def _judged(self, name: str, table: Notify, found: JudgedSubjects) -> TargetOutbox:
         """A target with the messages that are due."""
         target, clock = self.target(name), self.env.clock
         now, zone = clock.time(), self.env.zone
-        rules = Rules(table.severity, table.after, table.again, table.per_hour)
+        rules = TellingRules(table.severity, table.after, table.again, table.per_hour)
         quiet = table.quiet is not None and table.quiet.covers(clock.now().astimezone(zone))
-        mine = for_target(found, table, self.env.config, failing=target.failing)
-        book, bundles = incidents.step(target.book, mine, rules, now, quiet=quiet)
-        target = outbox.with_book(target, book)
+        mine = select_verdicts_for(found, table, self.env.config, failing=target.failing)
+        book, bundles = incidents.advance_incidents(target.book, mine, rules, now, quiet=quiet)
+        target = outbox.replace_ledger(target, book)
         for bundle in bundles:
-            target = outbox.put(
-                target, incidents_message(bundle, id=_id(), host=self.env.host, now=now, zone=zone)
+            target = outbox.queue_item(
+                target, make_incidents_message(bundle, id=_id(), host=self.env.host, now=now, zone=zone)
             )
         return self._with_report(target, table, quiet=quiet)
 
-    def _with_report(self, target: Target, table: Notify, *, quiet: bool) -> Target:
+    def _with_report(self, target: TargetOutbox, table: Notify, *, quiet: bool) -> TargetOutbox:
         """A target with the report that is due."""
         if table.report is None:
             return replace(target, reported=None)
         now = self.env.clock.time()
-        period = last_period(table.report, now, self.env.zone)
+        period = find_last_period(table.report, now, self.env.zone)
         if not is_due(period, target.reported):
-            return replace(target, reported=told_until(period, target.reported, now))
+            return replace(target, reported=choose_reported_until(period, target.reported, now))
         if quiet:
             return target
-        message = report_message(self.report(table.report, table.backups), id=_id(), zone=self.env.zone)
-        return replace(outbox.put(target, message), reported=period.end)
+        message = make_report_message(self.report(table.report, table.backups), id=_id(), zone=self.env.zone)
+        return replace(outbox.queue_item(target, message), reported=period.end)
 
-    def report(self, every: Every, backups: Sequence[str] = ()) -> Report:
+    def report(self, every: ReportEvery, backups: Sequence[str] = ()) -> PeriodReport:
         """Return what there is to report of the last period; ``backups``: of these and their vaults only."""
-        period = last_period(every, self.env.clock.time(), self.env.zone)
-        return report_of(self.status, self._vaults(), period, backups)
+        period = find_last_period(every, self.env.clock.time(), self.env.zone)
+        return make_report(self.status, self._vaults(), period, backups)
 
-    def _warn(self, name: str, target: Target) -> None:
+    def _warn(self, name: str, target: TargetOutbox) -> None:
         warnings, key = self.status.warnings, f"notify {name}"
         if target.failing:
             warnings[key] = f"notifications to {name} cannot be delivered: {target.last_error}"
@@ -184,7 +201,7 @@ class Notifier:
         """Begin to send what is due."""
         now = self.env.clock.time()
         for name in self.env.config.notify:
-            due = outbox.next_due(self.target(name), now)
+            due = outbox.find_next_due(self.target(name), now)
             if due is not None and due <= now and name not in self._sending:
                 self._sending[name] = asyncio.create_task(self._send(name), name=f"notify {name}")
 
@@ -208,18 +225,20 @@ class Notifier:
         if error is None:
             if tries:
                 log.info("notifications to %s are delivered again", name)
-            self._keep(name, outbox.sent(self.target(name), item.id, now))
+            self._keep(name, outbox.record_sent(self.target(name), item.id, now))
         else:
             if not tries:
                 log.warning("a notification to %s was not delivered, and is tried again: %s", name, error)
-            self._keep(name, outbox.failed(self.target(name), item.id, _said(error), now, random.random))
+            self._keep(
+                name, outbox.record_failure(self.target(name), item.id, _said(error), now, random.random)
+            )
         self._warn(name, self.target(name))
 
     async def _deliver(self, table: Notify, item: Item) -> ZvaultError | None:
         """Send an item once; what went wrong, None if nothing did."""
         error: ZvaultError | None = None
         try:
-            told = await deliver(self.env.runner, self.env.host, table, item)
+            told = await deliver_item(self.env.runner, self.env.host, table, item)
         except ZvaultError as failure:
             error = failure
         except Exception as failure:
@@ -248,18 +267,18 @@ class Notifier:
         return list(await asyncio.gather(*(self._try_out(one, named=only is not None) for one in chosen)))
 
     async def _try_out(self, table: Notify, *, named: bool) -> NotifyTestResult:
-        if not named and not tries_unharmed(table):
+        if not named and not can_try_harmlessly(table):
             return {"target": table.name, "way": table.way, "result": "skipped", "error": None}
         now = self.env.clock.time()
         backup = next(iter([*table.backups, *self.env.config.backup]), "test")
-        item: Item = probe_message(id=_id(), host=self.env.host, now=now)
+        item: Item = make_probe_message(id=_id(), host=self.env.host, now=now)
         if table.switch:
-            item = Ping(_id(), now, backup, "test", "test", "a test of zvaultctl notify")
+            item = RunPing(_id(), now, backup, "test", "test", "a test of zvaultctl notify")
         async with self._slots:
             error = await self._deliver(table, item)
         if table.name in self.env.config.notify:
             told = "" if error is None else _said(error)
-            self._keep(table.name, outbox.tried(self.target(table.name), told, self.env.clock.time()))
+            self._keep(table.name, outbox.record_test(self.target(table.name), told, self.env.clock.time()))
         document = error.as_dict() if error is not None else None
         return {
             "target": table.name,
@@ -292,14 +311,14 @@ class Notifier:
     async def close(self) -> None:
         """End what is under way: what was not sent is kept for the next daemon."""
         self._take_pings()
-        await cancel(*self._sending.values())
+        await cancel_tasks(*self._sending.values())
 
 
 def _said(error: ZvaultError) -> str:
     return ". ".join(filter(None, (error.why or error.what, error.next)))
 
 
-def _state(target: Target) -> State:
+def _state(target: TargetOutbox) -> NotifyState:
     if target.failing or target.waiting:
         return "failing" if target.failing else "waiting"
     if target.last_error:

@@ -5,37 +5,45 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from zvault.api.cost import told_cost
-from zvault.api.headlines import status_headlines
+from zvault.api.cost import describe_cost
+from zvault.api.headlines import write_status_headlines
 from zvault.api.status import BackupDocument, DaemonDocument, StatusDocument
 from zvault.api.vaults import JudgedVault, VaultDocument
-from zvault.core.health.days import PastRun, days
-from zvault.core.notify.formats import one_line
-from zvault.core.notify.report import BackupReport, Figures, Need, Period, Report, VaultReport, figures
-from zvault.daemon.status import Status
+from zvault.core.health.days import PastRun, summarize_days
+from zvault.core.notify.formats import flatten_line
+from zvault.core.notify.report import (
+    BackupReport,
+    NeededAction,
+    PeriodFigures,
+    PeriodReport,
+    ReportPeriod,
+    VaultReport,
+    sum_period,
+)
+from zvault.daemon.status import DaemonStatus
 
-BEFORE = 92 * 86400.0
+LOOK_BACK_SPAN = 92 * 86400.0
 """Seconds before a period in which the newest run without fault is looked for: the lag at its begin rests on it."""
 
 
-def report_of(
-    status: Status, vaults: Sequence[VaultDocument], period: Period, only: Sequence[str] = ()
-) -> Report:
+def make_report(
+    status: DaemonStatus, vaults: Sequence[VaultDocument], period: ReportPeriod, only: Sequence[str] = ()
+) -> PeriodReport:
     """The report of a period; ``only`` these backups and their vaults, or all."""
     env = status.context.env
     found = _chosen(status.document_of(vaults), only)
     past = _figures(status, period)
     sent: dict[str | None, int] = defaultdict(int)
     for one in found["backups"]:
-        sent[one["vault"]] += past.get(one["name"], Figures()).bytes
+        sent[one["vault"]] += past.get(one["name"], PeriodFigures()).bytes
     begins, now = status.history.begins(), env.clock.time()
-    return Report(
+    return PeriodReport(
         period,
-        one_line(env.host),
+        flatten_line(env.host),
         now,
-        tuple(status_headlines(found)),
+        tuple(write_status_headlines(found)),
         tuple(_needs(found)),
-        tuple(_backup(one, past.get(one["name"], Figures())) for one in found["backups"]),
+        tuple(_backup(one, past.get(one["name"], PeriodFigures())) for one in found["backups"]),
         tuple(_vault(status, one, sent[one["name"]]) for one in found["vaults"]),
         None if begins is not None and begins <= period.begin else begins or now,
     )
@@ -52,20 +60,20 @@ def _chosen(found: StatusDocument, only: Sequence[str]) -> StatusDocument:
     return {"daemon": daemon, "backups": backups, "vaults": vaults}
 
 
-def _figures(status: Status, period: Period) -> dict[str, Figures]:
+def _figures(status: DaemonStatus, period: ReportPeriod) -> dict[str, PeriodFigures]:
     env = status.context.env
     past: dict[str, list[PastRun]] = defaultdict(list)
-    for name, run in status.history.past(period.begin - BEFORE):
+    for name, run in status.history.past(period.begin - LOOK_BACK_SPAN):
         if run.ended < period.end:
             past[name].append(run)
     return {
-        name: figures(days(past[name], period.end - 1, env.zone, backup.max_lag), period)
+        name: sum_period(summarize_days(past[name], period.end - 1, env.zone, backup.max_lag), period)
         for name, backup in env.config.backup.items()
         if name in past
     }
 
 
-def _needs(found: StatusDocument) -> Iterator[Need]:
+def _needs(found: StatusDocument) -> Iterator[NeededAction]:
     subjects = [
         *(("zvaultd", one) for one in (found["daemon"]["verdict"],)),
         *((f"backup {one['name']}", one["verdict"]) for one in found["backups"]),
@@ -74,11 +82,11 @@ def _needs(found: StatusDocument) -> Iterator[Need]:
     for whose, verdict in subjects:
         for finding in verdict["findings"]:
             if finding["level"] in {"warning", "critical"}:
-                what, why = one_line(finding["what"]), one_line(finding["why"])
-                yield Need(whose, finding["level"], what, why, one_line(finding["next"]))
+                what, why = flatten_line(finding["what"]), flatten_line(finding["why"])
+                yield NeededAction(whose, finding["level"], what, why, flatten_line(finding["next"]))
 
 
-def _backup(one: BackupDocument, its: Figures) -> BackupReport:
+def _backup(one: BackupDocument, its: PeriodFigures) -> BackupReport:
     proofs = one["proofs"]
     return BackupReport(
         one["name"],
@@ -92,7 +100,7 @@ def _backup(one: BackupDocument, its: Figures) -> BackupReport:
     )
 
 
-def _vault(status: Status, one: JudgedVault, sent: int) -> VaultReport:
+def _vault(status: DaemonStatus, one: JudgedVault, sent: int) -> VaultReport:
     scrub = one["scrub"]
     return VaultReport(
         one["name"],
@@ -104,5 +112,5 @@ def _vault(status: Status, one: JudgedVault, sent: int) -> VaultReport:
         status.judge.full_in(one["name"]),
         scrub["last"] if scrub is not None else None,
         scrub["errors"] if scrub is not None else None,
-        one_line(told_cost(one["cost"], one["uncounted"])),
+        flatten_line(describe_cost(one["cost"], one["uncounted"])),
     )

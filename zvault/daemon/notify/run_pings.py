@@ -6,12 +6,12 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 
-from zvault.api.events import Event, RunFinished, RunStarted
-from zvault.core.notify.message import Beat, Ping, run_text
-from zvault.daemon.history import ASIDE
-from zvault.daemon.journald import line
+from zvault.api.events import RunEvent, RunFinished, RunStarted
+from zvault.core.notify.message import PingKind, RunPing, describe_run
+from zvault.daemon.history import OTHER_TRIGGERS
+from zvault.daemon.journald import format_event
 
-LAST_LINES = 20
+PING_LAST_LINES = 20
 """Lines of a run that are told when it has ended."""
 
 
@@ -28,41 +28,41 @@ class RunPings:
         self._waiting: set[str] = set()
         """Runs whose beginning was not told yet."""
 
-    def hear(self, event: Event) -> Ping | None:
+    def hear(self, event: RunEvent) -> RunPing | None:
         """Take in an event. A run that was cut short makes no ping at its end: the next one goes on with it.
 
         Nor does one that another host of the vault makes in this one's place, at its beginning neither."""
         run = event["run"]
         if event["event"] == "run-started":
-            return self._started(event) if event["trigger"] not in ASIDE else None
+            return self._started(event) if event["trigger"] not in OTHER_TRIGGERS else None
         if run not in self._lines:
             return None
         if event["event"] == "run-finished":
             self._waiting.discard(run)
             return self._ended(event, list(self._lines.pop(run)))
-        if (said := line(event)) is not None:
+        if (said := format_event(event)) is not None:
             self._lines[run].append(said[1])
         if event["event"] == "vault-up" and run in self._waiting:
             self._waiting.remove(run)
             return _ping(event, "start", "")
         return None
 
-    def _started(self, event: RunStarted) -> Ping | None:
-        self._lines[event["run"]] = deque(maxlen=LAST_LINES)
+    def _started(self, event: RunStarted) -> RunPing | None:
+        self._lines[event["run"]] = deque(maxlen=PING_LAST_LINES)
         if self._shared(event["backup"]):
             self._waiting.add(event["run"])
             return None
         return _ping(event, "start", "")
 
-    def _ended(self, event: RunFinished, lines: list[str]) -> Ping | None:
+    def _ended(self, event: RunFinished, lines: list[str]) -> RunPing | None:
         if event["result"] in ("interrupted", "skipped"):
             return None
         if event["result"] == "ok":
-            said = line(event)
+            said = format_event(event)
             return _ping(event, "success", said[1] if said is not None else "")
         error = event["error"]
-        return _ping(event, "failure", run_text(error, lines))
+        return _ping(event, "failure", describe_run(error, lines))
 
 
-def _ping(event: Event, beat: Beat, text: str) -> Ping:
-    return Ping(secrets.token_hex(8), event["time"], event["backup"], beat, event["run"], text)
+def _ping(event: RunEvent, beat: PingKind, text: str) -> RunPing:
+    return RunPing(secrets.token_hex(8), event["time"], event["backup"], beat, event["run"], text)

@@ -8,31 +8,31 @@ from collections.abc import Callable, Mapping
 from zvault.api.backups import Side
 from zvault.config.schema import Backup
 from zvault.core.model import Snapshot
-from zvault.daemon.listings import Listing
-from zvault.daemon.page.model import DatasetPage, Mark, PointDocument, SideDocument
-from zvault.daemon.status import Status
-from zvault.ops.next_prune import NextPrune, next_prune
-from zvault.system.computing import compute
+from zvault.daemon.listings import BackupListing
+from zvault.daemon.page.page_model import DatasetPage, DatasetPointDocument, SideDocument, TimelineMark
+from zvault.daemon.status import DaemonStatus
+from zvault.ops.next_prune import NextPrune, predict_prune
+from zvault.system.side_threads import compute_aside
 
-ROWS = 100
+SNAPSHOT_ROWS = 100
 """Snapshots on a page."""
 
-DRAWN = 2000
+DRAWN_SNAPSHOTS = 2000
 """Snapshots on the time line: the newest."""
 
-REMEMBERED = 8
+REMEMBERED_DATASETS = 8
 """Datasets whose outlook is remembered."""
 
-REREAD = 30.0
+OUTLOOK_LIFETIME = 30.0
 """Seconds for which it is told as it was found, while nothing new was listed: rules go by the clock."""
 
 
 class DatasetSource:
     """Tells of one dataset of one backup. No pool is asked: what was listed last is in memory."""
 
-    def __init__(self, status: Status, host: Callable[[], str]) -> None:
+    def __init__(self, status: DaemonStatus, host: Callable[[], str]) -> None:
         self._status, self._host = status, host
-        self._known: dict[tuple[str, str], tuple[Listing, float, NextPrune]] = {}
+        self._known: dict[tuple[str, str], tuple[BackupListing, float, NextPrune]] = {}
 
     async def page(self, backup: str, dataset: str, page: int) -> DatasetPage | None:
         """The page; None where nothing of that name is known."""
@@ -45,14 +45,14 @@ class DatasetSource:
         if found is None:
             return None
         size = len(found.on_source) + len(found.on_vault)
-        return await compute(size, None, self._document, table, dataset, listing, found, page)
+        return await compute_aside(size, None, self._document, table, dataset, listing, found, page)
 
     def _document(
-        self, table: Backup, dataset: str, listing: Listing, found: NextPrune, page: int
+        self, table: Backup, dataset: str, listing: BackupListing, found: NextPrune, page: int
     ) -> DatasetPage:
         context = self._status.context
         newest = sorted({**found.on_source, **found.on_vault}.values(), key=_age, reverse=True)
-        pages = max(1, -(-len(newest) // ROWS))
+        pages = max(1, -(-len(newest) // SNAPSHOT_ROWS))
         page = min(max(page, 1), pages)
         marks = [_mark(snap.guid, found) for snap in newest]
         counted = Counter(one for mark in marks for one in mark)
@@ -69,28 +69,31 @@ class DatasetSource:
             "scheduled": table.scheduled,
             "next_run": self._status.scheduler.next_run(table.name),
             "drawn": [
-                (snap.creation, int(mark)) for snap, mark in zip(newest[:DRAWN], marks[:DRAWN], strict=True)
+                (snap.creation, int(mark))
+                for snap, mark in zip(newest[:DRAWN_SNAPSHOTS], marks[:DRAWN_SNAPSHOTS], strict=True)
             ],
-            "counts": {str(mark.name): counted[mark] for mark in Mark},
-            "points": [_point(snap, found) for snap in newest[(page - 1) * ROWS : page * ROWS]],
+            "counts": {str(mark.name): counted[mark] for mark in TimelineMark},
+            "points": [
+                _point(snap, found) for snap in newest[(page - 1) * SNAPSHOT_ROWS : page * SNAPSHOT_ROWS]
+            ],
             "total": len(newest),
             "page": page,
             "pages": pages,
         }
 
-    async def _next_prune(self, backup: str, dataset: str, listing: Listing) -> NextPrune | None:
+    async def _next_prune(self, backup: str, dataset: str, listing: BackupListing) -> NextPrune | None:
         key, now = (backup, dataset), self._status.context.env.clock.monotonic()
         known = self._known.get(key)
         if known is not None and known[0] is listing and now < known[1]:
             return known[2]
         context = self._status.context
         table = context.env.backup(backup)
-        found = await listing.listed.compute(lambda: next_prune(context, table, listing.sides, dataset))
+        found = await listing.listed.compute(lambda: predict_prune(context, table, listing.sides, dataset))
         self._known.pop(key, None)
         if found is not None:
-            while len(self._known) >= REMEMBERED:
+            while len(self._known) >= REMEMBERED_DATASETS:
                 del self._known[next(iter(self._known))]
-            self._known[key] = listing, now + REREAD, found
+            self._known[key] = listing, now + OUTLOOK_LIFETIME, found
         return found
 
 
@@ -98,11 +101,11 @@ def _age(snapshot: Snapshot) -> tuple[int, str]:
     return snapshot.creation, snapshot.snapname
 
 
-def _mark(guid: int, found: NextPrune) -> Mark:
-    mark = Mark(0)
-    sides: tuple[tuple[Side, Mark, Mark, Mapping[int, Snapshot]], ...] = (
-        ("source", Mark.SOURCE, Mark.GOES_ON_SOURCE, found.on_source),
-        ("vault", Mark.VAULT, Mark.GOES_ON_VAULT, found.on_vault),
+def _mark(guid: int, found: NextPrune) -> TimelineMark:
+    mark = TimelineMark(0)
+    sides: tuple[tuple[Side, TimelineMark, TimelineMark, Mapping[int, Snapshot]], ...] = (
+        ("source", TimelineMark.SOURCE, TimelineMark.GOES_ON_SOURCE, found.on_source),
+        ("vault", TimelineMark.VAULT, TimelineMark.GOES_ON_VAULT, found.on_vault),
     )
     for side, there, goes, has in sides:
         if guid in has:
@@ -110,10 +113,10 @@ def _mark(guid: int, found: NextPrune) -> Mark:
             if _side(guid, side, found)["keep"] is False:
                 mark |= goes
     if guid == found.base:
-        mark |= Mark.BASE
+        mark |= TimelineMark.BASE
     if guid in found.waiting:
-        mark |= Mark.WAITING
-    return mark if guid in found.ours else mark | Mark.FOREIGN
+        mark |= TimelineMark.WAITING
+    return mark if guid in found.ours else mark | TimelineMark.FOREIGN
 
 
 def _side(guid: int, side: Side, found: NextPrune) -> SideDocument:
@@ -121,7 +124,7 @@ def _side(guid: int, side: Side, found: NextPrune) -> SideDocument:
     return {"keep": None, "why": ""} if verdict is None else {"keep": verdict.keep, "why": verdict.reason}
 
 
-def _point(snap: Snapshot, found: NextPrune) -> PointDocument:
+def _point(snap: Snapshot, found: NextPrune) -> DatasetPointDocument:
     return {
         "name": snap.snapname,
         "made": snap.creation,

@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from zvault.core.errors import DeadlineExceeded, ZvaultError
-from zvault.core.integrity.verification import shown
+from zvault.core.integrity.verification import escape_path
 from zvault.daemon.journald import log
-from zvault.daemon.page.model import FilesPage, MountDocument
+from zvault.daemon.page.page_model import FilesPage, MountDocument
 from zvault.ops.context import Context
 from zvault.ops.state.activity import ActiveMount
-from zvault.system.list_folder import list_argv, question
-from zvault.system.process.unprivileged import reading_all
+from zvault.system.list_folder import encode_question, list_folder_argv
+from zvault.system.process.unprivileged import read_everything_argv
 
-ROWS = 200
+ENTRY_ROWS = 200
 """Entries on a page."""
 
-DEADLINE = 5.0
+LIST_FOLDER_DEADLINE = 5.0
 """Seconds in which a folder is listed."""
 
-AT_ONCE = 2
+FOLDERS_AT_ONCE = 2
 """Folders that are listed at a time."""
 
-REST, LONGEST_REST = 60.0, 3600.0
+FOLDER_PAUSE, LONGEST_FOLDER_PAUSE = 60.0, 3600.0
 """Seconds that a snapshot which did not answer is left alone: twice as long each time, for what hangs stays there."""
 
 
@@ -93,29 +93,37 @@ class FileSource:
         silence = self._silent.get(number)
         if silence is not None and self._context.env.clock.monotonic() < silence.until:
             return {"error": "it did not answer a moment ago, and is left alone for a while"}
-        if self._at_work >= AT_ONCE:
+        if self._at_work >= FOLDERS_AT_ONCE:
             return {"error": "others are being listed: try again"}
         self._at_work += 1
-        asked = question(one.snapshot, one.folder, path, first, ROWS)
+        asked = encode_question(one.snapshot, one.folder, path, first, ENTRY_ROWS)
         try:
             done = await self._context.env.runner.run(
-                reading_all(list_argv()), deadline=DEADLINE, stdin=asked, check=False
+                read_everything_argv(list_folder_argv()),
+                deadline=LIST_FOLDER_DEADLINE,
+                stdin=asked,
+                check=False,
             )
         except DeadlineExceeded:
-            seconds = min(LONGEST_REST, 2 * silence.seconds) if silence is not None else REST
+            seconds = min(LONGEST_FOLDER_PAUSE, 2 * silence.seconds) if silence is not None else FOLDER_PAUSE
             # Those that are no longer mounted are forgotten.
             kept = self._context.activity.mounts
             self._silent = {name: it for name, it in self._silent.items() if name in kept}
             self._silent[number] = _Silence(self._context.env.clock.monotonic() + seconds, seconds)
-            log.warning("%s: a folder of %s was not listed within %g s", one.folder, one.snapshot, DEADLINE)
-            return {"error": f"it did not answer within {DEADLINE:g} seconds: its pool may hang"}
+            log.warning(
+                "%s: a folder of %s was not listed within %g s",
+                one.folder,
+                one.snapshot,
+                LIST_FOLDER_DEADLINE,
+            )
+            return {"error": f"it did not answer within {LIST_FOLDER_DEADLINE:g} seconds: its pool may hang"}
         except ZvaultError as error:
             return {"error": str(error)}
         finally:
             self._at_work -= 1
         self._silent.pop(number, None)
         if done.returncode != 0:
-            log.error("listing %s below %s failed: %s", shown(path), one.folder, done.complaint())
+            log.error("listing %s below %s failed: %s", escape_path(path), one.folder, done.complaint())
             return {"error": "it cannot be listed: see zvaultd's journal"}
         found: dict[str, Any] = json.loads(done.stdout)
         return found

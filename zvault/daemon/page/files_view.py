@@ -7,15 +7,15 @@ from base64 import b64decode, urlsafe_b64encode
 from datetime import tzinfo
 from typing import Any
 
-from zvault.core.integrity.verification import shown
-from zvault.daemon.page.model import FilesPage
-from zvault.daemon.page.words import moment, size
+from zvault.core.integrity.verification import escape_path
+from zvault.daemon.page.page_model import FilesPage
+from zvault.daemon.page.page_words import show_moment, show_size
 
-PLACE = "/root/restored"
+RESTORE_FOLDER = "/root/restored"
 """The folder that the command restores to."""
 
 
-def files(found: FilesPage, zone: tzinfo) -> dict[str, Any]:
+def show_files(found: FilesPage, zone: tzinfo) -> dict[str, Any]:
     """The folder, the folders that it lies in, and its entries."""
     path, now = b64decode(found["path"]), found["now"]
     parts = [part for part in path.split(b"/") if part]
@@ -25,22 +25,22 @@ def files(found: FilesPage, zone: tzinfo) -> dict[str, Any]:
         "mount": found["mount"]["id"],
         "snapshot": found["mount"]["snapshot"],
         "folder": found["mount"]["folder"],
-        "since": moment(found["mount"]["since"], now, zone),
+        "since": show_moment(found["mount"]["since"], now, zone),
         "path": _link(path),
         "way": [
-            {"name": shown(part), "path": _link(b"/".join(parts[: number + 1]))}
+            {"name": escape_path(part), "path": _link(b"/".join(parts[: number + 1]))}
             for number, part in enumerate(parts)
         ],
-        "command": command(found, b"/".join(parts)),
+        "command": make_restore_command(found, b"/".join(parts)),
         "entries": [
             {
-                "name": shown(name),
+                "name": escape_path(name),
                 "kind": one["kind"],
                 "path": _link(b"/".join([*parts, name])),
-                "size": size(one["size"]) if one["size"] is not None else "",
-                "at": moment(one["mtime"], now, zone),
-                "link": shown(b64decode(one["link"])),
-                "command": command(found, b"/".join([*parts, name])),
+                "size": show_size(one["size"]) if one["size"] is not None else "",
+                "at": show_moment(one["mtime"], now, zone),
+                "link": escape_path(b64decode(one["link"])),
+                "command": make_restore_command(found, b"/".join([*parts, name])),
             }
             for one in found["entries"]
             for name in [b64decode(one["name"])]
@@ -55,15 +55,15 @@ def files(found: FilesPage, zone: tzinfo) -> dict[str, Any]:
     }
 
 
-def command(found: FilesPage, path: bytes) -> str:
+def make_restore_command(found: FilesPage, path: bytes) -> str:
     """Return the command that restores a file or folder of the snapshot, or all of it, beside what there is."""
-    words = ["zvaultctl", "restore", found["backup"], found["mount"]["snapshot"], PLACE]
-    told = [shell_word(word.encode(errors="surrogateescape")) for word in words]
-    chosen = [f"--file={shell_word(path)}"] if path else []
-    return " ".join([f"mkdir -p {PLACE} &&", *told, *chosen])
+    words = ["zvaultctl", "restore", found["backup"], found["mount"]["snapshot"], RESTORE_FOLDER]
+    told = [quote_shell_word(word.encode(errors="surrogateescape")) for word in words]
+    chosen = [f"--file={quote_shell_word(path)}"] if path else []
+    return " ".join([f"mkdir -p {RESTORE_FOLDER} &&", *told, *chosen])
 
 
-def shell_word(word: bytes) -> str:
+def quote_shell_word(word: bytes) -> str:
     """A word of any bytes as bash and zsh read it, on one line and with nothing that a terminal does not show."""
     text = word.decode(errors="surrogateescape")
     if text.isprintable():

@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 from zvault.core.health.conditions import CONDITIONS
 
-PLACES = (Path("/usr/share/doc/zvault/runbooks"), Path("/usr/local/share/doc/zvault/runbooks"))
+INSTALLED_RUNBOOKS = (Path("/usr/share/doc/zvault/runbooks"), Path("/usr/local/share/doc/zvault/runbooks"))
 """Where a package and ``make install`` put them."""
 
-SOURCES = Path(__file__).resolve().parents[3] / "docs" / "runbooks"
+CHECKOUT_RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "runbooks"
 """Where a checkout has them."""
 
-GENERAL = {"warning": "ZvaultWarning", "critical": "ZvaultCritical"}
+GENERAL_ALERTS = {"warning": "ZvaultWarning", "critical": "ZvaultCritical"}
 """Alerts for conditions without one of their own."""
 
-LARGEST = 64 << 10
+LARGEST_RUNBOOK = 64 << 10
 """Bytes of a runbook."""
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """A piece of a text: heading, paragraph, items, code as it is, or a table, whose ``rows`` begin with its head."""
 
     kind: str
@@ -39,16 +39,18 @@ class Runbooks:
     of: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, places: tuple[Path, ...] = (SOURCES, *PLACES)) -> Runbooks:
+    def read(cls, places: tuple[Path, ...] = (CHECKOUT_RUNBOOKS, *INSTALLED_RUNBOOKS)) -> Runbooks:
         """Those of the first place that has any."""
         for place in places:
             files = sorted(place.glob("*.md"))
-            texts = {file.stem: file.read_bytes()[:LARGEST].decode(errors="replace") for file in files}
+            texts = {
+                file.stem: file.read_bytes()[:LARGEST_RUNBOOK].decode(errors="replace") for file in files
+            }
             if texts:
                 return cls(texts, dict(_of_conditions(texts)))
         return cls()
 
-    def blocks(self, name: str) -> list[Block]:
+    def blocks(self, name: str) -> list[TextBlock]:
         """A runbook taken apart."""
         return list(_blocks(self.texts[name]))
 
@@ -56,21 +58,21 @@ class Runbooks:
 def _of_conditions(texts: Mapping[str, str]) -> Iterator[tuple[tuple[str, str], str]]:
     for kind, table in CONDITIONS.items():
         for condition in table:
-            name = condition.alert or GENERAL.get(condition.level, "")
+            name = condition.alert or GENERAL_ALERTS.get(condition.level, "")
             if name in texts:
                 yield (kind, condition.key), name
 
 
-def _blocks(text: str) -> Iterator[Block]:
+def _blocks(text: str) -> Iterator[TextBlock]:
     """Headings, code, items, tables and paragraphs of Markdown, as the runbooks are written."""
     for number, part in enumerate(re.split(r"^```.*\n?", text, flags=re.MULTILINE)):
         if number % 2:
-            yield Block("code", tuple(part.splitlines()))
+            yield TextBlock("code", tuple(part.splitlines()))
         else:
             yield from _prose(part)
 
 
-def _prose(text: str) -> Iterator[Block]:
+def _prose(text: str) -> Iterator[TextBlock]:
     kind, lines = "", list[str]()
     for line in [*text.splitlines(), ""]:
         new, told = _line(line)
@@ -98,12 +100,12 @@ def _line(line: str) -> tuple[str, str]:
     return "more", _plain(line.strip())
 
 
-def _ended(kind: str, lines: list[str]) -> Iterator[Block]:
+def _ended(kind: str, lines: list[str]) -> Iterator[TextBlock]:
     if kind == "table" and lines:
         cells = [tuple(_plain(cell.strip()) for cell in line.strip().strip("|").split("|")) for line in lines]
-        yield Block(kind, (), tuple(row for row in cells if any(cell.strip("-: ") for cell in row)))
+        yield TextBlock(kind, (), tuple(row for row in cells if any(cell.strip("-: ") for cell in row)))
     elif lines:
-        yield Block(kind, tuple(lines))
+        yield TextBlock(kind, tuple(lines))
 
 
 def _plain(text: str) -> str:

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from zvault.daemon.page.render import LIVE, Renderer
+from zvault.daemon.page.renderer import LIVE_HEADERS, PageRenderer
 from zvault.daemon.page.runbooks import Runbooks
-from zvault.daemon.page.topics import Topic
+from zvault.daemon.page.topics import PageTopic
 
-FRESH = 1.0
+ANSWER_LIFETIME = 1.0
 """Seconds for which an answer of zvaultd's is shown to others who ask for the same."""
 
-REMEMBERED = 64
+REMEMBERED_ANSWERS = 64
 """Answers that are remembered for that long."""
 
 ASKED_AT_ONCE = 8
@@ -44,7 +44,7 @@ _MOUNT = re.compile(r"[0-9a-f]{1,32}")
 _PATH = re.compile(r"[A-Za-z0-9_-]{0,8192}={0,2}")
 _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-Ask = Callable[[Topic, str], Awaitable[bytes]]
+AskPage = Callable[[PageTopic, str], Awaitable[bytes]]
 
 
 class HoldsConnections(Protocol):
@@ -61,19 +61,19 @@ class _Kept:
     document: Any
 
 
-class Asked:
+class AskedAnswers:
     """The answers that zvaultd gave of late. A question that is under way already is not asked again."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: AskPage) -> None:
         self._ask = ask
-        self._kept: dict[tuple[Topic, str], _Kept] = {}
-        self._asking: dict[tuple[Topic, str], asyncio.Task[Any]] = {}
+        self._kept: dict[tuple[PageTopic, str], _Kept] = {}
+        self._asking: dict[tuple[PageTopic, str], asyncio.Task[Any]] = {}
 
-    async def get(self, topic: Topic, subject: str = "") -> Any:
+    async def get(self, topic: PageTopic, subject: str = "") -> Any:
         """The document; None where there is none. Raises TimeoutError, ConnectionError, HTTPException."""
         key = topic, subject
         kept = self._kept.get(key)
-        if kept is not None and time.monotonic() - kept.at < FRESH:
+        if kept is not None and time.monotonic() - kept.at < ANSWER_LIFETIME:
             return kept.document
         asking = self._asking.get(key)
         if asking is None:
@@ -84,7 +84,7 @@ class Asked:
         # Whoever leaves takes the answer from nobody else.
         return await asyncio.shield(asking)
 
-    async def _find(self, key: tuple[Topic, str]) -> Any:
+    async def _find(self, key: tuple[PageTopic, str]) -> Any:
         try:
             text = await self._ask(*key)
         finally:
@@ -92,29 +92,29 @@ class Asked:
         if not text:
             raise web.HTTPInternalServerError(text="zvaultd cannot tell how it is: see its journal\n")
         now = time.monotonic()
-        self._kept = {one: it for one, it in self._kept.items() if now - it.at < FRESH}
+        self._kept = {one: it for one, it in self._kept.items() if now - it.at < ANSWER_LIFETIME}
         found = _Kept(now, json.loads(text))
-        if len(self._kept) < REMEMBERED:
+        if len(self._kept) < REMEMBERED_ANSWERS:
             self._kept[key] = found
         return found.document
 
 
-class Site:
+class PageSite:
     """Answers requests for pages; ``routes`` are all that there are."""
 
     def __init__(
         self,
         zone: str,
-        ask: Ask,
+        ask: AskPage,
         connections: HoldsConnections,
         live_seconds: float,
         *,
         files: bool = False,
     ) -> None:
-        self._asked = Asked(ask)
+        self._asked = AskedAnswers(ask)
         self._connections, self._live_seconds = connections, live_seconds
         self._runbooks = Runbooks.read()
-        self._renderer = Renderer(zone, self._runbooks)
+        self._renderer = PageRenderer(zone, self._runbooks)
         self._live = 0
         self._closing = asyncio.Event()
         self._overview: tuple[Any, str, dict[str, str]] = (None, "", {})
@@ -141,7 +141,7 @@ class Site:
 
     async def _rendered(self) -> tuple[str, dict[str, str]]:
         """The first page, and its parts that change, made once for all who ask."""
-        document = await self._asked.get(Topic.OVERVIEW)
+        document = await self._asked.get(PageTopic.OVERVIEW)
         if self._overview[0] is not document:
             parts = self._renderer.parts(document)
             self._overview = document, self._renderer.overview(document, parts), parts
@@ -155,11 +155,11 @@ class Site:
         name, page = request.query.get("name", ""), request.query.get("page", "1")
         if not 0 < len(name.encode()) <= LONGEST_NAME or not _PAGE.fullmatch(page):
             raise web.HTTPNotFound(text="there is no such page\n")
-        known = await self._asked.get(Topic.OVERVIEW)
+        known = await self._asked.get(PageTopic.OVERVIEW)
         # Of names that anybody can make up zvaultd is not asked.
         if all(one["name"] != name for one in known["status"]["backups"]):
             raise web.HTTPNotFound(text="there is no such backup\n")
-        found = await self._asked.get(Topic.BACKUP, f"{int(page)}:{name}")
+        found = await self._asked.get(PageTopic.BACKUP, f"{int(page)}:{name}")
         if found is None:
             raise web.HTTPNotFound(text="there is no such backup\n")
         return _html(self._renderer.backup(found))
@@ -170,7 +170,7 @@ class Site:
         fits = all(0 < len(one.encode()) <= LONGEST_DATASET and "\0" not in one for one in (name, dataset))
         if not fits or not _PAGE.fullmatch(page):
             raise web.HTTPNotFound(text="there is no such page\n")
-        found = await self._asked.get(Topic.DATASET, f"{int(page)}\0{name}\0{dataset}")
+        found = await self._asked.get(PageTopic.DATASET, f"{int(page)}\0{name}\0{dataset}")
         if found is None:
             raise web.HTTPNotFound(
                 text="there is no such dataset in a backup of that name, or nobody has listed it yet\n"
@@ -184,7 +184,7 @@ class Site:
             raise web.HTTPNotFound(text="there is no such page\n")
         # The same letters as in a link: no blank stands for a sign there.
         plain = path.replace("-", "+").replace("_", "/")
-        found = await self._asked.get(Topic.FILES, f"{number}\0{int(first)}\0{plain}")
+        found = await self._asked.get(PageTopic.FILES, f"{number}\0{int(first)}\0{plain}")
         if found is None:
             raise web.HTTPNotFound(text="no such snapshot is mounted, or not any more\n")
         return _html(self._renderer.files(found))
@@ -193,7 +193,7 @@ class Site:
         id = request.query.get("id", "")
         if not _RUN.fullmatch(id):
             raise web.HTTPNotFound(text="there is no such run\n")
-        found = await self._asked.get(Topic.RUN, id)
+        found = await self._asked.get(PageTopic.RUN, id)
         if found["run"] is None and found["lines"] is None:
             raise web.HTTPNotFound(text="there is no such run, or it is no longer remembered\n")
         return _html(self._renderer.run(found, id))
@@ -217,7 +217,7 @@ class Site:
     async def _tell(self, request: web.Request) -> web.StreamResponse:
         _, shown = await self._rendered()
         self._connections.allow(request, self._live_seconds + WRITE_SECONDS)
-        response = web.StreamResponse(headers={**LIVE, "Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers={**LIVE_HEADERS, "Content-Type": "text/event-stream"})
         response.force_close()
         await response.prepare(request)
         until = time.monotonic() + self._live_seconds

@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from zvault.daemon.page.model import Mark
+from zvault.daemon.page.page_model import TimelineMark
 
-LEFT, RIGHT, WIDTH = 70.0, 940.0, 960
+TIMELINE_LEFT, TIMELINE_RIGHT, TIMELINE_WIDTH = 70.0, 940.0, 960
 """Where the line begins and ends, and how wide the drawing is."""
 
-SOURCE, VAULT, LANE, HEIGHT = 30.0, 86.0, 26.0, 122
+SOURCE_LANE_TOP, VAULT_LANE_TOP, LANE_HEIGHT, TIMELINE_HEIGHT = 30.0, 86.0, 26.0, 122
 """The upper edge of each side's lane, how high a lane is, and the drawing."""
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -37,7 +37,7 @@ TICKS = (
 )
 """Ages in seconds, and what they are called."""
 
-APART = 62.0
+TICK_DISTANCE = 62.0
 """Between two ticks, at least."""
 
 
@@ -49,10 +49,10 @@ class _Scale(NamedTuple):
 
     def x(self, age: float) -> float:
         share = math.log1p(max(0.0, age) / self.unit) / math.log1p(self.oldest / self.unit)
-        return round(RIGHT - min(1.0, share) * (RIGHT - LEFT), 1)
+        return round(TIMELINE_RIGHT - min(1.0, share) * (TIMELINE_RIGHT - TIMELINE_LEFT), 1)
 
 
-def timeline(drawn: Sequence[tuple[float, int]], now: float) -> dict[str, Any] | None:
+def draw_timeline(drawn: Sequence[tuple[float, int]], now: float) -> dict[str, Any] | None:
     """Marks for snapshots, each given by when it was made and its Mark; None where there are none.
 
     Marks that would lie on each other are one, in each lane and of each kind.
@@ -64,46 +64,46 @@ def timeline(drawn: Sequence[tuple[float, int]], now: float) -> dict[str, Any] |
     marks: dict[tuple[float, str, str], dict[str, Any]] = {}
     links: dict[float, dict[str, Any]] = {}
     for made, bits in drawn:
-        mark, x = Mark(bits), scale.x(now - made)
+        mark, x = TimelineMark(bits), scale.x(now - made)
         for side, there, goes, y in (
-            ("source", Mark.SOURCE, Mark.GOES_ON_SOURCE, SOURCE),
-            ("vault", Mark.VAULT, Mark.GOES_ON_VAULT, VAULT),
+            ("source", TimelineMark.SOURCE, TimelineMark.GOES_ON_SOURCE, SOURCE_LANE_TOP),
+            ("vault", TimelineMark.VAULT, TimelineMark.GOES_ON_VAULT, VAULT_LANE_TOP),
         ):
             if there in mark:
                 kind = _kind(mark, goes, side)
                 one = marks.setdefault((x, side, kind), {"x": x, "y": y, "kind": kind, "count": 0})
                 one["count"] += 1
-        if Mark.SOURCE in mark and Mark.VAULT in mark:
+        if TimelineMark.SOURCE in mark and TimelineMark.VAULT in mark:
             link = links.setdefault(x, {"x": x, "base": False})
-            link["base"] |= Mark.BASE in mark
+            link["base"] |= TimelineMark.BASE in mark
     return {
         "marks": list(marks.values()),
         "links": list(links.values()),
         "ticks": _ticks(scale),
-        "width": WIDTH,
-        "height": HEIGHT,
-        "left": LEFT,
-        "right": RIGHT,
-        "source": SOURCE,
-        "vault": VAULT,
-        "lane": LANE,
+        "width": TIMELINE_WIDTH,
+        "height": TIMELINE_HEIGHT,
+        "left": TIMELINE_LEFT,
+        "right": TIMELINE_RIGHT,
+        "source": SOURCE_LANE_TOP,
+        "vault": VAULT_LANE_TOP,
+        "lane": LANE_HEIGHT,
     }
 
 
-def _kind(mark: Mark, goes: Mark, side: str) -> str:
+def _kind(mark: TimelineMark, goes: TimelineMark, side: str) -> str:
     if goes in mark:
         return "goes"
-    if Mark.FOREIGN in mark:
+    if TimelineMark.FOREIGN in mark:
         return "foreign"
-    return "waiting" if side == "source" and Mark.WAITING in mark else "kept"
+    return "waiting" if side == "source" and TimelineMark.WAITING in mark else "kept"
 
 
 def _ticks(scale: _Scale) -> list[dict[str, Any]]:
     found: list[dict[str, Any]]
-    found, last = [{"x": RIGHT, "text": "now"}], RIGHT
+    found, last = [{"x": TIMELINE_RIGHT, "text": "now"}], TIMELINE_RIGHT
     for age, text in TICKS:
         x = scale.x(age)
-        if age < scale.oldest and last - x >= APART and x >= LEFT + APART / 2:
+        if age < scale.oldest and last - x >= TICK_DISTANCE and x >= TIMELINE_LEFT + TICK_DISTANCE / 2:
             found.append({"x": x, "text": text})
             last = x
     return found

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 
-class Topic(IntEnum):
+class PageTopic(IntEnum):
     """A topic that can be asked for.
 
     But for ``METRICS`` and ``OVERVIEW`` each has a subject, as the page's source takes it.

@@ -15,34 +15,34 @@ if __name__ == "__main__":
     # Nothing here speaks TLS. Without it asyncio and aiohttp need 8 MB less, and no certificates are read.
     sys.modules["ssl"] = None  # type: ignore[assignment]
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/daemon/web"))  # noqa: PTH100, PTH120
-    from zvault.system import own_hashes
+    from zvault.system import builtin_hashes
 
-    own_hashes.use()
+    builtin_hashes.use_builtin_hashes()
 
 import asyncio
 import socket
 
 from aiohttp import web
 
-from zvault.daemon.connections import BACKLOG, ConnectionLimits, Connections
-from zvault.daemon.page.site import Site
-from zvault.daemon.page.topics import Topic
-from zvault.daemon.web.channel import RESTED, Questions, taken_over
-from zvault.daemon.web.login import LONGEST, Mistakes, knows
-from zvault.daemon.web.names import answers_to
-from zvault.daemon.web.settings import Settings
+from zvault.daemon.connections import LISTEN_BACKLOG, ClientConnections, ConnectionLimits
+from zvault.daemon.page.site import PageSite
+from zvault.daemon.page.topics import PageTopic
+from zvault.daemon.web.host_names import is_known_host
+from zvault.daemon.web.listener_channel import RESTED, OpenQuestions, receive_handover
+from zvault.daemon.web.listener_settings import ListenerSettings
+from zvault.daemon.web.login import LONGEST_HEADER, LoginMistakes, matches_login
 from zvault.system.process.unprivileged import give_up_rights
 
-LIMITS = ConnectionLimits(total=64, idle=5.0, answer=10.0)
+WEB_LIMITS = ConnectionLimits(total=64, idle=5.0, answer=10.0)
 """A request is short, and so is its answer. Whoever only connects loses the place to one who asks."""
 
-ANSWER_SECONDS = 8.0
+ANSWER_PATIENCE = 8.0
 """Seconds that zvaultd may take to tell what it is asked for, before a request fails."""
 
-SETTLING = 0.2
+ACCEPT_SETTLING = 0.2
 """Seconds in which a connection shows that was accepted before nothing was accepted any more."""
 
-FILES = 128
+LISTENER_FILES = 128
 """Descriptors: for all connections, those that are refused, and a few of its own."""
 
 LIVE_SECONDS = 300.0
@@ -62,29 +62,29 @@ HEADERS = {
 }
 """Of every answer: nothing of it comes from elsewhere, and nobody else may show it or keep it."""
 
-Ask = Callable[[Topic, str], Awaitable[bytes]]
+AskDaemon = Callable[[PageTopic, str], Awaitable[bytes]]
 """What zvaultd tells. Raises TimeoutError, ConnectionError."""
 
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+PageAnswer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WebListener:
     """Answers requests on sockets that are there already: those of a fixed table of paths."""
 
-    def __init__(self, settings: Settings, ask: Ask) -> None:
-        self.connections = Connections(LIMITS)
-        self._settings, self._ask, self._mistakes = settings, ask, Mistakes()
+    def __init__(self, settings: ListenerSettings, ask: AskDaemon) -> None:
+        self.connections = ClientConnections(WEB_LIMITS)
+        self._settings, self._ask, self._mistakes = settings, ask, LoginMistakes()
         self._runner: web.AppRunner | None = None
         self._sockets: Sequence[socket.socket] = ()
         self._servers: list[asyncio.Server] = []
         # Reads its files, so it has to be made while there are any.
         self._site = (
-            Site(settings.zone, self._told, self.connections, LIVE_SECONDS, files=settings.files)
+            PageSite(settings.zone, self._told, self.connections, LIVE_SECONDS, files=settings.files)
             if settings.page
             else None
         )
-        self._open: Mapping[str, Answer] = {"/metrics": self._metrics} if settings.metrics else {}
-        self._guarded: Mapping[str, Answer] = self._site.routes if self._site is not None else {}
+        self._open: Mapping[str, PageAnswer] = {"/metrics": self._metrics} if settings.metrics else {}
+        self._guarded: Mapping[str, PageAnswer] = self._site.routes if self._site is not None else {}
 
     async def serve(self, sockets: Sequence[socket.socket]) -> None:
         """Serve on them from now on."""
@@ -104,24 +104,24 @@ class WebListener:
             server.close()
         self._servers = []
         for one in self._sockets:
-            self._servers.append(await loop.create_server(factory, sock=one.dup(), backlog=BACKLOG))
+            self._servers.append(await loop.create_server(factory, sock=one.dup(), backlog=LISTEN_BACKLOG))
 
-    async def rested(self) -> None:
+    async def wait_for_rest(self) -> None:
         """Wait until nobody has been connected for as long as the settings say; nothing is accepted from then on.
 
         Who connects then waits in the kernel's queue, which zvaultd has too.
         """
         loop = asyncio.get_running_loop()
         while True:
-            left = self._settings.rest - self.connections.unused()
+            left = self._settings.rest - self.connections.measure_unused()
             if left > 0:
                 await asyncio.sleep(left)
                 continue
             for server in self._servers:
                 for one in server.sockets:
                     loop.remove_reader(one.fileno())
-            await asyncio.sleep(SETTLING)
-            if self.connections.unused() > SETTLING:
+            await asyncio.sleep(ACCEPT_SETTLING)
+            if self.connections.measure_unused() > ACCEPT_SETTLING:
                 return
             await self._accept()
 
@@ -141,10 +141,10 @@ class WebListener:
             response.force_close()
         return response
 
-    def _found(self, request: web.Request) -> Answer:
+    def _found(self, request: web.Request) -> PageAnswer:
         """What answers a request. Raises HTTPException for one that is not answered."""
         for name in request.headers.getall("Host", []):
-            if not answers_to(name, self._settings.host, self._settings.hosts):
+            if not is_known_host(name, self._settings.host, self._settings.hosts):
                 raise web.HTTPForbidden(text="zvaultd serves nothing under this name\n")
         if request.method not in ("GET", "HEAD"):
             raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD"])
@@ -167,7 +167,7 @@ class WebListener:
         settings, peer = self._settings, request.remote or ""
         if settings.header is not None and peer in settings.proxies:
             named = request.headers.getall(settings.header, [])
-            if len(named) == 1 and 0 < len(named[0].strip()) <= LONGEST:
+            if len(named) == 1 and 0 < len(named[0].strip()) <= LONGEST_HEADER:
                 return
         if settings.login is None:
             if settings.header is None:
@@ -177,18 +177,18 @@ class WebListener:
             raise web.HTTPTooManyRequests(text="too many wrong passwords came from there: wait a minute\n")
         given = request.headers.get("Authorization")
         if given is not None:
-            if knows(settings.login, given):
+            if matches_login(settings.login, given):
                 return
             self._mistakes.count(peer)
         headers = {"WWW-Authenticate": 'Basic realm="zvault", charset="UTF-8"'}
         raise web.HTTPUnauthorized(text="a name and a password are needed\n", headers=headers)
 
-    async def _told(self, topic: Topic, subject: str = "") -> bytes:
-        async with asyncio.timeout(ANSWER_SECONDS):
+    async def _told(self, topic: PageTopic, subject: str = "") -> bytes:
+        async with asyncio.timeout(ANSWER_PATIENCE):
             return await self._ask(topic, subject)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        text = await self._told(Topic.METRICS)
+        text = await self._told(PageTopic.METRICS)
         if not text:
             return _plain(500, "zvaultd cannot tell its figures: see its journal\n")
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
@@ -210,14 +210,17 @@ def _plain(status: int, text: str) -> web.Response:
     return web.Response(status=status, text=text)
 
 
-async def _run(settings: Settings, channel: socket.socket, sockets: Sequence[socket.socket]) -> int:
+async def _run(settings: ListenerSettings, channel: socket.socket, sockets: Sequence[socket.socket]) -> int:
     reader, writer = await asyncio.open_unix_connection(sock=channel)
-    questions = Questions(reader, writer)
+    questions = OpenQuestions(reader, writer)
     listener = WebListener(settings, questions.ask)
     # Nothing of what a client says was read yet.
-    give_up_rights(files=FILES)
+    give_up_rights(files=LISTENER_FILES)
     await listener.serve(sockets)
-    hearing, resting = asyncio.ensure_future(questions.hear()), asyncio.ensure_future(listener.rested())
+    hearing, resting = (
+        asyncio.ensure_future(questions.hear()),
+        asyncio.ensure_future(listener.wait_for_rest()),
+    )
     done, _ = await asyncio.wait({hearing, resting}, return_when=asyncio.FIRST_COMPLETED)
     for one in done:
         one.result()
@@ -228,8 +231,8 @@ def main() -> int:
     """Serve until zvaultd is gone, when what is being answered is cut off, or nobody has come for a while."""
     try:
         channel = socket.socket(fileno=0)
-        sockets, told = taken_over(channel)
-        return asyncio.run(_run(Settings.of(told), channel, sockets))
+        sockets, told = receive_handover(channel)
+        return asyncio.run(_run(ListenerSettings.of(told), channel, sockets))
     except OSError as error:
         print(f"web: {error}", file=sys.stderr)  # noqa: T201 - zvaultd reads it
         return 1

@@ -15,17 +15,17 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-MISTAKES, WITHIN = 10, 60.0
+MOST_MISTAKES, MISTAKE_WINDOW = 10, 60.0
 """Wrong passwords that an address may send within so many seconds; then it is not listened to for that long."""
 
 ADDRESSES = 1024
 """Addresses whose mistakes are remembered."""
 
-LONGEST = 1024
+LONGEST_HEADER = 1024
 """Characters of a header that names who asks."""
 
 
-def sealed(user: str, password: str) -> dict[str, str]:
+def seal_login(user: str, password: str) -> dict[str, str]:
     """Return what the process that serves the page needs to know a name and password again."""
     key = secrets.token_bytes(32)
     return {"key": key.hex(), "digest": _digest(key, user, password).hex()}
@@ -36,10 +36,10 @@ def _digest(key: bytes, user: str, password: str) -> bytes:
     return hmac.digest(key, text, hashlib.sha256)
 
 
-def knows(login: Mapping[str, str], authorization: str) -> bool:
+def matches_login(login: Mapping[str, str], authorization: str) -> bool:
     """True if an Authorization header (RFC 7617) has the name and password."""
     scheme, _, text = authorization.partition(" ")
-    if scheme.lower() != "basic" or len(text) > LONGEST:
+    if scheme.lower() != "basic" or len(text) > LONGEST_HEADER:
         return False
     try:
         user, colon, password = base64.b64decode(text.strip(), validate=True).decode().partition(":")
@@ -50,7 +50,7 @@ def knows(login: Mapping[str, str], authorization: str) -> bool:
 
 
 @dataclass
-class Mistakes:
+class LoginMistakes:
     """Counts wrong passwords by the address that they come from."""
 
     clock: Callable[[], float] = time.monotonic
@@ -61,13 +61,13 @@ class Mistakes:
         made = self._made.get(address)
         if made is None:
             return False
-        while made and made[0] <= self.clock() - WITHIN:
+        while made and made[0] <= self.clock() - MISTAKE_WINDOW:
             made.popleft()
-        return len(made) >= MISTAKES
+        return len(made) >= MOST_MISTAKES
 
     def count(self, address: str) -> None:
         """Count one more mistake of an address."""
-        self._made.setdefault(address, deque(maxlen=MISTAKES)).append(self.clock())
+        self._made.setdefault(address, deque(maxlen=MOST_MISTAKES)).append(self.clock())
         self._made.move_to_end(address)
         while len(self._made) > ADDRESSES:
             self._made.popitem(last=False)

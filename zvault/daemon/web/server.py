@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from zvault.core.errors import Busy
-from zvault.daemon.connections import BACKLOG
+from zvault.daemon.connections import LISTEN_BACKLOG
 from zvault.daemon.journald import log
-from zvault.daemon.page.topics import Topic
-from zvault.daemon.web.channel import ANSWER, QUESTION, RESTED, hand_over
-from zvault.system.process.output import last_lines, last_words, read_lines
-from zvault.system.process.spawn import describe_exit, put_down, spawn
-from zvault.system.tasks import cancel
+from zvault.daemon.page.topics import PageTopic
+from zvault.daemon.web.listener_channel import ANSWER, QUESTION, RESTED, hand_over
+from zvault.system.process.output import find_last_line, make_line_tail, read_lines
+from zvault.system.process.spawn import describe_exit, kill_process, spawn_program
+from zvault.system.tasks import cancel_tasks
 
 Told = Callable[[str], bytes | Awaitable[bytes]]
 """What is told of a subject, as it is now; what takes a while keeps no other question waiting."""
 
-REST = 300.0
+IDLE_LIFETIME = 300.0
 """Seconds without a connection after which the process ends: longer than any interval at which Prometheus asks, as what
 is asked less often than each five minutes is stale to it."""
 
-ENDING = 10.0
+ENDING_PATIENCE = 10.0
 """Seconds that the process may take to end once it asks no more: on a busy host Python alone needs a few."""
 
 LISTENER = Path(__file__).with_name("listener.py")
@@ -41,7 +41,7 @@ LISTENER = Path(__file__).with_name("listener.py")
 class WebServer:
     """Serves on an address; ``address`` is None while it does not. ``answers`` are what it can be asked for."""
 
-    def __init__(self, answers: Mapping[Topic, Told], rest: float = REST) -> None:
+    def __init__(self, answers: Mapping[PageTopic, Told], rest: float = IDLE_LIFETIME) -> None:
         self.answers, self.rest = answers, rest
         self.address: str | None = None
         self.port: int | None = None
@@ -84,7 +84,7 @@ class WebServer:
             with there:
                 # The host is there for whoever lists processes.
                 argv = [sys.executable, "-I", str(LISTENER), host]
-                process = await spawn(
+                process = await spawn_program(
                     argv, stdin=there.fileno(), stdout=asyncio.subprocess.DEVNULL, bare=True
                 )
             hand_over(here, sockets, {**settings, "host": host, "rest": self.rest})
@@ -92,7 +92,7 @@ class WebServer:
         except BaseException:
             here.close()
             if process is not None:
-                await put_down(process)
+                await kill_process(process)
             raise
         self.process = process
         return process, reader, writer
@@ -104,7 +104,7 @@ class WebServer:
         writer: asyncio.StreamWriter,
     ) -> bool:
         """Tell it what it asks for until it ends: True where it does because nobody came for a while."""
-        said = last_lines()
+        said = make_line_tail()
         hearing = asyncio.ensure_future(read_lines(process.stderr, said.append))
         later: set[asyncio.Task[None]] = set()
         try:
@@ -120,17 +120,17 @@ class WebServer:
                         task = asyncio.create_task(_tell_later(writer, number, text))
                         later.add(task)
                         task.add_done_callback(later.discard)
-            await asyncio.wait({hearing}, timeout=ENDING)
+            await asyncio.wait({hearing}, timeout=ENDING_PATIENCE)
         finally:
             for task in later:
                 task.cancel()
             writer.close()
-            await put_down(process)
+            await kill_process(process)
             hearing.cancel()
         code = process.returncode
         if code == RESTED:
             return True
-        why = last_words(said) or ("it hangs" if code is None else describe_exit(code))
+        why = find_last_line(said) or ("it hangs" if code is None else describe_exit(code))
         log.error("the process that answers web requests ended: %s; it is started again", why)
         return False
 
@@ -148,7 +148,7 @@ class WebServer:
     async def close(self) -> None:
         """Stop serving."""
         if self._serving is not None:
-            await cancel(self._serving)
+            await cancel_tasks(self._serving)
             self._serving = None
 
 
@@ -184,7 +184,7 @@ async def _listening(host: str, port: int, key: str) -> list[socket.socket]:
         finally:
             server.close()
         for one in found:
-            one.listen(BACKLOG)
+            one.listen(LISTEN_BACKLOG)
     except OSError as error:
         for one in found:
             one.close()

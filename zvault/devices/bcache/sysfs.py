@@ -10,58 +10,58 @@ from pathlib import Path
 
 from zvault.core.errors import DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing
 from zvault.devices.layer import FoundLayer
-from zvault.system.process.runner import Runner
+from zvault.system.process.runner import ProcessRunner
 
-SYS_BLOCK = Path("/sys/block")
+BCACHE_SYS_BLOCK = Path("/sys/block")
 SETS = Path("/sys/fs/bcache")
 
 ATTACHED = ("clean", "dirty")
 """Values of ``state`` with a cache; without one it is "no cache"."""
 
-WRITE_DEADLINE = 20.0
+BCACHE_WRITE_DEADLINE = 20.0
 REGISTER_DEADLINE = 600.0
 """Seconds to register or attach a device: the kernel first replays the journal and walks the cache's whole index, and
 may wait for a free bucket. In the lab a cache of 300 MiB took 30 s after many stops and starts."""
 APPEAR_DEADLINE = 30.0
-POLL = 0.1
+BCACHE_POLL = 0.1
 
 
-def in_kernel() -> bool:
+def is_loaded() -> bool:
     """True if the kernel has bcache, and it is loaded."""
     return SETS.exists()
 
 
-def folder(backing: str) -> Path:
+def find_control_folder(backing: str) -> Path:
     """The control files of a device, while it is registered."""
-    return SYS_BLOCK / backing / "bcache"
+    return BCACHE_SYS_BLOCK / backing / "bcache"
 
 
-def registered(backing: str) -> bool:
+def is_registered(backing: str) -> bool:
     """True if the kernel has a device as one of bcache's."""
-    return folder(backing).exists()
+    return find_control_folder(backing).exists()
 
 
-def device(backing: str) -> str | None:
+def find_bcache_device(backing: str) -> str | None:
     """The bcache device's name, once it runs."""
-    link = folder(backing) / "dev"
+    link = find_control_folder(backing) / "dev"
     return link.readlink().name if link.is_symlink() else None
 
 
-def set_of(backing: str) -> str | None:
+def find_cache_set(backing: str) -> str | None:
     """The cache set that a device is attached to."""
-    link = folder(backing) / "cache"
+    link = find_control_folder(backing) / "cache"
     return link.readlink().name if link.is_symlink() else None
 
 
-def stopped(backing: str, name: str | None) -> FoundLayer:
+def find_stopped_layer(backing: str, name: str | None) -> FoundLayer:
     """The state once the control files are gone: they vanish at the stop, the device when its last user closes it."""
     if name is None:
         return FoundLayer()
-    there = (SYS_BLOCK / name / "slaves" / backing).exists()
+    there = (BCACHE_SYS_BLOCK / name / "slaves" / backing).exists()
     return FoundLayer("gone", f"{name} is gone", f"/dev/{name}" if there else None, present=there)
 
 
-def read(path: Path) -> str | None:
+def read_bcache_file(path: Path) -> str | None:
     """One file; None if there is none."""
     try:
         return path.read_text(encoding="ascii").strip()
@@ -69,7 +69,9 @@ def read(path: Path) -> str | None:
         return None
 
 
-async def write(runner: Runner, path: Path, value: str, *, deadline: float = WRITE_DEADLINE) -> None:
+async def write_bcache_file(
+    runner: ProcessRunner, path: Path, value: str, *, deadline: float = BCACHE_WRITE_DEADLINE
+) -> None:
     """Write one file, in a child process, because it may wait for a device. Raises ToolFailed with the kernel's log."""
     argv = ["tee", "--", str(path)]
     result = await runner.run(argv, stdin=f"{value}\n".encode(), deadline=deadline, check=False)
@@ -81,7 +83,7 @@ async def write(runner: Runner, path: Path, value: str, *, deadline: float = WRI
     raise ToolFailed(f"bcache refused {value!r} in {path}", why, "see the kernel's log")
 
 
-async def udev_settled(runner: Runner, deadline: float) -> None:
+async def settle_udev(runner: ProcessRunner, deadline: float) -> None:
     """Wait until udev has done what it has queued, so that it registers nothing afterwards (udevadm(8)).
 
     On a busy host it may go on longer than ``deadline`` seconds; a host may also have no udev.
@@ -91,10 +93,10 @@ async def udev_settled(runner: Runner, deadline: float) -> None:
         await runner.run(argv, deadline=deadline + 5, check=False)
 
 
-async def until(true: Callable[[], bool], what: str, what_next: str) -> None:
+async def wait_for_kernel(true: Callable[[], bool], what: str, what_next: str) -> None:
     """Wait for the kernel. Raises DeviceGone with ``what`` if it takes too long."""
     give_up = time.monotonic() + APPEAR_DEADLINE
     while not true():
         if time.monotonic() >= give_up:
             raise DeviceGone(what, f"the kernel did not do it within {APPEAR_DEADLINE:g} s", what_next)
-        await asyncio.sleep(POLL)
+        await asyncio.sleep(BCACHE_POLL)

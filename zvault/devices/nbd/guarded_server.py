@@ -21,11 +21,11 @@ from zvault.core.errors import (
     ToolMissing,
     ZvaultError,
 )
-from zvault.devices.layer import LayerJob, Slot
+from zvault.devices.layer import DeviceSlot, LayerJob
 from zvault.devices.nbd import blockstore_server, nbdkit, past_store
-from zvault.devices.s3_lease.guard_command import STOP_SECONDS, guard_command
-from zvault.devices.server_unit import Server
-from zvault.system.systemd_units import Units
+from zvault.devices.s3_lease.guard_command import GUARD_STOP_SECONDS, guard_argv
+from zvault.devices.server_unit import DeviceServer
+from zvault.system.systemd_units import SystemdUnits
 
 _KINDS: dict[str, type[ZvaultError]] = {
     "Busy": Busy,
@@ -36,97 +36,99 @@ _KINDS: dict[str, type[ZvaultError]] = {
     "JournalMissing": JournalMissing,
     "Refused": Refused,
     "ToolMissing": ToolMissing,
-    "Missing": NotFound,
-    "Overtaken": Busy,
-    "Denied": Refused,
-    "Unreachable": DeviceGone,
+    "ObjectMissing": NotFound,
+    "PreconditionFailed": Busy,
+    "StoreDenied": Refused,
+    "StoreUnreachable": DeviceGone,
 }
 """By the names that a guard and the block store give them (zvault/object_store/interface.py)."""
 
 Guarded = NbdkitServer | BlockstoreServer
 
 
-def report_file(slot: Slot) -> Path:
+def find_report_file(slot: DeviceSlot) -> Path:
     """Return the file in which a guard leaves its last words."""
     return slot.directory / f"{slot.name}.why"
 
 
-def server_of(slot: Slot, spec: Guarded) -> Server:
+def make_server(slot: DeviceSlot, spec: Guarded) -> DeviceServer:
     """A device's server: its unit, script and socket."""
     return replace(slot.server, kind="blockstore") if isinstance(spec, BlockstoreServer) else slot.server
 
 
-def server_command(slot: Slot, spec: Guarded, *, create: bool = False) -> list[str]:
+def server_argv(slot: DeviceSlot, spec: Guarded, *, create: bool = False) -> list[str]:
     """Argv of a device's server by itself."""
-    server = server_of(slot, spec)
+    server = make_server(slot, spec)
     if isinstance(spec, past_store.PastStore):
-        return past_store.command(server, spec)
+        return past_store.past_store_argv(server, spec)
     if isinstance(spec, BlockstoreServer):
-        return blockstore_server.command(server, spec, create=create)
-    return nbdkit.command(spec, server.socket)
+        return blockstore_server.serve_store_argv(server, spec, create=create)
+    return nbdkit.nbdkit_argv(spec, server.socket)
 
 
-def command(
-    slot: Slot, device: Device, spec: Guarded, *, create: bool = False, resume: bool = False
+def guarded_server_argv(
+    slot: DeviceSlot, device: Device, spec: Guarded, *, create: bool = False, resume: bool = False
 ) -> list[str]:
-    """Argv of a device's server, with its guard where it needs one; see takeover.take for ``resume``."""
-    server, bound = server_command(slot, spec, create=create), device.lease_bound
+    """Argv of a device's server, with its guard where it needs one; see takeover.take_lease for ``resume``."""
+    server, bound = server_argv(slot, spec, create=create), device.lease_bound
     if bound is None:
         own = isinstance(spec, BlockstoreServer) and not isinstance(spec, past_store.PastStore)
         # Where a lease is taken its guard tries them, also at once.
         return [*server, "try-conditions=yes"] if own else server
-    patience = blockstore_server.STOP_SECONDS if isinstance(spec, BlockstoreServer) else STOP_SECONDS
-    return guard_command("guard", bound, server, report=report_file(slot), resume=resume, patience=patience)
+    patience = (
+        blockstore_server.STORE_STOP_SECONDS if isinstance(spec, BlockstoreServer) else GUARD_STOP_SECONDS
+    )
+    return guard_argv("guard", bound, server, report=find_report_file(slot), resume=resume, patience=patience)
 
 
-def throw_away_command(slot: Slot, spec: Guarded) -> list[str]:
+def throw_away_server_argv(slot: DeviceSlot, spec: Guarded) -> list[str]:
     """Argv of a server whose writes reach nobody. Raises Refused for what has none."""
     if not isinstance(spec, BlockstoreServer):
         raise Refused(f"there is no copy of {spec} to throw away", "only zvault's block store has one")
-    return blockstore_server.throw_away_command(server_of(slot, spec), spec)
+    return blockstore_server.throw_away_store_argv(make_server(slot, spec), spec)
 
 
-async def start(job: LayerJob, spec: Guarded, units: Units) -> None:
-    """Start a device's server. Raises as nbdkit.start, and Busy with who has the lease, or Refused."""
+async def start_guarded_server(job: LayerJob, spec: Guarded, units: SystemdUnits) -> None:
+    """Start a device's server. Raises as nbdkit.start_nbdkit, and Busy with who has the lease, or Refused."""
     slot = job.slot
     argv = (
-        throw_away_command(slot, spec)
+        throw_away_server_argv(slot, spec)
         if job.throw_away
-        else command(slot, job.device, spec, create=job.create, resume=job.resume)
+        else guarded_server_argv(slot, job.device, spec, create=job.create, resume=job.resume)
     )
-    server, own = server_of(slot, spec), isinstance(spec, BlockstoreServer)
-    report_file(slot).unlink(missing_ok=True)
-    blockstore_server.clear_status(server)
+    server, own = make_server(slot, spec), isinstance(spec, BlockstoreServer)
+    find_report_file(slot).unlink(missing_ok=True)
+    blockstore_server.remove_status_file(server)
     # A guard may have to wait for a lease of this host's last boot to end.
-    deadline = (blockstore_server.START_DEADLINE if own else nbdkit.START_DEADLINE) + (
+    deadline = (blockstore_server.ATTACH_DEADLINE if own else nbdkit.NBDKIT_START_DEADLINE) + (
         job.device.lease_bound or 0.0
     )
     try:
-        await nbdkit.start(
+        await nbdkit.start_nbdkit(
             server,
             spec,
             units,
             argv=argv,
             deadline=deadline,
-            ready=lambda: not own or blockstore_server.ready(server),
+            ready=lambda: not own or blockstore_server.is_ready(server),
         )
     except ToolFailed:
-        if (error := last_words(slot)) is not None:
+        if (error := read_last_words(slot)) is not None:
             raise error from None
         raise
 
 
-def last_words(slot: Slot) -> ZvaultError | None:
+def read_last_words(slot: DeviceSlot) -> ZvaultError | None:
     """Why a server ended, or its guard could not take or keep its lease; None where neither said."""
-    if error := (blockstore_server.told(slot.server) or {}).get("error"):
-        return error_of(error)
+    if error := (blockstore_server.read_server_status(slot.server) or {}).get("error"):
+        return parse_reported_error(error)
     try:
-        said = json.loads(report_file(slot).read_text(encoding="utf-8"))
+        said = json.loads(find_report_file(slot).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return error_of(said)
+    return parse_reported_error(said)
 
 
-def error_of(said: dict[str, str]) -> ZvaultError:
+def parse_reported_error(said: dict[str, str]) -> ZvaultError:
     """An error as the guard tells of it."""
     return _KINDS.get(said["kind"], ToolFailed)(said["what"], said["why"], said["next"])

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from zvault.config.device_specs.blockstore import USERS, BlockstoreServer
+from zvault.config.device_specs.blockstore import SERVER_USER_IDS, BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer
 from zvault.config.tables.device import Device
 from zvault.devices.nbd import blockstore_server, nbdkit
-from zvault.devices.server_unit import Server
-from zvault.system.process.runner import Runner
+from zvault.devices.server_unit import DeviceServer
+from zvault.system.process.runner import ProcessRunner
 
 FILTER = "cow"
 
@@ -23,7 +23,7 @@ FOR_WRITING = frozenset({"journal", "journal-size", "mode", "cache", "cache-size
 """Settings that are for the server that writes: it holds the folders that they name."""
 
 
-def for_reading(spec: BlockstoreServer) -> BlockstoreServer:
+def strip_for_reading(spec: BlockstoreServer) -> BlockstoreServer:
     """A store for a server that only reads it, beside the one that writes."""
     kept = tuple(word for word in spec.settings if word.partition("=")[0] not in FOR_WRITING)
     return BlockstoreServer(spec.bucket, spec.key, kept)
@@ -44,27 +44,27 @@ class PastStore(BlockstoreServer):
         """Another than the user of the server that writes: the one can do nothing to the other."""
         theirs = BlockstoreServer(self.bucket, self.key, self.settings).user
         digest = hashlib.sha256("\0".join((*self.identity, self.at)).encode()).digest()
-        others = int.from_bytes(digest[:8], "big") % (len(USERS) - 1) + 1
-        return USERS[(USERS.index(theirs) + others) % len(USERS)]
+        others = int.from_bytes(digest[:8], "big") % (len(SERVER_USER_IDS) - 1) + 1
+        return SERVER_USER_IDS[(SERVER_USER_IDS.index(theirs) + others) % len(SERVER_USER_IDS)]
 
 
-def past_device(device: Device, at: str, overlay: str) -> Device:
+def make_past_device(device: Device, at: str, overlay: str) -> Device:
     """A device with a block store as its source, as it was at a moment."""
     spec = device.server
     if not isinstance(spec, BlockstoreServer):
         raise TypeError(spec)
-    past = PastStore(spec.bucket, spec.key, for_reading(spec).settings, at, overlay)
+    past = PastStore(spec.bucket, spec.key, strip_for_reading(spec).settings, at, overlay)
     return device.model_copy(update={"nbd": past, "exclusive": False, "requires_mount": ()})
 
 
-def command(server: Server, spec: PastStore) -> list[str]:
+def past_store_argv(server: DeviceServer, spec: PastStore) -> list[str]:
     """Argv that serves it in the foreground."""
-    words = ["readonly=yes", f"at={spec.at}", f"status={blockstore_server.status_file(server)}"]
+    words = ["readonly=yes", f"at={spec.at}", f"status={blockstore_server.find_status_file(server)}"]
     head = ["env", f"TMPDIR={spec.overlay}", "nbdkit", "-f", f"--filter={FILTER}"]
-    return [*head, *blockstore_server.program(server.socket, spec), *words, f"user={spec.user}"]
+    return [*head, *blockstore_server.nbdkit_program_argv(server.socket, spec), *words, f"user={spec.user}"]
 
 
-async def check(runner: Runner) -> None:
+async def check_past_tools(runner: ProcessRunner) -> None:
     """See that nbdkit, its Python plugin, its filter and the libraries are there. Raises ToolMissing."""
-    await blockstore_server.check(runner)
-    await nbdkit.check(NbdkitServer("python", (FILTER,)), runner)
+    await blockstore_server.check_store_tools(runner)
+    await nbdkit.check_nbdkit(NbdkitServer("python", (FILTER,)), runner)

@@ -15,21 +15,21 @@ from zvault.config.device_specs.nbd import NbdkitServer
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.core.errors import Busy, DeadlineExceeded, ToolFailed
 from zvault.devices.nbd import nbdkit
-from zvault.devices.server_unit import Server
-from zvault.system.process.runner import Runner
-from zvault.system.systemd_units import Units
+from zvault.devices.server_unit import DeviceServer
+from zvault.system.process.runner import ProcessRunner
+from zvault.system.systemd_units import SystemdUnits
 
-START_DEADLINE = 60.0
+S3BACKER_START_DEADLINE = 60.0
 """Seconds for it to ask the bucket who has it mounted, and for nbdkit to follow."""
 UMOUNT_DEADLINE = 20.0
 
-FILE = "disk"
+S3BACKER_FILE = "disk"
 ALREADY_MOUNTED = "already mounted"
 
 CONSISTENT = ["--md5CacheSize=0", "--md5CacheTime=0", "--minWriteDelay=0"]
 """S3 gives back what was written last, since 2020, and RGW always has: nothing need be remembered or waited for."""
 
-SAFE = ["--blockCacheSync", "--blockCacheWriteDelay=0", f"--filename={FILE}", "-o", "big_writes"]
+SAFE = ["--blockCacheSync", "--blockCacheWriteDelay=0", f"--filename={S3BACKER_FILE}", "-o", "big_writes"]
 """Every write is in the store when it is answered; and it comes in pieces of 128 KiB, not of 4 (libfuse 2)."""
 
 _SUPERVISE = """# The file system first, the server on it; when either ends, so does the other.
@@ -51,47 +51,49 @@ wait $files
 """
 
 
-def mount_point(server: Server) -> Path:
+def find_s3backer_mount(server: DeviceServer) -> Path:
     """Return the folder in which its file appears, for root alone."""
     return server.directory / f"{server.name}.s3backer"
 
 
-def command(spec: S3backerServer) -> list[str]:
+def s3backer_argv(spec: S3backerServer) -> list[str]:
     """Argv of s3backer in the foreground, less the mount point at its end."""
     prefix = [f"--prefix={spec.prefix}/"] if spec.prefix else []
     settings = [f"--{word}" for word in spec.settings]
     return ["s3backer", "-f", *CONSISTENT, *settings, *prefix, *SAFE, spec.bucket]
 
 
-def script(server: Server, spec: S3backerServer) -> str:
+def write_s3backer_script(server: DeviceServer, spec: S3backerServer) -> str:
     """Return the script that its unit runs."""
-    mount = mount_point(server)
-    below = NbdkitServer("file", params=(str(mount / FILE),))
+    mount = find_s3backer_mount(server)
+    below = NbdkitServer("file", params=(str(mount / S3BACKER_FILE),))
     return _SUPERVISE.format(
         mount=shlex.quote(str(mount)),
-        file=FILE,
-        s3backer=shlex.join(command(spec)),
-        nbdkit=shlex.join(nbdkit.command(below, server.socket)),
+        file=S3BACKER_FILE,
+        s3backer=shlex.join(s3backer_argv(spec)),
+        nbdkit=shlex.join(nbdkit.nbdkit_argv(below, server.socket)),
     )
 
 
-async def check(runner: Runner) -> None:
+async def check_s3backer(runner: ProcessRunner) -> None:
     """See that s3backer and nbdkit are there. Raises ToolMissing."""
     await runner.run(["s3backer", "--version"], deadline=10, check=False)
-    await nbdkit.check(NbdkitServer("file", params=("/dev/null",)), runner)
+    await nbdkit.check_nbdkit(NbdkitServer("file", params=("/dev/null",)), runner)
 
 
-async def start(server: Server, spec: S3backerServer, units: Units, runner: Runner, *, ours: bool) -> None:
-    """Start it. Raises Busy when the bucket says that somebody has it mounted, else as nbdkit.start.
+async def start_s3backer(
+    server: DeviceServer, spec: S3backerServer, units: SystemdUnits, runner: ProcessRunner, *, ours: bool
+) -> None:
+    """Start it. Raises Busy when the bucket says that somebody has it mounted, else as nbdkit.start_nbdkit.
 
     ``ours``: this host had it, and its server is dead; then the mark that this left is removed.
     """
     await _unmount(server, runner)
     if ours:
-        await runner.run(_reset(spec), deadline=START_DEADLINE, check=False)
-    argv = ["sh", "-c", script(server, spec)]
+        await runner.run(_reset(spec), deadline=S3BACKER_START_DEADLINE, check=False)
+    argv = ["sh", "-c", write_s3backer_script(server, spec)]
     try:
-        await nbdkit.start(server, spec, units, argv=argv, deadline=START_DEADLINE)
+        await nbdkit.start_nbdkit(server, spec, units, argv=argv, deadline=S3BACKER_START_DEADLINE)
     except ToolFailed as error:
         if ALREADY_MOUNTED not in error.why:
             raise
@@ -104,7 +106,7 @@ async def start(server: Server, spec: S3backerServer, units: Units, runner: Runn
 
 def _reset(spec: S3backerServer) -> list[str]:
     """Argv that removes the mark of who has it mounted."""
-    _, _, *words, bucket = command(spec)
+    _, _, *words, bucket = s3backer_argv(spec)
     return [
         "s3backer",
         "--reset-mounted-flag",
@@ -113,14 +115,14 @@ def _reset(spec: S3backerServer) -> list[str]:
     ]
 
 
-async def stop(server: Server, units: Units, runner: Runner) -> None:
+async def stop_s3backer(server: DeviceServer, units: SystemdUnits, runner: ProcessRunner) -> None:
     """Stop it, and take its mount away if it died on it."""
-    await nbdkit.stop(server, units)
+    await nbdkit.stop_nbdkit(server, units)
     await _unmount(server, runner)
 
 
-async def _unmount(server: Server, runner: Runner) -> None:
-    mount = mount_point(server)
+async def _unmount(server: DeviceServer, runner: ProcessRunner) -> None:
+    mount = find_s3backer_mount(server)
     with contextlib.suppress(DeadlineExceeded):
         await runner.run(["umount", "-l", str(mount)], deadline=UMOUNT_DEADLINE, check=False)
     with contextlib.suppress(OSError):

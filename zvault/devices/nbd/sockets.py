@@ -17,12 +17,12 @@ _LISTENS = 0x10000
 _UNIX_CONNECTED, _TCP_ESTABLISHED = "03", "01"
 
 
-def unix_listening(path: str, proc_net: Path = PROC_NET) -> bool:
+def is_unix_listening(path: str, proc_net: Path = PROC_NET) -> bool:
     """True if a server listens on a unix socket, as far as this network namespace can see."""
     return any(int(flags, 16) & _LISTENS for flags, _, _ in _unix_sockets(path, proc_net))
 
 
-def unix_links(path: str, proc_net: Path = PROC_NET) -> set[str]:
+def list_unix_links(path: str, proc_net: Path = PROC_NET) -> set[str]:
     """The connections that a unix socket's server has accepted, by inode."""
     return {
         inode
@@ -31,15 +31,15 @@ def unix_links(path: str, proc_net: Path = PROC_NET) -> set[str]:
     }
 
 
-def tcp_links(address: str, port: int, proc_net: Path = PROC_NET) -> set[str]:
+def list_tcp_links(address: str, port: int, proc_net: Path = PROC_NET) -> set[str]:
     """The established connections from this host to a server's numeric address, by their own end."""
-    remote = f"{kernel_address(address)}:{port:04X}"
+    remote = f"{encode_kernel_address(address)}:{port:04X}"
     table = "tcp6" if ":" in address else "tcp"
     rows = (line.split() for line in _lines(proc_net / table))
     return {row[1] for row in rows if row[2] == remote and row[3] == _TCP_ESTABLISHED}
 
 
-def kernel_address(address: str) -> str:
+def encode_kernel_address(address: str) -> str:
     """An IP address as /proc/net/tcp has it: 32-bit words in the host's byte order, in hexadecimal."""
     packed = ipaddress.ip_address(address.partition("%")[0]).packed
     words = (int.from_bytes(packed[i : i + 4], sys.byteorder) for i in range(0, len(packed), 4))

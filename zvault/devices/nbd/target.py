@@ -14,7 +14,7 @@ from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, TcpServer, Uni
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.tables.device_parts import Tls
 from zvault.core.errors import DeviceGone, NotFound
-from zvault.devices.nbd.sockets import tcp_links, unix_links
+from zvault.devices.nbd.sockets import list_tcp_links, list_unix_links
 
 REACH_DEADLINE = 10.0
 """Seconds for a server to take a connection and greet."""
@@ -55,7 +55,7 @@ class UnixTarget:
 
     def links(self) -> set[str]:
         """The connections to it that live now."""
-        return unix_links(self.path)
+        return list_unix_links(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ class TcpTarget:
 
     def links(self) -> set[str]:
         """The connections to it that live now."""
-        return tcp_links(self.address, self.port)
+        return list_tcp_links(self.address, self.port)
 
 
 Target = UnixTarget | TcpTarget
 
 
-async def reach(spec: NbdSpec, socket: Path, tls: Tls | None = None) -> Target:
+async def reach_target(spec: NbdSpec, socket: Path, tls: Tls | None = None) -> Target:
     """The target of a server. One that must run already is connected to once; raises DeviceGone if it does not."""
     match spec:
         case NbdkitServer() | S3backerServer() | BlockstoreServer():
@@ -91,10 +91,10 @@ async def reach(spec: NbdSpec, socket: Path, tls: Tls | None = None) -> Target:
             writer = await _answer(asyncio.open_connection(host, port), spec)
             # The address, not the name: a name may mean another host by the time it is looked up again.
             address = str(writer.get_extra_info("peername")[0])
-            return TcpTarget(address, port, export, files(tls, host) if tls is not None else None)
+            return TcpTarget(address, port, export, find_tls_files(tls, host) if tls is not None else None)
 
 
-def files(tls: Tls, host: str) -> TlsFiles:
+def find_tls_files(tls: Tls, host: str) -> TlsFiles:
     """The files of a folder, by the names nbdkit's own tools give them. Raises NotFound for what is missing."""
     ca, certificate, key = (
         Path(tls.certs, f"{name}.pem") for name in ("ca-cert", "client-cert", "client-key")

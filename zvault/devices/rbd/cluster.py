@@ -14,7 +14,7 @@ from zvault.system.process.runner import ToolRunner
 
 MONITOR_TIMEOUT = 10
 """Seconds that a tool waits for a monitor; 300 by default (rados's client_mount_timeout)."""
-DEADLINE = 30.0
+CEPH_DEADLINE = 30.0
 FENCE_SECONDS = 365 * 86400
 """Seconds that a fenced client stays on the cluster's blocklist.
 
@@ -22,7 +22,7 @@ After Ceph's default of an hour a client that was only frozen could still write 
 client by its nonce, so the same host can connect again as a new client.
 """
 
-NOBODY = "192.0.2.1:0/1"
+NOBODY_ADDRESS = "192.0.2.1:0/1"
 """An address that no client has: RFC 5737 keeps it for documentation."""
 
 ZVOL = "zd"
@@ -30,7 +30,7 @@ ZVOL = "zd"
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class CephCluster:
     """A Ceph cluster and a user: paths of its configuration and keyring, and the user's name without "client."."""
 
     conf: str | None = None
@@ -44,7 +44,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolFacts:
+class CephPoolFacts:
     """Facts about a pool. ``stripe``: stripe width of an erasure-coded pool in bytes; None if it is replicated."""
 
     name: str
@@ -53,7 +53,7 @@ class PoolFacts:
     on_zfs: bool
 
 
-async def pool_facts(cluster: Cluster, pool: str, runner: ToolRunner) -> PoolFacts:
+async def read_pool_facts(cluster: CephCluster, pool: str, runner: ToolRunner) -> CephPoolFacts:
     """Ask the monitors. Raises ToolFailed, ToolMissing, DeadlineExceeded."""
     dump = await _ask(cluster, runner, "osd", "dump")
     found = next((one for one in dump["pools"] if one["pool_name"] == pool), None)
@@ -62,7 +62,7 @@ async def pool_facts(cluster: Cluster, pool: str, runner: ToolRunner) -> PoolFac
             f"there is no Ceph pool '{pool}'", "the cluster has no such pool", "see 'ceph osd lspools'"
         )
     disks = await _ask(cluster, runner, "osd", "metadata")
-    return PoolFacts(
+    return CephPoolFacts(
         pool,
         found["stripe_width"] or None,
         found.get("options", {}).get("compression_mode", "none") != "none",
@@ -70,23 +70,23 @@ async def pool_facts(cluster: Cluster, pool: str, runner: ToolRunner) -> PoolFac
     )
 
 
-def command(cluster: Cluster, *words: str) -> list[str]:
+def ceph_argv(cluster: CephCluster, *words: str) -> list[str]:
     """Return the argv of ``ceph``."""
     return ["ceph", *cluster.words(), "--connect-timeout", str(MONITOR_TIMEOUT), *words]
 
 
-def blocklist_command(cluster: Cluster, address: str) -> list[str]:
+def blocklist_argv(cluster: CephCluster, address: str) -> list[str]:
     """Argv that puts a client on the blocklist: the whole cluster refuses its requests from then on."""
-    return command(cluster, "osd", "blocklist", "add", address, str(FENCE_SECONDS))
+    return ceph_argv(cluster, "osd", "blocklist", "add", address, str(FENCE_SECONDS))
 
 
-async def may_blocklist(cluster: Cluster, runner: ToolRunner) -> bool:
+async def may_blocklist(cluster: CephCluster, runner: ToolRunner) -> bool:
     """True if the user may put a client on the blocklist: seen by an address for documentation, for a second.
 
     Raises DeviceGone if the cluster does not answer.
     """
-    argv = command(cluster, "osd", "blocklist", "add", NOBODY, "1")
-    result = await runner.run(argv, deadline=DEADLINE, check=False)
+    argv = ceph_argv(cluster, "osd", "blocklist", "add", NOBODY_ADDRESS, "1")
+    result = await runner.run(argv, deadline=CEPH_DEADLINE, check=False)
     if result.returncode == 0:
         return True
     if "EACCES" in result.stderr or "EPERM" in result.stderr or "access denied" in result.stderr:
@@ -94,14 +94,14 @@ async def may_blocklist(cluster: Cluster, runner: ToolRunner) -> bool:
     raise DeviceGone("the Ceph cluster cannot be asked", result.complaint(), "see 'ceph -s'")
 
 
-async def is_shut_out(client: str, cluster: Cluster, runner: ToolRunner) -> bool:
+async def is_shut_out(client: str, cluster: CephCluster, runner: ToolRunner) -> bool:
     """True if a client is on the blocklist. Raises ToolFailed if the cluster does not answer."""
     return any(one.get("addr") == client for one in await _ask(cluster, runner, "osd", "blocklist", "ls"))
 
 
-async def _ask(cluster: Cluster, runner: ToolRunner, *words: str) -> Any:
-    argv = command(cluster, *words, "--format", "json")
-    result = await runner.run(argv, deadline=DEADLINE, check=False)
+async def _ask(cluster: CephCluster, runner: ToolRunner, *words: str) -> Any:
+    argv = ceph_argv(cluster, *words, "--format", "json")
+    result = await runner.run(argv, deadline=CEPH_DEADLINE, check=False)
     if result.returncode != 0:
         raise ToolFailed("the Ceph cluster cannot be queried", result.complaint(), "see 'ceph -s'")
     # Of two documents in a row, as for the blocklist and its ranges, the first.

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 
 from zvault.config.device_specs.rbd import RbdImage
 from zvault.core.errors import Refused, ZvaultError
-from zvault.devices.rbd.cluster import Cluster
-from zvault.devices.rbd.image import CALL_DEADLINE, command
+from zvault.devices.rbd.cluster import CephCluster
+from zvault.devices.rbd.image import RBD_CALL_DEADLINE, rbd_argv
+from zvault.system.lease_store import read_boot_id
 from zvault.system.process.runner import ToolRunner
-from zvault.system.state_files import current_boot_id
 
 KEY = "org.zvault.writer"
 
@@ -38,22 +38,24 @@ class HolderNote:
         return f"{self.host}, since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(self.since))}"
 
 
-def write_command(image: RbdImage, image_id: str, note: HolderNote, cluster: Cluster) -> list[str]:
+def write_note_argv(image: RbdImage, image_id: str, note: HolderNote, cluster: CephCluster) -> list[str]:
     """Argv that stores a note."""
     space = ["--namespace", image.namespace] if image.namespace else []
     where = [f"rbd_header.{image_id}", f"metadata_{KEY}", json.dumps(asdict(note))]
     return ["rados", *cluster.words(), "--pool", image.pool, *space, "setomapval", *where]
 
 
-async def write(image: RbdImage, image_id: str, client: str, cluster: Cluster, runner: ToolRunner) -> None:
+async def write_holder_note(
+    image: RbdImage, image_id: str, client: str, cluster: CephCluster, runner: ToolRunner
+) -> None:
     """Store the note for this host. Raises nothing: the lock, not the note, protects the image."""
-    note = HolderNote(socket.gethostname(), client, current_boot_id(), time.time())
-    await _quietly(write_command(image, image_id, note, cluster), runner)
+    note = HolderNote(socket.gethostname(), client, read_boot_id(), time.time())
+    await _quietly(write_note_argv(image, image_id, note, cluster), runner)
 
 
-async def read(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> HolderNote | None:
+async def read_holder_note(image: RbdImage, cluster: CephCluster, runner: ToolRunner) -> HolderNote | None:
     """The last note; None if there is none or it cannot be read."""
-    text = await _quietly(command(cluster, "image-meta", "get", str(image), KEY), runner)
+    text = await _quietly(rbd_argv(cluster, "image-meta", "get", str(image), KEY), runner)
     try:
         return HolderNote(**json.loads(text)) if text else None
     except (ValueError, TypeError):
@@ -62,16 +64,16 @@ async def read(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> HolderN
 
 async def _quietly(argv: list[str], runner: ToolRunner) -> str:
     try:
-        result = await runner.run(argv, deadline=CALL_DEADLINE, check=False)
+        result = await runner.run(argv, deadline=RBD_CALL_DEADLINE, check=False)
     except ZvaultError:
         return ""
     return result.stdout.strip() if result.returncode == 0 else ""
 
 
-async def refuse_if_had_since(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> None:
+async def refuse_if_image_had_since(image: RbdImage, cluster: CephCluster, runner: ToolRunner) -> None:
     """Raise Refused if another host used an image meanwhile while a suspended pool of this host still waits for it."""
-    note = await read(image, cluster, runner)
-    if note is not None and note.boot != current_boot_id():
+    note = await read_holder_note(image, cluster, runner)
+    if note is not None and note.boot != read_boot_id():
         raise Refused(
             f"another host used the RBD image {image} meanwhile",
             f"{note.words()}; this host's pool has data in memory that no longer matches the image",

@@ -1,4 +1,4 @@
-"""RBD images: examine and create them. mapping.py maps them, holder.py knows their clients.
+"""RBD images: examine and create them. mapping.py maps them, image_owners.py knows their clients.
 
 Facts about the tools were seen with Ceph 18.2.7 and Linux 7.2.
 """
@@ -20,10 +20,10 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.core.units import format_size
-from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
-from zvault.system.process.runner import Result, ToolRunner
+from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, CephCluster
+from zvault.system.process.runner import ProcessResult, ToolRunner
 
-CALL_DEADLINE = 30.0
+RBD_CALL_DEADLINE = 30.0
 """Seconds for one call; if monitors answer and OSDs do not, it would wait forever."""
 
 LOCKED = "(30) Read-only file system"
@@ -64,7 +64,7 @@ class ImageLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class FoundImage:
     """An existing image; ``id`` distinguishes it from an image of the same name in another cluster or made later."""
 
     id: str
@@ -74,12 +74,12 @@ class Image:
 # argv
 
 
-def command(cluster: Cluster, *words: str) -> list[str]:
+def rbd_argv(cluster: CephCluster, *words: str) -> list[str]:
     """Return the argv of ``rbd``."""
     return ["rbd", *words, *cluster.words(), f"--client-mount-timeout={MONITOR_TIMEOUT}"]
 
 
-def create_command(image: RbdImage, shape: ImageLayout, cluster: Cluster) -> list[str]:
+def create_image_argv(image: RbdImage, shape: ImageLayout, cluster: CephCluster) -> list[str]:
     """Argv that makes an image. Raises ValueError without a size."""
     if shape.size is None:
         raise ValueError("an image needs a size")
@@ -92,38 +92,40 @@ def create_command(image: RbdImage, shape: ImageLayout, cluster: Cluster) -> lis
         words += ["--stripe-unit", f"{shape.stripe_unit}B", "--stripe-count", str(shape.stripe_count or 1)]
     if shape.features is not None:
         words += ["--image-feature", ",".join(shape.features)]
-    return command(cluster, *words)
+    return rbd_argv(cluster, *words)
 
 
 # Examining
 
 
-async def check(runner: ToolRunner) -> None:
+async def check_rbd(runner: ToolRunner) -> None:
     """Check that ``rbd`` is installed. Raises ToolMissing."""
-    await runner.run(["rbd", "--version"], deadline=CALL_DEADLINE)
+    await runner.run(["rbd", "--version"], deadline=RBD_CALL_DEADLINE)
 
 
-async def find(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> Image | None:
+async def find_image(image: RbdImage, cluster: CephCluster, runner: ToolRunner) -> FoundImage | None:
     """An image; None if its pool has no image of that name.
 
     Raises NotFound if the pool or namespace does not exist, DeviceGone if the cluster does not answer.
     """
-    result = await call(command(cluster, "info", "--format", "json", str(image)), image, cluster, runner)
+    result = await call_cluster(
+        rbd_argv(cluster, "info", "--format", "json", str(image)), image, cluster, runner
+    )
     if result.returncode != 0:
         if f"error opening image {image.name}: (2)" in result.stderr:
             return None
-        raise failure(f"the RBD image {image} cannot be examined", result, image, cluster)
-    return parse_info(result.stdout)
+        raise make_rbd_error(f"the RBD image {image} cannot be examined", result, image, cluster)
+    return parse_image_info(result.stdout)
 
 
-async def refuse_if_in_trash(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> None:
+async def refuse_if_in_trash(image: RbdImage, cluster: CephCluster, runner: ToolRunner) -> None:
     """Raise NotFound, with what restores it, for an image that was moved to its pool's trash.
 
     A cluster that does not list the trash says nothing of that.
     """
     where = "/".join(filter(None, (image.pool, image.namespace)))
-    argv = command(cluster, "trash", "ls", "--format", "json", where)
-    result = await call(argv, image, cluster, runner)
+    argv = rbd_argv(cluster, "trash", "ls", "--format", "json", where)
+    result = await call_cluster(argv, image, cluster, runner)
     try:
         found = json.loads(result.stdout) if result.returncode == 0 else []
         number = next((str(one["id"]) for one in found if one["name"] == image.name), None)
@@ -138,7 +140,7 @@ async def refuse_if_in_trash(image: RbdImage, cluster: Cluster, runner: ToolRunn
         )
 
 
-def parse_info(text: str) -> Image:
+def parse_image_info(text: str) -> FoundImage:
     """Parse ``rbd info --format json``. Without striping settings, a stripe is one object."""
     info = json.loads(text)
     size = int(info["object_size"])
@@ -150,15 +152,15 @@ def parse_info(text: str) -> Image:
         stripe_count=int(info.get("stripe_count", 1)),
         features=tuple(info["features"]),
     )
-    return Image(str(info["id"]), shape)
+    return FoundImage(str(info["id"]), shape)
 
 
 # Creating
 
 
-async def create(image: RbdImage, shape: ImageLayout, cluster: Cluster, runner: ToolRunner) -> bool:
+async def create_image(image: RbdImage, shape: ImageLayout, cluster: CephCluster, runner: ToolRunner) -> bool:
     """Create an image; False if it exists with this layout. Raises Refused if it exists with another layout."""
-    existing = await find(image, cluster, runner)
+    existing = await find_image(image, cluster, runner)
     if existing is not None:
         if differences := shape.differences(existing.shape):
             raise Refused(
@@ -167,28 +169,28 @@ async def create(image: RbdImage, shape: ImageLayout, cluster: Cluster, runner: 
                 "correct the configuration, or remove the image if you do not need its data",
             )
         return False
-    result = await call(create_command(image, shape, cluster), image, cluster, runner)
+    result = await call_cluster(create_image_argv(image, shape, cluster), image, cluster, runner)
     if result.returncode == 0:
         return True
     what = f"the RBD image {image} cannot be created"
     if "(2) No such file" in result.stderr and shape.data_pool is not None:
         why = f"there is no pool '{shape.data_pool}'"
         raise NotFound(what, why, "create it ('ceph osd pool create'), or correct data_pool")
-    raise failure(what, result, image, cluster)
+    raise make_rbd_error(what, result, image, cluster)
 
 
 # Errors
 
 
-async def call(
+async def call_cluster(
     argv: Sequence[str],
     image: RbdImage,
-    cluster: Cluster,
+    cluster: CephCluster,
     runner: ToolRunner,
     deadline: float | None = None,
-) -> Result:
+) -> ProcessResult:
     """Run a tool that queries the cluster. Raises DeviceGone if it does not answer within CALL_DEADLINE."""
-    deadline = CALL_DEADLINE if deadline is None else deadline
+    deadline = RBD_CALL_DEADLINE if deadline is None else deadline
     try:
         return await runner.run(argv, deadline=deadline, check=False)
     except DeadlineExceeded as error:
@@ -199,7 +201,7 @@ async def call(
         ) from error
 
 
-def failure(what: str, result: Result, image: RbdImage, cluster: Cluster) -> ZvaultError:
+def make_rbd_error(what: str, result: ProcessResult, image: RbdImage, cluster: CephCluster) -> ZvaultError:
     """Translate an error of ``rbd`` or rbd-nbd."""
     said = result.stderr + result.stdout
     if "unable to open config file" in said:
@@ -219,21 +221,21 @@ def failure(what: str, result: Result, image: RbdImage, cluster: Cluster) -> Zva
         features = said.partition("rbd feature disable ")[2].partition('"')[0]
         why = f"the kernel lacks a feature of it: {' '.join(features.split()[1:])}"
         return ToolFailed(what, why, f"'rbd feature disable {features}', or set map = \"rbd-nbd\"")
-    return ToolFailed(what, describe(result), f"{_see(cluster)}, and the kernel's log")
+    return ToolFailed(what, describe_rbd_failure(result), f"{_see(cluster)}, and the kernel's log")
 
 
-def _no_cluster(what: str, result: Result, cluster: Cluster) -> DeviceGone:
+def _no_cluster(what: str, result: ProcessResult, cluster: CephCluster) -> DeviceGone:
     if result.returncode == _ETIMEDOUT:
         return DeviceGone(what, f"no monitor of Ceph answered within {MONITOR_TIMEOUT} s", _see(cluster))
     why = f"Ceph does not let client.{cluster.user or 'admin'} in"
     return DeviceGone(what, why, "check the user and its keyring")
 
 
-def _see(cluster: Cluster) -> str:
+def _see(cluster: CephCluster) -> str:
     return f"see '{shlex.join(['ceph', *cluster.words(), 'status'])}'"
 
 
-def describe(result: Result) -> str:
+def describe_rbd_failure(result: ProcessResult) -> str:
     """The last message of ``rbd``, without the time stamps of its log."""
     lines = [line for line in result.stderr.splitlines() if line.startswith(("rbd", "librbd"))]
     return lines[-1].removeprefix("rbd: ") if lines else result.complaint()

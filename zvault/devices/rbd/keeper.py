@@ -23,20 +23,20 @@ from zvault.core.errors import Busy, ToolFailed, ZvaultError
 from zvault.core.units import is_number
 from zvault.devices.rbd.objects import RadosObjects
 from zvault.devices.rbd.place import ImagePlace
-from zvault.devices.s3_lease.answers import say, tell
+from zvault.devices.s3_lease.answers import log_lease_line, report_lease_error
 from zvault.devices.s3_lease.held_lease import HeldLease
-from zvault.devices.s3_lease.lease import Lease, LeaseLost, Store
-from zvault.devices.s3_lease.lease_process import arguments, with_lease
-from zvault.devices.s3_lease.note import NoteStore, answered
-from zvault.devices.s3_lease.takeover import Clock, acknowledge
-from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed
+from zvault.devices.s3_lease.lease import LeaseContent, LeaseLost, LeaseObjectStore
+from zvault.devices.s3_lease.lease_process import make_lease_parser, run_with_lease
+from zvault.devices.s3_lease.note import NoteStore, answer_note
+from zvault.devices.s3_lease.takeover import BootClock, acknowledge_shutout
+from zvault.object_store.interface import NO_OBJECT_YET, ObjectMissing, PreconditionFailed
 
-TRIES = 5
-AGAIN = 1.0
+EPOCH_TRIES = 5
+RENEWAL_RETRY_PAUSE = 1.0
 """Seconds until a renewal that failed is tried again."""
 
 
-class ImageLeases(Store):
+class ImageLeases(LeaseObjectStore):
     """The lease of one image. Ceph is known to keep to the conditions of a put."""
 
     def __init__(self, image: ImagePlace, objects: RadosObjects) -> None:
@@ -50,14 +50,14 @@ class ImageLeases(Store):
         image = ImagePlace.of(params)
         return cls(image, RadosObjects(image))
 
-    def refuse_without_conditions(self, lease: Lease, *, at_once: bool) -> None:
+    def refuse_without_conditions(self, lease: LeaseContent, *, at_once: bool) -> None:
         """Do nothing: RADOS keeps to each condition."""
 
 
-def next_epoch(place: ImagePlace, objects: RadosObjects) -> int:
+def raise_epoch(place: ImagePlace, objects: RadosObjects) -> int:
     """Raise the number that each host which gets the lease raises. Raises Busy, StoreError."""
-    for _ in range(TRIES):
-        number, condition = 0, NEW
+    for _ in range(EPOCH_TRIES):
+        number, condition = 0, NO_OBJECT_YET
         with contextlib.suppress(ObjectMissing):
             data, condition, _ = objects.read_aged(place.epoch)
             text = data.decode("ascii", "replace")
@@ -90,8 +90,8 @@ class LeaseKeeper(HeldLease):
             except Busy:
                 raise
             except (ZvaultError, LeaseLost) as error:
-                say(f"the lease could not be renewed, trying again: {error}")
-                wait = AGAIN
+                log_lease_line(f"the lease could not be renewed, trying again: {error}")
+                wait = RENEWAL_RETRY_PAUSE
             else:
                 wait = self.pause
         await self._give_back()
@@ -104,20 +104,20 @@ class LeaseKeeper(HeldLease):
 
 
 def main() -> int:
-    parser = arguments("zvault.devices.rbd.keeper", "show", "take", "keep", "note", "lease", "put")
+    parser = make_lease_parser("zvault.devices.rbd.keeper", "show", "take", "keep", "note", "lease", "put")
     parser.add_argument("--bound", type=float, default=0.0)
     parser.add_argument("--etag", default="")
     parser.add_argument("--held", type=Path)
     parser.add_argument("place", nargs="+")
     given = parser.parse_args()
     if given.verb in ("note", "lease", "put"):
-        return answered(lambda: _notes(given.place), given.verb, given.etag)
+        return answer_note(lambda: _notes(given.place), given.verb, given.etag)
 
-    def hold(store: ImageLeases, mine: Lease, etag: str, clock: Clock) -> None:
+    def hold(store: ImageLeases, mine: LeaseContent, etag: str, clock: BootClock) -> None:
         keeper = LeaseKeeper(store, mine, etag, clock)
-        asyncio.run(_kept(keeper, next_epoch(store.image, store.objects), given))
+        asyncio.run(_kept(keeper, raise_epoch(store.image, store.objects), given))
 
-    return with_lease(given, lambda: ImageLeases.of(given.place), hold)
+    return run_with_lease(given, lambda: ImageLeases.of(given.place), hold)
 
 
 def _notes(params: list[str]) -> NoteStore:
@@ -130,9 +130,9 @@ async def _kept(keeper: LeaseKeeper, epoch: int, given: argparse.Namespace) -> N
     try:
         await keeper.keep(epoch, given.held)
     except ZvaultError as error:
-        tell(error, given.report)
+        report_lease_error(error, given.report)
         # Whoever waits for it has shut this host's client out of the cluster before.
-        await asyncio.to_thread(acknowledge, keeper.store, keeper.mine)
+        await asyncio.to_thread(acknowledge_shutout, keeper.store, keeper.mine)
         code = 1
     os._exit(code)  # not held up by a thread that waits for the cluster
 

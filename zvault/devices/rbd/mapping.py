@@ -11,15 +11,15 @@ from pathlib import Path
 
 from zvault.config.device_specs.rbd import RbdImage
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolMissing
-from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
-from zvault.devices.rbd.holder import in_use, owners
-from zvault.devices.rbd.image import LOCKED, call, command, failure
+from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, CephCluster
+from zvault.devices.rbd.image import LOCKED, call_cluster, make_rbd_error, rbd_argv
+from zvault.devices.rbd.image_owners import list_owners, make_in_use_error
 from zvault.system.device_users import find_device_users, name_users
 from zvault.system.kernel_module import load_module
 from zvault.system.process.runner import ToolRunner
 
 BUS = Path("/sys/bus/rbd/devices")
-SYS_BLOCK = Path("/sys/block")
+MAPPING_SYS_BLOCK = Path("/sys/block")
 
 LOCK_TIMEOUT = 20
 """Seconds for krbd to get the exclusive lock; within this time it breaks the lock of a dead owner."""
@@ -29,7 +29,7 @@ UNMAP_DEADLINE = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class ImageMapping:
     """An image that krbd has mapped on this host; ``client``: its address as Ceph prints it."""
 
     number: int
@@ -44,9 +44,9 @@ class Mapping:
         return f"/dev/rbd{self.number}"
 
 
-def map_command(
+def map_argv(
     image: RbdImage,
-    cluster: Cluster,
+    cluster: CephCluster,
     *,
     exclusive: bool,
     timeout: float,
@@ -62,7 +62,7 @@ def map_command(
         options += ["exclusive", f"lock_timeout={LOCK_TIMEOUT}"]
     options += ["noshare"] if own_client else []
     options += ["ro"] if read_only else []
-    return command(cluster, "device", "map", str(image), "-o", ",".join(options))
+    return rbd_argv(cluster, "device", "map", str(image), "-o", ",".join(options))
 
 
 UNCACHED = "--rbd-cache=false"
@@ -71,8 +71,8 @@ rbd_cache_policy). ZFS keeps it no longer then. If rbd-nbd is killed before the 
 rbd-nbd that is started in its place succeeds, and the pool goes on without it."""
 
 
-def serve_command(
-    image: RbdImage, cluster: Cluster, *, exclusive: bool, timeout: float, number: int | None
+def rbd_nbd_argv(
+    image: RbdImage, cluster: CephCluster, *, exclusive: bool, timeout: float, number: int | None
 ) -> list[str]:
     """Argv of rbd-nbd in the foreground, on ``/dev/nbd{number}`` or the first free one.
 
@@ -99,15 +99,15 @@ def _loaded() -> bool:
     return BUS.exists()
 
 
-def mapped(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> Mapping | None:
+def find_mapping(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> ImageMapping | None:
     """krbd's mapping of an image on this host that can be written to; never waits.
 
     ``image_id`` excludes other images of the same name.
     """
-    return next((one for one in mappings(image, image_id, bus) if not one.read_only), None)
+    return next((one for one in list_mappings(image, image_id, bus) if not one.read_only), None)
 
 
-def mappings(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> list[Mapping]:
+def list_mappings(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> list[ImageMapping]:
     """All of them: an image can be mapped several times."""
     seen = [_mapping(folder) for folder in sorted(bus.glob("*"))]
     return [
@@ -115,7 +115,7 @@ def mappings(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> l
     ]
 
 
-def _mapping(folder: Path) -> Mapping | None:
+def _mapping(folder: Path) -> ImageMapping | None:
     """One mapping (Documentation/ABI/testing/sysfs-bus-rbd); None if it is of a snapshot or is being removed."""
     try:
         pool, name, snapshot, image_id, client = (
@@ -128,7 +128,7 @@ def _mapping(folder: Path) -> Mapping | None:
         return None
     if snapshot != "-":
         return None
-    return Mapping(
+    return ImageMapping(
         int(folder.name),
         RbdImage(pool, namespace, name),
         image_id,
@@ -140,12 +140,12 @@ def _mapping(folder: Path) -> Mapping | None:
 
 def _read_only(number: int) -> bool:
     try:
-        return (SYS_BLOCK / f"rbd{number}" / "ro").read_text().strip() == "1"
+        return (MAPPING_SYS_BLOCK / f"rbd{number}" / "ro").read_text().strip() == "1"
     except OSError:
         return False
 
 
-def served_by(pid: int, sys_block: Path = SYS_BLOCK) -> int | None:
+def find_served_device(pid: int, sys_block: Path = MAPPING_SYS_BLOCK) -> int | None:
     """The number of the NBD device that an rbd-nbd process is connected to; None if it is not connected."""
     for path in sys_block.glob("nbd*/pid"):
         try:
@@ -157,22 +157,22 @@ def served_by(pid: int, sys_block: Path = SYS_BLOCK) -> int | None:
 
 
 async def map_krbd(
-    image: RbdImage, argv: Sequence[str], cluster: Cluster, runner: ToolRunner, *, exclusive: bool
+    image: RbdImage, argv: Sequence[str], cluster: CephCluster, runner: ToolRunner, *, exclusive: bool
 ) -> None:
     """Map an image (``argv`` contains map_command's). Raises Busy with the holder's name, or the error of rbd."""
-    result = await call(argv, image, cluster, runner, MAP_DEADLINE)
+    result = await call_cluster(argv, image, cluster, runner, MAP_DEADLINE)
     if result.returncode == 0:
         return
     if LOCKED in result.stderr and exclusive:
-        found = await owners(image, cluster, runner)
+        found = await list_owners(image, cluster, runner)
         if found:
-            raise in_use(image, found)
-    raise failure(f"the RBD image {image} cannot be mapped", result, image, cluster)
+            raise make_in_use_error(image, found)
+    raise make_rbd_error(f"the RBD image {image} cannot be mapped", result, image, cluster)
 
 
-async def unmap(mapping: Mapping, cluster: Cluster, runner: ToolRunner) -> None:
+async def unmap_image(mapping: ImageMapping, cluster: CephCluster, runner: ToolRunner) -> None:
     """Unmap a device that nobody has open. Raises Busy; DeviceGone if it does not end in time."""
-    argv = command(cluster, "device", "unmap", mapping.path)
+    argv = rbd_argv(cluster, "device", "unmap", mapping.path)
     try:
         result = await runner.run(argv, deadline=UNMAP_DEADLINE, check=False)
     except DeadlineExceeded:
@@ -182,7 +182,7 @@ async def unmap(mapping: Mapping, cluster: Cluster, runner: ToolRunner) -> None:
         why = f"it is open: {name_users(users)}" if users else "a pool has it open, or a process"
         advice = "end what has it open; no reboot is needed" if users else "export the pool"
         raise Busy(f"{mapping.path} cannot be unmapped", why, advice)
-    if any(one.number == mapping.number for one in mappings(mapping.image, mapping.image_id)):
+    if any(one.number == mapping.number for one in list_mappings(mapping.image, mapping.image_id)):
         raise DeviceGone(
             f"{mapping.path} ({mapping.image}) stays mapped",
             result.complaint() if result is not None else f"Ceph did not answer for {UNMAP_DEADLINE:g} s",

@@ -24,13 +24,13 @@ from zvault.core.units import is_number
 from zvault.devices.rbd.cluster import MONITOR_TIMEOUT
 from zvault.devices.rbd.place import ImagePlace
 from zvault.object_store.interface import (
-    NEW,
-    SMALL,
-    Damaged,
-    Denied,
+    NO_OBJECT_YET,
+    SMALL_OBJECT,
+    ObjectDamaged,
     ObjectMissing,
     PreconditionFailed,
-    Unreachable,
+    StoreDenied,
+    StoreUnreachable,
 )
 
 OP_SECONDS = 10
@@ -49,7 +49,7 @@ class RadosObjects:
     """The objects beside one image; see s3_lease.lease.Objects. Raises as S3Store."""
 
     def __init__(self, place: ImagePlace) -> None:
-        """Connect. Raises ToolMissing without librados for Python; Unreachable, Denied."""
+        """Connect. Raises ToolMissing without librados for Python; StoreUnreachable, StoreDenied."""
         self.place = place
         try:
             import rados
@@ -77,31 +77,31 @@ class RadosObjects:
         self._client = client
 
     def read_aged(self, key: str) -> tuple[bytes, str, float]:
-        """An object, its version, and how long ago it was put, in seconds. Raises ObjectMissing, Damaged."""
+        """An object, its version, and how long ago it was put, in seconds. Raises ObjectMissing, ObjectDamaged."""
         with self._told():
             for _ in range(_TRIES):
-                data, version = self._pool.read(key, SMALL), self._pool.get_last_version()
+                data, version = self._pool.read(key, SMALL_OBJECT), self._pool.get_last_version()
                 at = self._pool.get_xattr(key, _AT).decode("ascii", "replace")
                 if self._pool.get_last_version() == version:
                     break
             else:
-                raise Unreachable(f"{key} cannot be read", "others put it all the time")
+                raise StoreUnreachable(f"{key} cannot be read", "others put it all the time")
         if not _TIME.fullmatch(at):
-            raise Damaged(f"{key} does not say when it was put", f"its attribute {_AT} is no time")
+            raise ObjectDamaged(f"{key} does not say when it was put", f"its attribute {_AT} is no time")
         return data, str(version), max(0.0, self.now() - float(at))
 
     def put(self, key: str, data: bytes, condition: str | None = None) -> str:
         """Put an object on condition that it is still of that version, or that there is none (NEW); its new version."""
         if condition is None:
             raise ValueError("an object beside an image is put on a condition only")
-        if condition != NEW and not (is_number(condition) and int(condition)):
+        if condition != NO_OBJECT_YET and not (is_number(condition) and int(condition)):
             raise PreconditionFailed(
                 f"{key} is another by now", f"it never had the version {condition[:20]!r}"
             )
         at = f"{self.now():.9f}"
         try:
             with self._told(), self._rados.WriteOpCtx() as op:
-                if condition == NEW:
+                if condition == NO_OBJECT_YET:
                     op.new(self._rados.LIBRADOS_CREATE_EXCLUSIVE)
                 else:
                     op.assert_version(int(condition))
@@ -119,17 +119,23 @@ class RadosObjects:
                 self._pool.remove_object(key)
 
     def now(self) -> float:
-        """Seconds since the epoch, by the clock of the OSD that has the clock's object. Raises Unreachable, Denied."""
+        """Seconds since the epoch, by the clock of the OSD that has the clock's object. Raises StoreUnreachable,
+        StoreDenied.
+        """
         key, cookie = self.place.clock, uuid.uuid4().hex
         with self._told():
             self._pool.lock_shared(key, "clock", cookie, "", "zvault", CLOCK_LOCK_SECONDS, 0)
             try:
-                _, answer = self._pool.execute(key, "lock", "get_info", _wrapped(_text("clock")), SMALL)
+                _, answer = self._pool.execute(
+                    key, "lock", "get_info", _wrapped(_text("clock")), SMALL_OBJECT
+                )
             finally:
                 self._pool.unlock(key, "clock", cookie)
-        end = lock_ends(answer).get(cookie)
+        end = parse_lock_ends(answer).get(cookie)
         if end is None:
-            raise Unreachable(f"the clock of {self.place} cannot be read", "its lock is not there any more")
+            raise StoreUnreachable(
+                f"the clock of {self.place} cannot be read", "its lock is not there any more"
+            )
         return end - CLOCK_LOCK_SECONDS
 
     @contextlib.contextmanager
@@ -146,8 +152,8 @@ class RadosObjects:
                 raise PreconditionFailed(what, str(error)) from error
             if number in (errno.EPERM, errno.EACCES):
                 see = "give the user 'profile rbd' for monitors and OSDs"
-                raise Denied(what, f"Ceph does not let this user do it: {error}", see) from error
-            raise Unreachable(what, str(error), "see 'ceph -s'") from error
+                raise StoreDenied(what, f"Ceph does not let this user do it: {error}", see) from error
+            raise StoreUnreachable(what, str(error), "see 'ceph -s'") from error
 
 
 # How librados encodes what a class of the OSD is asked and answers: see encoding.h and cls/lock/cls_lock_types.h
@@ -162,12 +168,12 @@ def _wrapped(body: bytes) -> bytes:
     return struct.pack("<BBI", 1, 1, len(body)) + body
 
 
-def lock_ends(answer: bytes) -> dict[str, float]:
-    """Return when each holder's lock ends, by its cookie: from the answer to ``get_info``. Raises Damaged."""
+def parse_lock_ends(answer: bytes) -> dict[str, float]:
+    """Return when each holder's lock ends, by its cookie: from the answer to ``get_info``. Raises ObjectDamaged."""
     try:
         return _lock_ends(answer)
     except (struct.error, UnicodeDecodeError, ValueError) as error:
-        raise Damaged("Ceph's answer about a lock cannot be read", str(error)) from error
+        raise ObjectDamaged("Ceph's answer about a lock cannot be read", str(error)) from error
 
 
 def _lock_ends(answer: bytes) -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zvault.config.device_specs.rbd import RbdImage
 from zvault.core.errors import Refused
-from zvault.devices.rbd.cluster import Cluster
+from zvault.devices.rbd.cluster import CephCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class ImagePlace:
     """The place of one image's objects, and the user that they are read and put as."""
 
     image: RbdImage
-    cluster: Cluster
+    cluster: CephCluster
 
     @classmethod
     def of(cls, params: Sequence[str]) -> ImagePlace:
@@ -26,7 +26,7 @@ class ImagePlace:
                 "there can be no lease of it", "its pool or image is not known", "give pool= and image="
             )
         image = RbdImage(words["pool"], words.get("namespace", ""), words["image"])
-        return cls(image, Cluster(words.get("conf"), words.get("user"), words.get("keyring")))
+        return cls(image, CephCluster(words.get("conf"), words.get("user"), words.get("keyring")))
 
     @property
     def params(self) -> list[str]:

@@ -16,26 +16,26 @@ from zvault.config.device_specs.rbd import RbdImage, parse_rbd
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, TakenOver, ZvaultError
 from zvault.core.units import format_size
-from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
+from zvault.devices.layer import CreationCommand, Data, DeviceSlot, FoundLayer, LayerJob, SayProgress
 from zvault.devices.nbd import connection, nbdkit
 from zvault.devices.nbd.source import NbdSource
-from zvault.devices.rbd import holder, holder_note, image_lease, throw_away
+from zvault.devices.rbd import holder_note, image_lease, image_owners, throw_away_copy
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd import mapping as rbd_map
-from zvault.devices.rbd.cluster import Cluster, is_shut_out
+from zvault.devices.rbd.cluster import CephCluster, is_shut_out
 from zvault.devices.rbd.image import ImageLayout
-from zvault.devices.rbd.image_lease import cluster_of
-from zvault.devices.server_unit import script
-from zvault.system.process.runner import Result, Runner
-from zvault.system.state_files import current_boot_id
+from zvault.devices.rbd.image_lease import make_cluster
+from zvault.devices.server_unit import exec_shell_script
+from zvault.system.lease_store import read_boot_id
+from zvault.system.process.runner import ProcessResult, ProcessRunner
 from zvault.system.system_bus import UnitState
-from zvault.system.systemd_units import Units
+from zvault.system.systemd_units import SystemdUnits
 
 SERVE_DEADLINE = 60.0
 """Seconds for rbd-nbd to open the image, take its lock, and connect."""
 SETTLE_DEADLINE = 15.0
 """Seconds to let an rbd-nbd finish that was starting when zvault crashed; stopping it now would leave a dead device."""
-POLL = 0.05
+RBD_POLL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ImageRecord:
 
     ``mapped``: mapping has finished. ``number`` and ``pid``: rbd-nbd's NBD device and process. ``client``: the lock
     holder's address in the cluster. ``leased``: its lease is kept by image_lease.py. ``path``: the device that krbd
-    made. ``copy``: what throw_away.py keeps, where it is a copy that is thrown away.
+    made. ``copy``: what throw_away_copy.py keeps, where it is a copy that is thrown away.
     """
 
     image: str
@@ -72,64 +72,64 @@ class ImageRecord:
     def spec(self) -> RbdImage:
         return parse_rbd(self.image)
 
-    def mapping(self) -> rbd_map.Mapping | None:
+    def mapping(self) -> rbd_map.ImageMapping | None:
         """krbd's mapping of it."""
-        return rbd_map.mapped(self.spec, self.image_id) if self.map == "krbd" else None
+        return rbd_map.find_mapping(self.spec, self.image_id) if self.map == "krbd" else None
 
 
 class RbdSource:
-    """See layer.Layer."""
+    """See layer.DeviceLayer."""
 
-    def __init__(self, runner: Runner, units: Units) -> None:
+    def __init__(self, runner: ProcessRunner, units: SystemdUnits) -> None:
         self.runner = runner
         self.units = units
         self.nbd = NbdSource(runner, units)
 
-    def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
+    def unit(self, slot: DeviceSlot, data: Data | None, device: Device | None) -> str | None:
         """The unit of rbd-nbd, or of what keeps the lease; None for krbd without a lease."""
         if data and data.get("copy"):
-            return throw_away.unit(slot, data["copy"], self.nbd)
+            return throw_away_copy.name_copy_unit(slot, data["copy"], self.nbd)
         leased = data.get("leased") if data else device is not None and device.lease_bound is not None
         if leased:
-            return image_lease.unit(slot)
+            return image_lease.name_keeper_unit(slot)
         how = data["map"] if data else device.map if device is not None else "krbd"
         return _unit(slot) if how == "rbd-nbd" else None
 
-    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
+    def look(self, slot: DeviceSlot, data: Data | None, unit: UnitState | None) -> FoundLayer:
         """Read sysfs only. A krbd mapping looks the same whether its cluster answers or not."""
         if data:
             record = ImageRecord.of_data(data)
             if record.copy is not None:
-                return throw_away.look(slot, record.copy, unit, self.nbd)
+                return throw_away_copy.examine_copy(slot, record.copy, unit, self.nbd)
             return _krbd(slot, record, unit) if record.map == "krbd" else _served(record, unit)
         if unit is None or unit.active == "inactive":
             return FoundLayer()
-        number = rbd_map.served_by(unit.main_pid) if unit.running else None
-        path = None if number is None else connection.device_path(number)
+        number = rbd_map.find_served_device(unit.main_pid) if unit.running else None
+        path = None if number is None else connection.nbd_device_path(number)
         why = f"{unit.unit} runs, but zvault has no record of having started it"
         return FoundLayer("down", why, path, present=True)
 
-    def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
+    def making(self, slot: DeviceSlot, device: Device, below: str) -> list[CreationCommand]:
         """The step that creates the image."""
         if device.size is None:
             return []
         return [
-            Step(
+            CreationCommand(
                 "create it, unless it exists",
-                rbd.create_command(device.image, shape_of(device), cluster_of(device)),
+                rbd.create_image_argv(device.image, make_image_layout(device), make_cluster(device)),
             )
         ]
 
     async def check(self, device: Device) -> None:
         """Check for rbd, and for krbd or for rbd-nbd and nbd in the kernel."""
-        await rbd.check(self.runner)
+        await rbd.check_rbd(self.runner)
         if device.map == "krbd":
             await rbd_map.check_krbd(self.runner)
         else:
-            await self.runner.run(["rbd-nbd", "--version"], deadline=rbd.CALL_DEADLINE)
-            await connection.check(self.runner)
+            await self.runner.run(["rbd-nbd", "--version"], deadline=rbd.RBD_CALL_DEADLINE)
+            await connection.check_nbd_client(self.runner)
 
-    async def settle(self, slot: Slot, data: Data) -> bool:
+    async def settle(self, slot: DeviceSlot, data: Data) -> bool:
         """Deal with an ``rbd device map`` that a crash left running, or an rbd-nbd that has not connected yet."""
         record = ImageRecord.of_data(data)
         if record.copy is not None:
@@ -137,7 +137,7 @@ class RbdSource:
             return kept is not None and await self.nbd.settle(slot, kept)
         if record.map == "rbd-nbd":
             return not record.mapped and await self._awaited(_unit(slot), SETTLE_DEADLINE) is not None
-        if connection.owner(slot.client_file) is None:
+        if connection.read_owner_pid(slot.client_file) is None:
             return False
         await connection.stop_client(slot.client_file, record.image)
         connection.forget_owner(slot.client_file)
@@ -146,7 +146,7 @@ class RbdSource:
     async def up(self, job: LayerJob) -> str:
         """Create the image if the vault may be created, check that nobody else has it, and map it."""
         device, say = job.device, job.say
-        image, cluster = device.image, cluster_of(device)
+        image, cluster = device.image, make_cluster(device)
         found = await self._image(job, cluster)
         leased = device.lease_bound is not None
         record = ImageRecord(str(image), found.id, device.map, asdict(cluster), leased=leased)
@@ -157,7 +157,7 @@ class RbdSource:
             await self._refuse_if_shut_out(record, cluster, say)
             await self._lease(job, image, cluster)
         elif job.resume:
-            await holder_note.refuse_if_had_since(image, cluster, self.runner)
+            await holder_note.refuse_if_image_had_since(image, cluster, self.runner)
         if device.map == "krbd":
             path = await self._map(job, record, image, cluster)
         else:
@@ -165,12 +165,12 @@ class RbdSource:
         say(f"{path} is {format_size(found.shape.size or 0)} from {device.spec}")
         return path
 
-    async def _refuse_if_shut_out(self, record: ImageRecord, cluster: Cluster, say: Say) -> None:
+    async def _refuse_if_shut_out(self, record: ImageRecord, cluster: CephCluster, say: SayProgress) -> None:
         """Whoever shuts a host out has taken its lease by then, or takes it next. What nobody has open is unmapped."""
         mapping = record.mapping()
         if mapping is None or not await is_shut_out(mapping.client, cluster, self.runner):
             return
-        busy = await throw_away.let_go(mapping, cluster, self.nbd, say)
+        busy = await throw_away_copy.release_mapping(mapping, cluster, self.nbd, say)
         if busy is not None:
             raise TakenOver(
                 f"the cluster refuses this host's mapping of {record.image}",
@@ -178,12 +178,12 @@ class RbdSource:
                 "nothing: this host takes its turn again once its pool is exported, and nothing has it open",
             )
 
-    async def _lease(self, job: LayerJob, image: RbdImage, cluster: Cluster) -> None:
-        await image_lease.start(job, self.units, self.runner)
-        for owner in await holder.fence_dead(image, cluster, self.runner):
+    async def _lease(self, job: LayerJob, image: RbdImage, cluster: CephCluster) -> None:
+        await image_lease.start_keeper(job, self.units, self.runner)
+        for owner in await image_owners.fence_dead_owners(image, cluster, self.runner):
             job.say(f"{owner.words()} had the lock of {image} and was dead; it is shut out")
 
-    async def _copy(self, job: LayerJob, record: ImageRecord, cluster: Cluster) -> str:
+    async def _copy(self, job: LayerJob, record: ImageRecord, cluster: CephCluster) -> str:
         path = job.had.get("path") or job.pool_path
         if path is None or not path.startswith("/dev/rbd"):
             raise Refused(
@@ -194,17 +194,17 @@ class RbdSource:
         def write(data: Data) -> None:
             job.write(replace(record, leased=False, path=path, copy=data).as_data())
 
-        return await throw_away.up(job, path, record.image_id, cluster, self.nbd, write)
+        return await throw_away_copy.make_copy(job, path, record.image_id, cluster, self.nbd, write)
 
-    async def _image(self, job: LayerJob, cluster: Cluster) -> rbd.Image:
+    async def _image(self, job: LayerJob, cluster: CephCluster) -> rbd.FoundImage:
         device, image = job.device, job.device.image
         if (
             job.create
             and device.size is not None
-            and await rbd.create(image, shape_of(device), cluster, self.runner)
+            and await rbd.create_image(image, make_image_layout(device), cluster, self.runner)
         ):
             job.say(f"created the RBD image {image}")
-        found = await rbd.find(image, cluster, self.runner)
+        found = await rbd.find_image(image, cluster, self.runner)
         if found is None:
             await rbd.refuse_if_in_trash(image, cluster, self.runner)
             where = f"pool '{image.pool}' has no image of that name"
@@ -221,20 +221,20 @@ class RbdSource:
             )
         return found
 
-    async def _map(self, job: LayerJob, record: ImageRecord, image: RbdImage, cluster: Cluster) -> str:
+    async def _map(self, job: LayerJob, record: ImageRecord, image: RbdImage, cluster: CephCluster) -> str:
         mapping = record.mapping()
         if mapping is not None:
             job.say(f"{mapping.path} is {image} already")
         else:
-            await holder.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
-            argv = rbd_map.map_command(
+            await image_owners.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
+            argv = rbd_map.map_argv(
                 image,
                 cluster,
                 exclusive=job.device.exclusive,
                 timeout=job.device.timeout,
                 own_client=record.leased,
             )
-            argv = connection.keeping_pid(job.slot.client_file, argv)
+            argv = connection.pid_file_argv(job.slot.client_file, argv)
             await rbd_map.map_krbd(image, argv, cluster, self.runner, exclusive=job.device.exclusive)
             connection.forget_owner(job.slot.client_file)
             mapping = record.mapping()
@@ -242,35 +242,35 @@ class RbdSource:
             why = "rbd reported success, but the kernel does not have the mapping"
             raise DeviceGone(f"the RBD image {image} is not mapped", why, "see the kernel's log")
         job.write(replace(record, mapped=True, client=mapping.client, path=mapping.path).as_data())
-        await holder_note.write(image, record.image_id, mapping.client, cluster, self.runner)
+        await holder_note.write_holder_note(image, record.image_id, mapping.client, cluster, self.runner)
         return mapping.path
 
-    async def _serve(self, job: LayerJob, record: ImageRecord, image: RbdImage, cluster: Cluster) -> str:
+    async def _serve(self, job: LayerJob, record: ImageRecord, image: RbdImage, cluster: CephCluster) -> str:
         slot = job.slot
-        if (mapping := rbd_map.mapped(image, record.image_id)) is not None:
+        if (mapping := rbd_map.find_mapping(image, record.image_id)) is not None:
             advice = f'rbd device unmap {mapping.path}, or set map = "krbd"'
             raise Busy(f"the RBD image {image} is in use", f"krbd has it mapped as {mapping.path}", advice)
-        await holder.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
-        argv = rbd_map.serve_command(
+        await image_owners.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
+        argv = rbd_map.rbd_nbd_argv(
             image,
             cluster,
             exclusive=job.device.exclusive,
             timeout=job.device.timeout,
             number=job.had.get("number"),
         )
-        nbdkit.write_script(slot.server.script, script(argv))
+        nbdkit.write_unit_script(slot.server.script, exec_shell_script(argv))
         number, pid = await self._started(_unit(slot), argv, image, cluster)
         record = replace(record, mapped=True, number=number, pid=pid)
         job.write(record.as_data())
-        owners = await holder.owners(image, cluster, self.runner)
+        owners = await image_owners.list_owners(image, cluster, self.runner)
         client = next((owner.address for owner in owners if owner.lock), None)
         job.write(replace(record, client=client).as_data())
         if client is not None:
-            await holder_note.write(image, record.image_id, client, cluster, self.runner)
-        return connection.device_path(number)
+            await holder_note.write_holder_note(image, record.image_id, client, cluster, self.runner)
+        return connection.nbd_device_path(number)
 
     async def _started(
-        self, unit: str, argv: Sequence[str], image: RbdImage, cluster: Cluster
+        self, unit: str, argv: Sequence[str], image: RbdImage, cluster: CephCluster
     ) -> tuple[int, int]:
         """Start rbd-nbd; returns the number of its device and its process id."""
         began = time.time()
@@ -278,21 +278,21 @@ class RbdSource:
         if (served := await self._awaited(unit, SERVE_DEADLINE)) is not None:
             return served
         words = "\n".join(await self.units.journal_tail(unit, since=began))
-        if rbd.LOCKED in words and (found := await holder.owners(image, cluster, self.runner)):
-            raise holder.in_use(image, found)
+        if rbd.LOCKED in words and (found := await image_owners.list_owners(image, cluster, self.runner)):
+            raise image_owners.make_in_use_error(image, found)
         what = f"rbd-nbd does not come up for {image}"
-        raise rbd.failure(what, Result(tuple(argv), 1, "", words, 0.0), image, cluster)
+        raise rbd.make_rbd_error(what, ProcessResult(tuple(argv), 1, "", words, 0.0), image, cluster)
 
     async def _awaited(self, unit: str, patience: float) -> tuple[int, int] | None:
         """Device number and process id of an rbd-nbd once it has connected; None if it ends or takes too long."""
         give_up = time.monotonic() + patience
         while (state := await self.units.state(unit)).running:
-            number = rbd_map.served_by(state.main_pid)
-            if number is not None and connection.status(number).size:
+            number = rbd_map.find_served_device(state.main_pid)
+            if number is not None and connection.read_nbd_status(number).size:
                 return number, state.main_pid
             if time.monotonic() >= give_up:
                 break
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(RBD_POLL)
         return None
 
     async def adjust(self, job: LayerJob) -> None:
@@ -304,7 +304,7 @@ class RbdSource:
         if record.copy is not None and record.copy.get("nbd"):
             await self.nbd.cut_off(record.copy["nbd"])
         if (number := data.get("number")) is not None:
-            await connection.cut_off(number, self.runner)
+            await connection.cut_device_off(number, self.runner)
 
     async def find_cause(self, data: Data) -> ZvaultError | None:
         """Ask the cluster whether it refuses this host's mapping, which fails each request then.
@@ -315,22 +315,22 @@ class RbdSource:
         mapping = record.mapping()
         if mapping is None or record.copy is not None:
             return None
-        cluster = Cluster(**record.cluster)
+        cluster = CephCluster(**record.cluster)
         with suppress(ZvaultError):
             if await is_shut_out(mapping.client, cluster, self.runner):
                 return await self._why_shut_out(mapping, cluster)
         return None
 
-    async def _why_shut_out(self, mapping: rbd_map.Mapping, cluster: Cluster) -> ZvaultError:
+    async def _why_shut_out(self, mapping: rbd_map.ImageMapping, cluster: CephCluster) -> ZvaultError:
         """The error for a mapping whose client is on the blocklist: by whom it was put there decides what is next."""
         what = f"the cluster refuses this host's mapping of {mapping.image}"
         others = [
             one
-            for one in await holder.owners(mapping.image, cluster, self.runner)
+            for one in await image_owners.list_owners(mapping.image, cluster, self.runner)
             if one.address != mapping.client
         ]
-        note = await holder_note.read(mapping.image, cluster, self.runner)
-        if others or (note is not None and note.boot != current_boot_id()):
+        note = await holder_note.read_holder_note(mapping.image, cluster, self.runner)
+        if others or (note is not None and note.boot != read_boot_id()):
             who = ", ".join(one.words() for one in others) or (note.words() if note is not None else "")
             return TakenOver(
                 what,
@@ -347,50 +347,56 @@ class RbdSource:
     async def rest(self, data: Data, *, resting: bool) -> None:
         """Nothing to do: it starts no requests by itself."""
 
-    async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
+    async def down(
+        self, slot: DeviceSlot, data: Data, found: FoundLayer, *, lost: bool, say: SayProgress
+    ) -> None:
         """Unmap it; for rbd-nbd, disconnect it and wait for its unit to end."""
         if data and (record := ImageRecord.of_data(data)).map == "krbd":
-            cluster = Cluster(**record.cluster)
+            cluster = CephCluster(**record.cluster)
             if record.copy is not None:
-                await throw_away.down(slot, record.copy, record.spec, record.image_id, cluster, self.nbd, say)
+                await throw_away_copy.remove_copy(
+                    slot, record.copy, record.spec, record.image_id, cluster, self.nbd, say
+                )
             elif (mapping := record.mapping()) is not None and await self._kept(slot, record):
-                await rbd_map.unmap(mapping, cluster, self.runner)
+                await rbd_map.unmap_image(mapping, cluster, self.runner)
             elif mapping is not None:
-                await throw_away.let_go(mapping, cluster, self.nbd, say)
+                await throw_away_copy.release_mapping(mapping, cluster, self.nbd, say)
             if record.leased:
-                await image_lease.stop(slot, self.units)
+                await image_lease.stop_keeper(slot, self.units)
         else:
             if found.path is not None:
                 try:
-                    await connection.disconnect(int(found.path.removeprefix("/dev/nbd")), self.runner)
+                    await connection.disconnect_device(int(found.path.removeprefix("/dev/nbd")), self.runner)
                 except connection.StillOpen as error:
                     # Its rbd-nbd ends below, so nothing of who has it open reaches the image.
                     say(f"{error}. Until then the vault takes another number")
             pid = (await self.units.state(_unit(slot))).main_pid
             await self.units.stop(_unit(slot))
             if (
-                pid and (number := rbd_map.served_by(pid)) is not None
+                pid and (number := rbd_map.find_served_device(pid)) is not None
             ):  # zvault was stopped while it connected
-                await connection.disconnect(number, self.runner)
+                await connection.disconnect_device(number, self.runner)
             slot.server.script.unlink(missing_ok=True)
         connection.forget_owner(slot.client_file)
 
-    async def _kept(self, slot: Slot, record: ImageRecord) -> bool:
+    async def _kept(self, slot: DeviceSlot, record: ImageRecord) -> bool:
         """True if an image is this host's: then its lease is not given back while something has it open."""
-        return not record.leased or (await self.units.state(image_lease.unit(slot))).running
+        return not record.leased or (await self.units.state(image_lease.name_keeper_unit(slot))).running
 
     def leftover(self, data: Data) -> str | None:
         """The device that stays: a krbd device vanishes, an NBD device stays and keeps its queue settings."""
         number = data.get("number")
-        return f"nbd{number}" if number is not None and connection.status(number).pid is None else None
+        return (
+            f"nbd{number}" if number is not None and connection.read_nbd_status(number).pid is None else None
+        )
 
 
-def _unit(slot: Slot) -> str:
+def _unit(slot: DeviceSlot) -> str:
     """The systemd unit of its rbd-nbd."""
     return f"zvault-rbd@{slot.name}.service"
 
 
-def shape_of(device: Device) -> ImageLayout:
+def make_image_layout(device: Device) -> ImageLayout:
     """The configured layout of a device's image."""
     features = None if device.features is None else tuple(device.features)
     return ImageLayout(
@@ -403,11 +409,11 @@ def shape_of(device: Device) -> ImageLayout:
     )
 
 
-def _krbd(slot: Slot, record: ImageRecord, unit: UnitState | None) -> FoundLayer:
+def _krbd(slot: DeviceSlot, record: ImageRecord, unit: UnitState | None) -> FoundLayer:
     mapping = record.mapping()
     if mapping is not None and record.leased and (unit is None or not unit.running):
         # Without its path: a pool that has it open keeps it until the lease is had again, or it is given up.
-        return FoundLayer("gone", image_lease.why_lost(slot), present=True)
+        return FoundLayer("gone", image_lease.explain_lost_lease(slot), present=True)
     if mapping is not None:
         return FoundLayer("up", "", mapping.path, mapping.size, present=True)
     if record.mapped:
@@ -419,10 +425,10 @@ def _served(record: ImageRecord, unit: UnitState | None) -> FoundLayer:
     running = unit is not None and unit.running
     number, pid = record.number, record.pid
     if number is None and unit is not None and unit.running:  # zvault stopped before it recorded the number
-        number, pid = rbd_map.served_by(unit.main_pid), unit.main_pid
-    status = connection.status(number) if number is not None else None
+        number, pid = rbd_map.find_served_device(unit.main_pid), unit.main_pid
+    status = connection.read_nbd_status(number) if number is not None else None
     if number is not None and status is not None and status.pid is not None and status.pid == pid:
-        up = FoundLayer("up", "", connection.device_path(number), status.size, present=True)
+        up = FoundLayer("up", "", connection.nbd_device_path(number), status.size, present=True)
         if running:
             return up
         state = "is gone" if unit is None else f"is {unit.active} ({unit.result})"

@@ -10,37 +10,37 @@ from pathlib import Path
 
 from zvault.core.errors import ZvaultError
 from zvault.core.printable import make_printable
-from zvault.devices.s3_lease.lease import Store
+from zvault.devices.s3_lease.lease import LeaseObjectStore
 
 
-def show(store: Store) -> int:
+def show_lease(store: LeaseObjectStore) -> int:
     """Answer who has the lease, and how old it is. The exit status. Raises ZvaultError where nobody knows."""
     seen = store.read()
     if seen is None or not seen.lease.held:
-        return answer({"lease": None})
-    return answer({"lease": dataclasses.asdict(seen.lease), "age": seen.age})
+        return print_lease_answer({"lease": None})
+    return print_lease_answer({"lease": dataclasses.asdict(seen.lease), "age": seen.age})
 
 
-def answer(document: Mapping[str, object]) -> int:
+def print_lease_answer(document: Mapping[str, object]) -> int:
     """Print the one document. The exit status."""
     print(json.dumps(document))  # noqa: T201 - the answer of the program
     return 0
 
 
-def say(text: str) -> None:
+def log_lease_line(text: str) -> None:
     """A line in the unit's journal."""
     print(make_printable(text, keep=""), file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal
 
 
-def answer_failed(error: ZvaultError) -> int:
+def print_lease_error(error: ZvaultError) -> int:
     """Answer why there is no other answer. The exit status."""
-    answer({"error": _as_data(error)})
+    print_lease_answer({"error": _as_data(error)})
     return 1
 
 
-def tell(error: ZvaultError, report: Path | None) -> int:
+def report_lease_error(error: ZvaultError, report: Path | None) -> int:
     """Say why a lease is not kept, and put it where zvaultd looks for it. The exit status."""
-    say(str(error))
+    log_lease_line(str(error))
     if report is not None:
         report.write_text(json.dumps(_as_data(error)), encoding="utf-8")
     return 1

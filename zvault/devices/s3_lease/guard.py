@@ -25,20 +25,26 @@ from typing import NoReturn
 
 from zvault.core.errors import Busy, DeviceGone, ToolFailed, ZvaultError
 from zvault.core.units import format_duration
-from zvault.devices.s3_lease.answers import say, tell
-from zvault.devices.s3_lease.guard_command import STOP_SECONDS
+from zvault.devices.s3_lease.answers import log_lease_line, report_lease_error
+from zvault.devices.s3_lease.guard_command import GUARD_STOP_SECONDS
 from zvault.devices.s3_lease.held_lease import WATCHDOG_AFTER, HeldLease
-from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, Store, words_of
-from zvault.devices.s3_lease.lease_process import arguments, with_lease
-from zvault.devices.s3_lease.takeover import Clock, acknowledge
+from zvault.devices.s3_lease.lease import (
+    BucketPlace,
+    LeaseContent,
+    LeaseLost,
+    LeaseObjectStore,
+    parse_lease_params,
+)
+from zvault.devices.s3_lease.lease_process import make_lease_parser, run_with_lease
+from zvault.devices.s3_lease.takeover import BootClock, acknowledge_shutout
 from zvault.system import sd_notify
-from zvault.system.process.spawn import describe_exit, put_down, spawn
+from zvault.system.process.spawn import describe_exit, kill_process, spawn_program
 
 STOP_AFTER = 0.5
 """The part of the bound without a renewal after which the guard kills the server; systemd both after WATCHDOG_AFTER."""
-AT_ONCE = 0.001
+WATCHDOG_NOW = 0.001
 """Seconds. With none at all systemd would not watch any more."""
-LONGEST_STATUS = 1 << 20
+LONGEST_GUARD_STATUS = 1 << 20
 """Characters read of what a server says."""
 SETTLE_SECONDS = 2.0
 """Seconds for the store to be done with what a killed server had sent it as a whole."""
@@ -49,11 +55,11 @@ class LeaseGuard(HeldLease):
 
     def __init__(
         self,
-        store: Store,
-        mine: Lease,
+        store: LeaseObjectStore,
+        mine: LeaseContent,
         etag: str,
-        clock: Clock,
-        patience: float = STOP_SECONDS,
+        clock: BootClock,
+        patience: float = GUARD_STOP_SECONDS,
         *,
         resume: bool = False,
     ) -> None:
@@ -70,7 +76,7 @@ class LeaseGuard(HeldLease):
         """Run the server until it is to stop. Raises ToolFailed when it ends by itself, Busy when the lease is lost."""
         self._heed_signals()
         await asyncio.wait_for(asyncio.to_thread(self._renew_once), self.mine.bound * STOP_AFTER)
-        server = await spawn(
+        server = await spawn_program(
             argv, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stdout.fileno(), stderr=sys.stderr.fileno()
         )
         ended, renewing = asyncio.ensure_future(server.wait()), asyncio.ensure_future(self._renew())
@@ -83,7 +89,7 @@ class LeaseGuard(HeldLease):
             # It may have much to put away, so the lease must not run out meanwhile.
             await asyncio.wait({ended, renewing}, timeout=self.patience, return_when=asyncio.FIRST_COMPLETED)
         if renewing.done():
-            self.dead = await put_down(server)
+            self.dead = await kill_process(server)
             raise renewing.result()
         renewing.cancel()
         if not ended.done():
@@ -111,7 +117,7 @@ class LeaseGuard(HeldLease):
                 return error
             except (ZvaultError, LeaseLost, TimeoutError) as error:
                 wait, why = 1.0, str(error) or "the store does not answer"
-                say(f"the lease could not be renewed, trying again: {why}")
+                log_lease_line(f"the lease could not be renewed, trying again: {why}")
             if self.renewed > told:
                 told = self.renewed
                 self._tell_watchdog()
@@ -120,7 +126,7 @@ class LeaseGuard(HeldLease):
     def _tell_watchdog(self) -> None:
         """Have systemd kill guard and server in time before the lease runs out, however late its renewal was seen."""
         left = self.renewed + self.mine.bound * WATCHDOG_AFTER - self.clock.now()
-        sd_notify.allow_silence(max(left, AT_ONCE))
+        sd_notify.allow_silence(max(left, WATCHDOG_NOW))
 
     async def _rest(self, seconds: float) -> float:
         """Wait so long; how many seconds are left. In steps: asyncio's clock stands still while a host sleeps."""
@@ -140,7 +146,7 @@ class LeaseGuard(HeldLease):
         """End a server that does not stop in time, and let the store be done with what it was sent: others may have the
         lease after that. Raises DeviceGone where the server hangs in the kernel; the lease then ends after its bound.
         """
-        if not await put_down(server):
+        if not await kill_process(server):
             raise DeviceGone(
                 f"the server of {self.store.place} cannot be ended",
                 f"it did not stop within {format_duration(self.patience)}, and hangs in the kernel since it was killed",
@@ -154,36 +160,38 @@ class LeaseGuard(HeldLease):
         if self.dead:
             await asyncio.sleep(SETTLE_SECONDS)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.to_thread(acknowledge, self.store, self.mine), self.pause)
+                await asyncio.wait_for(
+                    asyncio.to_thread(acknowledge_shutout, self.store, self.mine), self.pause
+                )
 
 
 def has_never_served(argv: Sequence[str]) -> bool:
     """Whether zvault's own server says in its status file that it could not attach. False where nobody says so."""
-    file = words_of(argv).get("status")
+    file = parse_lease_params(argv).get("status")
     if file is None:
         return False
     try:
         # Whatever the server put there: its folder is not root's.
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, encoding="utf-8") as status:
-            found = json.loads(status.read(LONGEST_STATUS))
+            found = json.loads(status.read(LONGEST_GUARD_STATUS))
     except (OSError, ValueError):
         return False
     return isinstance(found, dict) and bool(found.get("error")) and found.get("engine") is None
 
 
 def main() -> int:
-    parser = arguments("zvault.devices.s3_lease.guard", "show", "take", "guard")
+    parser = make_lease_parser("zvault.devices.s3_lease.guard", "show", "take", "guard")
     parser.add_argument("--bound", type=float, required=True)
-    parser.add_argument("--patience", type=float, default=STOP_SECONDS)
+    parser.add_argument("--patience", type=float, default=GUARD_STOP_SECONDS)
     parser.add_argument("server", nargs="+")
     given = parser.parse_args()
 
-    def hold(store: Store, mine: Lease, etag: str, clock: Clock) -> None:
+    def hold(store: LeaseObjectStore, mine: LeaseContent, etag: str, clock: BootClock) -> None:
         guard = LeaseGuard(store, mine, etag, clock, given.patience, resume=given.resume)
         asyncio.run(_guarded(guard, given.server, given.report))
 
-    return with_lease(given, lambda: Store(BucketPlace.of(given.server)), hold)
+    return run_with_lease(given, lambda: LeaseObjectStore(BucketPlace.of(given.server)), hold)
 
 
 async def _guarded(guard: LeaseGuard, server: Sequence[str], report: Path | None) -> NoReturn:
@@ -191,7 +199,7 @@ async def _guarded(guard: LeaseGuard, server: Sequence[str], report: Path | None
     try:
         await guard.run(server)
     except ZvaultError as error:
-        tell(error, report)
+        report_lease_error(error, report)
         await guard.settled()
         code = 1
     os._exit(code)  # not held up by a thread that waits for the store

@@ -8,8 +8,8 @@ import dataclasses
 import signal
 
 from zvault.core.errors import Busy, DeviceGone, ZvaultError
-from zvault.devices.s3_lease.lease import Lease, LeaseLost, LeaseObject, Store
-from zvault.devices.s3_lease.takeover import Clock
+from zvault.devices.s3_lease.lease import LeaseContent, LeaseLost, LeaseObject, LeaseObjectStore
+from zvault.devices.s3_lease.takeover import BootClock
 
 RENEWALS = 10
 """Within the bound. One that takes long is tried anew in time; an answer that comes later counts as well."""
@@ -22,7 +22,7 @@ GIVE_BACK_SECONDS = 10.0
 class HeldLease:
     """A lease that its process renews until it is to stop."""
 
-    def __init__(self, store: Store, mine: Lease, etag: str, clock: Clock) -> None:
+    def __init__(self, store: LeaseObjectStore, mine: LeaseContent, etag: str, clock: BootClock) -> None:
         self.store = store
         self.mine = mine
         self.etag = etag

@@ -25,25 +25,25 @@ from urllib.parse import urlsplit
 from zvault.core.errors import DeviceGone, Refused
 from zvault.object_store.conditions import ROUNDS, find_fault, try_conditions
 from zvault.object_store.interface import (
-    NEW,
-    Damaged,
-    Denied,
+    NO_OBJECT_YET,
+    ObjectDamaged,
     ObjectMissing,
     PreconditionFailed,
-    Unreachable,
+    StoreDenied,
+    StoreUnreachable,
     describe_loss,
 )
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_settings import S3Settings
-from zvault.system.credentials import keys_file
-from zvault.system.state_files import current_boot_id
+from zvault.system.credentials import find_keys_file
+from zvault.system.lease_store import read_boot_id
 
 MACHINE_ID = Path("/etc/machine-id")
 CONNECT_SECONDS, READ_SECONDS = 5, 10
 """How long one request to the store may take to connect, and between two bytes of its answer."""
 
 
-class Place(Protocol):
+class LeasePlace(Protocol):
     """The place of a lease; ``str`` of it is for people."""
 
     @property
@@ -54,7 +54,7 @@ class Place(Protocol):
         """The address under which this host reaches the store; "" where it cannot be told."""
 
 
-class Objects(Protocol):
+class LeaseObjects(Protocol):
     """The calls that a lease makes on a store, as S3Store has them."""
 
     def read_aged(self, key: str) -> tuple[bytes, str, float]:
@@ -82,7 +82,7 @@ class BucketPlace:
     @classmethod
     def of(cls, params: Sequence[str]) -> BucketPlace:
         """From the plugin's parameters. Raises Refused without a bucket or key."""
-        words = words_of(params)
+        words = parse_lease_params(params)
         if not words.get("bucket") or not words.get("key"):
             why = "its place in the object store is not known"
             raise Refused("there can be no lease of it", why, "give the S3 plugin bucket= and key=")
@@ -111,7 +111,7 @@ _LAST = 253402300799
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LeaseContent:
     """The lease as its object has it.
 
     ``machine`` and ``boot`` are machine-id(5) and random(4)'s boot_id of the host; ``since`` and ``bound`` in seconds
@@ -135,7 +135,7 @@ class Lease:
         return json.dumps(asdict(replace(self, mark=uuid.uuid4().hex)), indent=1).encode()
 
     @classmethod
-    def of_bytes(cls, data: bytes) -> Lease:
+    def of_bytes(cls, data: bytes) -> LeaseContent:
         """Read back; what another version wrote beside it is left out. Raises ValueError, TypeError."""
         try:
             found: dict[str, Any] = json.loads(data)
@@ -157,13 +157,13 @@ class Lease:
         return f"{self.host}{at} has held it since {since}"
 
 
-def ours(place: Place, bound: float, now: float) -> Lease:
+def make_own_lease(place: LeasePlace, bound: float, now: float) -> LeaseContent:
     """The lease as this host would write it. Raises OSError."""
     machine = MACHINE_ID.read_text(encoding="ascii").strip()
-    return Lease(socket.gethostname(), place.local_address(), machine, current_boot_id(), now, bound)
+    return LeaseContent(socket.gethostname(), place.local_address(), machine, read_boot_id(), now, bound)
 
 
-def is_this_hosts(lease: Lease) -> bool:
+def is_own_lease(lease: LeaseContent) -> bool:
     """True if it is this host's, of this boot or an earlier one: another may have its name, or its machine-id."""
     try:
         machine = MACHINE_ID.read_text(encoding="ascii").strip()
@@ -176,23 +176,23 @@ def is_this_hosts(lease: Lease) -> bool:
 class LeaseObject:
     """The object as the store has it; ``age`` is how long ago it was put, in seconds, by the store's own clock."""
 
-    lease: Lease
+    lease: LeaseContent
     etag: str
     age: float
     is_lost: bool = False
     """Whether the store lost what it said, so that ``lease`` stands for a host that nobody can name."""
 
-    def expired(self) -> bool:
+    def is_expired(self) -> bool:
         """True if its holder, by its own rules, has stopped its server."""
         return self.age > self.lease.bound
 
 
-def bucket_objects(place: Place) -> Objects:
+def open_lease_bucket(place: LeasePlace) -> LeaseObjects:
     """The bucket of a lease. Raises ToolMissing without boto3, NotFound for a credential that is not there."""
     if not isinstance(place, BucketPlace):
         raise TypeError("it is in no bucket")
-    words = words_of(place.params) | {"bucket": place.bucket}
-    settings = S3Settings.of_words(words, keys_file(words))
+    words = parse_lease_params(place.params) | {"bucket": place.bucket}
+    settings = S3Settings.of_words(words, find_keys_file(words))
     # Tried once: how often, the guard decides, which knows how long it may take.
     return S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))
 
@@ -205,23 +205,25 @@ def _unnamed(data: bytes, etag: str, age: float) -> LeaseObject:
     """The object of which the store lost what it said: some host's, until that must have stopped by its own rules."""
     host = f"a host that nobody can name (of the lease's object: {describe_loss(data)})"
     boot = f"lost-{hashlib.sha256(etag.encode()).hexdigest()[:16]}"
-    return LeaseObject(Lease(host, "", "", boot, time.time() - age, UNKNOWN_BOUND), etag, age, is_lost=True)
+    return LeaseObject(
+        LeaseContent(host, "", "", boot, time.time() - age, UNKNOWN_BOUND), etag, age, is_lost=True
+    )
 
 
 class LeaseLost(Exception):
     """The object is not what it was: somebody put another one in between, or removed it."""
 
 
-class Store:
+class LeaseObjectStore:
     """One device's lease object. Every call waits for the store, at most some CONNECT_SECONDS and READ_SECONDS."""
 
-    def __init__(self, place: Place, objects: Objects | None = None) -> None:
+    def __init__(self, place: LeasePlace, objects: LeaseObjects | None = None) -> None:
         """``objects``: the store of a place that is no bucket's.
 
         Raises ToolMissing without boto3, NotFound for a credential that is not there.
         """
         self.place = place
-        self._objects = objects if objects is not None else bucket_objects(place)
+        self._objects = objects if objects is not None else open_lease_bucket(place)
 
     def read(self) -> LeaseObject | None:
         """The lease; None where there is none. Raises DeviceGone; Refused for an object that is no lease.
@@ -242,12 +244,12 @@ class Store:
                 "run 'zvaultctl blockstore probe', and use a store that has conditional puts",
             )
         try:
-            return LeaseObject(Lease.of_bytes(data), etag, age)
+            return LeaseObject(LeaseContent.of_bytes(data), etag, age)
         except (ValueError, TypeError) as error:
             why = f"it cannot be read: {error}"
             raise Refused(f"{self.place} is no lease", why, "see whose it is, and remove it") from error
 
-    def put(self, lease: Lease, etag: str | None) -> str:
+    def put(self, lease: LeaseContent, etag: str | None) -> str:
         """Put it in the place of the one with this ETag (None: of none); the new ETag. Raises LeaseLost, DeviceGone.
 
         "" stands for an object that the store lost together with its ETag. It is removed first, so that of two hosts
@@ -257,9 +259,9 @@ class Store:
             with self._told():
                 self._objects.delete([self.place.lease])
             etag = None
-        return self._put(self.place.lease, lease, NEW if etag is None else etag)
+        return self._put(self.place.lease, lease, NO_OBJECT_YET if etag is None else etag)
 
-    def refuse_without_conditions(self, lease: Lease, *, at_once: bool) -> None:
+    def refuse_without_conditions(self, lease: LeaseContent, *, at_once: bool) -> None:
         """See on objects of its own that the store keeps to each condition, with ``at_once`` also that of many who put
         at the same moment one wins. Raises Refused.
         """
@@ -274,7 +276,7 @@ class Store:
                 " ever uses the vault, nbdkit's S3 plugin can do without, with exclusive = false",
             )
 
-    def _put(self, key: str, lease: Lease, condition: str | None) -> str:
+    def _put(self, key: str, lease: LeaseContent, condition: str | None) -> str:
         with self._told():
             return self._objects.put(key, lease.as_bytes(), condition)
 
@@ -286,13 +288,13 @@ class Store:
             yield
         except PreconditionFailed as error:
             raise LeaseLost from error
-        except Unreachable as error:
+        except StoreUnreachable as error:
             raise DeviceGone(what, f"{error.what}: {error.why}", error.next) from error
-        except (Denied, Damaged) as error:
+        except (StoreDenied, ObjectDamaged) as error:
             raise Refused(what, f"{error.what}: {error.why}", error.next) from error
 
 
-def words_of(params: Sequence[str]) -> dict[str, str]:
+def parse_lease_params(params: Sequence[str]) -> dict[str, str]:
     """The plugin's parameters; it takes them with "_" for "-" too."""
     pairs = (word.split("=", 1) for word in params if "=" in word)
     return {name.replace("_", "-"): value for name, value in pairs}

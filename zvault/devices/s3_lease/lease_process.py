@@ -9,15 +9,23 @@ from pathlib import Path
 from typing import TypeVar
 
 from zvault.core.errors import Busy, ZvaultError
-from zvault.devices.s3_lease.answers import answer, answer_failed, say, show, tell
-from zvault.devices.s3_lease.lease import Lease, LeaseLost, Store, ours
-from zvault.devices.s3_lease.takeover import Clock, take, take_over
+from zvault.devices.s3_lease.answers import (
+    log_lease_line,
+    print_lease_answer,
+    print_lease_error,
+    report_lease_error,
+    show_lease,
+)
+from zvault.devices.s3_lease.lease import LeaseContent, LeaseLost, LeaseObjectStore, make_own_lease
+from zvault.devices.s3_lease.takeover import BootClock, take_lease, take_lease_over
 
-S = TypeVar("S", bound=Store)
+S = TypeVar("S", bound=LeaseObjectStore)
 
 
-def arguments(name: str, *verbs: str) -> argparse.ArgumentParser:
-    """The arguments of every such process but ``--bound``; ``show`` and ``take`` print one JSON document and end."""
+def make_lease_parser(name: str, *verbs: str) -> argparse.ArgumentParser:
+    """The arguments of every such process but ``--bound``; ``show_lease`` and ``take_lease`` print one JSON document
+    and end.
+    """
     parser = argparse.ArgumentParser(prog=name)
     parser.add_argument("verb", choices=verbs)
     parser.add_argument("--of", default="")
@@ -26,8 +34,10 @@ def arguments(name: str, *verbs: str) -> argparse.ArgumentParser:
     return parser
 
 
-def with_lease(
-    given: argparse.Namespace, opened: Callable[[], S], hold: Callable[[S, Lease, str, Clock], None]
+def run_with_lease(
+    given: argparse.Namespace,
+    opened: Callable[[], S],
+    hold: Callable[[S, LeaseContent, str, BootClock], None],
 ) -> int:
     """Do what the verb says with the lease of the store that is ``opened``; the exit status.
 
@@ -36,14 +46,20 @@ def with_lease(
     try:
         store = opened()
         if given.verb == "show":
-            return show(store)
-        mine, clock = ours(store.place, given.bound, time.time()), Clock()
+            return show_lease(store)
+        mine, clock = make_own_lease(store.place, given.bound, time.time()), BootClock()
         if given.verb == "take":
-            return answer({"etag": take_over(store, mine, given.of, say, clock)})
-        hold(store, mine, take(store, mine, resume=given.resume, say=say, clock=clock), clock)
+            return print_lease_answer({"etag": take_lease_over(store, mine, given.of, log_lease_line, clock)})
+        hold(
+            store, mine, take_lease(store, mine, resume=given.resume, say=log_lease_line, clock=clock), clock
+        )
         return 0
     except (LeaseLost, TimeoutError):
         failure: ZvaultError = Busy("the lease could not be taken", "another host is at it too", "try again")
     except ZvaultError as error:
         failure = error
-    return answer_failed(failure) if given.verb in ("show", "take") else tell(failure, given.report)
+    return (
+        print_lease_error(failure)
+        if given.verb in ("show", "take")
+        else report_lease_error(failure, given.report)
+    )

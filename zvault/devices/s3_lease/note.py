@@ -18,12 +18,12 @@ from typing import TypeVar
 from zvault.core.errors import ZvaultError
 from zvault.devices.s3_lease.lease import (
     BucketPlace,
-    Objects,
-    Store,
-    bucket_objects,
-    is_this_hosts,
+    LeaseObjects,
+    LeaseObjectStore,
+    is_own_lease,
+    open_lease_bucket,
 )
-from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed, describe_loss
+from zvault.object_store.interface import NO_OBJECT_YET, ObjectMissing, PreconditionFailed, describe_loss
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ LARGEST_NOTE = 1 << 20
 class NoteStore:
     """The note of one device's store. Every call waits for the store, a few seconds at most, and is tried once."""
 
-    def __init__(self, leases: Store, objects: Objects, key: str) -> None:
+    def __init__(self, leases: LeaseObjectStore, objects: LeaseObjects, key: str) -> None:
         """``key`` is that of the note."""
         self.asked: Counter[str] = Counter()
         self.key = key
@@ -44,7 +44,7 @@ class NoteStore:
     @classmethod
     def of(cls, place: BucketPlace) -> NoteStore:
         """Raises ToolMissing without boto3, NotFound for a credential that is not there."""
-        return cls(Store(place), bucket_objects(place), f"{place.key}.note")
+        return cls(LeaseObjectStore(place), open_lease_bucket(place), f"{place.key}.note")
 
     def note(self) -> dict[str, object]:
         """The note as it is: ``data`` in base64, None where there is none; ``age`` by the store's own clock."""
@@ -65,13 +65,15 @@ class NoteStore:
             return {"lease": None, "etag": "", "age": None}
         said = seen.lease
         lease = {"host": said.host, "boot": said.boot, "bound": said.bound, "held": said.held}
-        lease |= {"ours": is_this_hosts(said)}
+        lease |= {"ours": is_own_lease(said)}
         return {"lease": lease, "etag": seen.etag, "age": seen.age}
 
     def put(self, data: bytes, etag: str) -> dict[str, object]:
         """Put the note in the place of the one with this ETag, "" for none; without ``etag`` it was another by now."""
         try:
-            return {"etag": self._counted("put", lambda: self._objects.put(self.key, data, etag or NEW))}
+            return {
+                "etag": self._counted("put", lambda: self._objects.put(self.key, data, etag or NO_OBJECT_YET))
+            }
         except PreconditionFailed:
             return {"etag": None}
 
@@ -86,10 +88,10 @@ def main() -> int:
     parser.add_argument("--etag", default="")
     parser.add_argument("server", nargs="+")
     given = parser.parse_args()
-    return answered(lambda: NoteStore.of(BucketPlace.of(given.server)), given.verb, given.etag)
+    return answer_note(lambda: NoteStore.of(BucketPlace.of(given.server)), given.verb, given.etag)
 
 
-def answered(opened: Callable[[], NoteStore], verb: str, etag: str) -> int:
+def answer_note(opened: Callable[[], NoteStore], verb: str, etag: str) -> int:
     """Ask the store that is ``opened``, and print the answer."""
     asked: Counter[str] = Counter()
     try:

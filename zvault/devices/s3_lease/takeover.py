@@ -6,8 +6,8 @@ Who may take it, by what the object says:
 - it is of this boot of this host: this host, at once. Its server does not run, or it would not ask;
 - it is of this host before it rebooted: this host, once it is older than its bound. Another host that goes by the same
   machine-id and name would have renewed it;
-- the store lost what it says: nobody, except by ``take_over``;
-- it is another host's: nobody, however old it is, except by ``take_over``, which a person has to ask for.
+- the store lost what it says: nobody, except by ``take_lease_over``;
+- it is another host's: nobody, however old it is, except by ``take_lease_over``, which a person has to ask for.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from dataclasses import dataclass, replace
 
 from zvault.core.errors import Busy, DeviceGone, HeldElsewhere, TakenOver, ZvaultError
 from zvault.core.units import format_duration
-from zvault.devices.s3_lease.lease import Lease, LeaseLost, LeaseObject, Store
+from zvault.devices.s3_lease.lease import LeaseContent, LeaseLost, LeaseObject, LeaseObjectStore
 
-POLL = 2.0
+LEASE_POLL = 2.0
 """Seconds between two looks at a lease that is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class BootClock:
     """Seconds that go on while the host sleeps, and how to let them pass; passed in for tests."""
 
     now: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
     sleep: Callable[[float], None] = time.sleep
 
 
-def take(store: Store, mine: Lease, *, resume: bool, say: Callable[[str], None], clock: Clock) -> str:
+def take_lease(
+    store: LeaseObjectStore, mine: LeaseContent, *, resume: bool, say: Callable[[str], None], clock: BootClock
+) -> str:
     """Take the lease where that needs nobody's leave; its ETag.
 
     ``resume``: a pool of this host's still waits for the device, so nobody may have had it in between. Raises Busy
@@ -41,12 +43,12 @@ def take(store: Store, mine: Lease, *, resume: bool, say: Callable[[str], None],
     seen = store.read()
     if seen is not None and seen.is_lost:
         # Whose it was nobody knows: it may be ours, so that the pool which waits here is not given up for it.
-        raise held_elsewhere(store, seen)
+        raise make_held_elsewhere_error(store, seen)
     if seen is not None and resume and seen.lease.boot != mine.boot:
         raise _gone_its_way(store, seen)
     if seen is not None and seen.lease.held and seen.lease.boot != mine.boot:
         if (seen.lease.machine, seen.lease.host) != (mine.machine, mine.host):
-            raise held_elsewhere(store, seen)
+            raise make_held_elsewhere_error(store, seen)
         seen = _outlive(store, seen, say, clock)
     elif seen is not None and seen.lease.held and seen.lease.shut_out:
         raise Busy(
@@ -59,21 +61,23 @@ def take(store: Store, mine: Lease, *, resume: bool, say: Callable[[str], None],
     return _put(store, mine, seen)
 
 
-def _outlive(store: Store, seen: LeaseObject, say: Callable[[str], None], clock: Clock) -> LeaseObject:
+def _outlive(
+    store: LeaseObjectStore, seen: LeaseObject, say: Callable[[str], None], clock: BootClock
+) -> LeaseObject:
     """Wait until a lease of this host's last boot is older than its bound."""
-    if not seen.expired():
+    if not seen.is_expired():
         wait = seen.lease.bound - seen.age + 1
         say(f"this host had the lease before it started anew: waiting {format_duration(wait)} for it to end")
         clock.sleep(wait)
         again = store.read()
         if again is None or again.etag != seen.etag:
-            raise held_elsewhere(store, again or seen)
+            raise make_held_elsewhere_error(store, again or seen)
         seen = again
     say("this host had the lease before it started anew: taking it")
     return seen
 
 
-def _put(store: Store, mine: Lease, seen: LeaseObject | None) -> str:
+def _put(store: LeaseObjectStore, mine: LeaseContent, seen: LeaseObject | None) -> str:
     """Put the lease in the place of what was seen; its ETag. Raises Busy with who was faster, DeviceGone.
 
     Of two who put at the same moment Ceph's RGW may answer one with 500 (seen with 18.2.7), and the answer to a put
@@ -87,14 +91,16 @@ def _put(store: Store, mine: Lease, seen: LeaseObject | None) -> str:
         if now is not None and changed and now.lease.held:
             if now.lease.boot == mine.boot:
                 return now.etag
-            raise held_elsewhere(store, now) from None
+            raise make_held_elsewhere_error(store, now) from None
         if isinstance(error, DeviceGone):
             raise
         why = "another host asked at the same moment"
         raise Busy(f"the lease {store.place} could not be taken", why, "try again") from None
 
 
-def take_over(store: Store, mine: Lease, of: str, say: Callable[[str], None], clock: Clock) -> str:
+def take_lease_over(
+    store: LeaseObjectStore, mine: LeaseContent, of: str, say: Callable[[str], None], clock: BootClock
+) -> str:
     """Take the lease from the host whose boot is ``of``, and return its ETag once that host writes no more.
 
     Of two who try at once one wins. The old holder finds its lease replaced when it renews it, stops its server, and
@@ -105,8 +111,8 @@ def take_over(store: Store, mine: Lease, of: str, say: Callable[[str], None], cl
         return _put(store, mine, seen)
     theirs = seen.lease
     if theirs.boot != of:
-        raise held_elsewhere(store, seen)
-    shut_out = "" if seen.expired() else _to_be_shut_out(theirs, mine)
+        raise make_held_elsewhere_error(store, seen)
+    shut_out = "" if seen.is_expired() else _to_be_shut_out(theirs, mine)
     if not shut_out:
         say(f"{theirs.host} has not renewed its lease for {format_duration(seen.age)}: it has stopped")
         return _put(store, mine, seen)
@@ -116,7 +122,7 @@ def take_over(store: Store, mine: Lease, of: str, say: Callable[[str], None], cl
     say(f"{theirs.host} is shut out; waiting until it says so, at most {format_duration(wait)}")
     give_up = clock.now() + wait
     while clock.now() < give_up:
-        clock.sleep(min(POLL, max(0.0, give_up - clock.now())))
+        clock.sleep(min(LEASE_POLL, max(0.0, give_up - clock.now())))
         now = _still_mine(store, mine)
         etag = now.etag
         if not now.lease.shut_out:
@@ -126,23 +132,23 @@ def take_over(store: Store, mine: Lease, of: str, say: Callable[[str], None], cl
     return _put(store, mine, replace(seen, etag=etag))
 
 
-def _to_be_shut_out(theirs: Lease, mine: Lease) -> str:
+def _to_be_shut_out(theirs: LeaseContent, mine: LeaseContent) -> str:
     """The boot that has to say that it stopped; one that nobody has when there are two, or when it was asked before."""
     if theirs.boot == mine.boot:
         return theirs.shut_out and f"{theirs.shut_out}+"
     return f"{theirs.boot}+{theirs.shut_out}" if theirs.shut_out else theirs.boot
 
 
-def _still_mine(store: Store, mine: Lease) -> LeaseObject:
+def _still_mine(store: LeaseObjectStore, mine: LeaseContent) -> LeaseObject:
     now = store.read()
     if now is None or now.lease.boot != mine.boot:
         if now is not None and now.lease.held:
-            raise held_elsewhere(store, now)
+            raise make_held_elsewhere_error(store, now)
         raise Busy(f"the lease {store.place} is gone", "somebody removed it meanwhile", "begin again")
     return now
 
 
-def acknowledge(store: Store, mine: Lease) -> None:
+def acknowledge_shutout(store: LeaseObjectStore, mine: LeaseContent) -> None:
     """Say that this host, which was shut out, writes no more. Nothing where nobody waits for it."""
     try:
         seen = store.read()
@@ -152,10 +158,10 @@ def acknowledge(store: Store, mine: Lease) -> None:
         return  # they wait for the bound instead
 
 
-def held_elsewhere(store: Store, seen: LeaseObject) -> HeldElsewhere:
+def make_held_elsewhere_error(store: LeaseObjectStore, seen: LeaseObject) -> HeldElsewhere:
     """Another host has the lease."""
     renewed = f"and renewed its lease {format_duration(seen.age)} ago"
-    if seen.expired():
+    if seen.is_expired():
         renewed = f"but has not renewed its lease for {format_duration(seen.age)}, and so has stopped writing"
     return HeldElsewhere(
         f"the vault's device in {store.place} is held by {seen.lease.host}",
@@ -164,7 +170,7 @@ def held_elsewhere(store: Store, seen: LeaseObject) -> HeldElsewhere:
     )
 
 
-def _gone_its_way(store: Store, seen: LeaseObject) -> TakenOver:
+def _gone_its_way(store: LeaseObjectStore, seen: LeaseObject) -> TakenOver:
     lease = seen.lease
     state = lease.owner() if lease.held else f"{lease.host} had it, and has given it back"
     return TakenOver(

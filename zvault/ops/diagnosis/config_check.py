@@ -7,19 +7,23 @@ from collections.abc import Sequence
 
 from zvault.config.schema import Backup, Vault
 from zvault.core.errors import NotFound, ZvaultError
-from zvault.core.replication.name_length import name_conflict
-from zvault.devices.presence import missing, missing_requirement, unreachable
+from zvault.core.replication.name_length import find_name_conflict
+from zvault.devices.presence import find_missing_mount, find_missing_part, find_unreachable
 from zvault.ops.context import Context
-from zvault.ops.diagnosis.secret_files import secret_warnings
+from zvault.ops.diagnosis.secret_files import list_secret_warnings
 from zvault.ops.state.snapshot_obstacles import find_snapshot_obstacles
-from zvault.ops.state.source_tree import chosen_by_property, missing_included, missing_source
-from zvault.ops.vaults.earlier_pools import noted_pools
+from zvault.ops.state.source_tree import (
+    find_missing_included,
+    list_chosen_by_property,
+    make_missing_source_error,
+)
+from zvault.ops.vaults.earlier_pools import list_noted_pools
 
 TOLD = 3
 """Datasets of one source told by name."""
 
 
-async def config_warnings(context: Context) -> list[str]:
+async def list_config_warnings(context: Context) -> list[str]:
     """Return a warning for what is not there or cannot be asked, as ``KEY: what``.
 
     Changes nothing, and brings nothing up.
@@ -29,21 +33,21 @@ async def config_warnings(context: Context) -> list[str]:
         *(_source(context, backup) for backup in config.backup.values()),
         *(_devices(context, vault) for vault in config.vault.values()),
     )
-    return [text for one in (*found, secret_warnings(config)) for text in one]
+    return [text for one in (*found, list_secret_warnings(config)) for text in one]
 
 
 async def _source(context: Context, backup: Backup) -> Sequence[str]:
     key = f"backup.{backup.name}.source"
     try:
         names = await context.clients.source_of(backup).names(backup.source.dataset)
-        by_property = await chosen_by_property(context.clients, backup, names)
+        by_property = await list_chosen_by_property(context.clients, backup, names)
     except NotFound as error:
         where = f" on {backup.source.host}" if backup.source.host is not None else ""
         return [f"{key}: {error.what}{where}, so every run fails until there is; {error.next}"]
     except ZvaultError as error:
         return [f"{key}: whether it exists cannot be asked now: {error}"]
     if missing := [part for part in backup.source.parts if part not in names]:
-        found = [missing_source(backup, part) for part in missing]
+        found = [make_missing_source_error(backup, part) for part in missing]
         return [f"{key}: {one.what}, so every run fails until there is; {one.next}" for one in found]
     chosen = [name for name in names if backup.takes(name)]
     if not chosen:
@@ -59,7 +63,7 @@ async def _source(context: Context, backup: Backup) -> Sequence[str]:
         conflict
         for name in chosen
         if (
-            conflict := name_conflict(
+            conflict := find_name_conflict(
                 name, context.env.wanted_target_of(backup, name), backup.snapshot.names.length
             )
         )
@@ -68,7 +72,7 @@ async def _source(context: Context, backup: Backup) -> Sequence[str]:
     if len(conflicts) > TOLD:
         told.append(f"{key}: {len(conflicts) - TOLD} more names are too long")
     told += await _obstacles(context, backup, chosen)
-    if (gone := missing_included(backup, names)) is not None:
+    if (gone := find_missing_included(backup, names)) is not None:
         told.append(
             f"backup.{backup.name}.include: {gone.what}, so every run is partial until there is; {gone.next}"
         )
@@ -90,17 +94,17 @@ async def _obstacles(context: Context, backup: Backup, chosen: Sequence[str]) ->
 
 async def _devices(context: Context, vault: Vault) -> Sequence[str]:
     runner = context.env.runner
-    noted = noted_pools(context, vault)
+    noted = list_noted_pools(context, vault)
     told = []
     for index, device in enumerate(vault.device):
         key = f"vault.{vault.name}.device[{index}]"
-        if why := missing_requirement(device):
+        if why := find_missing_mount(device):
             told.append(f"{key}: {why}")
-        if why := await unreachable(device):
+        if why := await find_unreachable(device):
             told.append(f"{key}: {why}: the vault cannot be brought up now")
             continue
         try:
-            why = await missing(device, runner)
+            why = await find_missing_part(device, runner)
         except ZvaultError as error:
             told.append(f"{key}: whether {device.spec} exists cannot be asked now: {error}")
             continue

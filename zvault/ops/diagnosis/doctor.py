@@ -17,54 +17,54 @@ from zvault.api.diagnosis import (
     WayDocument,
 )
 from zvault.config.schema import Vault
-from zvault.core.diagnosis.doctor import diagnose
+from zvault.core.diagnosis.doctor import diagnose_bottleneck
 from zvault.core.diagnosis.doctor_text import Bottleneck
 from zvault.core.diagnosis.observations import (
-    Disk,
-    Group,
-    LastRun,
+    DiskRequests,
     Observations,
-    Queue,
-    Stage,
+    ObservedRun,
     StreamFlow,
+    StreamStage,
+    SyncedGroup,
     TcpPath,
+    WriteQueue,
 )
 from zvault.core.errors import Refused
 from zvault.ops.context import Context
-from zvault.ops.diagnosis.observe import examine
+from zvault.ops.diagnosis.observe import examine_vault
 from zvault.ops.vaults.vault import Vaults
 
-SECONDS = 5.0
+WATCH_SECONDS = 5.0
 """Default seconds to watch a vault."""
 
-MOST_SECONDS = 60.0
+MOST_WATCH_SECONDS = 60.0
 
 
-def watched_for(text: str | None) -> float:
+def parse_watch_seconds(text: str | None) -> float:
     """Seconds to watch a vault, from the request. Raises Refused unless it is a number from 1 to 60."""
     try:
-        seconds = SECONDS if text is None else float(text)
+        seconds = WATCH_SECONDS if text is None else float(text)
     except ValueError:
         seconds = math.nan
-    if not 1 <= seconds <= MOST_SECONDS:
+    if not 1 <= seconds <= MOST_WATCH_SECONDS:
         raise Refused(f"seconds={text} is out of range", "it must be a number from 1 to 60", "use seconds=5")
     return seconds
 
 
-async def doctor_document(
-    context: Context, vaults: Vaults, vault: Vault, seconds: float, last: LastRun | None = None
+async def make_doctor_document(
+    context: Context, vaults: Vaults, vault: Vault, seconds: float, last: ObservedRun | None = None
 ) -> DoctorDocument:
     """Watch a vault for ``seconds``; return the verdict and its evidence. Raises ToolFailed."""
-    return told(vault.name, await examine(context, vaults, vault, seconds, last))
+    return write_diagnosis(vault.name, await examine_vault(context, vaults, vault, seconds, last))
 
 
-def told(vault: str, seen: Observations) -> DoctorDocument:
+def write_diagnosis(vault: str, seen: Observations) -> DoctorDocument:
     """The observations and the verdict on them as a document."""
     return {
         "vault": vault,
         "pool": seen.pool,
         "seconds": seen.seconds,
-        "verdict": _verdict(diagnose(seen)),
+        "verdict": _verdict(diagnose_bottleneck(seen)),
         "streams": [_flow(flow) for flow in seen.flows],
         "devices": [
             *(_disk("vault", disk) for disk in seen.disks),
@@ -103,7 +103,7 @@ def _flow(flow: StreamFlow) -> FlowDocument:
     }
 
 
-def _stage(stage: Stage) -> StageDocument:
+def _stage(stage: StreamStage) -> StageDocument:
     return {
         "kind": stage.kind,
         "name": stage.name,
@@ -124,7 +124,7 @@ def _way(way: TcpPath) -> WayDocument:
     }
 
 
-def _disk(role: Literal["vault", "source"], disk: Disk) -> DiskDocument:
+def _disk(role: Literal["vault", "source"], disk: DiskRequests) -> DiskDocument:
     return {
         "role": role,
         "name": disk.name,
@@ -144,7 +144,7 @@ def _disk(role: Literal["vault", "source"], disk: Disk) -> DiskDocument:
     }
 
 
-def _queue(queue: Queue) -> QueueDocument:
+def _queue(queue: WriteQueue) -> QueueDocument:
     return {
         "pending": queue.pending,
         "active": queue.active,
@@ -153,9 +153,9 @@ def _queue(queue: Queue) -> QueueDocument:
     }
 
 
-def _group(group: Group) -> GroupDocument:
+def _group(group: SyncedGroup) -> GroupDocument:
     return {"written": group.written, "opened": group.opened, "sync": group.sync}
 
 
-def _last(run: LastRun) -> LastRunDocument:
+def _last(run: ObservedRun) -> LastRunDocument:
     return {"backup": run.backup, "moved": run.moved, "seconds": run.seconds, "drift": run.drift}

@@ -9,39 +9,45 @@ from zvault.api.diagnosis import AdviceDocument, AskedByRun, AskedDocument, FitD
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer
 from zvault.config.device_specs.s3backer import S3backerServer
-from zvault.config.load import load_profile
-from zvault.config.profile import Profile
+from zvault.config.load_config import load_profile
+from zvault.config.profile import VaultProfile
 from zvault.config.schema import Backup, Device, Vault
-from zvault.core.cost.prices import Prices
-from zvault.core.diagnosis.txg_overhead import FIRST, LATER, RequestTotals, advise_on_groups, group
+from zvault.core.cost.prices import StorePrices
+from zvault.core.diagnosis.txg_overhead import (
+    FIRST,
+    LATER,
+    RequestTotals,
+    advise_on_groups,
+    estimate_group_requests,
+)
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
-from zvault.core.policy.object_lock import renewals
+from zvault.core.policy.object_lock import count_renewals
 from zvault.core.tuning.alignment import (
-    Advice,
     DatasetFit,
-    Layout,
+    PoolLayout,
     SentDataset,
     StorageGeometry,
-    advise,
-    fit,
+    TuningAdvice,
+    advise_on_datasets,
+    fit_dataset,
 )
-from zvault.core.tuning.tuning import AGGREGATION
+from zvault.core.tuning.tuning import AGGREGATION_LIMITS
 from zvault.core.units import parse_size
-from zvault.devices import queue
+from zvault.devices import request_queue
 from zvault.devices.device_state import DeviceState
-from zvault.devices.rbd.cluster import pool_facts
-from zvault.devices.rbd.image_lease import cluster_of
+from zvault.devices.rbd.cluster import read_pool_facts
+from zvault.devices.rbd.image_lease import make_cluster
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.source_tree import chosen_by_property
-from zvault.ops.tuning.measurements import profile_of
+from zvault.ops.state.source_tree import list_chosen_by_property
+from zvault.ops.tuning.measurements import load_vault_profile
 from zvault.ops.vaults.vault import Vaults
-from zvault.system.process.runner import Runner
+from zvault.system.process.runner import ProcessRunner
 from zvault.zfs.pool import module_parameters
 from zvault.zfs.pool.vdev_properties import read_property
-from zvault.zfs.record_sizes import Blocks, blocks
-from zvault.zfs.stream import Flags
+from zvault.zfs.record_sizes import BlockSizes, read_block_sizes
+from zvault.zfs.stream_argv import SendFlags
 
 ASHIFT = 12
 """OpenZFS's choice for a device that reports sectors of 4 KiB; every profile of zvault sets it."""
@@ -73,27 +79,27 @@ class VaultStorage:
     unknown: list[str] = field(default_factory=list)
 
 
-async def fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitDocument:
+async def make_fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitDocument:
     """Report how each dataset of a backup fits the vault's storage, with advice.
 
     Raises NotFound, HostUnreachable. While the vault is down, the figures rest on its configuration and profile.
     """
     vault = context.env.vault(backup.its_vault)
     source = context.clients.source_of(backup)
-    found = await blocks(source.host, backup.source.dataset)
-    chosen = await chosen_by_property(context.clients, backup, list(found))
+    found = await read_block_sizes(source.host, backup.source.dataset)
+    chosen = await list_chosen_by_property(context.clients, backup, list(found))
     taken = (one for one in found.values() if backup.takes(one.name))
     sent = [_sent(backup, one) for one in taken if chosen is None or one.name in chosen]
     below = await _below(context.env, vault, await vaults[backup.its_vault].devices())
     layout = await _layout(context, vault, below)
-    return told(backup.name, backup.its_vault, below, layout, sent)
+    return write_fit(backup.name, backup.its_vault, below, layout, sent)
 
 
-def told(
-    backup: str, vault: str, below: VaultStorage, layout: Layout, sent: Sequence[SentDataset]
+def write_fit(
+    backup: str, vault: str, below: VaultStorage, layout: PoolLayout, sent: Sequence[SentDataset]
 ) -> FitDocument:
     """The findings as a document."""
-    advice = [*advise(sent, layout), *advise_on_groups(layout), *map(_stacked, below.on_zfs)]
+    advice = [*advise_on_datasets(sent, layout), *advise_on_groups(layout), *map(_stacked, below.on_zfs)]
     return {
         "backup": backup,
         "vault": vault,
@@ -111,10 +117,10 @@ def told(
             }
             for role, store in below.stores.items()
         ],
-        "group": _asked(group(layout)),
+        "group": _asked(estimate_group_requests(layout)),
         "run": _asked_by_run(layout, LATER),
         "first": _asked_by_run(layout, FIRST),
-        "datasets": [_dataset(one, fit(one, layout)) for one in sent],
+        "datasets": [_dataset(one, fit_dataset(one, layout)) for one in sent],
         "advice": [_advice(one) for one in advice],
         "unknown": below.unknown,
     }
@@ -130,8 +136,8 @@ def _asked(asked: RequestTotals) -> AskedDocument:
     return {"puts": asked.puts, "gets": asked.gets, "moved": asked.moved, "cost": asked.cost}
 
 
-def _asked_by_run(layout: Layout, groups: int) -> AskedByRun:
-    return {"groups": groups, **_asked(group(layout).times(groups))}
+def _asked_by_run(layout: PoolLayout, groups: int) -> AskedByRun:
+    return {"groups": groups, **_asked(estimate_group_requests(layout).times(groups))}
 
 
 def _dataset(sent: SentDataset, found: DatasetFit) -> FitDataset:
@@ -151,12 +157,12 @@ def _dataset(sent: SentDataset, found: DatasetFit) -> FitDataset:
     }
 
 
-def _advice(one: Advice) -> AdviceDocument:
+def _advice(one: TuningAdvice) -> AdviceDocument:
     return {"about": list(one.about), "what": one.what, "why": one.why}
 
 
-def _sent(backup: Backup, one: Blocks) -> SentDataset:
-    flags = Flags.of(backup.send, Dataset(one.name, 0, "filesystem", encrypted=one.encrypted))
+def _sent(backup: Backup, one: BlockSizes) -> SentDataset:
+    flags = SendFlags.of(backup.send, Dataset(one.name, 0, "filesystem", encrypted=one.encrypted))
     return SentDataset(
         one.name,
         one.record,
@@ -169,8 +175,8 @@ def _sent(backup: Backup, one: Blocks) -> SentDataset:
     )
 
 
-async def _layout(context: Context, vault: Vault, below: VaultStorage) -> Layout:
-    profile = profile_of(context, vault)
+async def _layout(context: Context, vault: Vault, below: VaultStorage) -> PoolLayout:
+    profile = load_vault_profile(context, vault)
     ashift = int(profile.pool.get("ashift", str(ASHIFT)))
     small = vault.special_small_blocks or parse_size(profile.dataset.get("special_small_blocks", "0"))
     if await context.clients.pool_is_up(vault):
@@ -179,9 +185,9 @@ async def _layout(context: Context, vault: Vault, below: VaultStorage) -> Layout
         of_each = await read_property(zfs.host, vault.pool, "ashift") or {}
         ashift = max((int(value) for value in of_each.values() if value in ASHIFTS), default=ashift)
     in_force = await _in_force(context, vault, profile)
-    return Layout(
+    return PoolLayout(
         1 << ashift,
-        in_force.get(AGGREGATION[False], MERGED),
+        in_force.get(AGGREGATION_LIMITS[False], MERGED),
         below.stores.get("data") or StorageGeometry(vault.pool, REQUEST),
         below.stores.get("special"),
         small,
@@ -191,11 +197,11 @@ async def _layout(context: Context, vault: Vault, below: VaultStorage) -> Layout
     )
 
 
-async def _in_force(context: Context, vault: Vault, profile: Profile) -> dict[str, int]:
+async def _in_force(context: Context, vault: Vault, profile: VaultProfile) -> dict[str, int]:
     """The aggregation limit for non-rotational devices in bytes, and the minimum of writes in flight: from the profile,
     else as they are now."""
-    names = AGGREGATION[False], AT_ONCE
-    found = await module_parameters.known(names, context.env.runner) if vault.host is None else {}
+    names = AGGREGATION_LIMITS[False], AT_ONCE
+    found = await module_parameters.read_parameters(names, context.env.runner) if vault.host is None else {}
     wanted = {name: profile.module[name] for name in names if name in profile.module}
     return {name: int(value) for name, value in (found | wanted).items() if value.isdecimal()}
 
@@ -212,14 +218,18 @@ async def _below(env: Environment, vault: Vault, states: list[DeviceState]) -> V
     return found
 
 
-def _largest(profile: Profile, path: str | None) -> int:
+def _largest(profile: VaultProfile, path: str | None) -> int:
     """The maximum request size of a device in bytes."""
-    now = queue.read(path.removeprefix("/dev/"), "max_sectors_kb") if path is not None else None
+    now = (
+        request_queue.read_queue_setting(path.removeprefix("/dev/"), "max_sectors_kb")
+        if path is not None
+        else None
+    )
     wanted = profile.queue.max_sectors_kb
     return int(now) << 10 if now is not None else wanted << 10 if wanted is not None else REQUEST
 
 
-async def _store(runner: Runner, device: Device, largest: int, found: VaultStorage) -> StorageGeometry:
+async def _store(runner: ProcessRunner, device: Device, largest: int, found: VaultStorage) -> StorageGeometry:
     store = StorageGeometry(device.spec, largest, prices=_prices(device))
     if device.rbd is not None:
         return await _rbd(runner, device, store, found)
@@ -230,7 +240,7 @@ async def _store(runner: Runner, device: Device, largest: int, found: VaultStora
             return replace(store, unit=None if size is None else parse_size(size))
     if isinstance(device.nbd, BlockstoreServer):
         lock = device.nbd.lock
-        return replace(store, gathers=SEGMENT, renewals=renewals(lock) if lock is not None else 0.0)
+        return replace(store, gathers=SEGMENT, renewals=count_renewals(lock) if lock is not None else 0.0)
     if isinstance(device.nbd, S3backerServer):
         found.encryption |= any(word.partition("=")[0] == "encrypt" for word in device.nbd.settings)
         found.compression |= any(word.partition("=")[0] == "compress" for word in device.nbd.settings)
@@ -239,7 +249,7 @@ async def _store(runner: Runner, device: Device, largest: int, found: VaultStora
     return store
 
 
-def _prices(device: Device) -> Prices | None:
+def _prices(device: Device) -> StorePrices | None:
     return None if device.prices is None else device.prices.as_prices()
 
 
@@ -248,11 +258,11 @@ def _parameters(server: NbdkitServer) -> dict[str, str]:
 
 
 async def _rbd(
-    runner: Runner, device: Device, store: StorageGeometry, found: VaultStorage
+    runner: ProcessRunner, device: Device, store: StorageGeometry, found: VaultStorage
 ) -> StorageGeometry:
     """The geometry of an RBD image: an erasure-coded pool rewrites whole stripes, a replicated one single sectors."""
     try:
-        facts = await pool_facts(cluster_of(device), device.data_pool or device.image.pool, runner)
+        facts = await read_pool_facts(make_cluster(device), device.data_pool or device.image.pool, runner)
     except ZvaultError as error:
         found.unknown.append(f"the layout of {device.spec}: {error}")
         return store
@@ -262,8 +272,8 @@ async def _rbd(
     return replace(store, unit=facts.stripe, kind="stripe")
 
 
-def _stacked(spec: str) -> Advice:
-    return Advice(
+def _stacked(spec: str) -> TuningAdvice:
+    return TuningAdvice(
         (spec,),
         "move the OSDs from ZFS volumes to disks, or turn off on one layer what both layers do",
         "its OSDs are on ZFS volumes: both layers checksum, compress and copy on write, which left"

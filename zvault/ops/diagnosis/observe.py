@@ -18,44 +18,44 @@ from zvault.config.schema import Vault
 from zvault.core.address import Address
 from zvault.core.diagnosis import observations
 from zvault.core.diagnosis.observations import (
-    Disk,
-    Group,
-    Kind,
-    LastRun,
+    DiskRequests,
     Observations,
-    Queue,
-    Stage,
+    ObservedRun,
+    StageKind,
     StreamFlow,
+    StreamStage,
+    SyncedGroup,
     TcpPath,
+    WriteQueue,
 )
 from zvault.core.errors import ToolFailed, ZvaultError
-from zvault.devices import queue
+from zvault.devices import request_queue
 from zvault.ops.context import Context
-from zvault.ops.state.clients import Clients
+from zvault.ops.state.clients import ZfsClients
 from zvault.ops.state.records import Records
-from zvault.ops.stream.stream import ActiveStream
+from zvault.ops.stream.run_stream import ActiveStream
 from zvault.ops.tuning import measurements
 from zvault.ops.vaults.vault import Vaults
 from zvault.system import ssh, tcp_info
-from zvault.system.process.runner import Runner
+from zvault.system.process.runner import ProcessRunner
 from zvault.system.process.sampler import sampler_argv
 from zvault.zfs.gate.process import is_gate
 from zvault.zfs.pool import module_parameters, statistics
 from zvault.zfs.pool.pool import Zpool
 
-LOOK_DEADLINE = 5.0
+OBSERVE_DEADLINE = 5.0
 """Seconds that a query of a pool may take beyond the time watched."""
 
 SAMPLE_DEADLINE = 30.0
 """The same for the counters of this host, which need no pool: they matter most when all processors are busy."""
 
-EVERY = 0.5
+QUEUE_SAMPLE_INTERVAL = 0.5
 """Seconds between two samples of OpenZFS's queue; a sample shows only that moment."""
 
 WAY_LOOKS = 8
 """Maximum number of samples of the TCP connections to another host."""
 
-ENOUGH = 3
+LEAST_QUEUE_SAMPLES = 3
 """Minimum number of useful samples of them, however long these take."""
 
 MOMENT = 0.1
@@ -80,17 +80,17 @@ class _Place:
 class _Counted:
     """OpenZFS's counters over the time watched."""
 
-    queue: Queue | None = None
+    queue: WriteQueue | None = None
     request: float | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[SyncedGroup, ...] = ()
     waits: dict[str, int] = field(default_factory=dict)
 
 
-async def examine(
-    context: Context, vaults: Vaults, vault: Vault, seconds: float, last: LastRun | None = None
+async def examine_vault(
+    context: Context, vaults: Vaults, vault: Vault, seconds: float, last: ObservedRun | None = None
 ) -> Observations:
     """Watch a vault for some seconds; one that is down, for a moment."""
-    profile = measurements.profile_of(context, vault)
+    profile = measurements.load_vault_profile(context, vault)
     flows = [one for one in context.activity.streams.values() if one.vault == vault.name]
     place = await _place(context.clients.zpool, vaults, vault)
     down = not flows and await _is_down(vaults, vault)
@@ -105,14 +105,14 @@ async def examine(
         _ways(context, flows, seconds),
     )
     looks, threads, hz = sampled["looks"], sampled["threads"], sampled["hz"]
-    disks = {one: observations.disk(looks, one) for one in [*place.devices, *sources]}
-    host = await _soon(module_parameters.look(context.env.runner))
+    disks = {one: observations.measure_disk(looks, one) for one in [*place.devices, *sources]}
+    host = await _soon(module_parameters.read_tuned_host(context.env.runner))
     values = {key: one.value for key, one in host.parameters.items()} if host is not None else {}
     return Observations(
         vault.name,
         vault.pool,
         vault.profile,
-        observations.span(looks),
+        observations.measure_span(looks),
         health=place.health,
         flows=tuple(_flow(context, one, looks, hz, ways) for one in flows),
         disks=_known(disks, place.devices),
@@ -120,7 +120,7 @@ async def examine(
         queue=counted.queue,
         request=counted.request,
         largest=_largest(place.devices),
-        rotational=any(queue.rotational(f"/dev/{device}") for device in place.devices),
+        rotational=any(request_queue.is_rotational(f"/dev/{device}") for device in place.devices),
         store=any(
             device.spec.split(" ")[0].lower().startswith(("nbdkit:s3", "s3", "zvault:"))
             for device in vault.device
@@ -131,7 +131,7 @@ async def examine(
         groups=counted.groups,
         waits=counted.waits,
         threads=_threads(threads, looks, hz),
-        idle=observations.idle(looks),
+        idle=observations.measure_idle_share(looks),
         memory=host.memory if host is not None else None,
         parameters=_whole(values),
         wanted=_whole(profile.module),
@@ -140,7 +140,7 @@ async def examine(
     )
 
 
-async def _soon(work: Awaitable[T], patience: float = LOOK_DEADLINE) -> T | None:
+async def _soon(work: Awaitable[T], patience: float = OBSERVE_DEADLINE) -> T | None:
     """The result of ``work``; None if it is late or fails, so that the doctor can judge the rest."""
     try:
         async with asyncio.timeout(patience):
@@ -185,24 +185,24 @@ async def _source_devices(context: Context, flows: Sequence[ActiveStream]) -> li
 def _names(paths: Sequence[str]) -> list[str]:
     """The kernel's names of block devices: ``nbd0`` of ``/dev/disk/by-id/…``."""
     names = dict.fromkeys(Path(path).resolve().name for path in paths)
-    return [name for name in names if (queue.SYS_CLASS / name).exists()]
+    return [name for name in names if (request_queue.QUEUE_SYS_CLASS / name).exists()]
 
 
 def _largest(devices: Sequence[str]) -> int | None:
     """The largest request in bytes that all these devices accept."""
-    found = [queue.read(device, "max_sectors_kb") for device in devices]
+    found = [request_queue.read_queue_setting(device, "max_sectors_kb") for device in devices]
     return min((int(kib) << 10 for kib in found if kib is not None), default=None)
 
 
 def _measured(records: Records, vault: Vault) -> float | None:
     """The best bandwidth measured on a vault's device, in bytes a second."""
-    found = measurements.outcome(records, vault)
+    found = measurements.read_outcome(records, vault)
     if found is None or found.way != "write":
         return None
     return max((point.bandwidth for point in found.points), default=None)
 
 
-def _known(disks: dict[str, Disk | None], names: Sequence[str]) -> tuple[Disk, ...]:
+def _known(disks: dict[str, DiskRequests | None], names: Sequence[str]) -> tuple[DiskRequests, ...]:
     return tuple(disk for name in names if (disk := disks[name]) is not None)
 
 
@@ -214,7 +214,7 @@ def _whole(values: dict[str, str]) -> dict[str, int]:
 
 
 async def _sample(
-    runner: Runner, seconds: float, pids: Mapping[int, str | None], devices: Sequence[str]
+    runner: ProcessRunner, seconds: float, pids: Mapping[int, str | None], devices: Sequence[str]
 ) -> dict[str, Any]:
     result = await runner.run(
         sampler_argv(seconds, pids, devices), deadline=seconds + SAMPLE_DEADLINE, check=False
@@ -226,18 +226,22 @@ async def _sample(
     return found
 
 
-async def _count(runner: Runner, pool: str | None, seconds: float) -> _Counted:
+async def _count(runner: ProcessRunner, pool: str | None, seconds: float) -> _Counted:
     """OpenZFS's own counters of an imported pool."""
     if pool is None:
         return _Counted()
     before, begun, let = await _totals(runner, pool)
-    times = max(1, math.floor(seconds / EVERY))
+    times = max(1, math.floor(seconds / QUEUE_SAMPLE_INTERVAL))
     waits = await _soon(
-        runner.run(statistics.queue_argv(pool, EVERY, times), deadline=seconds + LOOK_DEADLINE),
-        seconds + LOOK_DEADLINE,
+        runner.run(
+            statistics.queue_argv(pool, QUEUE_SAMPLE_INTERVAL, times), deadline=seconds + OBSERVE_DEADLINE
+        ),
+        seconds + OBSERVE_DEADLINE,
     )
     after, ended, made = await _totals(runner, pool)
-    size = statistics.request_size(statistics.parse_requests(before), statistics.parse_requests(after))
+    size = statistics.estimate_request_size(
+        statistics.parse_requests(before), statistics.parse_requests(after)
+    )
     _, newest = statistics.parse_groups(begun)
     groups, _ = statistics.parse_groups(ended, newest)
     return _Counted(
@@ -248,10 +252,10 @@ async def _count(runner: Runner, pool: str | None, seconds: float) -> _Counted:
     )
 
 
-async def _totals(runner: Runner, pool: str) -> tuple[str, str, dict[str, int]]:
+async def _totals(runner: ProcessRunner, pool: str) -> tuple[str, str, dict[str, int]]:
     """Requests since the import, the latest transaction groups, and why writers waited."""
     argvs = statistics.requests_argv(pool), statistics.groups_argv(pool), statistics.writers_argv()
-    found = [await _soon(runner.run(argv, deadline=LOOK_DEADLINE, check=False)) for argv in argvs]
+    found = [await _soon(runner.run(argv, deadline=OBSERVE_DEADLINE, check=False)) for argv in argvs]
     requests, groups, writers = (one.stdout if one is not None else "" for one in found)
     return requests, groups, statistics.parse_writers(writers)
 
@@ -262,7 +266,7 @@ async def _ways(context: Context, flows: Sequence[ActiveStream], seconds: float)
         (pid, there if number == 0 else None)
         for flow in flows
         for number, (argv, pid) in enumerate(flow.progress.programs)
-        if (there := ssh.address_of(argv)) is not None
+        if (there := ssh.find_ssh_address(argv)) is not None
     ]
     found = await asyncio.gather(*(_way(context, pid, there, seconds) for pid, there in ends))
     return {pid: way for (pid, _), way in zip(ends, found, strict=True) if way is not None}
@@ -270,25 +274,27 @@ async def _ways(context: Context, flows: Sequence[ActiveStream], seconds: float)
 
 async def _way(context: Context, pid: int, source: Address | None, seconds: float) -> TcpPath | None:
     """Sample the connection several times on the sending host: ``source``, or this host."""
-    looks: list[list[tcp_info.Connection]] = []
+    looks: list[list[tcp_info.TcpConnection]] = []
     over = time.monotonic() + seconds
-    while len(looks) < ENOUGH or time.monotonic() < over:
+    while len(looks) < LEAST_QUEUE_SAMPLES or time.monotonic() < over:
         look = _there(context.clients, source) if source is not None else _here(context.env.runner, pid)
         if (found := await _soon(look)) is None:
             return None
         looks.append(found)
         await asyncio.sleep(seconds / WAY_LOOKS)
-    return tcp_info.way(looks)
+    return tcp_info.summarize_path(looks)
 
 
-async def _there(clients: Clients, source: Address) -> list[tcp_info.Connection]:
+async def _there(clients: ZfsClients, source: Address) -> list[tcp_info.TcpConnection]:
     host = clients.source_at(source).host
-    return tcp_info.parse((await host.run(tcp_info.login_argv(), deadline=LOOK_DEADLINE)).stdout)
+    return tcp_info.parse_connections(
+        (await host.run(tcp_info.login_sockets_argv(), deadline=OBSERVE_DEADLINE)).stdout
+    )
 
 
-async def _here(runner: Runner, pid: int) -> list[tcp_info.Connection]:
-    told = await runner.run(tcp_info.argv(), deadline=LOOK_DEADLINE)
-    return tcp_info.parse_of(told.stdout, "ssh", pid)
+async def _here(runner: ProcessRunner, pid: int) -> list[tcp_info.TcpConnection]:
+    told = await runner.run(tcp_info.sockets_argv(), deadline=OBSERVE_DEADLINE)
+    return tcp_info.parse_process_connections(told.stdout, "ssh", pid)
 
 
 # Observations
@@ -299,7 +305,11 @@ AS_STORED = ("compressed", "large_blocks")
 
 
 def _flow(
-    context: Context, one: ActiveStream, looks: observations.Looks, hz: int, ways: Mapping[int, TcpPath]
+    context: Context,
+    one: ActiveStream,
+    looks: observations.SampleSeries,
+    hz: int,
+    ways: Mapping[int, TcpPath],
 ) -> StreamFlow:
     backup = context.env.backup(one.backup)
     now = context.env.clock.now().astimezone(context.env.zone)
@@ -315,19 +325,19 @@ def _flow(
 
 
 def _stage(
-    argv: Sequence[str], pid: int, looks: observations.Looks, hz: int, ways: Mapping[int, TcpPath]
-) -> Stage:
-    there = ssh.address_of(argv)
-    return Stage(
+    argv: Sequence[str], pid: int, looks: observations.SampleSeries, hz: int, ways: Mapping[int, TcpPath]
+) -> StreamStage:
+    there = ssh.find_ssh_address(argv)
+    return StreamStage(
         *_named(argv),
-        observations.cpu(looks, hz, str(pid)),
-        observations.fullness(looks, str(pid)),
+        observations.measure_cpu_share(looks, hz, str(pid)),
+        observations.measure_pipe_fill(looks, str(pid)),
         "" if there is None else there.host,
         ways.get(pid),
     )
 
 
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, StageKind] = {
     "ssh": "ssh",
     "mbuffer": "buffer",
     "zstd": "codec",
@@ -336,7 +346,7 @@ _KINDS: dict[str, Kind] = {
 }
 
 
-def _named(argv: Sequence[str]) -> tuple[Kind, str]:
+def _named(argv: Sequence[str]) -> tuple[StageKind, str]:
     """The kind of stage that a program of a stream is, and its name."""
     program = PurePath(argv[0]).name
     if is_gate(argv):
@@ -346,9 +356,9 @@ def _named(argv: Sequence[str]) -> tuple[Kind, str]:
     return (_KINDS[program], program) if program in _KINDS else ("limit", "throttle")
 
 
-def _threads(kinds: dict[str, str], looks: observations.Looks, hz: int) -> dict[str, float]:
+def _threads(kinds: dict[str, str], looks: observations.SampleSeries, hz: int) -> dict[str, float]:
     """The busiest thread of each kind."""
     found: dict[str, float] = {}
     for pid, kind in kinds.items():
-        found[kind] = max(found.get(kind, 0.0), observations.cpu(looks, hz, pid) or 0.0)
+        found[kind] = max(found.get(kind, 0.0), observations.measure_cpu_share(looks, hz, pid) or 0.0)
     return found

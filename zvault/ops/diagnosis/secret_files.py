@@ -9,16 +9,16 @@ from pathlib import Path
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer
-from zvault.config.device_specs.s3backer import SECRETS, S3backerServer
+from zvault.config.device_specs.s3backer import S3BACKER_SECRETS, S3backerServer
 from zvault.config.schema import Config
 from zvault.config.tables.device import Device
 from zvault.core.errors import ZvaultError
-from zvault.core.notify.secrets import Secret
-from zvault.ops.notify import read_secret, where
-from zvault.system.credentials import credential_file, kept_for_units
+from zvault.core.notify.secrets import NotifySecret
+from zvault.ops.deliver_message import describe_secret_place, read_secret
+from zvault.system.credentials import find_credential_file, is_kept_for_units
 
 
-def secret_warnings(config: Config) -> list[str]:
+def list_secret_warnings(config: Config) -> list[str]:
     """Return a warning for each secret that cannot be used, as ``KEY: what``.
 
     A user other than root is told where it cannot be known.
@@ -33,7 +33,7 @@ def secret_warnings(config: Config) -> list[str]:
     return [f"{key}: {problem}" for key, problem in checked if problem]
 
 
-def _lines(config: Config) -> Iterator[tuple[str, Secret, str]]:
+def _lines(config: Config) -> Iterator[tuple[str, NotifySecret, str]]:
     """Secrets that zvaultd reads itself, each a line of text, with their keys and tables."""
     if config.page.password is not None:
         yield "page.password", config.page.password, "[page]"
@@ -44,22 +44,24 @@ def _lines(config: Config) -> Iterator[tuple[str, Secret, str]]:
         yield from ((name, secret, "[notify]") for name, secret in named if secret.kept != "here")
 
 
-def _of_device(device: Device) -> Iterator[Secret]:
+def _of_device(device: Device) -> Iterator[NotifySecret]:
     """Files with keys that a device's server reads."""
     server = device.nbd
     if isinstance(server, BlockstoreServer):
         if credential := server.setting("credential"):
-            yield Secret("credential", credential)
+            yield NotifySecret("credential", credential)
         if keys := server.setting("keys"):
-            yield Secret("file", keys)
+            yield NotifySecret("file", keys)
     elif isinstance(server, NbdkitServer):
         values = (parameter.partition("=")[2] for parameter in server.params)
-        yield from (Secret("file", value[1:]) for value in values if value.startswith("+/"))
+        yield from (NotifySecret("file", value[1:]) for value in values if value.startswith("+/"))
     elif isinstance(server, S3backerServer):
-        yield from (Secret("file", path) for name in SECRETS.values() if (path := server.setting(name)))
+        yield from (
+            NotifySecret("file", path) for name in S3BACKER_SECRETS.values() if (path := server.setting(name))
+        )
 
 
-def _line(secret: Secret, table: str) -> str:
+def _line(secret: NotifySecret, table: str) -> str:
     """What is wrong with a secret that is a line of text; empty: nothing."""
     if problem := _unasked(secret):
         return problem
@@ -70,12 +72,12 @@ def _line(secret: Secret, table: str) -> str:
     return ""
 
 
-def _file(secret: Secret) -> str:
+def _file(secret: NotifySecret) -> str:
     """The same of a file whose form is its reader's."""
     if problem := _unasked(secret):
         return problem
     try:
-        path = credential_file(secret.text) if secret.kept == "credential" else Path(secret.text)
+        path = find_credential_file(secret.text) if secret.kept == "credential" else Path(secret.text)
         found = path.stat()
     except ZvaultError as error:
         return "" if _only_for_units(secret) else str(error)
@@ -88,13 +90,13 @@ def _file(secret: Secret) -> str:
     return ""
 
 
-def _unasked(secret: Secret) -> str:
+def _unasked(secret: NotifySecret) -> str:
     """Why somebody who is not root cannot know; empty where it can be looked at."""
     if os.geteuid() == 0 or (secret.kept == "file" and os.access(secret.text, os.R_OK)):
         return ""
-    return f"whether {where(secret)} is there and right only root can see"
+    return f"whether {describe_secret_place(secret)} is there and right only root can see"
 
 
-def _only_for_units(secret: Secret) -> bool:
+def _only_for_units(secret: NotifySecret) -> bool:
     """True if it is a credential that is not missing, though nobody but systemd can read it."""
-    return secret.kept == "credential" and kept_for_units(secret.text)
+    return secret.kept == "credential" and is_kept_for_units(secret.text)

@@ -8,19 +8,19 @@ from dataclasses import replace
 from zvault.api.explain import AccountDocument, ExplainDocument, ReasonDocument
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, ZvaultError
-from zvault.core.explanation import Reason
+from zvault.core.explanation import ExplainedDecision
 from zvault.core.model import Tree
-from zvault.core.name_rules import Choice, check_dataset_name
+from zvault.core.name_rules import DatasetChoice, check_dataset_name
 from zvault.core.names import DatasetName, split_snapshot
 from zvault.ops.context import Context
-from zvault.ops.explain.knowledge import Knowledge
-from zvault.ops.explain.of_dataset import Case, about_dataset
-from zvault.ops.explain.of_snapshot import about_snapshot
-from zvault.ops.explain.place import Place, concerns, located
-from zvault.ops.replication.sides import Sides, look
+from zvault.ops.explain.dataset_place import DatasetPlace, find_place, is_concerned
+from zvault.ops.explain.dataset_reasons import ExplainCase, explain_dataset
+from zvault.ops.explain.knowledge import KnowledgeSource
+from zvault.ops.explain.snapshot_reasons import explain_snapshot
+from zvault.ops.replication.listing import BothListings, list_both_sides
 
 
-async def explain_document(context: Context, knowledge: Knowledge, name: str) -> ExplainDocument:
+async def make_explain_document(context: Context, knowledge: KnowledgeSource, name: str) -> ExplainDocument:
     """All that is known of a dataset, or of a snapshot (``DATASET@SNAPNAME``).
 
     Raises NotFound for what is no name, or none that anybody knows.
@@ -35,7 +35,7 @@ async def explain_document(context: Context, knowledge: Knowledge, name: str) ->
         raise NotFound(
             f"'{name}' is no name of a dataset or snapshot", str(error), "zvaultctl list"
         ) from None
-    backups = [one for one in context.env.config.backup.values() if concerns(context.env, one, dataset)]
+    backups = [one for one in context.env.config.backup.values() if is_concerned(context.env, one, dataset)]
     accounts = [await _account(context, knowledge, one, dataset, snapname) for one in backups]
     if not backups and not await _exists(context, name):
         raise NotFound(
@@ -70,15 +70,15 @@ def _uncovered(context: Context, dataset: DatasetName, accounts: Sequence[Accoun
 
 
 async def _account(
-    context: Context, knowledge: Knowledge, backup: Backup, name: DatasetName, snapname: str | None
+    context: Context, knowledge: KnowledgeSource, backup: Backup, name: DatasetName, snapname: str | None
 ) -> AccountDocument:
     """What one backup has to do with it."""
     seen = False
     try:
         sides = await _seen(context, backup)
         seen = sides.vault_seen
-        case = Case(context, knowledge, backup, sides, located(context.env, backup, sides, name))
-        reasons = await (about_dataset(case) if snapname is None else about_snapshot(case, snapname))
+        case = ExplainCase(context, knowledge, backup, sides, find_place(context.env, backup, sides, name))
+        reasons = await (explain_dataset(case) if snapname is None else explain_snapshot(case, snapname))
         place = case.place
         takes: bool | None = _takes(place)
     except ZvaultError as error:
@@ -96,19 +96,19 @@ async def _account(
     }
 
 
-def _takes(place: Place) -> bool:
+def _takes(place: DatasetPlace) -> bool:
     """True if the backup takes it: nothing that is not on the source."""
     return place.taken and place.source is not None
 
 
-async def _seen(context: Context, backup: Backup) -> Sides:
+async def _seen(context: Context, backup: Backup) -> BothListings:
     """Both sides, as far as they are there."""
     if backup.vault is None:
-        return await look(context, backup, None)
+        return await list_both_sides(context, backup, None)
     vault = context.env.vault(backup.vault)
     up = await context.clients.pool_is_up(vault)
     there = context.clients.vault_of(backup) if up else None
-    sides = await look(context, backup, there, elsewhere=True)
+    sides = await list_both_sides(context, backup, there, elsewhere=True)
     if up and not await context.clients.pool_is_up(vault):
         # Exported while it was listed: ZFS then says the same as of a pool that is empty.
         return replace(sides, vault=Tree(), vault_seen=False)
@@ -117,23 +117,23 @@ async def _seen(context: Context, backup: Backup) -> Sides:
 
 def _unseen(
     context: Context, backup: Backup, name: DatasetName, error: ZvaultError
-) -> tuple[Place, list[Reason], bool | None]:
+) -> tuple[DatasetPlace, list[ExplainedDecision], bool | None]:
     """What is known where a side could not be listed: what the patterns say."""
     on_source = name.is_within(backup.source.dataset)
-    choice = backup.choice(name) if on_source else Choice(False, "")
-    place = Place(
+    choice = backup.choice(name) if on_source else DatasetChoice(False, "")
+    place = DatasetPlace(
         False,
         choice,
         named=name if on_source else None,
         target=context.env.counterpart_of(backup, name) if on_source else name,
     )
     if on_source and not choice.taken:
-        return place, [Reason("selected", "no", choice.reason)], False
+        return place, [ExplainedDecision("selected", "no", choice.reason)], False
     why = f"{error.what}: {error.why}" if error.why else error.what
-    return place, [Reason("selected", "unknown", why, error.next, "unknown")], None
+    return place, [ExplainedDecision("selected", "unknown", why, error.next, "unknown")], None
 
 
-def _document(reason: Reason) -> ReasonDocument:
+def _document(reason: ExplainedDecision) -> ReasonDocument:
     return {
         "topic": reason.topic,
         "side": reason.side,

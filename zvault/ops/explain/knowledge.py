@@ -10,12 +10,12 @@ from zvault.api.health import HealthDocument
 from zvault.api.runs import RunDocument
 from zvault.config.schema import Backup
 from zvault.core.errors import ErrorDocument
-from zvault.core.integrity.damage import Damage
+from zvault.core.integrity.damage import DamagedFile
 from zvault.core.replication.lag import DatasetLag
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class PrunedSnapshot:
     """A snapshot that a run pruned on a ``side``, at this time (seconds since the epoch)."""
 
     run: str
@@ -24,7 +24,7 @@ class Pruned:
     at: float
 
 
-class Knowledge(Protocol):
+class KnowledgeSource(Protocol):
     """Asked of what is in memory and in the history, never of a pool."""
 
     @property
@@ -60,11 +60,11 @@ class Knowledge(Protocol):
         """Return when the backup's next run is due, None where none is."""
         ...
 
-    def pruned(self, snapshot: str) -> list[Pruned]:
+    def pruned(self, snapshot: str) -> list[PrunedSnapshot]:
         """The records of a snapshot of that name having been pruned, the newest first."""
         ...
 
-    def unhealed(self, vault: str, damage: Damage) -> str:
+    def unhealed(self, vault: str, damage: DamagedFile) -> str:
         """Why a damage was not healed when that was tried last; empty where nobody knows."""
         ...
 
@@ -95,8 +95,8 @@ class NoDaemon:
     def next_run(self, _: Backup) -> None:
         """See Knowledge."""
 
-    def pruned(self, _: str) -> list[Pruned]:
+    def pruned(self, _: str) -> list[PrunedSnapshot]:
         return []
 
-    def unhealed(self, _: str, __: Damage) -> str:
+    def unhealed(self, _: str, __: DamagedFile) -> str:
         return ""

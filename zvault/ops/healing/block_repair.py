@@ -17,30 +17,32 @@ from pathlib import Path
 from typing import Any
 
 from zvault.core.errors import Busy, ToolFailed
-from zvault.core.integrity.damage import HealTarget, oldest
+from zvault.core.integrity.damage import HealTarget, find_oldest_damaged
 from zvault.core.model import Tree
 from zvault.ops.context import Context
-from zvault.ops.vaults.mounts import others_use
+from zvault.ops.vaults.mounts import describe_other_use
 from zvault.ops.vaults.vault import ManagedVault, OpenVault
 from zvault.zfs.pool import label
 from zvault.zfs.repair import block_writer
-from zvault.zfs.repair.block_writer import Folder, PoolBlock, Result, Task
+from zvault.zfs.repair.block_writer import PieceResult, PoolBlock, RepairFolder, RepairTask
 from zvault.zfs.repair.error_log import ErrorLog
 
 PUT_DEADLINE = 3600.0
 """Seconds to read or write everything that was found: blocks, not files."""
 
-LOOK_EVERY = 5.0
+VAULT_FREE_INTERVAL = 5.0
 """Seconds between two looks whether the vault is free."""
 
-NOT_THERE = "zdb(8) does not show the block where the pool's error log has it: it may be gone by now"
+BLOCK_NOT_SHOWN = "zdb(8) does not show the block where the pool's error log has it: it may be gone by now"
 MOVED = "the pool has another block in its place by now"
-LOST = "what was written over it reads back as something else, or is refused: the device does not keep it"
+BLOCK_REREAD_DIFFERS = (
+    "what was written over it reads back as something else, or is refused: the device does not keep it"
+)
 UNCONFIRMED = (
     "one other host alone sends bytes for it, and its checksum (fletcher) is one that a hostile host can make other"
     " bytes fit: no second host sends the same, and nobody said that this one is trusted"
 )
-UNKNOWN = "only its name is known, and not which of its blocks is damaged"
+BLOCK_UNKNOWN = "only its name is known, and not which of its blocks is damaged"
 
 
 @dataclass
@@ -54,7 +56,7 @@ class BlockRepair:
     context: Context
     vault: ManagedVault
     say: Callable[[str], None]
-    folder: Folder
+    folder: RepairFolder
     why: dict[HealTarget, str] = field(default_factory=dict)
     sound: set[HealTarget] = field(default_factory=set)
     _places: dict[HealTarget, str] = field(default_factory=dict)
@@ -69,19 +71,19 @@ class BlockRepair:
             if dataset is None or wound.what != "data":
                 continue
             if wound.logged is None:
-                self.why[wound] = UNKNOWN
+                self.why[wound] = BLOCK_UNKNOWN
                 continue
-            first = oldest(dataset, wound)
+            first = find_oldest_damaged(dataset, wound)
             self._places[wound] = dataset.name if first is None else first.name
         self._pieces = await _look(log, self._places)
         for wound in self._places:
             piece = self._pieces.get(wound)
-            obstacle = NOT_THERE if piece is None else piece.pointer.obstacle
+            obstacle = BLOCK_NOT_SHOWN if piece is None else piece.pointer.obstacle
             if obstacle is not None:
                 self.why[wound] = obstacle
                 self._pieces.pop(wound, None)
-        vdevs = await label.vdevs(vault.guid, devices, self.context.env.runner)
-        self.folder.begin(Task(list(self._pieces.values()), vdevs))
+        vdevs = await label.read_vdevs(vault.guid, devices, self.context.env.runner)
+        self.folder.begin(RepairTask(list(self._pieces.values()), vdevs))
         found: list[bool] = await self._run(block_writer.look_argv(self.folder.path), "read")
         self.sound = {wound for wound, well in zip(self._pieces, found, strict=True) if well}
         if self.sound:
@@ -108,7 +110,7 @@ class BlockRepair:
         and so has to be where it comes from.
         """
         pieces = [self._pieces[wound] for wound in self.missing() if wound.dataset == dataset]
-        self.folder.begin(Task(pieces, {}))
+        self.folder.begin(RepairTask(pieces, {}))
         return any(piece.pointer.compression != "uncompressed" for piece in pieces)
 
     async def put(self, user: str) -> None:
@@ -120,21 +122,21 @@ class BlockRepair:
         if not found:
             return
         pool = self.vault.config.pool
-        used = others_use(pool, str(self.context.env.paths.run))
+        used = describe_other_use(pool, str(self.context.env.paths.run))
         also = f"; what is mounted of it is mounted again after that: {used}" if used else ""
         self.say(f"pool {pool} is exported to write {len(found)} blocks{also}")
         async with self._below(user) as (guid, devices):
-            vdevs = await label.vdevs(guid, devices, self.context.env.runner)
+            vdevs = await label.read_vdevs(guid, devices, self.context.env.runner)
             log = ErrorLog(self.context.env.runner, pool, devices)
             now = await _look(log, {wound: self._places[wound] for wound in found})
             still = [wound for wound, piece in found.items() if now.get(wound) == piece]
             self.why |= {wound: MOVED for wound in found if wound not in still}
-            self.folder.begin(Task([found[wound] for wound in still], vdevs))
+            self.folder.begin(RepairTask([found[wound] for wound in still], vdevs))
             self.say(f"writing {len(still)} blocks below pool {pool}")
-            results: list[Result] = await self._run(block_writer.put_argv(self.folder.path), "written")
+            results: list[PieceResult] = await self._run(block_writer.put_argv(self.folder.path), "written")
             for wound, result in zip(still, results, strict=True):
                 if result == "lost":
-                    self.why[wound] = LOST
+                    self.why[wound] = BLOCK_REREAD_DIFFERS
                 else:
                     self.sound.add(wound)
 
@@ -164,17 +166,17 @@ class BlockRepair:
                     if not told:
                         self.say(f"waiting: {error}")
                     told = True
-                await asyncio.sleep(LOOK_EVERY)
+                await asyncio.sleep(VAULT_FREE_INTERVAL)
             yield held
 
 
 @contextmanager
-def scratch(path: Path) -> Iterator[Folder]:
+def make_scratch_folder(path: Path) -> Iterator[RepairFolder]:
     """An empty folder for one healing: what is in blocks is nobody's business but root's."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(mode=0o700, parents=True)
     try:
-        yield Folder(path)
+        yield RepairFolder(path)
     finally:
         shutil.rmtree(path, ignore_errors=True)
 

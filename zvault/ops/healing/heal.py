@@ -13,53 +13,60 @@ from dataclasses import dataclass, field, replace
 from zvault.api.emit import Emit
 from zvault.api.events import HealResult
 from zvault.config.schema import Vault
-from zvault.core.errors import Damaged, Refused, ToolFailed, ZvaultError
-from zvault.core.integrity.damage import HealTarget, damages_of, files
-from zvault.core.integrity.healing import Copies, HealingStream, Unhealed, anew, next_cures, unhealed
+from zvault.core.errors import PoolDamaged, Refused, ToolFailed, ZvaultError
+from zvault.core.integrity.damage import HealTarget, count_damaged_files, list_damages
+from zvault.core.integrity.healing import (
+    Copies,
+    HealingStream,
+    UnhealedDamage,
+    explain_unhealed,
+    list_resend_commands,
+    select_healing_streams,
+)
 from zvault.core.model import Tree
 from zvault.core.names import SnapshotName
-from zvault.core.replication.lineage import ASIDE
+from zvault.core.replication.lineage import ASIDE_INFIX
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
-from zvault.ops.healing.block_repair import UNCONFIRMED, BlockRepair, scratch
-from zvault.ops.healing.damage import (
+from zvault.ops.healing.block_repair import UNCONFIRMED, BlockRepair, make_scratch_folder
+from zvault.ops.healing.intact_copies import CopyHolders, IntactCopy
+from zvault.ops.healing.scrub import SCRUB_INTERVAL, ScrubObstacle
+from zvault.ops.healing.vault_damage import (
     GIVE_UP_HALF,
-    leaking,
+    describe_excused,
+    find_leak,
     name_damage,
     note_damage,
-    tell_damage,
-    told_excused,
+    warn_of_damage,
 )
-from zvault.ops.healing.intact_copies import Holders, IntactCopy
-from zvault.ops.healing.scrub import LOOK_EVERY, Obstacle
-from zvault.ops.outcome import Outcome
-from zvault.ops.state.pool_health import damage_document
-from zvault.ops.stream.stream import Progress, stream
-from zvault.ops.vaults.health import look_at
+from zvault.ops.run_outcome import RunOutcome
+from zvault.ops.state.pool_health import make_damage_document
+from zvault.ops.stream.run_stream import StreamProgress, run_stream
+from zvault.ops.vaults.examine_pool import examine_pool
 from zvault.ops.vaults.vault import OpenVault, Vaults
-from zvault.zfs.orders import heal_order
 from zvault.zfs.pool.scrub import Scrubber
 from zvault.zfs.repair.block_writer import pick_argv
 from zvault.zfs.repair.damage_name_guard import NamesForbidden
 from zvault.zfs.repair.damage_names import heal_send_argv
+from zvault.zfs.stream_orders import make_heal_order
 
 
 @dataclass(frozen=True, slots=True)
-class Healed:
+class HealingResult:
     """The end of a healing: the damaged files before it, and those that stay damaged."""
 
     found: int
-    left: tuple[Unhealed, ...] = ()
+    left: tuple[UnhealedDamage, ...] = ()
 
     @property
     def result(self) -> HealResult:
         """``healed``, ``partial`` or ``failed``."""
-        rest = files([one.wound for one in self.left])
+        rest = count_damaged_files([one.wound for one in self.left])
         return "healed" if not rest else "partial" if rest < self.found else "failed"
 
 
 @dataclass
-class Healing:
+class VaultHealing:
     """One healing of a vault, by ``name``: it may take long, so the configuration in force is looked up each time.
 
     ``obstacle`` tells what it waits for between two streams. ``trusts_hosts``: a person said that no other host that
@@ -69,31 +76,34 @@ class Healing:
     context: Context
     vaults: Vaults
     name: str
-    obstacle: Obstacle
+    obstacle: ScrubObstacle
     emit: Emit
-    outcome: Outcome
+    outcome: RunOutcome
     trusts_hosts: bool = False
     _failures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._holders = Holders(
+        self._holders = CopyHolders(
             self.context, self.vaults, self.name, self._say, lambda text: self.emit("warning", text=text)
         )
 
-    async def run(self) -> Healed:
+    async def run(self) -> HealingResult:
         """Heal what can be healed; tells the rest, file by file."""
         self._refuse_unless_ours()
         began = time.monotonic()
-        with scratch(self.context.env.paths.state / "heal" / self.name) as folder:
+        with make_scratch_folder(self.context.env.paths.state / "heal" / self.name) as folder:
             repair = BlockRepair(self.context, self.vaults[self.name], self._say, folder)
             before, tree, copies = await self._gather(repair)
             if not before:
-                return Healed(0)
+                return HealingResult(0)
             repair.explain_unconfirmed()
             await repair.put(self._user)
         left = [wound for wound in before if wound not in repair.sound]
         await self._note(left)
-        done = Healed(files(before), tuple(unhealed(left, tree.datasets, copies, self._failures, repair.why)))
+        done = HealingResult(
+            count_damaged_files(before),
+            tuple(explain_unhealed(left, tree.datasets, copies, self._failures, repair.why)),
+        )
         unconfirmed = any(one.why == UNCONFIRMED for one in done.left)
         self._report(done, time.monotonic() - began, self._advice(left, tree, unconfirmed=unconfirmed))
         return done
@@ -135,17 +145,17 @@ class Healing:
             tree = await vault.zfs.tree(vault.pool)
             if (
                 known is not None
-                and (leak := await leaking(self.context, self._config, known, tree)) is not None
+                and (leak := await find_leak(self.context, self._config, known, tree)) is not None
             ):
                 raise leak
             if not wounds and known is not None and known.excused:
                 raise Refused(
                     f"nothing of vault '{self.name}' is healed now",
-                    told_excused(known),
+                    describe_excused(known),
                     f"{GIVE_UP_HALF}; heal again once nothing is half received",
                 )
             if not wounds and known is not None and known.errors:
-                raise Damaged(
+                raise PoolDamaged(
                     f"nobody can tell what is damaged in vault '{self.name}'",
                     f"ZFS counts {known.errors} errors, and names nothing",
                     f"'zvaultctl scrub {self.name}' twice: if it was in what is gone by now, ZFS forgets it then",
@@ -154,13 +164,13 @@ class Healing:
                 self._say(f"nothing is known to be damaged in {vault.pool}")
                 return wounds, tree, {}
             if known is not None:
-                tell_damage(known, self.emit)
+                warn_of_damage(known, self.emit)
             await repair.find(vault, tree, wounds)
             if not repair.missing():
                 return wounds, tree, {}
             copies = await self._holders.find(vault, tree, wounds, held)
             tried: list[HealingStream] = []
-            while cures := next_cures(repair.missing(), tree.datasets, copies, tried):
+            while cures := select_healing_streams(repair.missing(), tree.datasets, copies, tried):
                 tried.append(cures[0])
                 await self._until_free()
                 await self._bring(vault, cures[0], repair)
@@ -172,7 +182,7 @@ class Healing:
             if not told:
                 self._say(f"waiting: {why}")
             told = True
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(SCRUB_INTERVAL)
 
     async def _bring(self, vault: OpenVault, cure: HealingStream, repair: BlockRepair) -> None:
         """Have one stream searched for what is damaged. What it fails with is kept: others may do."""
@@ -189,9 +199,9 @@ class Healing:
         address = place.zfs.host.address
         host = None if self.trusts_hosts or address is None else address.host
         argv = heal_send_argv(cure, flags), pick_argv(repair.folder.path, host)
-        order = heal_order(SnapshotName(cure.snapshot), cure.target.guid, flags)
+        order = make_heal_order(SnapshotName(cure.snapshot), cure.target.guid, flags)
         try:
-            done = await stream(
+            done = await run_stream(
                 self.context.env.runner,
                 await route.stages(*argv, flags, size, order=order),
                 total=size,
@@ -219,11 +229,11 @@ class Healing:
         """Have ZFS look again at what it has on its log, where all of that is well: an error scrub (zpool-scrub(8), -e)
         strikes out also what is still damaged, in old snapshots, and so there is none as long as anything is.
         """
-        note_damage(self.context.records.conditions, self._config, damages_of(left, ()), left)
+        note_damage(self.context.records.conditions, self._config, list_damages(left, ()), left)
         async with self.vaults[self.name].use(self._user, self._say, create=False) as vault:
             half: Sequence[str] = () if left else await self._strike_off(vault)
-            await look_at(self.context, self.name)
-        note_damage(self.context.records.conditions, self._config, damages_of(left, ()), left, half)
+            await examine_pool(self.context, self.name)
+        note_damage(self.context.records.conditions, self._config, list_damages(left, ()), left, half)
 
     async def _strike_off(self, vault: OpenVault) -> Sequence[str]:
         """Have ZFS look again at what is on its log; what is half received, where that forbids it."""
@@ -239,7 +249,7 @@ class Healing:
             return (vault.pool,)
         return ()
 
-    def _progress(self, cure: HealingStream, progress: Progress, size: int | None) -> None:
+    def _progress(self, cure: HealingStream, progress: StreamProgress, size: int | None) -> None:
         self.emit(
             "progress",
             dataset=cure.target.dataset,
@@ -253,8 +263,8 @@ class Healing:
 
     def _advice(self, left: list[HealTarget], tree: Tree, *, unconfirmed: bool) -> str:
         """What can be done about what stays damaged."""
-        aside = f"{ASIDE}{self.context.env.clock.now().strftime('%Y%m%dT%H%M%SZ')}"
-        renames = anew(left, tree.datasets, aside)
+        aside = f"{ASIDE_INFIX}{self.context.env.clock.now().strftime('%Y%m%dT%H%M%SZ')}"
+        renames = list_resend_commands(left, tree.datasets, aside)
         if unconfirmed:
             return (
                 f"'zvaultctl heal {self.name} --trust-hosts' takes them, if you trust the hosts that send them"
@@ -268,13 +278,13 @@ class Healing:
             else "docs/how-to/heal.md tells what can be done about each"
         )
 
-    def _report(self, done: Healed, seconds: float, advice: str) -> None:
-        rest = files([one.wound for one in done.left])
+    def _report(self, done: HealingResult, seconds: float, advice: str) -> None:
+        rest = count_damaged_files([one.wound for one in done.left])
         self.outcome.datasets = done.found
         self._say(f"healed {done.found - rest} of {done.found} files in {format_duration(seconds)}")
         for one in done.left:
             word = "lost" if one.lost else "not healed"
-            for damage in damages_of([one.wound], ()):
+            for damage in list_damages([one.wound], ()):
                 self.emit("warning", text=f"{word}: {damage}: {one.why}")
         self.emit(
             "healed",
@@ -283,15 +293,15 @@ class Healing:
             found=done.found,
             healed=done.found - rest,
             left=[
-                {**damage_document(damage), "why": one.why, "lost": one.lost}
+                {**make_damage_document(damage), "why": one.why, "lost": one.lost}
                 for one in done.left
-                for damage in damages_of([one.wound], ())
+                for damage in list_damages([one.wound], ())
             ],
         )
         if done.left:
             self.outcome.result = "partial" if rest < done.found else "failed"
             self.outcome.blame(
-                Damaged(
+                PoolDamaged(
                     f"{rest} of {done.found} damaged files could not be healed",
                     "; ".join(dict.fromkeys(one.why for one in done.left)),
                     advice,

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.damage import HealTarget
-from zvault.core.integrity.healing import Copy, next_cures
+from zvault.core.integrity.healing import DatasetCopy, select_healing_streams
 from zvault.core.model import Dataset, Tree
 from zvault.core.replication.source_properties import is_raw_copy
 from zvault.ops.context import Context
-from zvault.ops.replication import send_record
-from zvault.ops.replication.sides import look
+from zvault.ops.replication import backup_send_record
+from zvault.ops.replication.listing import list_both_sides
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.zfs.client import Zfs
-from zvault.zfs.stream import Flags
+from zvault.zfs.stream_argv import SendFlags
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class IntactCopy:
     """A copy of a dataset: the client to send from there, and the flags its streams need."""
 
     zfs: Zfs
-    flags: Flags
+    flags: SendFlags
 
 
 @dataclass
-class Holders:
+class CopyHolders:
     """Those who have copies of what is damaged in a vault; ``places`` are where, by the copies' keys."""
 
     context: Context
@@ -41,14 +41,14 @@ class Holders:
 
     async def find(
         self, vault: OpenVault, tree: Tree, wounds: list[HealTarget], held: AsyncExitStack
-    ) -> dict[str, list[Copy]]:
+    ) -> dict[str, list[DatasetCopy]]:
         """Find who has snapshots of the damaged datasets: their sources first, then other vaults."""
         hurt = {
             name: tree.datasets[name]
             for name in {wound.dataset or "" for wound in wounds}
             if name in tree.datasets
         }
-        found: dict[str, list[Copy]] = {name: [] for name in hurt}
+        found: dict[str, list[DatasetCopy]] = {name: [] for name in hurt}
         for backup in self.context.env.config.backup.values():
             if backup.vault == self.name:
                 try:
@@ -56,7 +56,7 @@ class Holders:
                 except ZvaultError as error:
                     self.warn(f"the source of {backup.name} cannot be asked: {error}")
         for other in self.context.env.config.vault:
-            if other != self.name and any(not next_cures([one], hurt, found) for one in wounds):
+            if other != self.name and any(not select_healing_streams([one], hurt, found) for one in wounds):
                 try:
                     await self._in_another(other, hurt, found, held)
                 except ZvaultError as error:
@@ -69,24 +69,26 @@ class Holders:
         backup: Backup,
         tree: Tree,
         hurt: Mapping[str, Dataset],
-        found: dict[str, list[Copy]],
+        found: dict[str, list[DatasetCopy]],
     ) -> None:
-        sides = await look(self.context, backup, vault.zfs)
+        sides = await list_both_sides(self.context, backup, vault.zfs)
         zfs = self.context.clients.source_of(backup)
         where = "the source" if backup.source.host is None else f"the source on {backup.source.host}"
         for pair in sides.pairing.pairs:
             if pair.vault is None or pair.vault.name not in hurt:
                 continue
-            flags = send_record.recorded(tree, pair.source, pair.vault) or send_record.wanted(
-                backup, pair.source
-            )
+            flags = backup_send_record.find_sent_flags(
+                tree, pair.source, pair.vault
+            ) or backup_send_record.choose_sent_flags(backup, pair.source)
             found[pair.vault.name].append(
                 self._copy(
                     f"{backup.name}:{pair.source.name}",
                     where,
                     pair.source,
                     zfs,
-                    Flags(flags.large_blocks, flags.compressed, flags.embedded, flags.raw, properties=False),
+                    SendFlags(
+                        flags.large_blocks, flags.compressed, flags.embedded, flags.raw, properties=False
+                    ),
                 )
             )
 
@@ -94,7 +96,7 @@ class Holders:
         self,
         other: str,
         hurt: Mapping[str, Dataset],
-        found: dict[str, list[Copy]],
+        found: dict[str, list[DatasetCopy]],
         held: AsyncExitStack,
     ) -> None:
         there = await held.enter_async_context(
@@ -108,14 +110,14 @@ class Holders:
             if having:
                 one = having[0]
                 raw = is_raw_copy(one)
-                flags = Flags(True, True, not raw, raw, properties=False)
+                flags = SendFlags(True, True, not raw, raw, properties=False)
                 found[name].append(
                     self._copy(f"vault {other}:{one.name}", f"vault {other}", one, there.zfs, flags)
                 )
 
-    def _copy(self, key: str, place: str, dataset: Dataset, zfs: Zfs, flags: Flags) -> Copy:
+    def _copy(self, key: str, place: str, dataset: Dataset, zfs: Zfs, flags: SendFlags) -> DatasetCopy:
         self.places[key] = IntactCopy(zfs, flags)
-        return Copy(
+        return DatasetCopy(
             key,
             place,
             {snap.guid: snap.name for snap in dataset.snapshots},

@@ -8,41 +8,41 @@ from dataclasses import dataclass, field
 
 from zvault.api.emit import Emit
 from zvault.core.errors import Refused
-from zvault.core.policy.scrub import Scan
+from zvault.core.policy.scrub import PoolScan
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
-from zvault.ops.healing.damage import (
+from zvault.ops.healing.vault_damage import (
     GIVE_UP_HALF,
-    damaged,
-    leaking,
+    describe_excused,
+    find_leak,
+    make_damaged_error,
     name_damage,
-    tell_damage,
-    told_excused,
+    warn_of_damage,
 )
-from zvault.ops.outcome import Outcome
-from zvault.ops.state.pool_health import Condition
-from zvault.ops.vaults.health import look_at
+from zvault.ops.run_outcome import RunOutcome
+from zvault.ops.state.pool_health import PoolCondition
+from zvault.ops.vaults.examine_pool import examine_pool
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber
 
-LOOK_EVERY = 2.0
+SCRUB_INTERVAL = 2.0
 """Seconds between two looks at how far a scrub is, and whether something else wants the vault."""
 
-Obstacle = Callable[[], str | None]
+ScrubObstacle = Callable[[], str | None]
 """Why no scrub may go on at this moment, in words, or None."""
 
 
-async def hold_scrubs(context: Context, vaults: Vaults, name: str, *, stop: bool = False) -> Condition:
+async def hold_scrubs(context: Context, vaults: Vaults, name: str, *, stop: bool = False) -> PoolCondition:
     """Have a vault's scrubs wait until somebody wants one again; ``stop`` gives up what one has done so far."""
     async with vaults[name].use(f"scrub {name}", lambda _: None, writes=False, create=False) as vault:
         scrubber = Scrubber(vault.zfs.host)
         await scrubber.mark(vault.pool, HELD, "on")
         await (scrubber.stop(vault.pool) if stop else scrubber.pause(vault.pool))
-        return await look_at(context, name)
+        return await examine_pool(context, name)
 
 
 @dataclass
-class Scrubbing:
+class VaultScrubbing:
     """One scrub from its beginning to its end, with pauses: in them the vault may go down.
 
     ``ending`` tells why everything is to end, as the daemon stops. ``due``: whether it is still wanted once the vault
@@ -52,11 +52,11 @@ class Scrubbing:
     context: Context
     vaults: Vaults
     name: str
-    obstacle: Obstacle
-    ending: Obstacle
-    due: Callable[[Condition], bool]
+    obstacle: ScrubObstacle
+    ending: ScrubObstacle
+    due: Callable[[PoolCondition], bool]
     emit: Emit
-    outcome: Outcome
+    outcome: RunOutcome
     _begun: bool = False
     _wrong: int = 0
     _told: str = field(default="", repr=False)
@@ -81,7 +81,7 @@ class Scrubbing:
         """Wait until nothing stands in the way; False when everything is to end."""
         while (why := self.obstacle()) is not None and self.ending() is None:
             self._note(why)
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(SCRUB_INTERVAL)
         if self.ending() is not None:
             self._put_off()
             return False
@@ -105,7 +105,7 @@ class Scrubbing:
     async def _stretch(self, vault: OpenVault) -> bool:
         """Scrub until it has ended (True) or something comes between."""
         scrubber = Scrubber(vault.zfs.host)
-        before = await look_at(self.context, self.name)
+        before = await examine_pool(self.context, self.name)
         if before.scan.resilver and before.scan.open:
             raise Refused(
                 f"vault '{self.name}' cannot be scrubbed now",
@@ -121,8 +121,8 @@ class Scrubbing:
         await self._go(scrubber, vault.pool, before.scan)
         wrong = self._wrong
         while True:
-            await asyncio.sleep(LOOK_EVERY)
-            now = await look_at(self.context, self.name)
+            await asyncio.sleep(SCRUB_INTERVAL)
+            now = await examine_pool(self.context, self.name)
             self._progress(now.scan)
             # An export between two stretches has ZFS count anew.
             self._wrong = wrong + max(0, now.checksums - before.checksums)
@@ -139,7 +139,7 @@ class Scrubbing:
                 await scrubber.pause(vault.pool)
                 return False
 
-    async def _go(self, scrubber: Scrubber, pool: str, scan: Scan) -> None:
+    async def _go(self, scrubber: Scrubber, pool: str, scan: PoolScan) -> None:
         await scrubber.mark(pool, HELD, "")
         if scan.state != "scanning":
             await scrubber.start(pool)
@@ -147,7 +147,7 @@ class Scrubbing:
         self._say(f"scrub of {pool} {'goes on' + share if scan.open else 'begins'}")
         self._begun = True
 
-    def _progress(self, scan: Scan) -> None:
+    def _progress(self, scan: PoolScan) -> None:
         self.emit(
             "progress",
             dataset=f"scrub of {self.name}",
@@ -159,7 +159,7 @@ class Scrubbing:
             run_total=scan.total,
         )
 
-    def _mended(self, scan: Scan) -> str:
+    def _mended(self, scan: PoolScan) -> str:
         """What was wrong and could be put right, in words; empty where nothing was."""
         told = [f"repaired: {format_size(scan.repaired)}"] if scan.repaired else []
         told += [f"reads with a wrong checksum: {self._wrong}"] if self._wrong else []
@@ -169,10 +169,10 @@ class Scrubbing:
         await scrubber.mark(pool, HELD, "on")
         self._note("somebody paused it")
         self._say(f"'zvaultctl scrub {self.name}' goes on with it")
-        await look_at(self.context, self.name)
+        await examine_pool(self.context, self.name)
         self.outcome.result = "interrupted"
 
-    async def _ended(self, scrubber: Scrubber, pool: str, found: Condition) -> None:
+    async def _ended(self, scrubber: Scrubber, pool: str, found: PoolCondition) -> None:
         scan = found.scan
         if scan.state == "canceled":
             self.outcome.result = "interrupted"
@@ -193,9 +193,11 @@ class Scrubbing:
             await name_damage(self.context, config)
             known = self.context.records.conditions.get(self.name) or found
             if known.excused and not known.damaging:
-                self.emit("warning", text=f"{told_excused(known)}. {GIVE_UP_HALF}")
+                self.emit("warning", text=f"{describe_excused(known)}. {GIVE_UP_HALF}")
                 return
-            tell_damage(known, self.emit)
+            warn_of_damage(known, self.emit)
             self.outcome.result = "partial"
             tree = await self.context.clients.vault_zfs(config).tree(pool)
-            self.outcome.blame(await leaking(self.context, config, known, tree) or damaged(config, known))
+            self.outcome.blame(
+                await find_leak(self.context, config, known, tree) or make_damaged_error(config, known)
+            )

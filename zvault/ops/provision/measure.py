@@ -9,32 +9,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from zvault.config.load import all_profiles
+from zvault.config.load_config import load_profiles
 from zvault.config.schema import Vault
 from zvault.core.errors import Busy, DeadlineExceeded, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
-from zvault.core.tuning.candidates import advice, candidates, winner
+from zvault.core.tuning.candidates import advise_on_recordsize, list_candidates, select_winner
 from zvault.core.tuning.measurement import (
-    LARGEST,
+    LARGEST_MERGED,
+    IoDirection,
     MeasuredPoint,
-    Points,
-    Way,
-    by_place,
-    doubtful,
-    knee,
-    next_place,
+    MeasuredPoints,
+    choose_next_point,
+    find_knee,
+    index_points,
+    is_doubtful,
 )
 from zvault.core.units import format_rate, format_size
-from zvault.devices import fio, queue
-from zvault.devices.stack import Say, Stack
+from zvault.devices import fio, request_queue
+from zvault.devices.stack import DeviceStack, SayProgress
 from zvault.ops.context import Context
-from zvault.ops.provision.trial import Trial, stream_size
-from zvault.ops.tuning.measurements import AUTO, Outcome, keep, outcome, row, specs
-from zvault.ops.tuning.parameters import tuned, tuning_requests
-from zvault.ops.vaults.assembly import Assembly
+from zvault.ops.provision.receive_trial import ReceiveTrial, choose_stream_size
+from zvault.ops.tuning.measurements import (
+    AUTO,
+    MeasurementOutcome,
+    list_device_specs,
+    make_trial_row,
+    read_outcome,
+    store_outcome,
+)
+from zvault.ops.tuning.parameters import list_tuning_requests, set_vault_parameters
+from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.new_pool import refuse_unless_blank
-from zvault.system.process.runner import Runner
-from zvault.system.state_files import LeaseStore
-from zvault.system.tasks import to_its_end
+from zvault.system.lease_store import LeaseStore
+from zvault.system.process.runner import ProcessRunner
+from zvault.system.tasks import finish_work
 from zvault.zfs.pool import module_parameters
 from zvault.zfs.pool.pool import PoolState
 
@@ -43,12 +50,12 @@ from zvault.zfs.pool.pool import PoolState
 class DeviceMeasurement:
     """A device's points, how they were measured, and the most bytes that it takes in a request."""
 
-    way: Way
-    points: Points
+    way: IoDirection
+    points: MeasuredPoints
     largest: int
 
 
-async def measure_new(assembly: Assembly, say: Say) -> DeviceMeasurement | None:
+async def measure_new(assembly: VaultAssembly, say: SayProgress) -> DeviceMeasurement | None:
     """Measure the device of a vault whose pool is to be made, with writes; its devices stay up.
 
     None, and said why, where it cannot be measured. Raises Refused for a device that holds anything, and what a device
@@ -65,18 +72,18 @@ async def measure_new(assembly: Assembly, say: Say) -> DeviceMeasurement | None:
             say(f"going on without a measurement: {error}")
             return None
     except BaseException:
-        await to_its_end(_release(stack, say))
+        await finish_work(_release(stack, say))
         raise
 
 
-async def _release(stack: Stack, say: Say) -> None:
+async def _release(stack: DeviceStack, say: SayProgress) -> None:
     try:
         await stack.down(say)
     except ZvaultError as error:
         say(f"the devices could not be taken down: {error}")
 
 
-def _data(assembly: Assembly) -> int:
+def _data(assembly: VaultAssembly) -> int:
     """The first device that takes data; a pool is striped over devices that are alike."""
     kinds = [device.vdev for device in assembly.config.device]
     return kinds.index("data") if "data" in kinds else 0
@@ -94,7 +101,9 @@ def refuse_unless_auto(vault: Vault) -> None:
         )
 
 
-async def measure(context: Context, vault: Vault, users: Sequence[str], say: Say) -> Outcome:
+async def measure_vault(
+    context: Context, vault: Vault, users: Sequence[str], say: SayProgress
+) -> MeasurementOutcome:
     """Measure a vault that is up, in use by ``users``, and keep what won.
 
     Raises Busy while a run uses it, and whatever fio, zfs or the device fails with; then what was known stays.
@@ -102,28 +111,30 @@ async def measure(context: Context, vault: Vault, users: Sequence[str], say: Say
     if len(users) > 1:
         raise Busy(f"vault '{vault.name}' is in use", f"by {', '.join(users)}", "wait for it to end")
     paths = await context.clients.zpool.devices(vault.pool)
-    size = next((size for path in paths if (size := queue.capacity(path))), 0)
+    size = next((size for path in paths if (size := request_queue.read_capacity(path))), 0)
     if not paths or not size:
         raise NotFound(f"the pool '{vault.pool}' is on no block device that can be measured")
     say(f"reading from {paths[0]}: it holds a pool, and is not written to")
     found = await _measured(context.env.runner, paths[0], size, "read", say)
-    return await settle_on(context, vault, found, say)
+    return await settle_on_parameters(context, vault, found, say)
 
 
-async def _measured(runner: Runner, path: str, size: int, way: Way, say: Say) -> DeviceMeasurement:
-    limit = queue.read(path.removeprefix("/dev/"), "max_sectors_kb")
-    largest = LARGEST if limit is None else min(LARGEST, _power(int(limit) << 10))
+async def _measured(
+    runner: ProcessRunner, path: str, size: int, way: IoDirection, say: SayProgress
+) -> DeviceMeasurement:
+    limit = request_queue.read_queue_setting(path.removeprefix("/dev/"), "max_sectors_kb")
+    largest = LARGEST_MERGED if limit is None else min(LARGEST_MERGED, _power(int(limit) << 10))
     points: list[MeasuredPoint] = []
-    while (place := next_place(by_place(points), largest)) is not None:
+    while (place := choose_next_point(index_points(points), largest)) is not None:
         say(f"measuring {path}: {way}s of {format_size(place[0])}, {place[1]} at once")
-        point = await fio.measure(path, size, way, place, runner)
-        say(describe(point))
-        if doubtful({**by_place(points), place: point}, place):
-            again = await fio.measure(path, size, way, place, runner)
-            say(f"{describe(again)}; measured again, because fewer or smaller ones had more")
+        point = await fio.measure_point(path, size, way, place, runner)
+        say(describe_point(point))
+        if is_doubtful({**index_points(points), place: point}, place):
+            again = await fio.measure_point(path, size, way, place, runner)
+            say(f"{describe_point(again)}; measured again, because fewer or smaller ones had more")
             point = max(point, again, key=lambda one: one.bandwidth)
         points.append(point)
-    return DeviceMeasurement(way, by_place(points), largest)
+    return DeviceMeasurement(way, index_points(points), largest)
 
 
 def _power(number: int) -> int:
@@ -131,7 +142,7 @@ def _power(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-def describe(one: MeasuredPoint) -> str:
+def describe_point(one: MeasuredPoint) -> str:
     """A point in words."""
     return (
         f"{format_size(one.size)}, {one.depth} at once: {format_rate(one.bandwidth)},"
@@ -139,38 +150,49 @@ def describe(one: MeasuredPoint) -> str:
     )
 
 
-async def settle_on(context: Context, vault: Vault, found: DeviceMeasurement, say: Say) -> Outcome:
+async def settle_on_parameters(
+    context: Context, vault: Vault, found: DeviceMeasurement, say: SayProgress
+) -> MeasurementOutcome:
     """Work out settings for a vault that is up, try them out where that can be done, keep what won and set it."""
     state = await context.clients.zpool.state(vault.pool)
     if state is None:
         raise NotFound(f"the pool of vault '{vault.name}' is not imported")
-    host = await module_parameters.look(context.env.runner)
-    best = knee(found.points, found.largest)
-    profiles = {name: one.module for name, one in all_profiles(context.env.paths).items() if name != AUTO}
-    offered = candidates(best, host, found.largest, profiles)
+    host = await module_parameters.read_tuned_host(context.env.runner)
+    best = find_knee(found.points, found.largest)
+    profiles = {name: one.module for name, one in load_profiles(context.env.paths).items() if name != AUTO}
+    offered = list_candidates(best, host, found.largest, profiles)
     points = tuple(found.points.values())
-    settled = Outcome(specs(vault), state.guid, found.way, points, offered[0].choices, advice(best))
-    keep(context.records, vault, settled)
+    settled = MeasurementOutcome(
+        list_device_specs(vault),
+        state.guid,
+        found.way,
+        points,
+        offered[0].choices,
+        advise_on_recordsize(best),
+    )
+    store_outcome(context.records, vault, settled)
     try:
         size = _size(context.records.leases, vault, best.bandwidth, state, say)
         if size is not None:
-            tries = await Trial(context, vault, size, say).run(offered)
-            won = winner(tries)
-            rows = tuple(row(one, one is won) for one in tries)
+            tries = await ReceiveTrial(context, vault, size, say).run(offered)
+            won = select_winner(tries)
+            rows = tuple(make_trial_row(one, one is won) for one in tries)
             settled = replace(settled, choices=won.candidate.choices, tries=rows)
-            keep(context.records, vault, settled)
+            store_outcome(context.records, vault, settled)
             say(f"{won.candidate.what} won")
     finally:
-        await to_its_end(tuned(context, vault, (), say))
-    return outcome(context.records, vault, state.guid) or settled
+        await finish_work(set_vault_parameters(context, vault, (), say))
+    return read_outcome(context.records, vault, state.guid) or settled
 
 
-def _size(leases: LeaseStore, vault: Vault, bandwidth: float, state: PoolState, say: Say) -> int | None:
+def _size(
+    leases: LeaseStore, vault: Vault, bandwidth: float, state: PoolState, say: SayProgress
+) -> int | None:
     """How large a stream to try settings out with; None, and why, where they are not."""
-    if others := [request.vault for request in tuning_requests(leases) if request.vault != vault.name]:
+    if others := [request.vault for request in list_tuning_requests(leases) if request.vault != vault.name]:
         say(f"not trying settings out: parameters hold for all pools, and {', '.join(others)} is tuned too")
         return None
-    size = stream_size(bandwidth, state.free)
+    size = choose_stream_size(bandwidth, state.free)
     if size is None:
         say(f"not trying settings out: the pool has only {format_size(state.free)} free")
     return size

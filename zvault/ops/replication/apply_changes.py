@@ -6,49 +6,56 @@ from zvault.api.emit import Emit
 from zvault.core.errors import Conflict
 from zvault.core.names import SnapshotName
 from zvault.core.replication.base_names import KEEP_HOLD
-from zvault.core.replication.plan_model import Action, TransferPlan
-from zvault.core.replication.send_record import fault
-from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, RenameSnapshot, Rollback
-from zvault.ops.replication.snapshot_holders import RECEIVING, held_by, needed_by
+from zvault.core.replication.plan_model import TransferAction, TransferPlan
+from zvault.core.replication.send_record import classify_resume_fault
+from zvault.core.replication.vault_changes import (
+    AbortReceive,
+    BranchDataset,
+    RenameDataset,
+    RenameSnapshot,
+    RollbackDataset,
+    VaultChange,
+)
+from zvault.ops.replication.snapshot_holders import RECEIVING_CLONE, describe_clones, describe_holds
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
 
 
-async def arrange(vault: Zfs, plan: TransferPlan, kind: str, emit: Emit) -> None:
+async def apply_changes(vault: Zfs, plan: TransferPlan, kind: str, emit: Emit) -> None:
     """Make the changes of a plan, in their order; ``kind`` is the dataset's type.
 
     Each can be repeated: after a crash between any two the next plan begins with the one that was not made.
     Raises Conflict when what a rollback would give up is needed by somebody.
     """
     for change in plan.changes:
-        gives_up = isinstance(change, Abort | Rollback)
+        gives_up = isinstance(change, AbortReceive | RollbackDataset)
         emit("warning" if gives_up else "message", text=f"{plan.dataset}: {change}")
         await _make(vault, change, kind)
-        if isinstance(change, Abort):
-            emit("resume-aborted", dataset=plan.dataset, reason=fault(change.reason))
-    if plan.action is Action.CONFLICT:
+        if isinstance(change, AbortReceive):
+            emit("resume-aborted", dataset=plan.dataset, reason=classify_resume_fault(change.reason))
+    if plan.action is TransferAction.CONFLICT:
         raise Conflict(f"{plan.dataset} cannot follow onto {plan.target}", plan.reason, plan.next)
 
 
-async def _make(vault: Zfs, change: Change, kind: str) -> None:
+async def _make(vault: Zfs, change: VaultChange, kind: str) -> None:
     match change:
-        case Rename(old, new):
+        case RenameDataset(old, new):
             await vault.make_parents(new)
-            await rename_clone_rollback.rename(vault.host, old, new)
+            await rename_clone_rollback.rename_dataset(vault.host, old, new)
         case RenameSnapshot():
-            await rename_clone_rollback.rename(vault.host, change.old, change.new)
+            await rename_clone_rollback.rename_dataset(vault.host, change.old, change.new)
             vault.forget(change.old.dataset)
-        case Abort(dataset):
+        case AbortReceive(dataset):
             await vault.abort_receive(dataset)
-        case Rollback(dataset, snapname, lost):
+        case RollbackDataset(dataset, snapname, lost):
             await _free(vault, [dataset.snapshot(one) for one in lost])
-            await rename_clone_rollback.rollback(vault.host, dataset.snapshot(snapname))
+            await rename_clone_rollback.roll_dataset_back(vault.host, dataset.snapshot(snapname))
             vault.forget(dataset)
-        case Branch(origin, new):
+        case BranchDataset(origin, new):
             if not await vault.exists(new):
                 await vault.make_parents(new)
-                await rename_clone_rollback.clone(vault.host, origin, new, kind)
-            await rename_clone_rollback.promote(vault.host, new)
+                await rename_clone_rollback.clone_snapshot(vault.host, origin, new, kind)
+            await rename_clone_rollback.promote_clone(vault.host, new)
             vault.forget(new)
             vault.forget(origin.dataset)
 
@@ -60,9 +67,9 @@ async def _free(vault: Zfs, snapshots: list[SnapshotName]) -> None:
     """
     holds, clones = await vault.holds(snapshots), await vault.clones(snapshots)
     for name in snapshots:
-        partial = name.dataset.child(RECEIVING)
-        why = held_by(name, holds.get(name, set()) - {KEEP_HOLD})
-        why = why or needed_by([clone for clone in clones.get(name, []) if clone != partial])
+        partial = name.dataset.child(RECEIVING_CLONE)
+        why = describe_holds(name, holds.get(name, set()) - {KEEP_HOLD})
+        why = why or describe_clones([clone for clone in clones.get(name, []) if clone != partial])
         if why:
             raise Conflict(f"cannot give up '{name}'", why, "the vault's dataset is left as it is")
     if held := [name for name in snapshots if KEEP_HOLD in holds.get(name, set())]:

@@ -8,13 +8,14 @@ The base before the newest stays bookmarked: a vault that goes back by one run (
 checkpoint) ends with that one, and nothing else may be left of it on the source.
 
 While a vault is down its bookmarks are all that tells what it has (ops/replication/lag.py). So one named as by
-``mark_name`` is made only once the vault is known to have the snapshot. What is only about to be sent is bookmarked as
-by ``unsent_mark_name``, and what the vault turns out not to have any more as by ``base_names.disproved_mark_name``:
-that it had it must not be forgotten, for then its loss would look as if it was never sent. All protect alike.
+``make_mark_name`` is made only once the vault is known to have the snapshot. What is only about to be sent is
+bookmarked as by ``make_unsent_mark_name``, and what the vault turns out not to have any more as by
+``base_names.make_disproved_mark_name``: that it had it must not be forgotten, for then its loss would look as if it
+was never sent. All protect alike.
 
 A listing shows bookmarks, but not holds: to ask thousands of snapshots for theirs takes as long as to list them. So
 nothing is ever held for a vault from before the oldest of its bookmarks, which is made first where there is none, and
-only what came since needs to be asked (``perhaps_held``).
+only what came since needs to be asked (``list_perhaps_held``).
 """
 
 from __future__ import annotations
@@ -28,28 +29,28 @@ from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import BookmarkName, DatasetName
 from zvault.core.replication.base_names import (
     DISPROVED_MARK,
-    MARK,
-    hold_tag,
-    mark_name,
-    marks_by_vault,
-    unsent_mark_name,
+    MARK_PREFIX,
+    group_marks_by_vault,
+    make_hold_tag,
+    make_mark_name,
+    make_unsent_mark_name,
 )
-from zvault.core.snapshot_list import after
+from zvault.core.snapshot_list import list_newer_snapshots
 from zvault.ops.replication.batched_changes import Protects
 from zvault.zfs.changes import NamesGone
 
 
-def perhaps_held(dataset: Dataset, vault_guid: int) -> Sequence[Snapshot]:
+def list_perhaps_held(dataset: Dataset, vault_guid: int) -> Sequence[Snapshot]:
     """The snapshots of a source dataset that may carry a vault's hold; all others do not.
 
     ``zfs promote`` takes the bookmarks up to the origin along with the snapshots. So of a clone, which is what a
     dataset becomes that had to give them, the oldest bookmark left proves nothing.
     """
-    marks = marks_by_vault(dataset).get(vault_guid)
+    marks = group_marks_by_vault(dataset).get(vault_guid)
     if not marks or dataset.origin is not None:
         return dataset.snapshots
     oldest = min(mark.createtxg for mark in marks)
-    return after(dataset.snapshots, oldest - 1)
+    return list_newer_snapshots(dataset.snapshots, oldest - 1)
 
 
 @dataclass
@@ -71,17 +72,17 @@ class BaseGuard:
     @classmethod
     def of(cls, lzc: Protects, vault_guid: int, dataset: Dataset, holds: Mapping[str, set[str]]) -> BaseGuard:
         """Build it from what a listing saw, and the holds of what is perhaps held."""
-        tag = hold_tag(vault_guid)
+        tag = make_hold_tag(vault_guid)
         return cls(
             lzc,
             vault_guid,
             dataset.name,
             {
                 snap.name: snap
-                for snap in perhaps_held(dataset, vault_guid)
+                for snap in list_perhaps_held(dataset, vault_guid)
                 if tag in holds.get(snap.name, ())
             },
-            {mark.name: mark.createtxg for mark in marks_by_vault(dataset).get(vault_guid, [])},
+            {mark.name: mark.createtxg for mark in group_marks_by_vault(dataset).get(vault_guid, [])},
         )
 
     async def cover(self, *snapshots: Snapshot) -> None:
@@ -92,7 +93,7 @@ class BaseGuard:
         if new := self._not_held(snapshots):
             await self._reach(new)
             try:
-                await self.lzc.hold(sorted(new), hold_tag(self.vault_guid))
+                await self.lzc.hold(sorted(new), make_hold_tag(self.vault_guid))
             except NamesGone as error:
                 self._note_held(new, error)
                 raise
@@ -125,7 +126,7 @@ class BaseGuard:
         if names := sorted(name for _, found in able for name in found):
             gone = NamesGone("", "", ())
             try:
-                await guards[0].lzc.hold(names, hold_tag(guards[0].vault_guid))
+                await guards[0].lzc.hold(names, make_hold_tag(guards[0].vault_guid))
             except NamesGone as error:
                 gone = error
             for guard, found in able:
@@ -142,7 +143,7 @@ class BaseGuard:
         if all_held := [*self.held.values(), *held.values()]:
             oldest = min(all_held, key=_age)
             if oldest.createtxg < min(self.marks.values(), default=math.inf):
-                await self._bookmark(oldest, unsent_mark_name)
+                await self._bookmark(oldest, make_unsent_mark_name)
 
     async def distrust(self, on_vault: Collection[int]) -> None:
         """Have no bookmark tell that the vault has what it turns out not to have; it goes on protecting.
@@ -154,7 +155,7 @@ class BaseGuard:
         if not wrong:
             return
         for name in wrong:
-            other = self.dataset.bookmark(name.markname.replace(MARK, DISPROVED_MARK, 1))
+            other = self.dataset.bookmark(name.markname.replace(MARK_PREFIX, DISPROVED_MARK, 1))
             await self.lzc.bookmark({other: name})
             self.marks[other] = self.marks[name]
         await self.lzc.destroy_bookmarks(wrong)
@@ -186,9 +187,9 @@ class BaseGuard:
         return sorted(self.marks.keys() - {self._mark(base), former})
 
     def _mark(self, base: Snapshot) -> BookmarkName:
-        return self.dataset.bookmark(mark_name(self.vault_guid, base.guid))
+        return self.dataset.bookmark(make_mark_name(self.vault_guid, base.guid))
 
-    async def _bookmark(self, snapshot: Snapshot, name: Callable[[int, int], str] = mark_name) -> None:
+    async def _bookmark(self, snapshot: Snapshot, name: Callable[[int, int], str] = make_mark_name) -> None:
         """Bookmark it, if it is not yet. Unless another name is given, that says that the vault has it."""
         mark = self.dataset.bookmark(name(self.vault_guid, snapshot.guid))
         if mark not in self.marks:
@@ -206,7 +207,7 @@ class BaseGuard:
         await self._reach({})
         await self._bookmark(base)
         if old := self._held_before(base):
-            await self.lzc.release(old, hold_tag(self.vault_guid))
+            await self.lzc.release(old, make_hold_tag(self.vault_guid))
             self.held = {base.name: base}
         if old_marks := self._marks_before(base):
             await self.lzc.destroy_bookmarks(old_marks)
@@ -230,7 +231,7 @@ def find_disproved(marks: Mapping[BookmarkName, int], on_vault: Collection[int])
 
 def _told(mark: BookmarkName) -> int | None:
     """The GUID of the snapshot that a bookmark's name says the vault has; None where it says no such thing."""
-    return int(mark.rpartition("_")[2], 16) if mark.markname.startswith(MARK) else None
+    return int(mark.rpartition("_")[2], 16) if mark.markname.startswith(MARK_PREFIX) else None
 
 
 def _age(snapshot: Snapshot) -> int:

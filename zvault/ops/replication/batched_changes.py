@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from zvault.core.errors import NotFound, ToolFailed
 
-NAMES = 1000
+NAMES_PER_CALL = 1000
 """Names in one call."""
 
 Item = TypeVar("Item")
@@ -141,4 +141,4 @@ def _by_tag(requests: Sequence[tuple[Sequence[str], str]]) -> dict[str, list[str
 
 
 def _some(names: Sequence[str]) -> list[Sequence[str]]:
-    return [names[start : start + NAMES] for start in range(0, len(names), NAMES)]
+    return [names[start : start + NAMES_PER_CALL] for start in range(0, len(names), NAMES_PER_CALL)]

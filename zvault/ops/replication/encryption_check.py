@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.ops.context import Context
-from zvault.ops.replication.plan import plan_all
-from zvault.ops.replication.sides import look
+from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.replication.vault_encryption import expect_encryptions, list_exposed
 
 NAMED_DATASETS = 3
@@ -31,7 +31,7 @@ async def _warnings(context: Context, backup: Backup) -> Sequence[str]:
     try:
         if not await context.clients.pool_is_up(context.env.vault(backup.its_vault)):
             return []
-        sides = await look(context, backup, vault, sizes="none")
+        sides = await list_both_sides(context, backup, vault, sizes="none")
         lying = await sides.compute(expect_encryptions, sides, await plan_all(context, backup, sides))
         needed = sorted({one.key for one in lying.values() if one.inherits})
         loaded = await vault.loaded_keys(needed) if needed else set()

@@ -13,42 +13,42 @@ from zvault.api.emit import Emit
 from zvault.core.errors import ZvaultError
 from zvault.core.names import DatasetName
 from zvault.core.replication.source_properties import (
-    KEY_PROPERTIES,
-    inherit_commands,
-    key_of,
+    SOURCE_KEY_PROPERTIES,
+    find_dataset_key,
+    has_same_key,
+    list_inherit_commands,
     parse_record,
-    same_key,
 )
-from zvault.ops.replication.sides import Sides
+from zvault.ops.replication.listing import BothListings
 from zvault.zfs import properties, scratch_datasets
 from zvault.zfs.client import Zfs
 
 
-async def inherit_keys_again(vault: Zfs, before: Sides, after: Sides, emit: Emit) -> None:
+async def inherit_keys_again(vault: Zfs, before: BothListings, after: BothListings, emit: Emit) -> None:
     """Mend what a run's streams have changed of it. What cannot be mended is told, with the commands that do it."""
     lost = dict(_lost_roots(before, after))
     if not lost:
         return
     names = list(dict.fromkeys([*lost, *lost.values()]))
     try:
-        found = await properties.exact(vault.host, names, KEY_PROPERTIES)
+        found = await properties.read_exact_properties(vault.host, names, SOURCE_KEY_PROPERTIES)
     except ZvaultError as error:
         emit("warning", text=f"it is not known whether {', '.join(lost)} inherit their keys: {error}")
         return
-    keys = {name: key for name, values in found.items() if (key := key_of(values)) is not None}
+    keys = {name: key for name, values in found.items() if (key := find_dataset_key(values)) is not None}
     for name, root in lost.items():
         if name not in keys or root not in keys or keys[name].root != name:
             continue
         try:
-            if same_key(name, root, keys):
+            if has_same_key(name, root, keys):
                 await vault.lzc.inherit_key(name)
             elif keys[root].status == "available" and keys[root].location.startswith("file://"):
-                await scratch_datasets.load_key(vault.host, name, keys[root].location)
-                await properties.inherit_key(vault.host, name)
+                await scratch_datasets.load_scratch_key(vault.host, name, keys[root].location)
+                await properties.inherit_parent_key(vault.host, name)
             else:
                 raise ZvaultError("its key has to be loaded for that")
         except ZvaultError as error:
-            commands = "; ".join(f"'{command}'" for command in inherit_commands(name, keys[root]))
+            commands = "; ".join(f"'{command}'" for command in list_inherit_commands(name, keys[root]))
             emit(
                 "warning",
                 text=f"{name} does not inherit the key of {root} any more: a change of that will leave it locked with "
@@ -58,7 +58,7 @@ async def inherit_keys_again(vault: Zfs, before: Sides, after: Sides, emit: Emit
             emit("message", text=f"{name} inherits the key of {root} again")
 
 
-def _lost_roots(before: Sides, after: Sides) -> Iterator[tuple[DatasetName, DatasetName]]:
+def _lost_roots(before: BothListings, after: BothListings) -> Iterator[tuple[DatasetName, DatasetName]]:
     """What inherited its key before the run and has its own now, each with the root it inherited from: of datasets
     whose copy, which was sent, has on record that it is one of a dataset that inherited.
     """

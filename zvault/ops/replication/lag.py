@@ -10,21 +10,21 @@ from operator import attrgetter, is_not
 from zvault.config.schema import Backup
 from zvault.core.known_results import KnownResults
 from zvault.core.model import Bookmark, Dataset, Tree
-from zvault.core.replication.base_names import marks_by_vault, sent_marks
-from zvault.core.replication.lag import DatasetLag, dataset_lag
+from zvault.core.replication.base_names import group_marks_by_vault, list_sent_marks
+from zvault.core.replication.lag import DatasetLag, measure_dataset_lag
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.replication.plan_model import Ours
-from zvault.core.snapshot_list import guids_of
+from zvault.core.replication.plan_model import SnapshotFilter
+from zvault.core.snapshot_list import list_guids
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import Sides, ours_of
+from zvault.ops.replication.listing import BothListings, make_own_filter
 
 KnownLags = KnownResults[DatasetPair, DatasetLag]
 
 
-def lags(
+def measure_lags(
     context: Context,
     backup: Backup,
-    sides: Sides,
+    sides: BothListings,
     *,
     before: Mapping[str, DatasetLag] | None = None,
     had: Collection[int] = (),
@@ -48,7 +48,7 @@ def lags(
     if sides.vault_seen:
         known: KnownLags = sides.known.lags if sides.known is not None else KnownResults()
         found = known.again(
-            pairs, _of_vault(ours_of(backup), unchanged), lambda then: _outdated(then, unchanged)
+            pairs, _of_vault(make_own_filter(backup), unchanged), lambda then: _outdated(then, unchanged)
         )
     else:
         found = list(map(_Remembered(context, backup, sides, before, had, unchanged).lag, pairs))
@@ -57,11 +57,11 @@ def lags(
     return {**dict(zip(map(attrgetter("dataset"), found), found, strict=True)), **unlisted}
 
 
-def _of_vault(ours: Ours, unchanged: Mapping[int, float]) -> Callable[[DatasetPair], DatasetLag]:
+def _of_vault(ours: SnapshotFilter, unchanged: Mapping[int, float]) -> Callable[[DatasetPair], DatasetLag]:
     """Reads lags from what the vault has."""
 
     def lag(pair: DatasetPair) -> DatasetLag:
-        guids = set(guids_of(pair.vault.snapshots)) if pair.vault is not None else set()
+        guids = set(list_guids(pair.vault.snapshots)) if pair.vault is not None else set()
         base = pair.base[0].creation if pair.base is not None else None
         return _lag(pair.source, ours, guids, base, unchanged)
 
@@ -69,10 +69,14 @@ def _of_vault(ours: Ours, unchanged: Mapping[int, float]) -> Callable[[DatasetPa
 
 
 def _lag(
-    dataset: Dataset, ours: Ours, guids: Collection[int], base: int | None, unchanged: Mapping[int, float]
+    dataset: Dataset,
+    ours: SnapshotFilter,
+    guids: Collection[int],
+    base: int | None,
+    unchanged: Mapping[int, float],
 ) -> DatasetLag:
     wanted = [snap for snap in dataset.snapshots if ours(snap)]
-    return replace(dataset_lag(wanted, guids, dataset=dataset.name, unchanged=unchanged), base=base)
+    return replace(measure_dataset_lag(wanted, guids, dataset=dataset.name, unchanged=unchanged), base=base)
 
 
 def _outdated(lags: Sequence[DatasetLag], unchanged: Mapping[int, float]) -> Iterator[int]:
@@ -93,14 +97,14 @@ class _Remembered:
         self,
         context: Context,
         backup: Backup,
-        sides: Sides,
+        sides: BothListings,
         before: Mapping[str, DatasetLag] | None,
         had: Collection[int],
         unchanged: Mapping[int, float],
     ) -> None:
         self._context, self._backup, self._before, self._unchanged = context, backup, before, unchanged
-        self._ours, self._pool = ours_of(backup), _pool(context, backup, sides.source)
-        self._had = {*newest_guids(before.values() if before is not None else ()), *had}
+        self._ours, self._pool = make_own_filter(backup), _pool(context, backup, sides.source)
+        self._had = {*list_newest_guids(before.values() if before is not None else ()), *had}
 
     def lag(self, pair: DatasetPair) -> DatasetLag:
         dataset = pair.source
@@ -115,7 +119,7 @@ class _Remembered:
         return lag if guids is not None else replace(lag, pending=None)
 
 
-def pending(lags: Collection[DatasetLag]) -> int | None:
+def count_pending(lags: Collection[DatasetLag]) -> int | None:
     """Count the snapshots that a vault lacks in all; None where that is not known of a single dataset."""
     counts = [lag.pending for lag in lags]
     known = [count for count in counts if count is not None]
@@ -142,7 +146,7 @@ def _pool(context: Context, backup: Backup, source: Tree) -> int | None:
             return None
         place = context.records.places.last(last, str(backup.source.whole))
         return last if place == env.target_of(backup, backup.source.dataset) else None
-    marked = {guid for dataset in source for guid in marks_by_vault(dataset)}
+    marked = {guid for dataset in source for guid in group_marks_by_vault(dataset)}
     return marked.pop() if len(marked) == 1 else None
 
 
@@ -150,7 +154,7 @@ def _marks(context: Context, backup: Backup, dataset: Dataset, pool: int | None)
     """The bookmarks that tell what a vault has of a dataset for this backup, oldest first; None where that is open."""
     if pool is None or is_taken_twice(context, backup, dataset):
         return None
-    return sent_marks(dataset, pool)
+    return list_sent_marks(dataset, pool)
 
 
 def is_taken_twice(context: Context, backup: Backup, dataset: Dataset) -> bool:
@@ -165,13 +169,13 @@ def is_taken_twice(context: Context, backup: Backup, dataset: Dataset) -> bool:
     )
 
 
-def newest_made(backup: Backup, sides: Sides) -> dict[str, int | None]:
+def list_newest_made(backup: Backup, sides: BothListings) -> dict[str, int | None]:
     """By dataset, when zvault's newest snapshot was made, in seconds since the epoch; None where there is none."""
-    ours = ours_of(backup)
+    ours = make_own_filter(backup)
     found = ((one.name, [snap for snap in one.snapshots if ours(snap)]) for one, _ in sides.pairs)
     return {name: snaps[-1].creation if snaps else None for name, snaps in found}
 
 
-def newest_guids(found: Iterable[DatasetLag]) -> set[int]:
+def list_newest_guids(found: Iterable[DatasetLag]) -> set[int]:
     """The GUIDs of the snapshots that lags are counted from."""
     return {lag.newest_on_vault.guid for lag in found if lag.newest_on_vault is not None}

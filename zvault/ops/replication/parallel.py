@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 
-from zvault.core.replication.ordering import Order
+from zvault.core.replication.run_order import RunOrder
 from zvault.ops.context import Context
-from zvault.ops.stream.slots import Limits, Slots, Taken
+from zvault.ops.stream.stream_slots import Limits, StreamSlots, TakenSlots
 
 WAIT_TOLD_AFTER = 10.0
 """Seconds for which a run waits for a slot before it says so."""
@@ -21,9 +21,9 @@ def describe_wait(context: Context, backup: str) -> str | None:
     return slots.describe_wait(backup) or guard.describe_wait(backup)
 
 
-async def side_by_side(
-    order: Order,
-    slots: Slots,
+async def carry_out_in_parallel(
+    order: RunOrder,
+    slots: StreamSlots,
     owner: str,
     limits: Callable[[str], Mapping[str, int]],
     carry_out: Callable[[str], Awaitable[bool]],
@@ -41,7 +41,7 @@ async def side_by_side(
         if await carry_out(name):
             order.done(name)
 
-    def ended(task: asyncio.Task[None], taken: Taken) -> None:
+    def ended(task: asyncio.Task[None], taken: TakenSlots) -> None:
         # Not in the task: one that is cancelled before its first step never comes to a finally.
         under_way.discard(task)
         slots.give(taken)
@@ -62,7 +62,7 @@ async def side_by_side(
         raise several.exceptions[0] from None
 
 
-async def _take(slots: Slots, limits: Limits, owner: str, tell: Callable[[str], None]) -> Taken:
+async def _take(slots: StreamSlots, limits: Limits, owner: str, tell: Callable[[str], None]) -> TakenSlots:
     with _told_later(lambda: slots.describe_wait(owner), tell):
         return await slots.take(limits, owner)
 
@@ -83,7 +83,7 @@ def _told_later(why: Callable[[], str | None], tell: Callable[[str], None]) -> I
 
 
 @asynccontextmanager
-async def told_while_waiting(
+async def tell_while_waiting(
     turn: AbstractAsyncContextManager[None], why: Callable[[], str | None], tell: Callable[[str], None]
 ) -> AsyncIterator[None]:
     """The block within ``turn``; tells what is waited for, if that one takes long to be entered."""

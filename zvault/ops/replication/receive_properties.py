@@ -13,20 +13,20 @@ from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.receive_properties import (
-    PROPERTY,
+    RECEIVE_RECORD_PROPERTY,
     PropertyChanges,
-    changes,
-    named,
-    on_record,
-    record,
+    format_property_words,
+    list_named_properties,
+    parse_property_words,
+    plan_property_changes,
 )
-from zvault.ops.outcome import describe_refusals
-from zvault.ops.replication.sides import Sides
+from zvault.ops.replication.listing import BothListings
+from zvault.ops.run_outcome import describe_refusals
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
 
 
-async def update_properties(vault: Zfs, backup: Backup, sides: Sides, emit: Emit) -> None:
+async def update_properties(vault: Zfs, backup: Backup, sides: BothListings, emit: Emit) -> None:
     """Change what is not as it should be, and tell it. What cannot be changed is told, and fails no run."""
     wanted = backup.receive.properties
     # Of what shares no snapshot with its source nobody knows whether it is the backup's. And while a dataset's first
@@ -35,10 +35,10 @@ async def update_properties(vault: Zfs, backup: Backup, sides: Sides, emit: Emit
         pair.vault for pair in sides.pairing.pairs if pair.vault and pair.base and pair.vault.snapshots
     ]
     concerned = [one for one in datasets if wanted.words(one.type) or one.receive_properties]
-    names = named(
+    names = list_named_properties(
         {
             *wanted.words("filesystem"),
-            *(word for one in concerned for word in on_record(one.receive_properties)),
+            *(word for one in concerned for word in parse_property_words(one.receive_properties)),
         }
     )
     try:
@@ -51,7 +51,7 @@ async def update_properties(vault: Zfs, backup: Backup, sides: Sides, emit: Emit
     for one in concerned:
         if one.name in refused:
             continue
-        change = changes(wanted, one.type, there[one.name], one.receive_properties)
+        change = plan_property_changes(wanted, one.type, there[one.name], one.receive_properties)
         try:
             await _change(vault, one, change)
         except ZvaultError as error:
@@ -93,7 +93,7 @@ async def _of_each(
 ) -> tuple[dict[DatasetName, tuple[str, str]], Refused]:
     """One property of all of them, asked at once, or where that is refused of each by itself: one may be damaged."""
     try:
-        told = await properties.of_each(vault.host, name, datasets)
+        told = await properties.read_each_property(vault.host, name, datasets)
     except ToolFailed as error:
         if len(datasets) == 1:
             return {}, {datasets[0]: error}
@@ -115,18 +115,18 @@ async def _change(vault: Zfs, dataset: Dataset, change: PropertyChanges) -> None
     """Make the changes. First all names go on record: what is cut off goes on with the next run."""
     if not change:
         return
-    noted = record(on_record(change.noted) | on_record(change.final))
-    put = dict(change.put) | ({PROPERTY: noted} if noted != change.noted else {})
+    noted = format_property_words(parse_property_words(change.noted) | parse_property_words(change.final))
+    put = dict(change.put) | ({RECEIVE_RECORD_PROPERTY: noted} if noted != change.noted else {})
     if put:
-        await properties.put(vault.host, dataset.name, put)
+        await properties.set_properties(vault.host, dataset.name, put)
     for name in change.inherit:
-        await properties.inherit(vault.host, dataset.name, name)
+        await properties.inherit_property(vault.host, dataset.name, name)
     for name in change.revert:
-        await properties.inherit(vault.host, dataset.name, name, as_received=True)
+        await properties.inherit_property(vault.host, dataset.name, name, as_received=True)
     if change.final and change.final != noted:
-        await properties.put(vault.host, dataset.name, {PROPERTY: change.final})
+        await properties.set_properties(vault.host, dataset.name, {RECEIVE_RECORD_PROPERTY: change.final})
     elif not change.final and noted:
-        await properties.inherit(vault.host, dataset.name, PROPERTY)
+        await properties.inherit_property(vault.host, dataset.name, RECEIVE_RECORD_PROPERTY)
 
 
 def _words(change: PropertyChanges) -> list[str]:

@@ -12,19 +12,19 @@ from zvault.api.events import PlannedTransfer
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
-from zvault.core.replication.plan_model import Action, Step, TransferPlan
+from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep
 from zvault.core.replication.vault_encryption import EncryptionOnVault
 from zvault.ops.context import Context
-from zvault.ops.outcome import NAMED
-from zvault.ops.replication import send_record
-from zvault.ops.replication.bases import Bases
-from zvault.ops.replication.plan import moves, plan_all
-from zvault.ops.replication.sides import Sides
+from zvault.ops.replication import backup_send_record
+from zvault.ops.replication.listing import BothListings
+from zvault.ops.replication.plan_all import moves_bytes, plan_all
+from zvault.ops.replication.run_bases import RunBases
 from zvault.ops.replication.source_record import read_source
 from zvault.ops.replication.vault_encryption import expect_encryptions
+from zvault.ops.run_outcome import MESSAGE_DATASETS
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs.client import Zfs
-from zvault.zfs.stream import Flags
+from zvault.zfs.stream_argv import SendFlags
 
 ESTIMATES = 8
 """Sizes asked for at once: each may be a command on another host."""
@@ -47,9 +47,9 @@ class OpenBackup:
     def source(self) -> Zfs:
         return self.context.clients.source_of(self.backup)
 
-    def flags(self, dataset: Dataset) -> Flags:
+    def flags(self, dataset: Dataset) -> SendFlags:
         """Return the flags that a dataset of its source is sent with."""
-        return Flags.of(self.backup.send, dataset)
+        return SendFlags.of(self.backup.send, dataset)
 
 
 class Estimates:
@@ -60,9 +60,9 @@ class Estimates:
 
     def __init__(self, opened: OpenBackup) -> None:
         self._opened = opened
-        self._known: dict[Step, int | None] = {}
+        self._known: dict[TransferStep, int | None] = {}
 
-    async def size(self, step: Step, dataset: Dataset) -> int | None:
+    async def size(self, step: TransferStep, dataset: Dataset) -> int | None:
         """The bytes of one stream."""
         if step not in self._known:
             self._known[step] = None
@@ -70,7 +70,7 @@ class Estimates:
                 self._known[step] = await self._opened.source.estimate(step, self._opened.flags(dataset))
         return self._known[step]
 
-    async def by_dataset(self, plans: Sequence[TransferPlan], sides: Sides) -> dict[str, int]:
+    async def by_dataset(self, plans: Sequence[TransferPlan], sides: BothListings) -> dict[str, int]:
         """The bytes of each dataset that has any stream to send; one that cannot be told counts as none."""
         steps = ((plan.dataset, step) for plan in plans for step in plan.steps)
         sizes: dict[str, int] = {plan.dataset: 0 for plan in plans if plan.steps}
@@ -95,9 +95,9 @@ class RunPlan:
     ``encryptions`` tell how each dataset lies on the vault.
     """
 
-    sides: Sides
+    sides: BothListings
     plans: Sequence[TransferPlan]
-    bases: Bases
+    bases: RunBases
     estimates: Estimates
     sizes: Mapping[str, int]
     source_records: Mapping[str, str]
@@ -106,33 +106,33 @@ class RunPlan:
     @property
     def moving(self) -> list[TransferPlan]:
         """The plans that have anything to send."""
-        return [plan for plan in self.plans if moves(plan)]
+        return [plan for plan in self.plans if moves_bytes(plan)]
 
     def inherits(self, dataset: Dataset) -> bool:
         """True if a dataset of the source is encrypted by a key of the vault's."""
         return dataset.name in self.encryptions and self.encryptions[dataset.name].inherits
 
-    def flags(self, backup: Backup, dataset: Dataset) -> Flags:
+    def flags(self, backup: Backup, dataset: Dataset) -> SendFlags:
         """Return the flags that a dataset of the source is sent with."""
-        return Flags.of(backup.send.to_encrypted() if self.inherits(dataset) else backup.send, dataset)
+        return SendFlags.of(backup.send.to_encrypted() if self.inherits(dataset) else backup.send, dataset)
 
     @property
     def idle(self) -> bool:
         """True if nothing is to be sent, changed, or told of any dataset."""
-        return all(plan.action is Action.NOTHING and not plan.changes for plan in self.plans)
+        return all(plan.action is TransferAction.NOTHING and not plan.changes for plan in self.plans)
 
     @property
     def changed(self) -> bool:
         """True if anything is another on either side once they were carried out."""
-        return self.bases.touched or any(moves(plan) or plan.changes for plan in self.plans)
+        return self.bases.touched or any(moves_bytes(plan) or plan.changes for plan in self.plans)
 
 
-async def plan_run(opened: OpenBackup, sides: Sides, settled: Collection[str]) -> RunPlan:
+async def plan_run(opened: OpenBackup, sides: BothListings, settled: Collection[str]) -> RunPlan:
     """Plan a try: all selected datasets but those that an earlier one has ``settled``. Changes nothing."""
     found = await plan_all(opened.context, opened.backup, sides)
     plans = [plan for plan in found if plan.dataset not in settled]
     datasets = [sides.source.datasets[plan.dataset] for plan in plans]
-    bases = Bases(opened.source, opened.vault.guid)
+    bases = RunBases(opened.source, opened.vault.guid)
     await bases.learn(datasets)
     estimates = Estimates(opened)
     sizes = await estimates.by_dataset(plans, sides)
@@ -142,7 +142,7 @@ async def plan_run(opened: OpenBackup, sides: Sides, settled: Collection[str]) -
     return RunPlan(sides, plans, bases, estimates, sizes, records, encryptions)
 
 
-def announce(opened: OpenBackup, plan: RunPlan) -> None:
+def announce_plan(opened: OpenBackup, plan: RunPlan) -> None:
     """Tell what is about to be done."""
     _tell_adopted(opened, plan)
     _tell_left_out(opened, plan)
@@ -162,7 +162,9 @@ def _tell_left_out(opened: OpenBackup, plan: RunPlan) -> None:
     """Tell of snapshots that ``also`` names and that are not sent, as the vault has others of their names."""
     found = [name for one in plan.plans for name in one.left_out]
     if found:
-        named = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" * (len(found) > NAMED))
+        named = ", ".join(found[:MESSAGE_DATASETS]) + (
+            f" and {len(found) - MESSAGE_DATASETS} more" * (len(found) > MESSAGE_DATASETS)
+        )
         opened.emit(
             "warning",
             text=f"left out: {named}: the vault has an earlier snapshot of that name; rename that one on the vault"
@@ -175,11 +177,13 @@ def _tell_adopted(opened: OpenBackup, plan: RunPlan) -> None:
     found = []
     for one in plan.plans:
         there = plan.sides.counterparts.get(one.dataset)
-        if one.action is not Action.INCREMENTAL or there is None or not there.snapshots:
+        if one.action is not TransferAction.INCREMENTAL or there is None or not there.snapshots:
             continue
         source = plan.sides.source.datasets[one.dataset]
-        if send_record.recorded(plan.sides.vault, source, there) is None:
-            found.append(f"{there.name} ({send_record.wanted(opened.backup, source)})")
+        if backup_send_record.find_sent_flags(plan.sides.vault, source, there) is None:
+            found.append(f"{there.name} ({backup_send_record.choose_sent_flags(opened.backup, source)})")
     if found:
-        named = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" * (len(found) > NAMED))
+        named = ", ".join(found[:MESSAGE_DATASETS]) + (
+            f" and {len(found) - MESSAGE_DATASETS} more" * (len(found) > MESSAGE_DATASETS)
+        )
         opened.emit("message", text=f"no record of the send flags before, so those of now: {named}")

@@ -1,4 +1,4 @@
-"""Which of a try's streams go through libzfs_core, and as what. The decision is in core/replication/stream_way.py.
+"""Which of a try's streams go through libzfs_core, and as what. The decision is in core/replication/stream_method.py.
 
 A stream of libzfs_core has no properties with it. So those of both sides are looked at before: what has any to bring
 goes through programs.
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Base, Dataset
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.replication.plan_model import Step, TransferPlan, sent_by
-from zvault.core.replication.stream_way import alike, why_programs
+from zvault.core.replication.plan_model import TransferPlan, TransferStep, list_sent_by
+from zvault.core.replication.stream_method import explain_use_of_programs, leaves_properties_unchanged
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
-from zvault.zfs import settings
-from zvault.zfs.lzc_stream import Part, SmallStream
-from zvault.zfs.orders import step_order
-from zvault.zfs.stream import kept_out, stored_properties
+from zvault.zfs import compare_settings
+from zvault.zfs.lzc_stream import SmallStream, StreamPart
+from zvault.zfs.stream_argv import list_properties_kept_out, list_stored_properties
+from zvault.zfs.stream_orders import make_step_order
 
 _OF_ANY = frozenset({"volsize"})
 """What ``zfs get`` calls set on any snapshot of a volume. ``zfs send -p`` leaves it out."""
@@ -57,7 +57,7 @@ class SmallStreams:
         )
         asked = [*sent, *(name for names in sent.values() for name in names)]
         try:
-            mine, its = await settings.of_both(
+            mine, its = await compare_settings.read_both_settings(
                 self.opened.source,
                 asked,
                 self.opened.vault.zfs,
@@ -69,20 +69,25 @@ class SmallStreams:
         for one in candidates:
             bare = all(name in mine and mine[name].keys() <= _OF_ANY for name in sent[one.dataset])
             known = one.dataset in mine and one.target in its
-            keep_out = kept_out(datasets[one.dataset].type, self.opened.backup.receive.properties)
-            if known and bare and alike(mine[one.dataset], its[one.target], keep_out):
+            keep_out = list_properties_kept_out(
+                datasets[one.dataset].type, self.opened.backup.receive.properties
+            )
+            if known and bare and leaves_properties_unchanged(mine[one.dataset], its[one.target], keep_out):
                 self._alike[one.dataset, one.target] = frozenset(sent[one.dataset])
 
     def _maybe(self, plan: TransferPlan) -> bool:
         size = self.plan.sizes.get(plan.dataset)
-        return any(not why_programs(step, size, here=True, limited=False, alike=True) for step in plan.steps)
+        return any(
+            not explain_use_of_programs(step, size, here=True, limited=False, alike=True)
+            for step in plan.steps
+        )
 
     def _snapshots(self, plan: TransferPlan, dataset: Dataset) -> list[SnapshotName]:
-        return [snap.name for step in plan.steps for snap in sent_by(step, dataset.snapshots)]
+        return [snap.name for step in plan.steps for snap in list_sent_by(step, dataset.snapshots)]
 
     def small(
         self,
-        step: Step,
+        step: TransferStep,
         plan: TransferPlan,
         dataset: Dataset,
         size: int | None,
@@ -94,17 +99,19 @@ class SmallStreams:
 
         ``record`` is that of the flags.
         """
-        sent = sent_by(step, dataset.snapshots)
+        sent = list_sent_by(step, dataset.snapshots)
         same = not self.opened.backup.send.properties or (
             {snap.name for snap in sent} <= self._alike.get((dataset.name, plan.target), frozenset())
         )
-        if step.base is None or why_programs(step, size, here=self.here, limited=limited, alike=same):
+        if step.base is None or explain_use_of_programs(
+            step, size, here=self.here, limited=limited, alike=same
+        ):
             return None
         flags = self.plan.flags(self.opened.backup, dataset)
-        order = step_order(step, dataset, replace(flags, properties=False))
+        order = make_step_order(step, dataset, replace(flags, properties=False))
         bases: Sequence[Base] = [step.base, *sent[:-1]]
         parts = tuple(
-            Part(
+            StreamPart(
                 snap.name,
                 base.name,
                 order._replace(base=base.guid, snapshots=(ordered,), package=False),
@@ -116,5 +123,5 @@ class SmallStreams:
             plan.target,
             parts,
             flags.lzc_send(),
-            stored_properties(dataset.type, sent=record, record=source_record),
+            list_stored_properties(dataset.type, sent=record, record=source_record),
         )

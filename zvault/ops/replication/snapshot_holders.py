@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import HOLD, MOUNT_HOLD
+from zvault.core.replication.base_names import HOLD_PREFIX, MOUNT_HOLD
 
-RECEIVING = "%recv"
+RECEIVING_CLONE = "%recv"
 """What the kernel calls the clone of a receive under way, below the dataset it goes into (dmu_recv.c)."""
 
 
-def held_by(name: str, tags: set[str]) -> str:
+def describe_holds(name: str, tags: set[str]) -> str:
     """Holds in words, with the way to lift them. Those of a vault's base zvault lifts itself."""
     if not tags:
         return ""
@@ -20,13 +20,15 @@ def held_by(name: str, tags: set[str]) -> str:
     mounted = ", while it is looked into ('zvaultctl mount', 'browse' or 'diff')" * any(
         tag.startswith(MOUNT_HOLD) for tag in names
     )
-    return f"held by {', '.join(names)}{mounted}" + advice * all(not tag.startswith(HOLD) for tag in names)
+    return f"held by {', '.join(names)}{mounted}" + advice * all(
+        not tag.startswith(HOLD_PREFIX) for tag in names
+    )
 
 
-def needed_by(clones: Sequence[DatasetName]) -> str:
+def describe_clones(clones: Sequence[DatasetName]) -> str:
     """Say in words which clones need a snapshot."""
-    receives = [clone.parent for clone in clones if clone.name == RECEIVING]
-    others = [clone for clone in clones if clone.name != RECEIVING]
+    receives = [clone.parent for clone in clones if clone.name == RECEIVING_CLONE]
+    others = [clone for clone in clones if clone.name != RECEIVING_CLONE]
     texts = [f"a receive into {dataset} is under way, or waits to be resumed" for dataset in receives]
     if others:
         texts.append(f"cloned as {', '.join(others)} ('zfs promote {others[0]}' or destroying it frees it)")

@@ -13,11 +13,15 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.source_properties import PROPERTY, RECORDED, observed
-from zvault.ops.outcome import NAMED, describe_refusals
-from zvault.ops.replication.sides import Sides
+from zvault.core.replication.source_properties import (
+    RECORDED_PROPERTIES,
+    SOURCE_RECORD_PROPERTY,
+    make_source_record,
+)
+from zvault.ops.replication.listing import BothListings
+from zvault.ops.run_outcome import MESSAGE_DATASETS, describe_refusals
 from zvault.ops.state.known_backups import KnownRecords
-from zvault.zfs import properties, settings
+from zvault.zfs import compare_settings, properties
 from zvault.zfs.client import Zfs
 
 
@@ -62,9 +66,11 @@ async def _read(source: Zfs, backup: Backup, names: Sequence[str], emit: Emit) -
     if refused:
         why = describe_refusals(refused)
         emit("message", text=f"the limits of the source's datasets are not known: {why}")
-    records = {name: observed(DatasetName(name), values) for name, values in found.items()}
+    records = {name: make_source_record(DatasetName(name), values) for name, values in found.items()}
     if lacking := [name for name, record in records.items() if record.redacted]:
-        named = ", ".join(lacking[:NAMED]) + (f" and {len(lacking) - NAMED} more" * (len(lacking) > NAMED))
+        named = ", ".join(lacking[:MESSAGE_DATASETS]) + (
+            f" and {len(lacking) - MESSAGE_DATASETS} more" * (len(lacking) > MESSAGE_DATASETS)
+        )
         emit(
             "warning",
             text=f"received redacted on the source, so that blocks are missing there and in the backup: {named}",
@@ -81,14 +87,14 @@ async def _observe(
     some do not tell theirs. Raises ToolFailed where none does.
     """
     try:
-        return await properties.exact(source.host, names, RECORDED), {}
+        return await properties.read_exact_properties(source.host, names, RECORDED_PROPERTIES), {}
     except ToolFailed as error:
         failure = error
     found: dict[str, dict[str, str]] = {}
     refused: dict[DatasetName, ZvaultError] = {}
     for name in names if len(names) > 1 else ():
         try:
-            found |= await properties.exact(source.host, [name], RECORDED)
+            found |= await properties.read_exact_properties(source.host, [name], RECORDED_PROPERTIES)
         except ToolFailed as error:
             refused[DatasetName(name)] = error
     if not found:
@@ -96,7 +102,7 @@ async def _observe(
     return found, refused
 
 
-async def update_vault(vault: Zfs, sides: Sides, records: Mapping[str, str], emit: Emit) -> None:
+async def update_vault(vault: Zfs, sides: BothListings, records: Mapping[str, str], emit: Emit) -> None:
     """Write down what no stream brought. That it cannot be is told and fails no run: it is for restores only."""
     lacking: dict[str, str] = {
         pair.vault.name: record
@@ -108,7 +114,7 @@ async def update_vault(vault: Zfs, sides: Sides, records: Mapping[str, str], emi
     if not lacking:
         return
     try:
-        await settings.put_on_each(vault, PROPERTY, lacking)
+        await compare_settings.set_property_on_each(vault, SOURCE_RECORD_PROPERTY, lacking)
         # A replica that was adopted has no record before its first run: until zvaultd started again, what another
         # backup has below it stayed 'exposed', or was refused.
         vault.forget_keys_above()

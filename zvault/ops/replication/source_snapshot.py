@@ -11,34 +11,34 @@ from zvault.config.schema import Backup
 from zvault.core.errors import Refused
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName, split_snapshot
-from zvault.core.replication.snapshot_refusal import ALREADY, NO_ROOM, SnapshotAnswer
+from zvault.core.replication.snapshot_refusal import ALREADY_ERRNOS, NO_ROOM, SnapshotAnswer
 from zvault.ops.replication.read_only_source import is_read_only
-from zvault.ops.state.clients import Clients
-from zvault.ops.state.environment import Clock
-from zvault.ops.state.source_tree import source_tree
+from zvault.ops.state.clients import ZfsClients
+from zvault.ops.state.environment import WallClock
+from zvault.ops.state.source_tree import list_source
 from zvault.zfs.changes import Changes, LzcFailure, NamesGone
 
 A_MOMENT = 5.0
 """Seconds a listing of the source is good for within a run that has changed nothing yet."""
 
-TRIES = 5
+SNAPNAME_TRIES = 5
 """Names hold whole seconds: a run started by hand right after another may find its name taken."""
 
 RELISTINGS = 3
 """How often the source is listed again because a dataset vanished; after that those that are gone are left out."""
 
-REFUSALS = 20
+MOST_REFUSED_CALLS = 20
 """Calls that some datasets refuse. Each names one more at least, nearly always all that do; where a pool names another
 one each time, what is left after so many gets no snapshot in this run."""
 
-NAMED = 5
+REFUSED_NAMED = 5
 """Datasets named in one warning."""
 
 
 class RecentSource:
     """The source as it is now, give or take a moment; listed again if it took long to bring up the vault."""
 
-    def __init__(self, clients: Clients, clock: Clock) -> None:
+    def __init__(self, clients: ZfsClients, clock: WallClock) -> None:
         self._clients, self._clock = clients, clock
         self._seen: tuple[float, Tree] | None = None
 
@@ -50,7 +50,7 @@ class RecentSource:
         """Its datasets. Raises NotFound, HostUnreachable."""
         began = self._clock.monotonic()
         if self._seen is None or began - self._seen[0] > A_MOMENT:
-            self._seen = began, await source_tree(self._clients, backup, sizes=False)
+            self._seen = began, await list_source(self._clients, backup, sizes=False)
         return self._seen[1]
 
 
@@ -71,7 +71,7 @@ class SourceSnapshot:
     lzc: Changes
     backup: Backup
     listed: Callable[[], Awaitable[Sequence[str]]]
-    clock: Clock
+    clock: WallClock
     taken: Container[str] = ()
     must_be_free: bool = False
     make_room: Callable[[], Awaitable[bool]] | None = None
@@ -88,9 +88,9 @@ class SourceSnapshot:
         taken = relisted = waited = refusals = 0
         while names:
             snapname = self.backup.snapshot.names.make(self.clock.now())
-            if snapname in self.taken and (waited < TRIES or self.must_be_free):
+            if snapname in self.taken and (waited < SNAPNAME_TRIES or self.must_be_free):
                 waited += 1
-                if waited > TRIES:
+                if waited > SNAPNAME_TRIES:
                     raise self._no_name(f"the vault has '{snapname}' and its predecessors")
                 await asyncio.sleep(1.0)
                 continue
@@ -109,13 +109,13 @@ class SourceSnapshot:
                     continue
                 if refusers := find_refusers(failure, names):
                     refusals += 1
-                    if refusals == REFUSALS:
+                    if refusals == MOST_REFUSED_CALLS:
                         refusers = dict.fromkeys(map(DatasetName, names), next(iter(refusers.values())))
                     self.refused |= refusers
                     names = [name for name in names if name not in refusers]
                     continue
                 taken += 1
-                if taken == TRIES:
+                if taken == SNAPNAME_TRIES:
                     raise self._no_name(f"'{snapname}' and its predecessors exist already") from None
                 await asyncio.sleep(1.0)
             else:
@@ -150,8 +150,8 @@ class SourceSnapshot:
         """The warning that names what was left out; empty where nothing was."""
         if not self.left_out:
             return ""
-        named = ", ".join(self.left_out[:NAMED])
-        more = f" and {len(self.left_out) - NAMED} more" if len(self.left_out) > NAMED else ""
+        named = ", ".join(self.left_out[:REFUSED_NAMED])
+        more = f" and {len(self.left_out) - REFUSED_NAMED} more" if len(self.left_out) > REFUSED_NAMED else ""
         return (
             f"left out of this run's snapshot: {named}{more}: listed, but gone when the snapshot was made,"
             f" {RELISTINGS + 1} times"
@@ -167,7 +167,7 @@ def find_refusers(failure: LzcFailure, names: Sequence[str]) -> dict[DatasetName
     found: dict[DatasetName, SnapshotAnswer] = {}
     asked = set(names)
     for told, kind, code in failure.errors:
-        if kind == "SnapshotExists" or code in ALREADY:
+        if kind == "SnapshotExists" or code in ALREADY_ERRNOS:
             continue
         dataset, answer = (
             split_snapshot(told)[0],

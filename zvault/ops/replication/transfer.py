@@ -23,30 +23,37 @@ from zvault.core.errors import (
 )
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.replication.lineage import find_base
-from zvault.core.replication.plan_model import Action, Step, TransferPlan, sent_by
+from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep, list_sent_by
 from zvault.core.replication.progress import RunMeter
-from zvault.core.replication.send_record import entry
-from zvault.core.replication.vault_changes import Abort
-from zvault.core.replication.vault_encryption import Lying
-from zvault.core.snapshot_list import guids_of
-from zvault.ops.replication import send_record
-from zvault.ops.replication.apply_changes import arrange
+from zvault.core.replication.send_record import format_send_record
+from zvault.core.replication.vault_changes import AbortReceive
+from zvault.core.replication.vault_encryption import VaultEncryption
+from zvault.core.snapshot_list import list_guids
+from zvault.ops.replication import backup_send_record
+from zvault.ops.replication.apply_changes import apply_changes
 from zvault.ops.replication.base_guard import BaseGuard
-from zvault.ops.replication.parallel import told_while_waiting
-from zvault.ops.replication.plan import plan_all
+from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.parallel import tell_while_waiting
+from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
-from zvault.ops.replication.sides import look
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.vault_encryption import expect_encryptions
-from zvault.ops.stream.route import Route
-from zvault.ops.stream.stream import LEAST_RATE, ActiveStream, Progress, Streamed, stream, stream_in_helper
-from zvault.ops.vaults.health import look_at
+from zvault.ops.stream.route import StreamRoute
+from zvault.ops.stream.run_stream import (
+    LEAST_RATE,
+    ActiveStream,
+    StreamProgress,
+    StreamResult,
+    run_stream,
+    run_stream_in_helper,
+)
+from zvault.ops.vaults.examine_pool import examine_pool
 from zvault.zfs.changes import NamesGone
-from zvault.zfs.orders import step_order
 from zvault.zfs.repair.half_received import starts_from_nothing
-from zvault.zfs.stream import Flags, OwnEncryption, receive_argv, send_argv
+from zvault.zfs.stream_argv import OwnEncryption, SendFlags, receive_argv, send_argv
+from zvault.zfs.stream_orders import make_step_order
 
-BUSY_PATIENCE = 60.0
+RECEIVE_END_PATIENCE = 60.0
 """Seconds to wait for an earlier receive to end that was put down while its device was gone."""
 
 BUSY_PAUSE = 2.0
@@ -73,7 +80,7 @@ class Transfers:
     """How often this dataset's stream was broken off by the kernel, and sent on, before this."""
 
     @property
-    def route(self) -> Route:
+    def route(self) -> StreamRoute:
         """The way its streams take."""
         vault, context = self.opened.vault, self.opened.context
         stall = context.env.vault(vault.name).stall
@@ -96,12 +103,14 @@ class Transfers:
         sources, there = self.plan.sides.source.datasets, self.plan.sides.counterparts
         # What cannot be listed may have the base of a dataset that waits for it: nothing of that is disproved.
         known = [
-            one for one in self.plan.plans if not (self.plan.sides.partial and one.action is Action.CONFLICT)
+            one
+            for one in self.plan.plans
+            if not (self.plan.sides.partial and one.action is TransferAction.CONFLICT)
         ]
         await self.plan.bases.distrust(
             await self.plan.sides.compute(
                 lambda: {
-                    one.dataset: frozenset(guids_of(there[one.dataset].snapshots))
+                    one.dataset: frozenset(list_guids(there[one.dataset].snapshots))
                     if one.dataset in there
                     else frozenset[int]()
                     for one in known
@@ -133,7 +142,7 @@ class Transfers:
 
     def _first(self, plan: TransferPlan) -> list[Snapshot]:
         """The snapshots of a dataset that may be the vault's base when its first stream breaks off."""
-        sent = sent_by(plan.steps[0], self.plan.sides.source.datasets[plan.dataset].snapshots)
+        sent = list_sent_by(plan.steps[0], self.plan.sides.source.datasets[plan.dataset].snapshots)
         return [*_own_base(plan), *sent]
 
     async def carry_out(self, plan: TransferPlan) -> None:
@@ -142,8 +151,8 @@ class Transfers:
         if (unprotected := self.plan.bases.refused.get(plan.dataset)) is not None:
             raise unprotected
         guard = self._guard(dataset)
-        await arrange(opened.vault.zfs, plan, dataset.type, opened.emit)
-        if plan.action is Action.NOTHING:
+        await apply_changes(opened.vault.zfs, plan, dataset.type, opened.emit)
+        if plan.action is TransferAction.NOTHING:
             self._advance(plan, dataset, guard)
             return
         try:
@@ -174,26 +183,26 @@ class Transfers:
             plan.steps[0].token,
             self.plan.sides.counterparts.get(plan.dataset),
         )
-        if plan.action is not Action.RESUME or token is None or not starts_from_nothing(token):
+        if plan.action is not TransferAction.RESUME or token is None or not starts_from_nothing(token):
             return False
         own = there is not None and (there.placeholder or there.sent.startswith(f"{dataset.guid:x}:"))
         if not own or not opened.backup.prunes_vault:
             return False
         try:
-            seen = await look_at(opened.context, opened.vault.name)
+            seen = await examine_pool(opened.context, opened.vault.name)
         except ZvaultError:
             return False
         return plan.target in seen.half_received and seen.excused > 0
 
     async def _do_without(self, plan: TransferPlan, refused: TransferFailed, why: str) -> None:
         """What was half received is of no use: give it up, look again, and do what is best without it."""
-        useless = Abort(plan.target, why)
+        useless = AbortReceive(plan.target, why)
         opened = self.opened
-        giving_up = replace(plan, action=Action.NOTHING, changes=(useless,))
-        await arrange(opened.vault.zfs, giving_up, "", opened.emit)
+        giving_up = replace(plan, action=TransferAction.NOTHING, changes=(useless,))
+        await apply_changes(opened.vault.zfs, giving_up, "", opened.emit)
         opened.source.forget(plan.dataset)
         after, again = await self._plan_again(plan)
-        if again.action is Action.RESUME:
+        if again.action is TransferAction.RESUME:
             raise refused
         await after.carry_out(again)
 
@@ -218,7 +227,9 @@ class Transfers:
     ) -> tuple[Transfers, TransferPlan]:
         """Look at both sides again (``source``: at the vault alone), and plan this dataset anew."""
         opened = self.opened
-        sides = await look(opened.context, opened.backup, opened.vault.zfs, source=source, elsewhere=True)
+        sides = await list_both_sides(
+            opened.context, opened.backup, opened.vault.zfs, source=source, elsewhere=True
+        )
         plans = await plan_all(opened.context, opened.backup, sides)
         lying = {**self.plan.encryptions, **await sides.compute(expect_encryptions, sides, plans)}
         after = replace(self, plan=replace(self.plan, sides=sides, encryptions=lying))
@@ -275,13 +286,13 @@ class Transfers:
                 await guard.advance(step.to)
         self.plan.bases.advance_later(guard, steps[-1].to)
 
-    async def _cover(self, step: Step, dataset: Dataset, guard: BaseGuard) -> Dataset:
+    async def _cover(self, step: TransferStep, dataset: Dataset, guard: BaseGuard) -> Dataset:
         """Hold what a step sends. What vanished between its ends is no more sent: the dataset without it.
 
         Raises NamesGone of the last one.
         """
         while True:
-            sent = sent_by(step, dataset.snapshots)
+            sent = list_sent_by(step, dataset.snapshots)
             try:
                 await guard.cover(*sent)
             except NamesGone as error:
@@ -293,9 +304,9 @@ class Transfers:
             else:
                 return dataset
 
-    async def _once_free(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
+    async def _once_free(self, step: TransferStep, plan: TransferPlan, dataset: Dataset) -> None:
         """Send one step, when the vault's dataset is free for it: a receive that was killed ends in its own time."""
-        give_up = time.monotonic() + BUSY_PATIENCE
+        give_up = time.monotonic() + RECEIVE_END_PATIENCE
         while True:
             try:
                 return await self._stream(step, plan, dataset)
@@ -305,19 +316,19 @@ class Transfers:
                 self.opened.emit("message", text=f"{plan.target} is busy, waiting: {busy.why}")
                 await asyncio.sleep(BUSY_PAUSE)
 
-    def _record(self, step: Step, dataset: Dataset) -> str:
+    def _record(self, step: TransferStep, dataset: Dataset) -> str:
         """What is put on record with a stream: its flags. What is resumed goes on with those it was begun with."""
         sides = self.plan.sides
         there = sides.counterparts.get(dataset.name)
         before = None
-        if step.kind is Action.RESUME and there is not None:
-            before = send_record.recorded(sides.vault, dataset, there)
-        wanted = send_record.wanted(self.opened.backup, dataset)
+        if step.kind is TransferAction.RESUME and there is not None:
+            before = backup_send_record.find_sent_flags(sides.vault, dataset, there)
+        wanted = backup_send_record.choose_sent_flags(self.opened.backup, dataset)
         if self.plan.inherits(dataset):
             wanted = replace(wanted, embedded=False)
-        return entry(dataset, before or wanted)
+        return format_send_record(dataset, before or wanted)
 
-    async def _stream(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
+    async def _stream(self, step: TransferStep, plan: TransferPlan, dataset: Dataset) -> None:
         opened = self.opened
         if step.over:
             await self._refuse_unless_empty(plan)
@@ -325,7 +336,7 @@ class Transfers:
         self._tell_begun(step, dataset, size)
         key = opened.backup.name, dataset.name
 
-        def report(progress: Progress) -> None:
+        def report(progress: StreamProgress) -> None:
             opened.context.activity.streams[key] = ActiveStream(
                 opened.backup.name, opened.vault.name, dataset.name, progress
             )
@@ -344,12 +355,12 @@ class Transfers:
 
     async def _carry(
         self,
-        step: Step,
+        step: TransferStep,
         plan: TransferPlan,
         dataset: Dataset,
         size: int | None,
-        report: Callable[[Progress], None],
-    ) -> Streamed:
+        report: Callable[[StreamProgress], None],
+    ) -> StreamResult:
         """Have one stream go the way that suits it."""
         opened, record = self.opened, self._record(step, dataset)
         flags, lies = self.plan.flags(opened.backup, dataset), self.plan.encryptions[dataset.name].lying
@@ -362,7 +373,7 @@ class Transfers:
         if self.small and small:
             helpers = opened.context.clients.helpers
             try:
-                return await stream_in_helper(
+                return await run_stream_in_helper(
                     helpers, small, total=size, report=report, trouble=trouble, stall=stall, crowded=crowded
                 )
             except ToolMissing as error:
@@ -384,10 +395,10 @@ class Transfers:
             flags,
             size,
             self.throttle,
-            step_order(step, dataset, flags),
+            make_step_order(step, dataset, flags),
         )
         async with self._receiving(step, plan):
-            return await stream(
+            return await run_stream(
                 opened.context.env.runner,
                 stages,
                 total=size,
@@ -397,12 +408,12 @@ class Transfers:
                 crowded=crowded,
             )
 
-    def _receiving(self, step: Step, plan: TransferPlan) -> AbstractAsyncContextManager[None]:
+    def _receiving(self, step: TransferStep, plan: TransferPlan) -> AbstractAsyncContextManager[None]:
         """What a stream is received within: while a full one is, nobody asks the kernel for names there."""
-        if step.kind is Action.INCREMENTAL and step.origin is None and not step.over:
+        if step.kind is TransferAction.INCREMENTAL and step.origin is None and not step.over:
             return nullcontext()
         opened, guard = self.opened, self.opened.context.clients.damage_names
-        return told_while_waiting(
+        return tell_while_waiting(
             guard.receive_full(opened.vault.zfs.host.address, plan.target.pool, opened.backup.name),
             lambda: guard.describe_wait(opened.backup.name),
             lambda text: opened.emit("message", text=text),
@@ -417,14 +428,14 @@ class Transfers:
 
     async def _refuse_unless_empty(self, plan: TransferPlan) -> None:
         """Before ``zfs receive -F``: what it is received over must still hold nothing itself. Raises Conflict."""
-        if obstacle := await self.opened.vault.zfs.filled(plan.target):
+        if obstacle := await self.opened.vault.zfs.describe_content(plan.target):
             raise Conflict(
                 f"{plan.dataset} cannot be received over {plan.target}",
                 f"that was a placeholder, and now {obstacle}",
                 f"rename {plan.target} to keep what it holds, and the next run sends in full",
             )
 
-    def _tell_begun(self, step: Step, dataset: Dataset, size: int | None) -> None:
+    def _tell_begun(self, step: TransferStep, dataset: Dataset, size: int | None) -> None:
         self.opened.emit(
             "transfer-started",
             dataset=dataset.name,
@@ -435,7 +446,7 @@ class Transfers:
             reason=step.reason,
         )
 
-    def _tell_progress(self, dataset: Dataset, progress: Progress, size: int | None) -> None:
+    def _tell_progress(self, dataset: Dataset, progress: StreamProgress, size: int | None) -> None:
         self.opened.emit(
             "progress",
             dataset=dataset.name,
@@ -448,7 +459,7 @@ class Transfers:
             run_rate=self.meter.pace.rate(),
         )
 
-    def _tell_ended(self, dataset: Dataset, done: Streamed) -> None:
+    def _tell_ended(self, dataset: Dataset, done: StreamResult) -> None:
         self.opened.emit(
             "transfer-finished",
             dataset=dataset.name,
@@ -459,14 +470,16 @@ class Transfers:
         )
 
 
-def _own_encryption(lies: Lying, step: Step, flags: Flags) -> OwnEncryption:
+def _own_encryption(lies: VaultEncryption, step: TransferStep, flags: SendFlags) -> OwnEncryption:
     """What ``zfs receive`` is told of the encryption of what it receives.
 
     What lies in the clear below a raw copy would inherit that one's key where its stream does not say otherwise.
     """
-    if lies is Lying.INHERITED:
+    if lies is VaultEncryption.INHERITED:
         return "inherit"
-    clear = lies is Lying.CLEAR_AS_SOURCE and step.kind is Action.FULL and not flags.properties
+    clear = (
+        lies is VaultEncryption.CLEAR_AS_SOURCE and step.kind is TransferAction.FULL and not flags.properties
+    )
     return "off" if clear else ""
 
 

@@ -8,13 +8,13 @@ from contextlib import AbstractAsyncContextManager
 
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, Refused, ZvaultError
-from zvault.core.replication.ordering import Order
 from zvault.core.replication.plan_model import TransferPlan
-from zvault.ops.replication.parallel import side_by_side
+from zvault.core.replication.run_order import RunOrder
+from zvault.ops.replication.parallel import carry_out_in_parallel
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.state.environment import Environment
-from zvault.ops.stream.bandwidth import limited
-from zvault.ops.stream.slots import Slots
+from zvault.ops.stream.bandwidth import limit_rate
+from zvault.ops.stream.stream_slots import StreamSlots
 
 Note = Callable[[str, ZvaultError | None], None]
 """``note(dataset, error)``: one was tried, and went well where there is no error."""
@@ -45,17 +45,19 @@ class StreamLimits:
 
     def throttle(self) -> AbstractAsyncContextManager[Sequence[str]]:
         """Gives the stage that keeps a stream within that rate, for a block; none where there is no limit."""
-        return limited(self.rate) if self._limit else contextlib.nullcontext(())
+        return limit_rate(self.rate) if self._limit else contextlib.nullcontext(())
 
 
-async def transfer_all(transfers: Transfers, slots: Slots, limits: StreamLimits, note: Note) -> list[str]:
+async def transfer_all(
+    transfers: Transfers, slots: StreamSlots, limits: StreamLimits, note: Note
+) -> list[str]:
     """Carry out every plan; what one dataset suffers stops only itself and what needs it.
 
     Returns what nothing was begun of, because each has to come after another of them.
     """
     plans: dict[str, TransferPlan] = {plan.dataset: plan for plan in transfers.plan.plans}
     sizes = transfers.plan.sizes
-    order = Order({name: plan.after for name, plan in plans.items()}, sizes)
+    order = RunOrder({name: plan.after for name, plan in plans.items()}, sizes)
 
     def tell(text: str) -> None:
         transfers.opened.emit("message", text=text)
@@ -66,7 +68,7 @@ async def transfer_all(transfers: Transfers, slots: Slots, limits: StreamLimits,
         except ZvaultError as error:
             note(name, error)
             for lost, cause in order.fail(name):
-                note(lost, orphaned(lost, cause, error))
+                note(lost, make_orphaned_error(lost, cause, error))
             return False
         note(name, None)
         return True
@@ -74,11 +76,11 @@ async def transfer_all(transfers: Transfers, slots: Slots, limits: StreamLimits,
     def of_each(name: str) -> Mapping[str, int]:
         return limits.slots() if name in sizes else {}
 
-    await side_by_side(order, slots, limits.name, of_each, carry_out, tell)
+    await carry_out_in_parallel(order, slots, limits.name, of_each, carry_out, tell)
     return order.stuck()
 
 
-def orphaned(dataset: str, cause: str, error: ZvaultError) -> ZvaultError:
+def make_orphaned_error(dataset: str, cause: str, error: ZvaultError) -> ZvaultError:
     """Make the error of a dataset that has to come after one that failed."""
     orphan = Refused(
         f"{dataset} was not sent",
@@ -89,7 +91,7 @@ def orphaned(dataset: str, cause: str, error: ZvaultError) -> ZvaultError:
     return orphan
 
 
-def in_a_cycle(dataset: str) -> ZvaultError:
+def make_cycle_error(dataset: str) -> ZvaultError:
     """Make the error of datasets each of which has to come after another."""
     return Refused(
         f"{dataset} was not sent", "it and others each have to come after another", "please report it"

@@ -8,35 +8,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from zvault.core.replication.plan_model import Action, TransferPlan
+from zvault.core.replication.plan_model import TransferAction, TransferPlan
 from zvault.core.replication.vault_encryption import (
     EncryptionOnVault,
     VaultKeys,
     decide_encryptions,
     find_exposed,
 )
-from zvault.ops.replication.sides import Sides
+from zvault.ops.replication.listing import BothListings
 from zvault.zfs.client import Zfs
 
 
-def expect_encryptions(sides: Sides, plans: Sequence[TransferPlan]) -> dict[str, EncryptionOnVault]:
+def expect_encryptions(sides: BothListings, plans: Sequence[TransferPlan]) -> dict[str, EncryptionOnVault]:
     """Foresee how each planned dataset lies on the vault, or will, by the source's name; its keys are taken to be
     loaded.
     """
     return decide_encryptions(_keys_of(sides), sides.pairing, plans, lambda _: True)
 
 
-def list_exposed(sides: Sides) -> dict[str, str]:
+def list_exposed(sides: BothListings) -> dict[str, str]:
     """See ``find_exposed``: of both sides as they were listed."""
     return find_exposed(_keys_of(sides), sides.pairing, sides.apart)
 
 
-def _keys_of(sides: Sides) -> VaultKeys:
+def _keys_of(sides: BothListings) -> VaultKeys:
     return VaultKeys(sides.vault, sides.keys_above)
 
 
 async def refuse_unencrypted(
-    vault: Zfs, sides: Sides, plans: Sequence[TransferPlan]
+    vault: Zfs, sides: BothListings, plans: Sequence[TransferPlan]
 ) -> Sequence[TransferPlan]:
     """The plans, with a conflict for each that would store in the clear what belongs encrypted, or needs a key that
     is not loaded. The vault is asked for keys that something has to be encrypted with, and for no others.
@@ -50,7 +50,7 @@ async def refuse_unencrypted(
 
 
 def _refuse(
-    sides: Sides, plans: Sequence[TransferPlan], is_loaded: Callable[[str], bool]
+    sides: BothListings, plans: Sequence[TransferPlan], is_loaded: Callable[[str], bool]
 ) -> Sequence[TransferPlan]:
     moving = {plan.dataset for plan in plans if plan.steps}
     if not moving:
@@ -65,5 +65,11 @@ def _refused(plan: TransferPlan, made: EncryptionOnVault | None) -> TransferPlan
     if made is None or not made.refusal or not plan.steps:
         return plan
     return replace(
-        plan, action=Action.CONFLICT, reason=made.refusal, next=made.advice, steps=(), changes=(), after=()
+        plan,
+        action=TransferAction.CONFLICT,
+        reason=made.refusal,
+        next=made.advice,
+        steps=(),
+        changes=(),
+        after=(),
     )

@@ -20,23 +20,23 @@ from zvault.core.names import SnapshotName
 from zvault.ops.context import Context
 from zvault.system import hash_files
 from zvault.system.hash_files import device_argv, parse_device
+from zvault.system.lease_store import LeaseStore
 from zvault.system.mount import (
-    DEADLINE,
-    NOT_THERE,
-    folder_argv,
+    MOUNT_DEADLINE,
+    NOT_MOUNTED_WORDS,
+    make_folder_argv,
     mount_argv,
-    no_folder_argv,
+    remove_folder_argv,
     unmount_argv,
 )
-from zvault.system.procfs import pool_mounts
-from zvault.system.state_files import LeaseStore
-from zvault.system.tasks import to_its_end
+from zvault.system.procfs import list_pool_mounts
+from zvault.system.tasks import finish_work
 from zvault.zfs import scratch_datasets, trial_dataset
-from zvault.zfs.changes import NamesGone, some
+from zvault.zfs.changes import NamesGone, list_some_names
 from zvault.zfs.client import Zfs
-from zvault.zfs.host import Host
+from zvault.zfs.host import ZfsHost
 
-LOOK = "look/"
+LOOK_LEASE_PREFIX = "look/"
 """What the names of leases begin with that tell of something made for reading."""
 
 UNMOUNT_TRIES = 40
@@ -51,13 +51,13 @@ class KeyNotLoaded(Refused):
 class OpenSnapshot:
     """An open snapshot. ``root`` is a folder, or a volume's device with its ``size`` in bytes."""
 
-    host: Host
+    host: ZfsHost
     root: str
     size: int | None = None
 
 
 @contextlib.asynccontextmanager
-async def reading(
+async def open_snapshot(
     context: Context, zfs: Zfs, dataset: Dataset, snapshot: Snapshot, *, theirs: bool = False
 ) -> AsyncIterator[OpenSnapshot]:
     """Have a snapshot open for a block. ``theirs``: it belongs to a source, so where it is on another host nothing is
@@ -92,29 +92,29 @@ async def _browsed(zfs: Zfs, dataset: Dataset, snapshot: Snapshot) -> AsyncItera
 
 
 @contextlib.asynccontextmanager
-async def _mounted(context: Context, host: Host, snapshot: Snapshot) -> AsyncIterator[OpenSnapshot]:
-    folder = str(context.env.paths.run / f"{LOOK}{secrets.token_hex(4)}")
+async def _mounted(context: Context, host: ZfsHost, snapshot: Snapshot) -> AsyncIterator[OpenSnapshot]:
+    folder = str(context.env.paths.run / f"{LOOK_LEASE_PREFIX}{secrets.token_hex(4)}")
     async with _written_down(context, host, "mount", folder, _unmount):
-        await host.run(folder_argv(folder), deadline=DEADLINE)
-        await host.run(mount_argv(snapshot.name, folder), deadline=DEADLINE)
+        await host.run(make_folder_argv(folder), deadline=MOUNT_DEADLINE)
+        await host.run(mount_argv(snapshot.name, folder), deadline=MOUNT_DEADLINE)
         yield OpenSnapshot(host, folder)
 
 
 @contextlib.asynccontextmanager
-async def mounted_at(context: Context, host: Host, snapshot: Snapshot, folder: str) -> AsyncIterator[None]:
+async def mount_at(context: Context, host: ZfsHost, snapshot: Snapshot, folder: str) -> AsyncIterator[None]:
     """Have a snapshot mounted for a block in a folder of somebody's, which stays."""
     async with _written_down(context, host, "mount at", f"{snapshot.name}\t{folder}", _unmount_ours):
-        await host.run(mount_argv(snapshot.name, folder), deadline=DEADLINE)
+        await host.run(mount_argv(snapshot.name, folder), deadline=MOUNT_DEADLINE)
         yield
 
 
 @contextlib.asynccontextmanager
-async def held(
+async def hold_snapshots(
     context: Context, zfs: Zfs, names: Sequence[SnapshotName], tag: str
 ) -> AsyncIterator[frozenset[SnapshotName]]:
     """Have snapshots of one pool held for a block; gives those that are. Raises NamesGone where none is, ToolFailed."""
 
-    async def release(_: Host, __: str) -> None:
+    async def release(_: ZfsHost, __: str) -> None:
         with contextlib.suppress(NamesGone):  # somebody released it, and it may be gone since
             await zfs.lzc.release(names, tag)
 
@@ -131,39 +131,39 @@ async def held(
 
 
 @contextlib.asynccontextmanager
-async def _cloned(context: Context, host: Host, snapshot: Snapshot) -> AsyncIterator[OpenSnapshot]:
+async def _cloned(context: Context, host: ZfsHost, snapshot: Snapshot) -> AsyncIterator[OpenSnapshot]:
     number = secrets.token_hex(4)
-    name = snapshot.dataset.pool.child(f"{trial_dataset.LOOK}{number}")
-    async with kept_apart(context, host, name):
+    name = snapshot.dataset.pool.child(f"{trial_dataset.LOOK_PREFIX}{number}")
+    async with make_scratch_dataset(context, host, name):
         link = await scratch_datasets.clone_volume(host, snapshot.name, name)
-        found = await host.run(device_argv(link), deadline=DEADLINE)
+        found = await host.run(device_argv(link), deadline=MOUNT_DEADLINE)
         yield OpenSnapshot(host, *parse_device(found.stdout))
 
 
 @contextlib.asynccontextmanager
-async def kept_apart(context: Context, host: Host, name: str) -> AsyncIterator[None]:
+async def make_scratch_dataset(context: Context, host: ZfsHost, name: str) -> AsyncIterator[None]:
     """Have a dataset of zvault's own for a block, in which it is made: written down before, destroyed after."""
-    async with _written_down(context, host, "dataset", name, scratch_datasets.destroy):
+    async with _written_down(context, host, "dataset", name, scratch_datasets.destroy_scratch):
         yield
 
 
 @contextlib.asynccontextmanager
 async def _written_down(
     context: Context,
-    host: Host,
+    host: ZfsHost,
     kind: str,
     path: str,
-    undo: Callable[[Host, str], Awaitable[None]],
+    undo: Callable[[ZfsHost, str], Awaitable[None]],
     store: LeaseStore | None = None,
 ) -> AsyncIterator[None]:
-    lease, store = f"{LOOK}{secrets.token_hex(4)}", store or context.records.leases
+    lease, store = f"{LOOK_LEASE_PREFIX}{secrets.token_hex(4)}", store or context.records.leases
     context.activity.readings.add(lease)
     store.put(lease, {"kind": kind, "host": _told(host), "path": path})
     try:
         yield
     finally:
         try:
-            await to_its_end(_undone(store, lease, undo(host, path)))
+            await finish_work(_undone(store, lease, undo(host, path)))
         finally:
             context.activity.readings.discard(lease)
 
@@ -173,17 +173,17 @@ async def _undone(store: LeaseStore, lease: str, undoing: Awaitable[None]) -> No
     store.drop(lease)
 
 
-def _told(host: Host) -> str | None:
+def _told(host: ZfsHost) -> str | None:
     return str(host.address) if host.address is not None else None
 
 
-async def _unmount(host: Host, folder: str) -> None:
+async def _unmount(host: ZfsHost, folder: str) -> None:
     """Take a mount and its folder away; neither need be there. Raises ToolFailed."""
     await _unmount_only(host, folder)
-    await host.run(no_folder_argv(folder), deadline=DEADLINE, check=False)
+    await host.run(remove_folder_argv(folder), deadline=MOUNT_DEADLINE, check=False)
 
 
-async def _unmount_ours(host: Host, path: str) -> None:
+async def _unmount_ours(host: ZfsHost, path: str) -> None:
     """Take a snapshot off somebody's folder, unless something else is mounted there by now. Raises ToolFailed."""
     name, folder = path.split("\t", 1)
     if is_mounted(SnapshotName(name), folder):
@@ -192,14 +192,14 @@ async def _unmount_ours(host: Host, path: str) -> None:
 
 def is_mounted(snapshot: SnapshotName, folder: str) -> bool:
     """True if a snapshot is mounted on a folder of this host. Asks the kernel's list only, never what is mounted."""
-    return any(one.source == snapshot and one.point == folder for one in pool_mounts(snapshot.pool))
+    return any(one.source == snapshot and one.point == folder for one in list_pool_mounts(snapshot.pool))
 
 
-async def _unmount_only(host: Host, folder: str) -> None:
+async def _unmount_only(host: ZfsHost, folder: str) -> None:
     """Take a mount away; it need not be there. Raises ToolFailed."""
     for _ in range(UNMOUNT_TRIES):
-        done = await host.run(unmount_argv(folder), deadline=DEADLINE, check=False)
-        if done.returncode == 0 or any(words in done.stderr for words in NOT_THERE):
+        done = await host.run(unmount_argv(folder), deadline=MOUNT_DEADLINE, check=False)
+        if done.returncode == 0 or any(words in done.stderr for words in NOT_MOUNTED_WORDS):
             return
         await asyncio.sleep(0.5)
     raise ToolFailed(
@@ -207,7 +207,7 @@ async def _unmount_only(host: Host, folder: str) -> None:
     )
 
 
-async def sweep(context: Context, within: float | None = None) -> list[str]:
+async def close_left_open(context: Context, within: float | None = None) -> list[str]:
     """Take away what was left open, by an earlier daemon as a rule; returns what cannot be taken away yet, in words.
 
     What does not end ``within`` so many seconds each stays for the next time: its pool may hang.
@@ -215,7 +215,7 @@ async def sweep(context: Context, within: float | None = None) -> list[str]:
     left = []
     # A mount keeps its snapshot busy: it goes first.
     for store in (context.records.leases, context.records.mount_holds):
-        for lease in store.names(LOOK):
+        for lease in store.names(LOOK_LEASE_PREFIX):
             if lease in context.activity.readings:
                 continue
             try:
@@ -242,7 +242,7 @@ async def _swept(context: Context, store: LeaseStore, lease: str) -> str:
             case "hold":
                 await _release_left(context, address, path)
             case _:
-                await scratch_datasets.destroy(host, path)
+                await scratch_datasets.destroy_scratch(host, path)
     except ZvaultError as error:
         return str(error)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -257,17 +257,19 @@ async def _release_left(context: Context, address: Address | None, path: str) ->
     snapshots = [SnapshotName(name) for name in names]
     pool = snapshots[0].pool
     if await context.clients.zpool_at(address).state(pool) is None:
-        raise NotFound(f"the hold {tag} of {some(names)} stays for now", f"pool {pool} is not imported")
+        raise NotFound(
+            f"the hold {tag} of {list_some_names(names)} stays for now", f"pool {pool} is not imported"
+        )
     with contextlib.suppress(NamesGone):
         await context.clients.source_at(address).lzc.release(snapshots, tag)
 
 
-async def run(side: OpenSnapshot, argv: Sequence[str], deadline: float = 60.0) -> str:
+async def run_script(side: OpenSnapshot, argv: Sequence[str], deadline: float = 60.0) -> str:
     """Run a script of system/hash_files.py and return what it prints. Raises ToolFailed for all that it could not
     read.
     """
     result = await side.host.run(argv, deadline=deadline, check=False)
-    said = hash_files.complaints(result.stderr)
+    said = hash_files.list_read_complaints(result.stderr)
     if result.returncode != 0 or said:
         raise ToolFailed(f"cannot read below {side.root}", "; ".join(said[:3]) or result.complaint())
     return result.stdout

@@ -6,10 +6,10 @@ import os
 
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, Refused
-from zvault.core.integrity.verification import shown
+from zvault.core.integrity.verification import escape_path
 from zvault.core.names import DatasetName
 from zvault.ops.context import Context
-from zvault.system.procfs import pool_mounts
+from zvault.system.procfs import list_pool_mounts
 from zvault.zfs import properties
 
 
@@ -18,16 +18,16 @@ async def find_dataset(
 ) -> tuple[DatasetName, str]:
     """The source's name of the dataset, and the path below its root. Raises NotFound, Refused."""
     if dataset is not None:
-        return source_name(context, backup, dataset), path
+        return find_source_name(context, backup, dataset), path
     if not path.startswith("/"):
         raise Refused(
-            f"'{shown(os.fsencode(path))}' is no absolute path",
+            f"'{escape_path(os.fsencode(path))}' is no absolute path",
             "without a dataset it is sought where the source mounts its file systems",
             "begin it with a slash, or name the dataset with -d",
         )
     if ".." in path.split("/"):
         raise Refused(
-            f"'{shown(os.fsencode(path))}' is no plain path", "it has '..' in it", "write it without"
+            f"'{escape_path(os.fsencode(path))}' is no plain path", "it has '..' in it", "write it without"
         )
     parts = [part for part in path.split("/") if part not in {"", "."}]
     mounts = await _mounts(context, backup)
@@ -35,13 +35,13 @@ async def find_dataset(
         if (found := mounts.get("/" + "/".join(parts[:length]))) is not None:
             return found, "/".join(parts[length:])
     raise NotFound(
-        f"'{shown(os.fsencode(path))}' is in no dataset of backup '{backup.name}'",
+        f"'{escape_path(os.fsencode(path))}' is in no dataset of backup '{backup.name}'",
         "the source mounts none of its file systems there, as far as ZFS tells; symbolic links are not followed",
         f"'zvaultctl list {backup.name}' shows its datasets: name one with -d, and a path below its root",
     )
 
 
-def source_name(context: Context, backup: Backup, dataset: str) -> DatasetName:
+def find_source_name(context: Context, backup: Backup, dataset: str) -> DatasetName:
     """The source's name of a dataset that is named as on either side. Raises NotFound."""
     name, root = DatasetName(dataset), backup.source.dataset
     if name.is_within(root):
@@ -59,7 +59,7 @@ async def _mounts(context: Context, backup: Backup) -> dict[str, DatasetName]:
     """By mount point, the datasets of a source: as ZFS has it in the property, and on this host as it is now."""
     zfs, root = context.clients.source_of(backup), backup.source.dataset
     names = [one.name for one in await zfs.tree_or_none(root) if one.type == "filesystem"]
-    told = await properties.exact(zfs.host, names, ["mountpoint"])
+    told = await properties.read_exact_properties(zfs.host, names, ["mountpoint"])
     found: dict[str, DatasetName] = {}
     for name in names:
         point = told.get(name, {}).get("mountpoint", "")
@@ -67,5 +67,7 @@ async def _mounts(context: Context, backup: Backup) -> dict[str, DatasetName]:
             found.setdefault(point, name)
     if zfs.host.address is None:
         known = set(names)
-        found |= {one.point: DatasetName(one.source) for one in pool_mounts(root.pool) if one.source in known}
+        found |= {
+            one.point: DatasetName(one.source) for one in list_pool_mounts(root.pool) if one.source in known
+        }
     return found

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zvault.core.model import Tree
-from zvault.core.snapshot_list import after as newer
-from zvault.core.snapshot_list import guids_of
-from zvault.ops.replication.sides import Sides
+from zvault.core.snapshot_list import list_guids
+from zvault.core.snapshot_list import list_newer_snapshots as newer
+from zvault.ops.replication.listing import BothListings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Arrivals:
 NOTHING_ARRIVED = Arrivals()
 
 
-def arrivals(before: Sides, after: Sides) -> Arrivals:
+def list_arrivals(before: BothListings, after: BothListings) -> Arrivals:
     """Return what came between two listings of both sides."""
     return Arrivals(frozenset(_since_base(before, after)), frozenset(_new_guids(before.vault, after.vault)))
 
@@ -37,13 +37,13 @@ def _new_guids(before: Tree, after: Tree) -> set[int]:
     changed = [
         one for one in after if (old := before.get(one.name)) is None or old.snapshots is not one.snapshots
     ]
-    found = {guid for one in changed for guid in guids_of(one.snapshots)}
+    found = {guid for one in changed for guid in list_guids(one.snapshots)}
     for one in before if found else ():
-        found.difference_update(guids_of(one.snapshots))
+        found.difference_update(list_guids(one.snapshots))
     return found
 
 
-def _since_base(before: Sides, after: Sides) -> Iterator[int]:
+def _since_base(before: BothListings, after: BothListings) -> Iterator[int]:
     bases = {pair.source.name: pair.base[0] for pair in before.pairing.pairs if pair.base is not None}
     for pair in after.pairing.pairs:
         base = bases.get(pair.source.name)

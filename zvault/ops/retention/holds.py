@@ -17,15 +17,21 @@ from zvault.core.address import Address
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Dataset, Tree
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.replication.base_names import KEEP_HOLD, former_mark, hold_tag, marks_by_vault, vault_of_tag
+from zvault.core.replication.base_names import (
+    KEEP_HOLD,
+    find_former_mark,
+    group_marks_by_vault,
+    make_hold_tag,
+    parse_hold_tag,
+)
 from zvault.core.replication.lineage import find_base, is_aside
 from zvault.ops.context import Context
-from zvault.ops.retention.vault_holds import why_held
+from zvault.ops.retention.vault_holds import explain_hold
 from zvault.ops.state.environment import Environment
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.client import Zfs
 
-State = Literal["in use", "orphaned", "unknown"]
+ProtectionState = Literal["in use", "orphaned", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,14 @@ class BaseProtection:
     creation: int
     vault_guid: int
     vault: str | None = None
-    state: State = "unknown"
+    state: ProtectionState = "unknown"
     reason: str = ""
     host: Address | None = None
     on_vault: bool = False
 
     @property
     def tag(self) -> str:
-        return KEEP_HOLD if self.on_vault else hold_tag(self.vault_guid)
+        return KEEP_HOLD if self.on_vault else make_hold_tag(self.vault_guid)
 
     def document(self) -> HoldDocument:
         """As the API sends it; GUIDs as text, for they do not fit a JSON number."""
@@ -97,17 +103,17 @@ class KnownVaults:
         return guid in self.seen and self.seen[guid] is None and found.issuperset(self.unasked)
 
 
-def base_protections(source: Tree, holds: Mapping[str, set[str]]) -> list[BaseProtection]:
+def list_base_protections(source: Tree, holds: Mapping[str, set[str]]) -> list[BaseProtection]:
     """zvault's holds and bookmarks in a listing; ``holds`` are all tags by snapshot."""
     found = []
     for dataset in source:
         for snap in dataset.snapshots:
             for tag in sorted(holds.get(snap.name, ())):
-                if (vault := vault_of_tag(tag)) is not None:
+                if (vault := parse_hold_tag(tag)) is not None:
                     found.append(
                         BaseProtection("hold", dataset.name, snap.name, snap.guid, snap.creation, vault)
                     )
-        for vault, marks in sorted(marks_by_vault(dataset).items()):
+        for vault, marks in sorted(group_marks_by_vault(dataset).items()):
             found += [
                 BaseProtection("bookmark", dataset.name, mark.name, mark.guid, mark.creation, vault)
                 for mark in marks
@@ -115,7 +121,7 @@ def base_protections(source: Tree, holds: Mapping[str, set[str]]) -> list[BasePr
     return found
 
 
-def judged(
+def judge_protection(
     one: BaseProtection, known: KnownVaults, source: Dataset, targets: Sequence[Dataset | None]
 ) -> BaseProtection:
     """The same with its state and the reason. ``targets`` are the datasets on its vault that follow ``source``."""
@@ -158,13 +164,13 @@ def _need(one: BaseProtection, source: Dataset, there: Dataset | None) -> str:
     found = find_base(source, there)
     if found is None:
         return f"{there.name} shares no base with the source: somebody has to look"
-    base, former = found[1], former_mark(source, one.vault_guid, found[0].createtxg)
+    base, former = found[1], find_former_mark(source, one.vault_guid, found[0].createtxg)
     if one.guid == base.guid:
         return f"the base of {there.name}"
     if former is not None and (one.kind, one.guid) == ("bookmark", former.guid):
         return f"the base of {there.name} before the newest one: a vault may go back by one run"
     # The bookmark is what the next run makes last, before it releases the former base.
-    marked = any(mark.guid == base.guid for mark in marks_by_vault(source).get(one.vault_guid, []))
+    marked = any(mark.guid == base.guid for mark in group_marks_by_vault(source).get(one.vault_guid, []))
     return "" if marked else f"the base of {there.name} is not protected yet: the next run does it"
 
 
@@ -184,7 +190,7 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtectio
         except NotFound:
             continue  # not imported
         holds = await zfs.holds(await zfs.held_below(pool))
-        for one in base_protections(source, holds):
+        for one in list_base_protections(source, holds):
             dataset = source.datasets[one.dataset]
             # All of them count. With the last one alone, 'holds --reap' released each base of a pool whose copy was up.
             vaults_with_it = known.sharing.get(one.vault_guid, ())
@@ -193,7 +199,7 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtectio
                 for vault in vaults_with_it
                 for there in _followers(context.env, vault, host, dataset.name, targets)
             ]
-            told = replace(judged(one, known, dataset, followers), host=host)
+            told = replace(judge_protection(one, known, dataset, followers), host=host)
             for vault in vaults_with_it if followers else ():
                 if told.state == "orphaned":
                     if vault not in ends:
@@ -267,8 +273,8 @@ async def _on_vault(
     trees = [(context.env.backup(name), tree) for name, tree in there.items()]
     found: list[BaseProtection] = []
     for name in sorted(map(SnapshotName, kept)):
-        snap, reason = why_held(context.env, name, trees)
-        state: State = "in use" if reason else "orphaned"
+        snap, reason = explain_hold(context.env, name, trees)
+        state: ProtectionState = "in use" if reason else "orphaned"
         if snap is None:
             snap = (await zfs.tree(name.dataset)).snapshot(name)
             state, reason = (
@@ -313,16 +319,16 @@ def _followers(
     ]
 
 
-def reapable(found: Sequence[BaseProtection], vault_guid: int | None) -> list[BaseProtection]:
+def select_reapable(found: Sequence[BaseProtection], vault_guid: int | None) -> list[BaseProtection]:
     """Select what may be released: orphans; of a vault named by its GUID also those of which it is not known."""
     if vault_guid is None:
         return [one for one in found if one.state == "orphaned"]
     return [one for one in found if one.vault_guid == vault_guid and one.state != "in use"]
 
 
-async def reap(context: Context, vaults: Vaults, vault_guid: int | None) -> list[BaseProtection]:
+async def release_orphans(context: Context, vaults: Vaults, vault_guid: int | None) -> list[BaseProtection]:
     """Release orphans, and return them. What they are is found out anew."""
-    going = reapable(await find_keepsakes(context, vaults), vault_guid)
+    going = select_reapable(await find_keepsakes(context, vaults), vault_guid)
     by_pool: dict[tuple[Address | None, str, str], list[str]] = {}
     marks: dict[tuple[Address | None, str], list[str]] = {}
     for one in going:

@@ -4,7 +4,7 @@ The verdicts on a pair depend on both sides' snapshots and bookmarks (the pair i
 others are clones of or go on from, on what other backups have still to send (their pools, and the bookmarks in the
 pair), on the backup's table, on the ``min_age`` of the vault and of that which the source lies in, on the time zone,
 and on now as core/policy/known_verdicts.py says. Holds and clones elsewhere are no part of them: those are asked of the
-pools each time (``prune.without_stuck``).
+pools each time (``prune.drop_stuck``).
 """
 
 from __future__ import annotations
@@ -19,14 +19,21 @@ from zvault.config.schema import Backup
 from zvault.core.known_results import KnownResults
 from zvault.core.model import Dataset
 from zvault.core.policy.known_verdicts import DatasetVerdicts, KnownVerdicts
-from zvault.core.policy.min_age import too_young
+from zvault.core.policy.min_age import list_too_young
 from zvault.core.policy.retention import KeepRules
-from zvault.core.replication.base_names import sent_marks
+from zvault.core.replication.base_names import list_sent_marks
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.snapshot_list import after, guids_of
-from zvault.ops.replication.sides import ours_of
+from zvault.core.snapshot_list import list_guids, list_newer_snapshots
+from zvault.ops.replication.listing import make_own_filter
 from zvault.ops.retention.other_backups import OtherBackups
-from zvault.ops.state.known_backups import NO_CLONES, Besides, ByDataset, Clones, KnownRetention, PairVerdicts
+from zvault.ops.state.known_backups import (
+    NO_CLONES,
+    ByDataset,
+    Clones,
+    KnownRetention,
+    PairVerdicts,
+    VerdictDependencies,
+)
 
 _BASE = "the base of the next incremental"
 
@@ -54,7 +61,7 @@ def look_at(
     if known.verdicts is None or known.depends != depends:
         lasting = backup.snapshot.skip_unchanged
         known.pairs, known.depends = KnownResults(), depends
-        known.verdicts = KnownVerdicts(zone, ours_of(backup), lasting=lasting)
+        known.verdicts = KnownVerdicts(zone, make_own_filter(backup), lasting=lasting)
     return RetentionLook(known, known.verdicts, now, backup, others, ages)
 
 
@@ -74,7 +81,7 @@ class RetentionLook:
     ages: Ages
     unseen: UnseenVault | None = None
 
-    def pairs(self, pairs: Sequence[DatasetPair], besides: Besides) -> Sequence[PairVerdicts]:
+    def pairs(self, pairs: Sequence[DatasetPair], besides: VerdictDependencies) -> Sequence[PairVerdicts]:
         """Both sides of each pair."""
         moved = besides.others_than(self.known.besides)
 
@@ -128,7 +135,7 @@ class RetentionLook:
     def _side(
         self, there: Dataset, rules: KeepRules, needed: Mapping[int, str], min_age: float
     ) -> DatasetVerdicts:
-        young = too_young(there.snapshots, min_age, self.now)
+        young = list_too_young(there.snapshots, min_age, self.now)
         return self.verdicts.decide(
             there.snapshots, rules, now=self.now, protected={**young, **needed}, min_age=min_age
         )
@@ -139,18 +146,18 @@ def _find_last_base(dataset: Dataset, pool: int | None) -> int:
 
     The bookmark of the base before stays for a pool that goes back; its snapshot is not needed for that. Where no
     bookmark says what the pool had, it is 0, older than all. One that only protects proves nothing: what it told may
-    have been taken back, as the pool was seen to have gone back to before that (ops/replication/disproved.py), and
-    then its base is an older snapshot that nothing else protects.
+    have been taken back, as the pool was seen to have gone back to before that
+    (ops/replication/disproved_bookmarks.py), and then its base is an older snapshot that nothing else protects.
     """
     if pool is None:
         return 0
-    return max((mark.createtxg for mark in sent_marks(dataset, pool)), default=0)
+    return max((mark.createtxg for mark in list_sent_marks(dataset, pool)), default=0)
 
 
 def _source_guards(dataset: Dataset, base_txg: int) -> dict[int, str]:
     return {
         snap.guid: _BASE if snap.createtxg == base_txg else "not on the vault yet"
-        for snap in after(dataset.snapshots, base_txg - 1)
+        for snap in list_newer_snapshots(dataset.snapshots, base_txg - 1)
     }
 
 
@@ -166,4 +173,4 @@ def _origins(dataset: Dataset, clones: Clones) -> dict[int, str]:
 
 
 def _all(dataset: Dataset) -> dict[int, str]:
-    return dict.fromkeys(guids_of(dataset.snapshots), "no base is shared with the source any more")
+    return dict.fromkeys(list_guids(dataset.snapshots), "no base is shared with the source any more")

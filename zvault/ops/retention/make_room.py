@@ -13,8 +13,8 @@ from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import look
-from zvault.ops.retention.prune import prune
+from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.retention.prune import apply_prune
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.zfs.client import Zfs
@@ -34,7 +34,7 @@ async def prune_full_source(context: Context, backup: Backup, vault: Zfs | None,
     """
     source, gone = context.clients.source_of(backup), 0
     try:
-        sides = await look(context, backup, vault, sizes="none")
+        sides = await list_both_sides(context, backup, vault, sizes="none")
         judged = await sides.compute(plan_prune, context, backup, sides)
         plans = [plan for plan in judged if plan.side == "source"]
         if not [plan for plan in plans if await plan.compute(attrgetter("selected"), plan)]:
@@ -45,7 +45,7 @@ async def prune_full_source(context: Context, backup: Backup, vault: Zfs | None,
         )
         if backup.vault is None:
             await move_holds(context, backup, {"source": source}, plans, emit)
-        gone = await prune(source, None, plans, emit)
+        gone = await apply_prune(source, None, plans, emit)
         if gone:
             await _wait_freed(context, backup)
     except ZvaultError as error:
@@ -57,7 +57,7 @@ async def _wait_freed(context: Context, backup: Backup) -> None:
     """Wait for a while until the room of what was destroyed can be used."""
     zpool, pool = context.clients.zpool_at(backup.source.host), backup.source.dataset.pool
     for _ in range(FREEING_TRIES):
-        if not await zpool.freeing(pool):
+        if not await zpool.read_freeing(pool):
             break
         await asyncio.sleep(1.0)
     for _ in range(DEFERRED):

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Snapshot
-from zvault.core.replication.base_names import sent_marks
-from zvault.core.replication.plan_model import Ours
-from zvault.core.snapshot_list import after
+from zvault.core.replication.base_names import list_sent_marks
+from zvault.core.replication.plan_model import SnapshotFilter
+from zvault.core.snapshot_list import list_newer_snapshots
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import wanted_of
+from zvault.ops.replication.listing import make_sent_filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class _OtherBackup:
     """A backup that may send the snapshots of another. ``pools`` are the GUIDs of the pools that its vault had."""
 
     backup: Backup
-    wanted: Ours
+    wanted: SnapshotFilter
     pools: frozenset[int]
 
     def unsent(self, dataset: Dataset) -> list[Snapshot]:
@@ -31,9 +31,9 @@ class _OtherBackup:
             return []
         # Such a bookmark is made once the vault has the base, and only then. One that only protects tells nothing: it
         # may be of what is about to be sent, or of what the vault was seen not to have any more.
-        bases = [mark.createtxg for pool in self.pools for mark in sent_marks(dataset, pool)]
+        bases = [mark.createtxg for pool in self.pools for mark in list_sent_marks(dataset, pool)]
         newest = max(bases, default=-1)
-        return [snap for snap in after(dataset.snapshots, newest) if self.wanted(snap)]
+        return [snap for snap in list_newer_snapshots(dataset.snapshots, newest) if self.wanted(snap)]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class OtherBackups:
             tuple(
                 _OtherBackup(
                     other,
-                    wanted_of(other),
+                    make_sent_filter(other),
                     frozenset(guid for guid, one in seen.items() if one.vault == other.vault),
                 )
                 for other in others

@@ -15,24 +15,24 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.policy.known_verdicts import all_kept
+from zvault.core.policy.known_verdicts import keeps_all
 from zvault.core.policy.retention import KeepDecision, keep_witnesses
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import look
-from zvault.ops.replication.snapshot_holders import held_by, needed_by
-from zvault.ops.retention.prune_plan import Judged, PrunePlan, plan_prune
+from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.snapshot_holders import describe_clones, describe_holds
+from zvault.ops.retention.prune_plan import DatasetVerdictList, PrunePlan, plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.snapshot_users import users_argv
 from zvault.zfs.changes import Changes, LzcFailure
 from zvault.zfs.client import Zfs
 
-BATCH = 100
+DESTROY_BATCH = 100
 """Snapshots destroyed in one call: all of a batch go in one transaction group, or none."""
 
 Answer = TypeVar("Answer")
-Ask = Callable[[Sequence[SnapshotName]], Awaitable[dict[str, Answer]]]
+AskSnapshots = Callable[[Sequence[SnapshotName]], Awaitable[dict[str, Answer]]]
 """Asks ZFS something of snapshots."""
 
 Explain = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
@@ -49,21 +49,21 @@ async def prune_backup(
 
     source = context.clients.source_of(backup)
     if backup.vault is None:
-        sides = await look(context, backup, None)
+        sides = await list_both_sides(context, backup, None)
         judged = await sides.compute(plan_prune, context, backup, sides, over_limit=over_limit)
         await move_holds(context, backup, {"source": source}, judged, emit)
-        plans = [await without_stuck(source, plan) for plan in judged]
-        return await prune(source, None, plans, emit), sum(len(plan.selected) for plan in plans)
+        plans = [await drop_stuck(source, plan) for plan in judged]
+        return await apply_prune(source, None, plans, emit), sum(len(plan.selected) for plan in plans)
     async with vaults[backup.vault].use(f"prune {backup.name}", say, create=False) as vault:
-        sides = await look(context, backup, vault.zfs)
+        sides = await list_both_sides(context, backup, vault.zfs)
         judged = await sides.compute(plan_prune, context, backup, sides, over_limit=over_limit)
         await move_holds(context, backup, {"vault": vault.zfs}, judged, emit)
-        plans = [await without_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
+        plans = [await drop_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
         selected = sum(len(plan.selected) for plan in plans)
-        return await prune(source, vault.zfs, plans, emit), selected
+        return await apply_prune(source, vault.zfs, plans, emit), selected
 
 
-async def prune(source: Zfs, vault: Zfs | None, plans: Sequence[PrunePlan], emit: Emit) -> int:
+async def apply_prune(source: Zfs, vault: Zfs | None, plans: Sequence[PrunePlan], emit: Emit) -> int:
     """Carry out prune plans; returns how many snapshots went. What is busy is skipped and named, what is held is not.
 
     Of clones ZFS tells by itself, so only where they would count for prune_limit they are asked before.
@@ -75,7 +75,7 @@ async def prune(source: Zfs, vault: Zfs | None, plans: Sequence[PrunePlan], emit
             continue
         try:
             over = await judged.compute(attrgetter("over"), judged)
-            plan = await without_stuck(zfs, judged, clones=bool(over))
+            plan = await drop_stuck(zfs, judged, clones=bool(over))
         except ZvaultError as error:
             emit("warning", text=f"pruning the {judged.side}: {error}")
             continue
@@ -91,7 +91,7 @@ async def prune(source: Zfs, vault: Zfs | None, plans: Sequence[PrunePlan], emit
     return count
 
 
-async def without_stuck(
+async def drop_stuck(
     zfs: Zfs, plan: PrunePlan, *, clones: bool = True, lifted: Set[str] = frozenset()
 ) -> PrunePlan:
     """The same plan, but what is held at this moment, or has clones, is kept; asked only of what no rule keeps.
@@ -102,8 +102,8 @@ async def without_stuck(
     unwanted = await plan.compute(lambda: [snap.name for snap in plan.unwanted])
     if not unwanted:
         return plan
-    holds, no_holds = await ask_each(zfs.holds, unwanted)
-    branches, no_clones = await ask_each(zfs.clones, unwanted) if clones else ({}, set())
+    holds, no_holds = await ask_each_snapshot(zfs.holds, unwanted)
+    branches, no_clones = await ask_each_snapshot(zfs.clones, unwanted) if clones else ({}, set())
     return await plan.compute(_but_stuck, plan, holds, branches, no_holds | no_clones, lifted)
 
 
@@ -117,7 +117,7 @@ def _but_stuck(
     """The same plan, in which what is held, or has clones, or of which ZFS tells neither, is kept."""
     groups: list[Sequence[KeepDecision]] = []
     for verdicts in plan.groups:
-        if all_kept(verdicts):
+        if keeps_all(verdicts):
             groups.append(verdicts)
             continue
         judged = []
@@ -125,15 +125,17 @@ def _but_stuck(
             name = verdict.snapshot.name
             # What zvault holds on a replica it releases itself, before it prunes.
             tags = holds.get(name, set()) - ({KEEP_HOLD} if plan.replica else lifted)
-            why = held_by(name, tags) or needed_by(branches.get(name, []))
+            why = describe_holds(name, tags) or describe_clones(branches.get(name, []))
             why = "ZFS does not tell what needs it" if name in untold else why
             stuck = not verdict.keep and bool(why)
             judged.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
         groups.append(keep_witnesses(judged))
-    return replace(plan, judged=Judged(groups))
+    return replace(plan, judged=DatasetVerdictList(groups))
 
 
-async def ask_each(ask: Ask[Answer], names: Sequence[SnapshotName]) -> tuple[dict[str, Answer], set[str]]:
+async def ask_each_snapshot(
+    ask: AskSnapshots[Answer], names: Sequence[SnapshotName]
+) -> tuple[dict[str, Answer], set[str]]:
     """Ask about each snapshot. Returns the answers by name, and the names that gave none.
 
     One that does not answer, as it may be damaged, must not keep all others from being pruned. Raises ToolFailed where
@@ -178,8 +180,8 @@ async def destroy_in_batches(
     """
     gone: list[Snapshot] = []
     trouble: ZvaultError | None = None
-    for start in range(0, len(snapshots), BATCH):
-        batch = snapshots[start : start + BATCH]
+    for start in range(0, len(snapshots), DESTROY_BATCH):
+        batch = snapshots[start : start + DESTROY_BATCH]
         went, error = await _destroy_batch(zfs, batch, emit)
         gone += went
         trouble = trouble or error
@@ -192,7 +194,7 @@ async def _destroy_batch(
     zfs: Zfs, batch: Sequence[Snapshot], emit: Emit
 ) -> tuple[list[Snapshot], ZvaultError | None]:
     try:
-        return await destroy(zfs.lzc, batch, emit, Explainer(zfs)), None
+        return await destroy_snapshots(zfs.lzc, batch, emit, HoldExplainer(zfs)), None
     except LzcFailure as error:
         by_dataset = [list(of_it) for _, of_it in groupby(batch, key=lambda snap: snap.dataset)]
         if len(by_dataset) == 1:
@@ -210,7 +212,7 @@ async def _destroy_batch(
     return gone, trouble
 
 
-async def destroy(
+async def destroy_snapshots(
     lzc: Changes, snapshots: Sequence[Snapshot], emit: Emit, explain: Explain | None = None
 ) -> list[Snapshot]:
     """Destroy snapshots; those that ZFS names as what refuses are left and told. Returns those destroyed."""
@@ -246,7 +248,7 @@ USERS_DEADLINE = 10.0
 _WHY = {"SnapshotIsHeld": "somebody holds it ('zfs holds' tells who)", "SnapshotIsCloned": "a clone needs it"}
 
 
-class Explainer:
+class HoldExplainer:
     """Finds out what keeps snapshots from being destroyed: holds, clones, mounts, running sends."""
 
     def __init__(self, zfs: Zfs) -> None:
@@ -260,7 +262,7 @@ class Explainer:
             holds, clones = {}, {}
         found = {}
         for name in names:
-            causes = [held_by(name, holds.get(name, set())), needed_by(clones.get(name, []))]
+            causes = [describe_holds(name, holds.get(name, set())), describe_clones(clones.get(name, []))]
             users = await self._users(name) if self.zfs.host.address is None else []
             causes += [f"it is {user}" if user.startswith("mounted") else user for user in users]
             found[name] = "; ".join(filter(None, causes))

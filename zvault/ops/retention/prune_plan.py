@@ -14,24 +14,24 @@ from zvault.config.schema import Backup
 from zvault.core.lazy import LazyProperty
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName, SnapshotName, split_snapshot
-from zvault.core.policy.known_verdicts import DatasetVerdicts, all_kept
-from zvault.core.policy.prune_limit import Excess, excess, within_limit
-from zvault.core.policy.retention import KeepDecision, in_order
+from zvault.core.policy.known_verdicts import DatasetVerdicts, keeps_all
+from zvault.core.policy.prune_limit import PruneExcess, find_prune_excess, limit_prune
+from zvault.core.policy.retention import KeepDecision, order_by_prune
 from zvault.core.replication.lineage import Pairing
-from zvault.core.replication.plan_model import Ours
+from zvault.core.replication.plan_model import SnapshotFilter
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import Sides, ours_of
+from zvault.ops.replication.listing import BothListings, make_own_filter
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
 from zvault.ops.retention.known_retention import Ages, UnseenVault, look_at
 from zvault.ops.retention.other_backups import OtherBackups
-from zvault.ops.state.known_backups import Besides, Clones, KnownRetention
-from zvault.system.computing import compute
+from zvault.ops.state.known_backups import Clones, KnownRetention, VerdictDependencies
+from zvault.system.side_threads import compute_aside
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Judged(Sequence[KeepDecision]):
+class DatasetVerdictList(Sequence[KeepDecision]):
     """Verdicts, dataset by dataset: nearly all of them keep, and need not be looked at one by one."""
 
     def __init__(self, groups: Sequence[Sequence[KeepDecision]]) -> None:
@@ -64,7 +64,7 @@ class PrunePlan:
     side: Side
     judged: Sequence[KeepDecision]
     share: float = 1.0
-    ours: Ours = lambda _: True
+    ours: SnapshotFilter = lambda _: True
     backup: str = "BACKUP"
     arrived: Set[int] = frozenset()
     replica: bool = False
@@ -75,43 +75,45 @@ class PrunePlan:
         return len(self.judged)
 
     async def compute(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Compute ``work`` on the verdicts: beside the event loop, where they are many (system/computing.py)."""
-        return await compute(self.size, self.known, work, *args, **kwargs)
+        """Compute ``work`` on the verdicts: beside the event loop, where they are many (system/side_threads.py)."""
+        return await compute_aside(self.size, self.known, work, *args, **kwargs)
 
     @LazyProperty
     def groups(self) -> Sequence[Sequence[KeepDecision]]:
         """The verdicts dataset by dataset."""
-        if isinstance(self.judged, Judged):
+        if isinstance(self.judged, DatasetVerdictList):
             return self.judged.groups
         by_dataset = groupby(self.judged, key=lambda verdict: verdict.snapshot.dataset)
         return [list(group) for _, group in by_dataset]
 
     @LazyProperty
-    def _pruned(self) -> list[tuple[Sequence[KeepDecision], Excess | None]]:
+    def _pruned(self) -> list[tuple[Sequence[KeepDecision], PruneExcess | None]]:
         """The datasets of which the rules select any."""
         some: Iterable[Sequence[KeepDecision]]
         if all(map(isinstance, self.groups, repeat(DatasetVerdicts))):
             some = compress(self.groups, map(not_, map(attrgetter("verdicts.all_kept"), self.groups)))
         else:
-            some = filterfalse(all_kept, self.groups)
-        return [(verdicts, excess(verdicts, self.share, self.ours, self.arrived)) for verdicts in some]
+            some = filterfalse(keeps_all, self.groups)
+        return [
+            (verdicts, find_prune_excess(verdicts, self.share, self.ours, self.arrived)) for verdicts in some
+        ]
 
     @LazyProperty
     def verdicts(self) -> tuple[KeepDecision, ...]:
         """Every snapshot with its reason."""
-        limited = {id(one): within_limit(one, over, self.arrived) for one, over in self._pruned}
+        limited = {id(one): limit_prune(one, over, self.arrived) for one, over in self._pruned}
         return tuple(verdict for one in self.groups for verdict in limited.get(id(one), one))
 
     @property
-    def over(self) -> tuple[Excess, ...]:
+    def over(self) -> tuple[PruneExcess, ...]:
         """The datasets of which prune_limit holds something back."""
         return tuple(over for _, over in self._pruned if over is not None)
 
     @property
     def selected(self) -> list[Snapshot]:
         """The snapshots selected for pruning, those of a dataset in the order in which they are to go."""
-        limited = (within_limit(verdicts, over, self.arrived) for verdicts, over in self._pruned)
-        return [verdict.snapshot for verdicts in limited for verdict in in_order(verdicts)]
+        limited = (limit_prune(verdicts, over, self.arrived) for verdicts, over in self._pruned)
+        return [verdict.snapshot for verdicts in limited for verdict in order_by_prune(verdicts)]
 
     @property
     def unwanted(self) -> list[Snapshot]:
@@ -122,7 +124,7 @@ class PrunePlan:
 def plan_prune(
     context: Context,
     backup: Backup,
-    sides: Sides,
+    sides: BothListings,
     *,
     over_limit: bool = False,
     arrived: Arrivals = NOTHING_ARRIVED,
@@ -132,7 +134,7 @@ def plan_prune(
     sent yet.
 
     Where the vault was not seen, the source's bookmarks tell what it has. What is held is not known here: see
-    ``prune.without_stuck``. ``over_limit`` selects also what prune_limit holds back;
+    ``prune.drop_stuck``. ``over_limit`` selects also what prune_limit holds back;
     for it does not count what ``arrived`` in the run that prunes.
     """
     env, others = context.env, OtherBackups.of(context, backup)
@@ -146,18 +148,18 @@ def plan_prune(
     )
     if backup.vault is not None and unseen:
         looked = replace(looked, unseen=UnseenVault(context.records.pools.last(env.vault(backup.vault))))
-    besides = Besides(
+    besides = VerdictDependencies(
         _by_dataset(_lent(sides.pairing)), _by_dataset(sides.source.clones() | sides.vault.clones())
     )
     both = looked.pairs(sides.pairing.pairs, besides)
     source: list[DatasetVerdicts] = list(map(attrgetter("source"), both))
     vault = [*filter(_is_there, map(attrgetter("vault"), both))]
     vault += [looked.gone(there, besides.clones) for there in sides.pairing.gone]
-    ours = ours_of(backup)
+    ours = make_own_filter(backup)
 
     def plan(side: Side, groups: Sequence[DatasetVerdicts], arrived: Set[int]) -> PrunePlan:
         replica = backup.prunes_only or side == "vault"
-        return PrunePlan(side, Judged(groups), share, ours, backup.name, arrived, replica, known)
+        return PrunePlan(side, DatasetVerdictList(groups), share, ours, backup.name, arrived, replica, known)
 
     pruned = [plan("source", source, arrived.source)]
     return [*pruned, plan("vault", vault, arrived.vault)] if backup.prunes_vault else pruned

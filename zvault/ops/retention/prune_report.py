@@ -10,11 +10,11 @@ from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Snapshot
 from zvault.core.names import SnapshotName
-from zvault.core.policy.prune_limit import Excess
+from zvault.core.policy.prune_limit import PruneExcess
 from zvault.core.policy.retention import KeepDecision
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import Sides, look
-from zvault.ops.retention.prune import without_stuck
+from zvault.ops.replication.listing import BothListings, list_both_sides
+from zvault.ops.retention.prune import drop_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.client import Zfs
@@ -23,23 +23,25 @@ APIECE = 100
 """Neighbours that go together are sized one by one up to so many; beyond, only all together: it costs a walk each."""
 
 
-async def prune_document(
+async def make_prune_document(
     context: Context, vaults: Vaults, backup: Backup, *, bring_up: bool, over_limit: bool = False
 ) -> PruneDocument:
     """Report what pruning a backup would destroy now, and why. ``bring_up`` lets its vault be brought up to look."""
     if backup.vault is None:
-        return await prune_part(context, backup, await look(context, backup, None), over_limit=over_limit)
+        return await make_prune_part(
+            context, backup, await list_both_sides(context, backup, None), over_limit=over_limit
+        )
     if bring_up:
         async with vaults[backup.vault].use(f"plan {backup.name}", lambda _: None) as vault:
-            sides = await look(context, backup, vault.zfs)
-            return await prune_part(context, backup, sides, over_limit=over_limit)
+            sides = await list_both_sides(context, backup, vault.zfs)
+            return await make_prune_part(context, backup, sides, over_limit=over_limit)
     if not await context.clients.pool_is_up(context.env.vault(backup.vault)):
-        raise vault_is_down(backup.vault)
-    sides = await look(context, backup, context.clients.vault_of(backup))
-    return await prune_part(context, backup, sides, over_limit=over_limit)
+        raise make_vault_down_error(backup.vault)
+    sides = await list_both_sides(context, backup, context.clients.vault_of(backup))
+    return await make_prune_part(context, backup, sides, over_limit=over_limit)
 
 
-def vault_is_down(vault: str) -> NotFound:
+def make_vault_down_error(vault: str) -> NotFound:
     """The error of a look that needs the daemon."""
     return NotFound(
         f"vault '{vault}' is down, so what it has cannot be seen",
@@ -48,15 +50,15 @@ def vault_is_down(vault: str) -> NotFound:
     )
 
 
-async def prune_part(
-    context: Context, backup: Backup, sides: Sides, *, over_limit: bool = False
+async def make_prune_part(
+    context: Context, backup: Backup, sides: BothListings, *, over_limit: bool = False
 ) -> PruneDocument:
     """A backup's ``prune`` rows; ``freed``, the bytes by side, None where not known; ``over_limit``."""
     judged = await sides.compute(plan_prune, context, backup, sides, over_limit=over_limit)
-    return await plans_document(context, backup, judged)
+    return await make_plans_document(context, backup, judged)
 
 
-async def plans_document(
+async def make_plans_document(
     context: Context, backup: Backup, plans: Sequence[PrunePlan], *, lifted: Set[str] = frozenset()
 ) -> PruneDocument:
     """The same of prune plans. ``lifted`` are tags of holds on the source that are released before."""
@@ -71,20 +73,21 @@ async def plans_document(
         zfs = (
             context.clients.source_of(backup) if judged.side == "source" else context.clients.vault_of(backup)
         )
-        plan = await without_stuck(zfs, judged, lifted=lifted)
+        plan = await drop_stuck(zfs, judged, lifted=lifted)
         sizes, document["freed"][plan.side] = await _sizes(zfs, plan)
         document["prune"] += await plan.compute(_verdict_documents, plan, sizes)
-        document["over_limit"] += [excess_document(plan.side, over) for over in plan.over]
+        document["over_limit"] += [make_excess_document(plan.side, over) for over in plan.over]
     return document
 
 
 def _verdict_documents(plan: PrunePlan, sizes: Mapping[str, int]) -> list[VerdictDocument]:
     return [
-        verdict_document(plan.side, verdict, sizes.get(verdict.snapshot.name)) for verdict in plan.verdicts
+        make_verdict_document(plan.side, verdict, sizes.get(verdict.snapshot.name))
+        for verdict in plan.verdicts
     ]
 
 
-def verdict_document(side: Side, verdict: KeepDecision, size: int | None) -> VerdictDocument:
+def make_verdict_document(side: Side, verdict: KeepDecision, size: int | None) -> VerdictDocument:
     """Describe whether a snapshot would be pruned, and why; ``size`` is what that would free."""
     return {
         "side": side,
@@ -95,7 +98,7 @@ def verdict_document(side: Side, verdict: KeepDecision, size: int | None) -> Ver
     }
 
 
-def excess_document(side: Side, over: Excess) -> ExcessDocument:
+def make_excess_document(side: Side, over: PruneExcess) -> ExcessDocument:
     """A dataset of which prune_limit holds something back."""
     return {
         "side": side,
@@ -118,7 +121,7 @@ async def _sizes(zfs: Zfs, plan: PrunePlan) -> tuple[dict[str, int], int | None]
 
 def _ranges(plan: PrunePlan) -> tuple[list[list[Snapshot]], list[tuple[SnapshotName, SnapshotName]]]:
     """The runs of neighbours that go, and from where to where each size is asked."""
-    runs = list(neighbours(plan.verdicts))
+    runs = list(group_neighbours(plan.verdicts))
     ranges = [(run[0].name, end.name) for run in runs for end in (run if len(run) <= APIECE else run[-1:])]
     return runs, ranges
 
@@ -142,7 +145,7 @@ def _sizes_of(
     return sizes, total
 
 
-def neighbours(verdicts: Sequence[KeepDecision]) -> Iterator[list[Snapshot]]:
+def group_neighbours(verdicts: Sequence[KeepDecision]) -> Iterator[list[Snapshot]]:
     """The selected snapshots, oldest first, in runs with nothing kept between them.
 
     A block that only snapshots of a run refer to goes with the run. None is shared by two runs alone: what lies

@@ -12,21 +12,21 @@ from zvault.api.backups import Side
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
-from zvault.core.known_results import new_ones
+from zvault.core.known_results import list_new_ones
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.policy.known_verdicts import DatasetVerdicts
-from zvault.core.policy.retention import KeepDecision, decide
-from zvault.core.policy.vault_holds import perhaps_held, to_hold
+from zvault.core.policy.retention import KeepDecision, decide_retention
+from zvault.core.policy.vault_holds import select_possibly_held, select_snapshots_to_hold
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
-from zvault.ops.outcome import describe_refusals
 from zvault.ops.replication.batched_changes import BatchedChanges
-from zvault.ops.replication.sides import ours_of, wanted_of
+from zvault.ops.replication.listing import make_own_filter, make_sent_filter
 from zvault.ops.retention.prune_plan import PrunePlan
+from zvault.ops.run_outcome import describe_refusals
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import HeldAsWanted
-from zvault.system.computing import compute
+from zvault.system.side_threads import compute_aside
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.client import Zfs
 
@@ -45,13 +45,15 @@ def plan_holds(context: Context, backup: Backup, plan: PrunePlan, lapses: int | 
     Left out are datasets whose holds were as they should be, which are the same as then: an event would tell of one
     that was held or released since. Where events were lost since (``lapses``), or none tell, all are asked.
     """
-    brought, zone = wanted_of(backup), context.env.zone
+    brought, zone = make_sent_filter(backup), context.env.zone
     wanted: list[SnapshotName] = []
     asked: list[SnapshotName] = []
     for group in _unsettled(plan, lapses):
         verdicts = list(group)  # made once, for each is made anew where it is asked for
-        wanted += [snap.name for snap in to_hold(verdicts, brought)]
-        asked += [snap.name for snap in perhaps_held(verdicts, brought, plan.ours, zone, plan.arrived)]
+        wanted += [snap.name for snap in select_snapshots_to_hold(verdicts, brought)]
+        asked += [
+            snap.name for snap in select_possibly_held(verdicts, brought, plan.ours, zone, plan.arrived)
+        ]
     return HoldMove(tuple(wanted), tuple(asked))
 
 
@@ -60,7 +62,7 @@ def _unsettled(plan: PrunePlan, lapses: int | None) -> Sequence[Sequence[KeepDec
     held = plan.known.held if plan.known is not None else None
     if held is None or lapses is None or held.lapses != lapses:
         return plan.groups
-    new = new_ones(held.groups, plan.groups)
+    new = list_new_ones(held.groups, plan.groups)
     known = set(map(id, plan.groups)) if held.but else set()
     return [*new, *(group for group in held.but if id(group) in known)]
 
@@ -107,7 +109,7 @@ async def _move(vault: Zfs, move: HoldMove) -> tuple[set[DatasetName], Troubles]
     """Make the changes; the datasets of which any was made, and what kept others from having theirs."""
     held, untold = await _tagged(vault, move.asked)
     changes = BatchedChanges(vault.lzc)
-    new, old, moved = await compute(
+    new, old, moved = await compute_aside(
         len(move.wanted) + len(move.asked), None, _differences, move, held, untold.keys()
     )
     refused = await _change(changes.hold, new)
@@ -191,7 +193,7 @@ def note_held(plan: PrunePlan, moved: Set[str], lapses: int | None) -> None:
     plan.known.held = HeldAsWanted(plan.groups, lapses, but)
 
 
-def why_held(
+def explain_hold(
     env: Environment, name: SnapshotName, backups: Sequence[tuple[Backup, Tree]]
 ) -> tuple[Snapshot | None, str]:
     """The snapshot of that name among what ``backups`` have on a vault, and what zvault holds it for.
@@ -206,19 +208,19 @@ def why_held(
 
 
 def _reason(env: Environment, backup: Backup, dataset: Dataset, snap: Snapshot) -> str:
-    """As ``why_held``. Of a dataset that the source may have lost either rules may be those that count."""
+    """As ``explain_hold``. Of a dataset that the source may have lost either rules may be those that count."""
     here = (backup.keep.source,) if backup.prunes_only else (backup.keep.vault, backup.keep.gone)
     for rules in here:
-        verdicts = decide(
+        verdicts = decide_retention(
             dataset.snapshots,
             rules,
             now=env.clock.time(),
             zone=env.zone,
             protected={},
-            ours=ours_of(backup),
+            ours=make_own_filter(backup),
             lasting=backup.snapshot.skip_unchanged,
         )
-        if snap in to_hold(verdicts, wanted_of(backup)):
+        if snap in select_snapshots_to_hold(verdicts, make_sent_filter(backup)):
             long = any(one.long for one in verdicts if one.snapshot == snap)
             return "a weekly, monthly or yearly rule keeps it" if long else f"the newest of {dataset.name}"
     return ""

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from zvault.core.diagnosis.write_drift import Sample
+from zvault.core.diagnosis.write_drift import WriteSample
 from zvault.core.names import SnapshotName
-from zvault.ops.stream.slots import Slots
-from zvault.ops.stream.stream import ActiveStream
+from zvault.ops.stream.run_stream import ActiveStream
+from zvault.ops.stream.stream_slots import StreamSlots
 
 
 @dataclass
@@ -22,7 +22,7 @@ class VaultWrites:
     """
 
     watched: set[str] = field(default_factory=set)
-    samples: dict[str, Sample] = field(default_factory=dict)
+    samples: dict[str, WriteSample] = field(default_factory=dict)
     drifts: dict[str, str] = field(default_factory=dict)
 
 
@@ -44,7 +44,7 @@ class Activity:
     ``streams``: the streams into vaults, by backup and dataset (ops/replication/transfer.py).
     ``writes``: how these fare.
     ``readings``: leases of snapshots that are open for reading (ops/restore/snapshot_reader.py).
-    ``mounts``: snapshots that somebody looks into, by a number of their own (ops/restore/mount.py).
+    ``mounts``: snapshots that somebody looks into, by a number of their own (ops/restore/mount_snapshot.py).
     ``snapshotting``: a lock for each backup, held while its snapshot is made: by a run, or at its own time; the hooks
     around the one must not meet those around the other.
     ``awake``: not set while the host is about to sleep, or does; nothing may begin then that a sleep would break
@@ -54,7 +54,7 @@ class Activity:
     ``going_down``: the host is shut down, and whatever can wait for the next boot does (daemon/shutdown.py).
     """
 
-    slots: Slots = field(default_factory=Slots)
+    slots: StreamSlots = field(default_factory=StreamSlots)
     streams: dict[tuple[str, str], ActiveStream] = field(default_factory=dict)
     writes: VaultWrites = field(default_factory=VaultWrites)
     readings: set[str] = field(default_factory=set)

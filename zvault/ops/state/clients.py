@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from zvault.config.profile import Stream
+from zvault.config.profile import StreamTable
 from zvault.config.schema import Backup, Vault
 from zvault.core.address import Address
 from zvault.core.errors import HostUnreachable, PoolSuspended
 from zvault.ops.state.environment import Environment
-from zvault.ops.stream.route import Route
+from zvault.ops.stream.route import StreamRoute
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import SshHost
 from zvault.zfs.lzc_stream import StreamHelpers
-from zvault.zfs.pool.pool import PROC, Exporting, Zpool
+from zvault.zfs.pool.pool import POOL_PROC, PoolExporting, Zpool
 from zvault.zfs.repair.damage_name_guard import DamageNameGuard
 
 
-class Clients:
+class ZfsClients:
     """Clients, each with a helper process of its own, caches of listings, and ssh connections.
 
     Made when they are first asked for, and kept until ``close``. The source's and each vault's are apart, so that one
@@ -28,7 +28,7 @@ class Clients:
     def __init__(self, env: Environment, feed: ChangeFeed | None = None) -> None:
         self._env = env
         self._feed = feed
-        self.zpool = Zpool(env.runner, PROC)
+        self.zpool = Zpool(env.runner, POOL_PROC)
         self.helpers = StreamHelpers()
         self.damage_names = DamageNameGuard()
         self._sources: dict[Address | None, Zfs] = {}
@@ -88,7 +88,7 @@ class Clients:
         """
         try:
             return await self.zpool_of(vault).state(vault.pool) is not None
-        except (HostUnreachable, Exporting, PoolSuspended):
+        except (HostUnreachable, PoolExporting, PoolSuspended):
             return False
 
     def other_host(self, address: Address | None) -> SshHost | None:
@@ -104,13 +104,13 @@ class Clients:
             )
         return self._hosts[address]
 
-    def route(self, start: Zfs, end: Zfs, stream: Stream, stall: float) -> Route:
+    def route(self, start: Zfs, end: Zfs, stream: StreamTable, stall: float) -> StreamRoute:
         """The way of streams from one host to another; ``stream`` and ``stall`` are the vault's."""
         far = start.host.address or end.host.address
         if far is None:
-            return Route(start.host, end.host, stream, stall, "off")
+            return StreamRoute(start.host, end.host, stream, stall, "off")
         host = self._env.host_config(far)
-        return Route(start.host, end.host, stream, stall, host.compression, host.buffer)
+        return StreamRoute(start.host, end.host, stream, stall, host.compression, host.buffer)
 
     async def close(self) -> None:
         """End the helper processes, and the connections to other hosts."""

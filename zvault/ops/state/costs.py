@@ -14,17 +14,24 @@ from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.tables.device import Device
-from zvault.core.cost.ledger import COUNTED, Asked, Ledger, Reading, begun, month_begin
+from zvault.core.cost.ledger import (
+    COUNTED_FIELDS,
+    Ledger,
+    StoreReading,
+    StoreUsage,
+    find_month_start,
+    start_ledger,
+)
 from zvault.core.errors import ZvaultError
 from zvault.ops.state.environment import Environment
-from zvault.system.state_files import LeaseStore
+from zvault.system.lease_store import LeaseStore
 
-STORED = "stored_bytes"
+STORED_FIELD = "stored_bytes"
 
-MOST = 1 << 62
+LARGEST_COUNT = 1 << 62
 """Of anything that a store counts."""
 
-OLDEST, AHEAD = 3600.0, 60.0
+OLDEST_READING, READING_AHEAD = 3600.0, 60.0
 """Seconds by which a server's word may be older than now, or newer: it is made each second, by the same clock."""
 
 WRITTEN_EVERY = 300.0
@@ -43,8 +50,8 @@ class CostBook:
         """Note what the servers of a vault's block stores tell."""
         for index, device in enumerate(vault["devices"]):
             found = device["store"]
-            reading = reading_of(found) if found is not None else None
-            if reading is not None and -OLDEST <= reading.at - env.clock.time() <= AHEAD:
+            reading = make_store_reading(found) if found is not None else None
+            if reading is not None and -OLDEST_READING <= reading.at - env.clock.time() <= READING_AHEAD:
                 self._note(env, _key(vault["name"], index), reading)
 
     def asked(self, env: Environment, vault: str, asked: Mapping[str, int]) -> None:
@@ -53,9 +60,9 @@ class CostBook:
         if known is not None:
             self._known[name] = known.also(asked, env.clock.time(), env.zone)
 
-    def _note(self, env: Environment, name: str, reading: Reading) -> None:
+    def _note(self, env: Environment, name: str, reading: StoreReading) -> None:
         known = self._get(name)
-        self._known[name] = now = begun(reading) if known is None else known.read(reading, env.zone)
+        self._known[name] = now = start_ledger(reading) if known is None else known.read(reading, env.zone)
         changed = known is None or (known.reading.asked, known.reading.stored) != (
             reading.asked,
             reading.stored,
@@ -98,7 +105,7 @@ class CostBook:
         return _document(found, now, env.zone, whole=len(found) == len(known)) if found else None
 
 
-def uncounted(env: Environment, vault: VaultDocument) -> list[str]:
+def list_uncounted(env: Environment, vault: VaultDocument) -> list[str]:
     """The devices of a vault that cost by the request as far as is known, but whose server does not tell how many."""
     config = env.config.vault.get(vault["name"])
     if config is None:
@@ -133,22 +140,22 @@ def _key(vault: str, index: int) -> str:
     return f"{vault}/{index}"
 
 
-def reading_of(found: StoreDocument) -> Reading | None:
+def make_store_reading(found: StoreDocument) -> StoreReading | None:
     """A reading of what a server tells of its store; None where it does not tell all that, or tells nonsense."""
     told: dict[str, Any] = {**found}
     at, store, asked = told.get("at"), told.get("uuid"), told.get("asked")
     if not (isinstance(at, (int, float)) and isinstance(store, str) and isinstance(asked, dict)):
         return None
-    numbers = {kind: asked.get(kind, 0) for kind in COUNTED} | {STORED: told.get(STORED)}
-    if not all(isinstance(number, int) and 0 <= number <= MOST for number in numbers.values()):
+    numbers = {kind: asked.get(kind, 0) for kind in COUNTED_FIELDS} | {STORED_FIELD: told.get(STORED_FIELD)}
+    if not all(isinstance(number, int) and 0 <= number <= LARGEST_COUNT for number in numbers.values()):
         return None
-    return Reading(float(at), store, numbers, numbers.pop(STORED))
+    return StoreReading(float(at), store, numbers, numbers.pop(STORED_FIELD))
 
 
 def _document(
     stores: Sequence[tuple[Device, Ledger]], now: float, zone: tzinfo, *, whole: bool
 ) -> CostDocument:
-    total = sum((ledger.month(now, zone) for _, ledger in stores), Asked())
+    total = sum((ledger.month(now, zone) for _, ledger in stores), StoreUsage())
     priced = [(ledger, device.prices.as_prices()) for device, ledger in stores if device.prices is not None]
     cost = forecast = None
     if whole and len(priced) == len(stores):
@@ -156,7 +163,7 @@ def _document(
         later = [ledger.forecast(now, zone, prices) for ledger, prices in priced]
         forecast = None if None in later else sum(one for one in later if one is not None)
     return {
-        "since": max(month_begin(now, zone), *(ledger.since for _, ledger in stores)),
+        "since": max(find_month_start(now, zone), *(ledger.since for _, ledger in stores)),
         "at": max(ledger.reading.at for _, ledger in stores),
         "put": total.put,
         "get": total.get,
@@ -180,7 +187,7 @@ def _kept(ledger: Ledger) -> dict[str, Any]:
         "stored": reading.stored,
         "since": ledger.since,
         "days": {
-            day.isoformat(): [getattr(it, kind) for kind in (*COUNTED, "byte_seconds")]
+            day.isoformat(): [getattr(it, kind) for kind in (*COUNTED_FIELDS, "byte_seconds")]
             for day, it in ledger.days.items()
         },
     }
@@ -188,10 +195,10 @@ def _kept(ledger: Ledger) -> dict[str, Any]:
 
 def _loaded(data: Mapping[str, Any]) -> Ledger:
     asked = {str(kind): int(number) for kind, number in data["asked"].items()}
-    reading = Reading(float(data["at"]), str(data["store"]), asked, int(data["stored"]))
+    reading = StoreReading(float(data["at"]), str(data["store"]), asked, int(data["stored"]))
     days = {
-        date.fromisoformat(day): Asked(
-            **dict(zip(COUNTED, map(int, numbers), strict=False)), byte_seconds=float(numbers[-1])
+        date.fromisoformat(day): StoreUsage(
+            **dict(zip(COUNTED_FIELDS, map(int, numbers), strict=False)), byte_seconds=float(numbers[-1])
         )
         for day, numbers in data["days"].items()
     }

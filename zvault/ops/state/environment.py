@@ -15,16 +15,16 @@ from zoneinfo import ZoneInfo
 from tzlocal import get_localzone
 
 from zvault.config.paths import Paths
-from zvault.config.schema import Backup, Config, Host, Vault
+from zvault.config.schema import Backup, Config, HostTable, Vault
 from zvault.core.address import Address, Source
 from zvault.core.errors import NotFound
-from zvault.core.name_rules import unchecked_vault_dataset, vault_dataset
+from zvault.core.name_rules import expand_vault_dataset, make_vault_dataset
 from zvault.core.names import DatasetName
-from zvault.ops.state.pools import storage
-from zvault.system.process.runner import Runner
+from zvault.ops.state.pool_book import describe_storage
+from zvault.system.process.runner import ProcessRunner
 
 
-class Clock:
+class WallClock:
     """Wall time and monotonic time, in one place, so that tests can stop them.
 
     What a person reads, or what was written down, goes by wall time; whatever waits goes by monotonic time, which no
@@ -48,14 +48,14 @@ class Clock:
         return datetime.fromtimestamp(self.time(), UTC)
 
 
-class LaterClock(Clock):
+class LaterClock(WallClock):
     """A clock so many seconds ahead of another, for the thread that made it.
 
     What is computed beside the event loop meanwhile goes by the time that it is: pruning by a time to come would give
     up what is still to be kept.
     """
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
+    def __init__(self, clock: WallClock, seconds: float) -> None:
         self._clock, self._ahead, self._thread = clock, seconds, threading.get_ident()
 
     @property
@@ -99,15 +99,17 @@ class Environment:
 
     config: Config
     paths: Paths
-    runner: Runner
+    runner: ProcessRunner
     host: str
-    clock: Clock = field(default_factory=Clock)
+    clock: WallClock = field(default_factory=WallClock)
     _ways: dict[str, _Way] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, config: Config, paths: Paths, runner: Runner, clock: Clock | None = None) -> Environment:
+    def of(
+        cls, config: Config, paths: Paths, runner: ProcessRunner, clock: WallClock | None = None
+    ) -> Environment:
         """That of this host; its time is that of ``clock``, or the host's."""
-        return cls(config, paths, runner, _host_name(config), clock or Clock())
+        return cls(config, paths, runner, _host_name(config), clock or WallClock())
 
     @contextlib.contextmanager
     def later(self, seconds: float) -> Iterator[None]:
@@ -139,9 +141,9 @@ class Environment:
         vaults = (one for one in self.config.vault.values() if one.pool == pool and one.host is None)
         return max((one.min_age for one in vaults), default=0.0)
 
-    def host_config(self, address: Address) -> Host:
+    def host_config(self, address: Address) -> HostTable:
         """A host's table in the configuration, or what holds without one."""
-        return self.config.host.get(address.host) or Host()
+        return self.config.host.get(address.host) or HostTable()
 
     def target_of(self, backup: Backup, dataset: str) -> DatasetName:
         """Return the place on the vault of a source dataset: nowhere else, where its backup makes snapshots only.
@@ -150,13 +152,13 @@ class Environment:
         """
         if backup.vault is None:
             return DatasetName(dataset)
-        return vault_dataset(*self._into(backup), DatasetName(dataset), backup.source.dataset)
+        return make_vault_dataset(*self._into(backup), DatasetName(dataset), backup.source.dataset)
 
     def wanted_target_of(self, backup: Backup, dataset: str) -> DatasetName:
         """The same, also where that name would be too long for ZFS."""
         if backup.vault is None:
             return DatasetName(dataset)
-        return unchecked_vault_dataset(*self._into(backup), DatasetName(dataset), backup.source.dataset)
+        return expand_vault_dataset(*self._into(backup), DatasetName(dataset), backup.source.dataset)
 
     def counterpart_of(self, backup: Backup, dataset: str) -> DatasetName | None:
         """The same for any name that somebody gives; None where that is not the source's nor of anything below it."""
@@ -179,7 +181,7 @@ class Environment:
         known = self._ways.get(backup.name)
         if known is None or not known.holds(backup, vault, self.host):
             # Asked some dozen times in each look at what zvaultd knows; tables never change after they were read.
-            place = f"{vault.pool} {storage(vault)}".strip()
+            place = f"{vault.pool} {describe_storage(vault)}".strip()
             target = self.target_of(backup, backup.source.dataset)
             text = f"{backup.source} to {target} of {vault.name} ({place})"
             known = self._ways[backup.name] = _Way(backup, vault, self.host, text)

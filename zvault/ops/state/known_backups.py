@@ -35,7 +35,7 @@ NO_CLONES: Clones = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Besides:
+class VerdictDependencies:
     """The facts that verdicts depend on besides their pair, by dataset: from which snapshots others of the source go on
     (``lent``), and which have clones on either side.
     """
@@ -53,7 +53,7 @@ class Besides:
         """The datasets by which it has to do with a pair."""
         return {pair.source.name} | ({pair.vault.name} if pair.vault is not None else set())
 
-    def others_than(self, before: Besides) -> set[str]:
+    def others_than(self, before: VerdictDependencies) -> set[str]:
         """The datasets of which it says something else than then."""
         return {
             name
@@ -94,14 +94,14 @@ class KnownRetention:
     """The verdicts of the last look, and what they depend on beside their pairs: ``depends`` is the same for all."""
 
     pairs: KnownResults[DatasetPair, PairVerdicts] = field(default_factory=KnownResults)
-    besides: Besides = field(default_factory=Besides)
+    besides: VerdictDependencies = field(default_factory=VerdictDependencies)
     depends: tuple[object, ...] = ()
     verdicts: KnownVerdicts | None = None
     held: HeldAsWanted = field(default_factory=HeldAsWanted)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetPlace:
     """The place of a source's dataset on the vault, and whether the backup's patterns take it."""
 
     taken: bool
@@ -117,7 +117,7 @@ class KnownAsked:
 
 
 @dataclass
-class Disproved:
+class DisprovedPairs:
     """The pairs of which a bookmark on the source tells what a pool does not have."""
 
     pool: int = 0
@@ -141,7 +141,7 @@ class KnownBackup:
     backup: Backup
     config: Config
     host: str
-    places: KnownResults[Dataset, Place] = field(default_factory=KnownResults)
+    places: KnownResults[Dataset, TargetPlace] = field(default_factory=KnownResults)
     pairs: KnownPairs = field(default_factory=KnownPairs)
     conflicts: KnownResults[DatasetPair, NameConflict | None] = field(default_factory=KnownResults)
     asked: KnownAsked = field(default_factory=KnownAsked)
@@ -149,7 +149,7 @@ class KnownBackup:
     lags: KnownResults[DatasetPair, DatasetLag] = field(default_factory=KnownResults)
     records: KnownRecords = field(default_factory=dict)
     retention: KnownRetention = field(default_factory=KnownRetention)
-    disproved: Disproved = field(default_factory=Disproved)
+    disproved: DisprovedPairs = field(default_factory=DisprovedPairs)
 
 
 class KnownBackups:

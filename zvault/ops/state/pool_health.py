@@ -12,10 +12,10 @@ from pydantic import TypeAdapter
 
 from zvault.api.vaults import DamageDocument, ScrubDocument
 from zvault.core.errors import ZvaultError
-from zvault.core.integrity.damage import Damage, HealTarget, files
-from zvault.core.policy.scrub import Scan
-from zvault.system.state_files import LeaseStore
-from zvault.zfs.pool.scrub import Health
+from zvault.core.integrity.damage import DamagedFile, HealTarget, count_damaged_files
+from zvault.core.policy.scrub import PoolScan
+from zvault.system.lease_store import LeaseStore
+from zvault.zfs.pool.scrub import PoolErrors
 
 
 @cache
@@ -24,12 +24,12 @@ def _wounds_adapter() -> TypeAdapter[tuple[HealTarget, ...]]:
     return TypeAdapter(tuple[HealTarget, ...])
 
 
-NAMED = 1000
+KEPT_DAMAGES = 1000
 """Damages kept by name; of more than that only the number is told."""
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class PoolCondition:
     """A vault's pool as it was last seen, at ``at`` (seconds since the epoch).
 
     ``last`` is when its last whole scrub ended, ``born`` when the pool was made, ``damages`` what is damaged by name.
@@ -41,20 +41,20 @@ class Condition:
 
     ``half_received`` are datasets that a full stream has reached in part, and ``excused`` the errors that are theirs or
     may be: a receive that an outage cut off leaves such, and they are no damage to anything that was there. They are
-    looked at again once nothing is half received (ops/vaults/health.py); where ZFS has no way to do that, the next
-    whole scrub does (``leave_to_scrub``).
+    looked at again once nothing is half received (ops/vaults/examine_pool.py); where ZFS has no way to do that, the
+    next whole scrub does (``leave_to_scrub``).
 
     ``wounds`` are the damaged blocks, noted at ``noted``, and count as errors until the next whole scrub has ended: ZFS
     forgets what is in old snapshots only as soon as somebody has it listed (``zpool status -v``, seen with 2.3.9).
     """
 
     at: float
-    scan: Scan = field(default_factory=Scan)
+    scan: PoolScan = field(default_factory=PoolScan)
     errors: int = 0
     last: float | None = None
     born: float | None = None
     held: bool = False
-    damages: tuple[Damage, ...] = ()
+    damages: tuple[DamagedFile, ...] = ()
     named: int = 0
     pausing: str = ""
     wounds: tuple[HealTarget, ...] = ()
@@ -67,13 +67,13 @@ class Condition:
     @classmethod
     def of(
         cls,
-        health: Health,
+        health: PoolErrors,
         at: float,
         born: float | None,
-        before: Condition | None,
+        before: PoolCondition | None,
         half_received: Sequence[str] | None = None,
         foreign: Sequence[str] | None = None,
-    ) -> Condition:
+    ) -> PoolCondition:
         """From a look; names and reasons are those of the look before, as long as there are errors at all.
 
         ``foreign`` None: not known, so they are those of the look before.
@@ -100,8 +100,8 @@ class Condition:
         )
 
     def hurt(
-        self, damages: Iterable[Damage], wounds: Iterable[HealTarget], half_received: Sequence[str] = ()
-    ) -> Condition:
+        self, damages: Iterable[DamagedFile], wounds: Iterable[HealTarget], half_received: Sequence[str] = ()
+    ) -> PoolCondition:
         """The same with what is damaged, as it was just found out; of ``half_received`` datasets nothing is named."""
         blocks = tuple(wound for wound in wounds if wound.logged is not None)
         errors = max(self.errors, len(blocks))
@@ -116,14 +116,14 @@ class Condition:
             excused=errors - len(blocks) if half_received else 0,
         )
 
-    def leave_to_scrub(self, at: float) -> Condition:
+    def leave_to_scrub(self, at: float) -> PoolCondition:
         """The same once nothing is half received any more (``at``), for errors that cannot be read again alone.
 
         A whole scrub that begins after that reads all there is: what is on the list at its end is damage.
         """
         return replace(self, half_received=(), noted=at)
 
-    def accuse(self) -> Condition:
+    def accuse(self) -> PoolCondition:
         """The same with no error excused any more: what is on the list was read again, with nothing half received."""
         return replace(self, half_received=(), excused=0, named=0)
 
@@ -157,30 +157,30 @@ class Condition:
             "errors": self.damaging,
             "unexplained": self.excused,
             "half_received": list(self.half_received),
-            "files": files(self.damages),
-            "damages": [damage_document(one) for one in self.damages],
+            "files": count_damaged_files(self.damages),
+            "damages": [make_damage_document(one) for one in self.damages],
         }
 
 
-def damage_document(damage: Damage) -> DamageDocument:
+def make_damage_document(damage: DamagedFile) -> DamageDocument:
     """One damage as the API sends it."""
     return {"dataset": damage.dataset, "snapshot": damage.snapname, "file": damage.path}
 
 
-def _has_begun_since(scan: Scan, at: float) -> bool:
+def _has_begun_since(scan: PoolScan, at: float) -> bool:
     """True if a scrub has ended that began after this time."""
     return scan.state == "finished" and not scan.resilver and scan.started is not None and scan.started > at
 
 
-class Conditions:
+class PoolConditions:
     """The conditions of all vaults. On disk is what a decision needs while a vault is down: without it none is made."""
 
     def __init__(self, store: LeaseStore) -> None:
         self._store = store
-        self._known: dict[str, Condition] = {}
+        self._known: dict[str, PoolCondition] = {}
         self._given_up: dict[str, int] = {}
 
-    def get(self, vault: str) -> Condition | None:
+    def get(self, vault: str) -> PoolCondition | None:
         """Return what was last seen of a vault, None where it was never up."""
         if vault not in self._known:
             with contextlib.suppress(OSError, ZvaultError, TypeError, KeyError, ValueError):
@@ -188,7 +188,7 @@ class Conditions:
                     self._known[vault] = _loaded(data)
         return self._known.get(vault)
 
-    def put(self, vault: str, condition: Condition) -> None:
+    def put(self, vault: str, condition: PoolCondition) -> None:
         """Note what was seen. It goes to disk where something in it changed that is kept there."""
         before = self.get(vault)
         self._known[vault] = condition
@@ -221,15 +221,15 @@ class Conditions:
             self._known[vault] = replace(known, pausing=why)
 
 
-def _kept(condition: Condition) -> dict[str, Any]:
+def _kept(condition: PoolCondition) -> dict[str, Any]:
     return {
         "state": condition.scan.state,
         "last": condition.last,
         "born": condition.born,
         "held": condition.held,
         "errors": condition.errors,
-        "damages": [[one.dataset, one.snapname, one.path] for one in condition.damages[:NAMED]],
-        "wounds": _wounds_adapter().dump_python(condition.wounds[:NAMED], mode="json"),
+        "damages": [[one.dataset, one.snapname, one.path] for one in condition.damages[:KEPT_DAMAGES]],
+        "wounds": _wounds_adapter().dump_python(condition.wounds[:KEPT_DAMAGES], mode="json"),
         "noted": condition.noted,
         "half_received": list(condition.half_received),
         "excused": condition.excused,
@@ -237,15 +237,15 @@ def _kept(condition: Condition) -> dict[str, Any]:
     }
 
 
-def _loaded(data: dict[str, Any]) -> Condition:
-    return Condition(
+def _loaded(data: dict[str, Any]) -> PoolCondition:
+    return PoolCondition(
         float(data["time"]),
-        Scan(data["state"]),
+        PoolScan(data["state"]),
         int(data["errors"]),
         data["last"],
         data["born"],
         bool(data["held"]),
-        tuple(Damage(*one) for one in data["damages"]),
+        tuple(DamagedFile(*one) for one in data["damages"]),
         wounds=_wounds_adapter().validate_python(data.get("wounds", ())),
         noted=float(data.get("noted", 0.0)),
         half_received=tuple(map(str, data.get("half_received", ()))),

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from zvault.config.paths import Paths
 from zvault.ops.state.costs import CostBook
-from zvault.ops.state.exposed import ExposedBook
-from zvault.ops.state.places import PlaceBook
-from zvault.ops.state.pool_health import Conditions
-from zvault.ops.state.pools import PoolBook
-from zvault.ops.state.replaced import ReplacedBook
-from zvault.ops.state.unchanged import UnchangedBook
-from zvault.system.state_files import LeaseStore
+from zvault.ops.state.exposed_book import ExposedBook
+from zvault.ops.state.place_book import PlaceBook
+from zvault.ops.state.pool_book import PoolBook
+from zvault.ops.state.pool_health import PoolConditions
+from zvault.ops.state.replaced_book import ReplacedBook
+from zvault.ops.state.unchanged_book import UnchangedBook
+from zvault.system.lease_store import LeaseStore
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Records:
     ``places``: where a pool has what was last sent of each source; noted in a run (ops/replication/transfer.py).
     ``unchanged``: until when sources were as their newest snapshots; noted in a run (ops/run.py).
     ``replaced``: snapshots that a run makes anew and has still to destroy (ops/run_snapshot.py).
-    ``conditions``: the last look at each vault's pool (ops/vaults/health.py, ops/healing).
+    ``conditions``: the last look at each vault's pool (ops/vaults/examine_pool.py, ops/healing).
     ``exposed``: what lies on a vault in the clear, below an encrypted dataset; noted by each look at a vault
     (daemon/lag_readings.py).
-    ``costs``: what vaults' block stores were asked for (daemon/looks.py).
+    ``costs``: what vaults' block stores were asked for (daemon/periodic_checks.py).
     ``mount_holds``: snapshots that are held while they are mounted for somebody, also after a boot: the hold is in the
     pool (ops/restore/snapshot_reader.py).
     ``measured``: what was measured of vaults' devices (ops/tuning/measurements.py).
@@ -40,7 +40,7 @@ class Records:
     places: PlaceBook
     unchanged: UnchangedBook
     replaced: ReplacedBook
-    conditions: Conditions
+    conditions: PoolConditions
     exposed: ExposedBook
     costs: CostBook
     measured: LeaseStore
@@ -56,7 +56,7 @@ class Records:
             places=PlaceBook(LeaseStore(paths.state / "places")),
             unchanged=UnchangedBook(LeaseStore(paths.state / "unchanged")),
             replaced=ReplacedBook(LeaseStore(paths.state / "replaced")),
-            conditions=Conditions(LeaseStore(paths.state / "condition")),
+            conditions=PoolConditions(LeaseStore(paths.state / "condition")),
             exposed=ExposedBook(LeaseStore(paths.state / "exposed")),
             costs=CostBook(LeaseStore(paths.state / "costs")),
             measured=LeaseStore(paths.state / "measured"),

@@ -8,19 +8,19 @@ from dataclasses import replace
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound
 from zvault.core.model import Tree
-from zvault.core.name_rules import Choice, missing_of
+from zvault.core.name_rules import DatasetChoice, list_missing
 from zvault.core.names import DatasetName
-from zvault.core.property_selection import choices
-from zvault.core.replication.unlisted import is_in_unlisted
-from zvault.ops.state.clients import Clients
+from zvault.core.property_selection import choose_by_property
+from zvault.core.replication.unlisted_datasets import is_in_unlisted
+from zvault.ops.state.clients import ZfsClients
 from zvault.zfs import properties
-from zvault.zfs.whole_listing import ListedInPart
+from zvault.zfs.whole_listing import PartialListing
 
-NAMED = 3
+MISSING_NAMED = 3
 """Datasets named in one sentence."""
 
 
-async def source_tree(clients: Clients, backup: Backup, *, sizes: bool = True) -> Tree:
+async def list_source(clients: ZfsClients, backup: Backup, *, sizes: bool = True) -> Tree:
     """The datasets of a backup's source, with those that cannot be listed named beside them.
 
     Raises NotFound, HostUnreachable, ToolFailed. For ``sizes`` see Zfs.tree.
@@ -28,33 +28,35 @@ async def source_tree(clients: Clients, backup: Backup, *, sizes: bool = True) -
     zfs, root = clients.source_of(backup), backup.source.dataset
     try:
         tree = await zfs.tree(root, sizes=sizes)
-    except ListedInPart as error:
+    except PartialListing as error:
         tree = await zfs.tree_around_damage(root, error)
     missing = [part for part in backup.source.parts if part not in tree.datasets]
     if missing := [part for part in missing if not is_in_unlisted(part, tree.unlisted)]:
-        raise missing_source(backup, missing[0])
-    choices = await choices_by_property(clients, backup, list(tree.datasets))
+        raise make_missing_source_error(backup, missing[0])
+    choices = await read_property_choices(clients, backup, list(tree.datasets))
     return tree if choices is None else replace(tree, choices=choices)
 
 
-async def choices_by_property(
-    clients: Clients, backup: Backup, names: Sequence[str]
-) -> dict[str, Choice] | None:
+async def read_property_choices(
+    clients: ZfsClients, backup: Backup, names: Sequence[str]
+) -> dict[str, DatasetChoice] | None:
     """Which of a source's datasets the backup's property selects, and why; None where it selects by none."""
     if backup.select is None:
         return None
     root, host = backup.source.dataset, clients.source_of(backup).host
-    found = choices(await properties.user_property(host, root, backup.select, names), root)
+    found = choose_by_property(await properties.read_user_property(host, root, backup.select, names), root)
     return {name: replace(one, reason=f"{backup.select}: {one.reason}") for name, one in found.items()}
 
 
-async def chosen_by_property(clients: Clients, backup: Backup, names: Sequence[str]) -> frozenset[str] | None:
+async def list_chosen_by_property(
+    clients: ZfsClients, backup: Backup, names: Sequence[str]
+) -> frozenset[str] | None:
     """Those of a source's datasets that the backup's property selects; None where it selects by none."""
-    found = await choices_by_property(clients, backup, names)
+    found = await read_property_choices(clients, backup, names)
     return None if found is None else frozenset(name for name, one in found.items() if one.taken)
 
 
-def missing_source(backup: Backup, part: DatasetName) -> NotFound:
+def make_missing_source_error(backup: Backup, part: DatasetName) -> NotFound:
     """That one of a backup's sources is not there."""
     return NotFound(
         f"there is no dataset '{part}'",
@@ -63,7 +65,7 @@ def missing_source(backup: Backup, part: DatasetName) -> NotFound:
     )
 
 
-def missing_included(
+def find_missing_included(
     backup: Backup, there: Container[str], unlisted: Collection[DatasetName] = ()
 ) -> NotFound | None:
     """That datasets which ``include`` names are not ``there``, among those of the source; None where all are. Whether
@@ -72,12 +74,12 @@ def missing_included(
     Others that it names may still be taken. Without this a dataset that was renamed would be backed up no more, and
     everything be well.
     """
-    named = missing_of(backup.include, there)
+    named = list_missing(backup.include, there)
     sought = [name for name in map(DatasetName, named) if name.is_within(backup.source.dataset)]
     missing = [name for name in sought if not is_in_unlisted(name, unlisted)]
     if not missing:
         return None
-    shown, more = ", ".join(f"'{name}'" for name in missing[:NAMED]), len(missing) - NAMED
+    shown, more = ", ".join(f"'{name}'" for name in missing[:MISSING_NAMED]), len(missing) - MISSING_NAMED
     return NotFound(
         f"there is no dataset {shown}" + (f", and {more} more are missing" if more > 0 else ""),
         f"'include' of backup {backup.name} names it, so it was renamed, destroyed, or is misspelt",

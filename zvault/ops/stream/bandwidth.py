@@ -14,26 +14,26 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from zvault.core.replication.bandwidth import Allowance
-from zvault.system.process.throttle import QUANTUM, throttle_argv, unread
-from zvault.system.tasks import cancel
+from zvault.core.replication.bandwidth import StreamAllowance
+from zvault.system.process.throttle import QUANTUM, count_unread_bytes, throttle_argv
+from zvault.system.tasks import cancel_tasks
 
 GIVE_EVERY = 0.05
 """Seconds between two times that leave is given."""
 
-READY = 1 << 20
+MOST_READY_QUANTA = 1 << 20
 """Quanta kept ready at most, where the pipe can hold so many: 4 GiB pass between two times."""
 
-Rate = Callable[[], int | None]
+CurrentRate = Callable[[], int | None]
 """The limit at this moment in bytes a second; None without one."""
 
 
 @contextlib.asynccontextmanager
-async def limited(rate: Rate) -> AsyncIterator[Sequence[str]]:
+async def limit_rate(rate: CurrentRate) -> AsyncIterator[Sequence[str]]:
     """Give leave while the block runs, at the rate that is in force; yields the argv of a throttled stage."""
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     with contextlib.suppress(OSError):
-        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, READY)
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, MOST_READY_QUANTA)
     giving = asyncio.create_task(_give(rate, read, write))
     # However it ends, streams must not wait for leave that nobody gives: they see the pipe end.
     giving.add_done_callback(lambda _: os.close(write))
@@ -42,20 +42,20 @@ async def limited(rate: Rate) -> AsyncIterator[Sequence[str]]:
         yield throttle_argv(f"/proc/{os.getpid()}/fd/{read}")
     finally:
         try:
-            await cancel(giving)
+            await cancel_tasks(giving)
         finally:
             os.close(read)
         if not giving.cancelled():
             giving.result()
 
 
-async def _give(rate: Rate, read: int, write: int) -> None:
+async def _give(rate: CurrentRate, read: int, write: int) -> None:
     # A pipe that is full to the brim may keep a writer of one byte waiting for a whole page (pipe(7)): leave some room.
-    allowance = Allowance(QUANTUM, fcntl.fcntl(write, fcntl.F_GETPIPE_SZ) // 2)
+    allowance = StreamAllowance(QUANTUM, fcntl.fcntl(write, fcntl.F_GETPIPE_SZ) // 2)
     last = time.monotonic()
     while True:
         now = time.monotonic()
-        due = allowance.due(rate(), now - last, unread(read))
+        due = allowance.due(rate(), now - last, count_unread_bytes(read))
         last = now
         with contextlib.suppress(BlockingIOError):
             if due > 0:

@@ -10,8 +10,8 @@ from zvault.core.refusals import UNKNOWN_NEXT, Speaker, find_refusal
 from zvault.system import ssh
 from zvault.system.process.pipeline import StageEnd
 from zvault.system.process.spawn import describe_exit
-from zvault.system.process.throttle import bytes_let_pass
-from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, is_gate
+from zvault.system.process.throttle import parse_bytes_let_pass
+from zvault.zfs.gate.process import GATE_PREFIX, INCOMPLETE, REFUSED_STATUS, is_gate
 from zvault.zfs.stream_stages import is_progress
 
 _ECHOES = ("incomplete stream", "failed to read from stream", "invalid backup stream")
@@ -34,19 +34,19 @@ another trouble, for which nothing of what was received is given up.
 """
 
 
-def judge(ends: Sequence[StageEnd]) -> None:
+def raise_stream_failure(ends: Sequence[StageEnd]) -> None:
     """Raise for the stage that failed first; the others fail only because it did."""
     failed = [end for end in ends if not end.ok]
     if not failed:
         return
     culprit = _culprit(failed, ends[-1])
-    there = ssh.address_of(culprit.argv)
+    there = ssh.find_ssh_address(culprit.argv)
     if there is not None and culprit.returncode == ssh.OWN_FAILURE:
-        raise ssh.failure(there, "\n".join(_words(culprit)))
-    if is_gate(culprit.argv) and culprit.returncode == REFUSED:
+        raise ssh.make_ssh_error(there, "\n".join(_words(culprit)))
+    if is_gate(culprit.argv) and culprit.returncode == REFUSED_STATUS:
         raise StreamRefused(
             "what was sent is not what was ordered, and was not received",
-            _complaint(culprit).removeprefix(SAYS),
+            _complaint(culprit).removeprefix(GATE_PREFIX),
             "look at who controls the sending host: its ZFS would not send this by itself",
         )
     what = f"{_program(culprit.argv)} failed" if there is None else f"the stream failed on {there}"
@@ -74,7 +74,7 @@ def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
     """The gate, if it refuses the stream; the receiver, if it says what it has against the stream; else the first that
     did not just lose its neighbour.
     """
-    if refusing := [end for end in failed if is_gate(end.argv) and end.returncode == REFUSED]:
+    if refusing := [end for end in failed if is_gate(end.argv) and end.returncode == REFUSED_STATUS]:
         return refusing[0]
     echo = any(phrase in receiver.stderr for phrase in _ECHOES)
     if receiver in failed and not echo and _complaint(receiver):
@@ -98,7 +98,7 @@ def _lost_its_neighbour(end: StageEnd) -> bool:
 
 
 def _is_lost_link(end: StageEnd) -> bool:
-    return end.returncode == ssh.OWN_FAILURE and ssh.address_of(end.argv) is not None
+    return end.returncode == ssh.OWN_FAILURE and ssh.find_ssh_address(end.argv) is not None
 
 
 def _lost_its_reader(end: StageEnd) -> bool:
@@ -117,7 +117,7 @@ def _program(argv: Sequence[str]) -> str:
 def _words(end: StageEnd) -> list[str]:
     """What a stage said, line by line, without its progress."""
     said = [line.strip() for line in end.stderr.splitlines() if line.strip()]
-    return [line for line in said if not is_progress(line) and bytes_let_pass(line) is None]
+    return [line for line in said if not is_progress(line) and parse_bytes_let_pass(line) is None]
 
 
 def _complaint(end: StageEnd) -> str:

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from zvault.api.tuning import TryDocument
-from zvault.config.load import load_profile
-from zvault.config.profile import Profile
+from zvault.config.load_config import load_profile
+from zvault.config.profile import VaultProfile
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
 from zvault.core.tuning.candidates import CandidateTrial, ParameterChoice
-from zvault.core.tuning.measurement import MeasuredPoint, Way
+from zvault.core.tuning.measurement import IoDirection, MeasuredPoint
 from zvault.ops.context import Context
 from zvault.ops.state.records import Records
 from zvault.zfs import trial_dataset
@@ -26,15 +26,15 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MeasurementOutcome:
     """The result of a measurement: devices, pool, how it was measured, and the chosen parameters.
 
-    ``tries`` are made by ``row``; without any, ``choices`` were calculated and not tried out.
+    ``tries`` are made by ``make_trial_row``; without any, ``choices`` were calculated and not tried out.
     """
 
     devices: tuple[str, ...]
     guid: int
-    way: Way
+    way: IoDirection
     points: tuple[MeasuredPoint, ...]
     choices: tuple[ParameterChoice, ...]
     advice: str
@@ -47,33 +47,37 @@ class Outcome:
         return {one.name: one.value for one in self.choices}
 
 
-def row(one: CandidateTrial, won: bool) -> TryDocument:
+def make_trial_row(one: CandidateTrial, won: bool) -> TryDocument:
     """A trial as it is stored and shown; ``rate`` in bytes a second, an upper bound if it was ``stopped``."""
     what, module = one.candidate.what, one.candidate.module
     return {"what": what, "module": module, "rate": round(one.rate), "stopped": one.stopped, "won": won}
 
 
-def specs(vault: Vault) -> tuple[str, ...]:
+def list_device_specs(vault: Vault) -> tuple[str, ...]:
     """The specs of a vault's devices in its configuration."""
     return tuple(device.spec for device in vault.device)
 
 
-def keep(records: Records, vault: Vault, outcome: Outcome) -> None:
+def store_outcome(records: Records, vault: Vault, outcome: MeasurementOutcome) -> None:
     """Store an outcome; it replaces an older one. Raises OSError."""
     data = asdict(outcome)
     del data["time"]
     records.measured.put(_about(vault), data)
 
 
-def outcome(records: Records, vault: Vault, guid: int | None = None) -> Outcome | None:
+def read_outcome(records: Records, vault: Vault, guid: int | None = None) -> MeasurementOutcome | None:
     """The outcome for a vault; None if there is none, or it is for other devices or for another pool than ``guid``."""
     if vault.profile != AUTO:
         return None
     try:
         kept = records.measured.get(_about(vault))
-        if kept is None or tuple(kept["devices"]) != specs(vault) or guid not in (None, kept["guid"]):
+        if (
+            kept is None
+            or tuple(kept["devices"]) != list_device_specs(vault)
+            or guid not in (None, kept["guid"])
+        ):
             return None
-        return Outcome(
+        return MeasurementOutcome(
             tuple(kept["devices"]),
             int(kept["guid"]),
             kept["way"],
@@ -95,18 +99,18 @@ def _all(kind: type[Any], rows: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
     return tuple(kind(**one) for one in rows)
 
 
-def profile_of(context: Context, vault: Vault, guid: int | None = None) -> Profile:
+def load_vault_profile(context: Context, vault: Vault, guid: int | None = None) -> VaultProfile:
     """A vault's profile, with measured parameters if it is ``auto``; see ``outcome``. Raises ConfigError."""
     profile = load_profile(context.env.paths, vault.profile)
-    found = outcome(context.records, vault, guid)
+    found = read_outcome(context.records, vault, guid)
     if found is None:
         return profile
     return profile.model_copy(update={"module": {**found.module, **profile.module}})
 
 
-def reasons_of(records: Records, vault: Vault, module: Mapping[str, str]) -> dict[str, str]:
+def list_parameter_reasons(records: Records, vault: Vault, module: Mapping[str, str]) -> dict[str, str]:
     """The reasons for a vault's module parameters, for those that were measured."""
-    found = outcome(records, vault)
+    found = read_outcome(records, vault)
     choices = () if found is None else found.choices
     return {one.name: one.why for one in choices if module.get(one.name) == one.value}
 
@@ -119,7 +123,7 @@ def note_scratch(records: Records, vault: Vault) -> None:
     records.measured.put(_scratch(vault), {"pool": vault.pool})
 
 
-async def sweep(context: Context, vault: Vault) -> bool:
+async def destroy_scratch_dataset(context: Context, vault: Vault) -> bool:
     """Destroy a vault's recorded scratch dataset, also after a crash. Returns whether there was one.
 
     The vault must be up. Raises ToolFailed, DeadlineExceeded; then the record stays.
@@ -127,7 +131,7 @@ async def sweep(context: Context, vault: Vault) -> bool:
     kept = context.records.measured.get(_scratch(vault))
     if kept is None:
         return False
-    swept = await trial_dataset.sweep(str(kept["pool"]), context.env.runner)
+    swept = await trial_dataset.sweep_scratch(str(kept["pool"]), context.env.runner)
     context.records.measured.drop(_scratch(vault))
     return swept
 

@@ -1,6 +1,6 @@
 """Module parameters as leases: set while a vault that wants them is up, restored when the last one goes down.
 
-There are two kinds of leases (``system/state_files.py``): one for each vault that is up, with the parameters it wants,
+There are two kinds of leases (``system/lease_store.py``): one for each vault that is up, with the parameters it wants,
 and one for the host, with each parameter's original value and the value that zvault set. Both are written before a
 parameter changes. Parameters belong to the running kernel, so leases from another boot are void.
 """
@@ -12,21 +12,27 @@ from dataclasses import asdict, dataclass, field
 
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
-from zvault.core.tuning.leased_values import LeasedValue, Moves, after, moves
-from zvault.core.tuning.tuning import Host, ParameterDecision, TuningRequest, decide
-from zvault.devices.queue import rotational
-from zvault.devices.stack import Say
+from zvault.core.tuning.leased_values import LeasedValue, ValueMoves, list_leases_after, plan_value_moves
+from zvault.core.tuning.tuning import ParameterDecision, TunedHost, TuningRequest, decide_parameters
+from zvault.devices.request_queue import is_rotational
+from zvault.devices.stack import SayProgress
 from zvault.ops.context import Context
-from zvault.ops.tuning.measurements import AUTO, outcome, profile_of, reasons_of, sweep
-from zvault.system.process.runner import Runner
-from zvault.system.state_files import LeaseStore
+from zvault.ops.tuning.measurements import (
+    AUTO,
+    destroy_scratch_dataset,
+    list_parameter_reasons,
+    load_vault_profile,
+    read_outcome,
+)
+from zvault.system.lease_store import LeaseStore
+from zvault.system.process.runner import ProcessRunner
 from zvault.zfs.pool import module_parameters
 from zvault.zfs.pool.vdev_properties import read_property, set_property
 
-VAULTS = "tuning/vault/"
+TUNING_LEASE_PREFIX = "tuning/vault/"
 HOST = "tuning/host"
 
-ALWAYS = {"scheduler": "on"}
+ASSUMED_VDEV_PROPERTIES = {"scheduler": "on"}
 """Vdev properties whose value an OpenZFS without them has anyway: up to 2.4 requests always go through its queue."""
 
 SHOW = "'zvaultctl tune show' explains it"
@@ -40,8 +46,8 @@ class TuningNote:
     troubles: dict[str, str] = field(default_factory=dict)
 
 
-async def tuned(
-    context: Context, vault: Vault, devices: Collection[str], say: Say, *, new: bool = False
+async def set_vault_parameters(
+    context: Context, vault: Vault, devices: Collection[str], say: SayProgress, *, new: bool = False
 ) -> None:
     """Set the parameters of a vault that has come up; ``devices`` are those that zvault brought up for it.
 
@@ -51,52 +57,60 @@ async def tuned(
     if vault.host is not None:
         return
     try:
-        if await sweep(context, vault):
+        if await destroy_scratch_dataset(context, vault):
             say("destroyed the scratch dataset that a killed measurement left")
         state = await context.clients.zpool.state(vault.pool)
-        profile = profile_of(context, vault, None if state is None else state.guid)
-        if vault.profile == AUTO and not (new or profile.module) and outcome(context.records, vault) is None:
+        profile = load_vault_profile(context, vault, None if state is None else state.guid)
+        if (
+            vault.profile == AUTO
+            and not (new or profile.module)
+            and read_outcome(context.records, vault) is None
+        ):
             say(f"its devices were not measured yet: 'zvaultctl tune measure {vault.name}' measures them")
-        await wanted(context, vault, profile.module, devices, say)
+        await record_wanted_parameters(context, vault, profile.module, devices, say)
         await _set_vdev_properties(context.env.runner, vault.pool, profile.vdev, say)
     except (ZvaultError, OSError) as error:
         say(f"continuing without tuning: {error}")
 
 
-async def wanted(
-    context: Context, vault: Vault, module: Mapping[str, str], devices: Collection[str], say: Say
+async def record_wanted_parameters(
+    context: Context, vault: Vault, module: Mapping[str, str], devices: Collection[str], say: SayProgress
 ) -> None:
-    """Record the parameters that a vault that is up wants, or none, and set them; ``devices`` as in ``tuned``."""
+    """Record the parameters that a vault that is up wants, or none, and set them; ``devices`` as in
+    ``set_vault_parameters``.
+    """
     if not module:
-        await untuned(context, vault, say)
+        await restore_parameters(context, vault, say)
         return
     below = devices or await context.clients.zpool.devices(vault.pool)
     lease = {
         "module": dict(module),
         "rotational": sorted(_rotational(below)),
-        "reasons": reasons_of(context.records, vault, module),
+        "reasons": list_parameter_reasons(context.records, vault, module),
     }
-    context.records.leases.put(VAULTS + vault.name, lease)
+    context.records.leases.put(TUNING_LEASE_PREFIX + vault.name, lease)
     await _apply(context, say)
 
 
-async def untuned(context: Context, vault: Vault, say: Say) -> None:
-    """Restore the parameters that only this vault wanted, now that it is down; errors as in ``tuned``."""
+async def restore_parameters(context: Context, vault: Vault, say: SayProgress) -> None:
+    """Restore the parameters that only this vault wanted, now that it is down; errors as in
+    ``set_vault_parameters``.
+    """
     try:
-        if context.records.leases.get(VAULTS + vault.name) is not None:
-            context.records.leases.drop(VAULTS + vault.name)
+        if context.records.leases.get(TUNING_LEASE_PREFIX + vault.name) is not None:
+            context.records.leases.drop(TUNING_LEASE_PREFIX + vault.name)
             await _apply(context, say)
     except (ZvaultError, OSError) as error:
         say(f"module parameters could not be put back: {error}")
 
 
-async def reconcile_tuning(context: Context, say: Say) -> None:
+async def reconcile_tuning(context: Context, say: SayProgress) -> None:
     """After a start, once vaults are adopted: restore values of vaults that are down; drop leases of other boots."""
     try:
         up = {name.removeprefix("vault/") for name in context.records.leases.names("vault/")}
-        for name in context.records.leases.names(VAULTS):
+        for name in context.records.leases.names(TUNING_LEASE_PREFIX):
             lease = context.records.leases.get(name)
-            if lease is not None and (lease["stale"] or name.removeprefix(VAULTS) not in up):
+            if lease is not None and (lease["stale"] or name.removeprefix(TUNING_LEASE_PREFIX) not in up):
                 context.records.leases.drop(name)
         if context.records.leases.get(HOST) is not None:
             await _apply(context, say)
@@ -104,10 +118,10 @@ async def reconcile_tuning(context: Context, say: Say) -> None:
         say(f"module parameters could not be put back: {error}")
 
 
-def held_by(leases: LeaseStore, vault: str) -> int | None:
+def count_held_parameters(leases: LeaseStore, vault: str) -> int | None:
     """The number of parameters that are set for a vault now; None if the leases cannot be read."""
     try:
-        lease = leases.get(VAULTS + vault)
+        lease = leases.get(TUNING_LEASE_PREFIX + vault)
         if lease is None or lease["stale"]:
             return 0
         return len(lease["module"].keys() & read_note(leases).held.keys())
@@ -115,7 +129,7 @@ def held_by(leases: LeaseStore, vault: str) -> int | None:
         return None
 
 
-def complaints(leases: LeaseStore) -> list[str]:
+def list_tuning_complaints(leases: LeaseStore) -> list[str]:
     """The parameters that a vault that is up wants and that could not be set, in words."""
     try:
         return [f"{text}; {SHOW}" for _, text in sorted(read_note(leases).troubles.items())]
@@ -123,11 +137,13 @@ def complaints(leases: LeaseStore) -> list[str]:
         return [str(error)]
 
 
-async def _set_vdev_properties(runner: Runner, pool: str, wanted: Mapping[str, str], say: Say) -> None:
+async def _set_vdev_properties(
+    runner: ProcessRunner, pool: str, wanted: Mapping[str, str], say: SayProgress
+) -> None:
     """Set the profile's vdev properties on a vault's pool. They belong to the pool, so they are never restored."""
     for name, value in wanted.items():
         found = await read_property(runner, pool, name)
-        if found is None and ALWAYS.get(name) != value:
+        if found is None and ASSUMED_VDEV_PROPERTIES.get(name) != value:
             say(f"this OpenZFS has no vdev property {name}, so it is not set")
         for vdev in [vdev for vdev, has in (found or {}).items() if has != value]:
             await set_property(runner, pool, vdev, name, value)
@@ -139,15 +155,15 @@ async def _set_vdev_properties(runner: Runner, pool: str, wanted: Mapping[str, s
 
 def _rotational(devices: Collection[str]) -> set[bool]:
     """Whether the devices are rotational, for those that report it."""
-    return {says for says in map(rotational, devices) if says is not None}
+    return {says for says in map(is_rotational, devices) if says is not None}
 
 
-def tuning_requests(leases: LeaseStore) -> list[TuningRequest]:
+def list_tuning_requests(leases: LeaseStore) -> list[TuningRequest]:
     """Read what the vaults that are up want."""
-    found = {name: leases.get(name) for name in leases.names(VAULTS)}
+    found = {name: leases.get(name) for name in leases.names(TUNING_LEASE_PREFIX)}
     return [
         TuningRequest(
-            name.removeprefix(VAULTS),
+            name.removeprefix(TUNING_LEASE_PREFIX),
             lease["module"],
             frozenset(lease["rotational"]),
             lease.get("reasons", {}),  # missing in leases of older versions
@@ -176,28 +192,34 @@ def _keep(leases: LeaseStore, note: TuningNote) -> None:
 # Setting parameters
 
 
-async def _apply(context: Context, say: Say) -> None:
+async def _apply(context: Context, say: SayProgress) -> None:
     """Set the parameters that the vaults that are up want, whatever the host's values are now."""
     async with context.records.leases.lock("tuning"):
         leases = context.records.leases
         before = read_note(leases)
-        host = await module_parameters.look(context.env.runner)
-        verdicts = decide(tuning_requests(leases), host)
+        host = await module_parameters.read_tuned_host(context.env.runner)
+        verdicts = decide_parameters(list_tuning_requests(leases), host)
         target = {one.name: one.value for one in verdicts if one.value is not None}
         now = _values(host)
-        todo = moves(target, before.held, now)
+        todo = plan_value_moves(target, before.held, now)
         _keep(leases, TuningNote(dict(todo.during), before.troubles))
-        refused = await module_parameters.write(todo.write, context.env.runner) if todo.write else ""
+        refused = (
+            await module_parameters.write_parameters(todo.write, context.env.runner) if todo.write else ""
+        )
         ours = {*target, *todo.during, *todo.write}
-        made = _values(await module_parameters.look(context.env.runner, only=ours)) if todo.write else now
+        made = (
+            _values(await module_parameters.read_tuned_host(context.env.runner, only=ours))
+            if todo.write
+            else now
+        )
         troubles = _troubles(verdicts, target, made, before.held, todo, refused)
-        note = TuningNote(after(todo, target, made), troubles)
+        note = TuningNote(list_leases_after(todo, target, made), troubles)
         _keep(leases, note)
     _tell(say, todo, target, made, now, note)
     _tell_others(context, say, before, note)
 
 
-def _values(host: Host) -> dict[str, str]:
+def _values(host: TunedHost) -> dict[str, str]:
     return {name: one.value for name, one in host.parameters.items()}
 
 
@@ -206,7 +228,7 @@ def _troubles(
     target: Mapping[str, str],
     made: Mapping[str, str],
     held: Mapping[str, LeasedValue],
-    todo: Moves,
+    todo: ValueMoves,
     refused: str,
 ) -> dict[str, str]:
     """The parameters that do not have the wanted value, and why."""
@@ -224,8 +246,8 @@ def _troubles(
 
 
 def _tell(
-    say: Say,
-    todo: Moves,
+    say: SayProgress,
+    todo: ValueMoves,
     target: Mapping[str, str],
     made: Mapping[str, str],
     was: Mapping[str, str],
@@ -244,16 +266,16 @@ def _tell(
         say(text)
 
 
-def _tell_others(context: Context, say: Say, before: TuningNote, note: TuningNote) -> None:
+def _tell_others(context: Context, say: SayProgress, before: TuningNote, note: TuningNote) -> None:
     """Say once, when the first vault sets parameters, which other pools they affect."""
-    pools = other_pools(context)
+    pools = list_other_pools(context)
     if note.held and not before.held and pools:
         say(f"module parameters apply to every pool of this host, also to {', '.join(pools)}")
 
 
-def other_pools(context: Context) -> list[str]:
+def list_other_pools(context: Context) -> list[str]:
     """The pools of this host that belong to no tuned vault."""
     vaults = context.env.config.vault
-    requests = tuning_requests(context.records.leases)
+    requests = list_tuning_requests(context.records.leases)
     ours = {vaults[request.vault].pool for request in requests if request.vault in vaults}
-    return [pool for pool in module_parameters.imported_pools() if pool not in ours]
+    return [pool for pool in module_parameters.list_imported_pools() if pool not in ours]

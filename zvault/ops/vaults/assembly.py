@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from zvault.config.load import load_profile
-from zvault.config.profile import Profile, QueueSettings
+from zvault.config.load_config import load_profile
+from zvault.config.profile import QueueSettings, VaultProfile
 from zvault.config.schema import Vault
 from zvault.core.errors import (
     Busy,
@@ -29,34 +29,45 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.devices.device_state import BlockDevice, DeviceState
-from zvault.devices.stack import Stack
+from zvault.devices.stack import DeviceStack
 from zvault.ops.context import Context
-from zvault.ops.vaults.abandon import abandon, had_before, not_given_up, on_copies
-from zvault.ops.vaults.device_timeouts import in_order
-from zvault.ops.vaults.earlier_pools import PoolHistory, noted_pools, pool_history
-from zvault.ops.vaults.mounts import others_use
-from zvault.ops.vaults.new_pool import Making, absence, missing_pool, new_pool, refuse_unless_blank
-from zvault.ops.vaults.revive import SYNC_DEADLINE, Revival, is_lost
+from zvault.ops.vaults.abandon_pool import (
+    abandon_pool,
+    is_on_copies,
+    make_had_before_error,
+    make_not_given_up_error,
+)
+from zvault.ops.vaults.device_timeouts import order_timeouts
+from zvault.ops.vaults.earlier_pools import PoolHistory, list_noted_pools, read_pool_history
+from zvault.ops.vaults.mounts import describe_other_use
+from zvault.ops.vaults.new_pool import (
+    PoolPermission,
+    describe_absence,
+    make_missing_pool_error,
+    make_new_pool,
+    refuse_unless_blank,
+)
+from zvault.ops.vaults.revive import EXPORT_SYNC_DEADLINE, PoolRevival, is_lost
 from zvault.system.block_devices import is_read_only
 from zvault.system.key_source import KeySource, parse_key, read_key
-from zvault.system.process.kernel_waits import look_to_help
-from zvault.system.process.runner import Runner
-from zvault.system.tasks import to_its_end, watched
+from zvault.system.process.kernel_waits import allow_rescue_looks
+from zvault.system.process.runner import ProcessRunner
+from zvault.system.tasks import finish_work, watch_block
 from zvault.zfs.pool.encryption import load_pool_key
 from zvault.zfs.pool.label import PartMissing, Shrunk
-from zvault.zfs.pool.pool import Exporting, PoolState, UnknownFeature, Zpool
+from zvault.zfs.pool.pool import PoolExporting, PoolState, UnknownFeature, Zpool
 
 Say = Callable[[str], None]
 
 TEARDOWN_DEADLINE = 180.0
 """Seconds an export may take before zvault stops waiting and says what is left."""
 
-EXPORT_PATIENCE = 15.0
+BUSY_EXPORT_PATIENCE = 15.0
 """Seconds to try again while a pool is busy: a stream that was put down may still be on its way out."""
 
 
 @dataclass
-class Assembly:
+class VaultAssembly:
     """One vault's devices and pool. ``known`` are the paths its pool was last seen on by zvault, in this boot.
 
     ``new``: its pool is to be made, and one that is there already is refused. ``create``: it is made where the
@@ -81,20 +92,20 @@ class Assembly:
         """The pools of the host it is on."""
         return self.context.clients.zpool_of(self.config)
 
-    def profile(self) -> Profile:
+    def profile(self) -> VaultProfile:
         """The vault's profile. Raises ConfigError."""
         return load_profile(self.context.env.paths, self.config.profile)
 
-    def stack(self, making: Making | None = None) -> Stack:
+    def stack(self, making: PoolPermission | None = None) -> DeviceStack:
         """Make the stack of the vault's devices."""
-        making = making or Making(self.new)
+        making = making or PoolPermission(self.new)
         context = self.context
         try:
             queue = self.profile().queue
         except ConfigError:
             # A profile that cannot be read keeps a vault from coming up (``up``), but not from going down.
             queue = QueueSettings()
-        return Stack(
+        return DeviceStack(
             self.name,
             self.config.device,
             queue,
@@ -107,7 +118,7 @@ class Assembly:
         )
 
     @cached_property
-    def _seen(self) -> Stack:
+    def _seen(self) -> DeviceStack:
         """The vault's devices, for looking at them only: no look changes a stack, so one will do for all."""
         return self.stack()
 
@@ -118,13 +129,13 @@ class Assembly:
         """
         # A hold or 'zfs list' that hung in a dataset had 'zpool list' refused here: the pool was never brought back,
         # though its storage was.
-        with look_to_help():
+        with allow_rescue_looks():
             return await self._up(say)
 
     async def _up(self, say: Say) -> tuple[PoolState, list[str]]:
-        key = await pool_key(self.config, self.context.env.runner)  # first: without it nothing comes up
+        key = await read_pool_key(self.config, self.context.env.runner)  # first: without it nothing comes up
         before = await self.zpool.state(self.pool)
-        making = await self._making() if before is None else Making(False)
+        making = await self._making() if before is None else PoolPermission(False)
         profile, stack = self.profile(), await self.patient_stack(say, making)
         if before is not None:
             await self._refuse_stranger(stack)
@@ -132,17 +143,17 @@ class Assembly:
                 await self._revive(stack, before, say)
             except TakenOver as error:
                 await self._abandon(error, stack, say)
-                await to_its_end(stack.down(say))
+                await finish_work(stack.down(say))
                 raise
-        elif on_copies(await stack.probe()):
-            await to_its_end(stack.down(say))
+        elif is_on_copies(await stack.probe()):
+            await finish_work(stack.down(say))
         devices = await stack.up(say)
         try:
             state = await self._open_pool(stack, devices, profile, making, key, say)
             await self._load_key(key, before is None)
             return state, [device.path for device in devices]
         except BaseException:
-            await to_its_end(self._undo(stack, say))
+            await finish_work(self._undo(stack, say))
             raise
 
     async def _load_key(self, key: bytes | None, ours: bool) -> None:
@@ -154,29 +165,29 @@ class Assembly:
         except BaseException:
             if ours:
                 with contextlib.suppress(ZvaultError):
-                    await to_its_end(self.zpool.export(self.pool, TEARDOWN_DEADLINE))
+                    await finish_work(self.zpool.export(self.pool, TEARDOWN_DEADLINE))
             raise
 
-    async def _making(self) -> Making:
+    async def _making(self) -> PoolPermission:
         """Whether the pool and what it needs may be made: only for a vault that never had one, unless it is ``new``."""
         wanted = self.config.create and self.create
         if self.new or wanted:
-            history = await pool_history(self.context, self.config)
+            history = await read_pool_history(self.context, self.config)
         else:
-            history = PoolHistory(noted_pools(self.context, self.config))
+            history = PoolHistory(list_noted_pools(self.context, self.config))
         # Somebody who has it made now knows that it is new, whatever cannot be asked.
         allowed = history.new if wanted and not self.new else self.new and not history.pools
-        return Making(allowed, absence(self.config, history, reading=not wanted))
+        return PoolPermission(allowed, describe_absence(self.config, history, reading=not wanted))
 
-    async def patient_stack(self, say: Say, making: Making | None = None) -> Stack:
+    async def patient_stack(self, say: Say, making: PoolPermission | None = None) -> DeviceStack:
         """The devices with timeouts that end before OpenZFS's own; says which had to be made shorter."""
         stack = self.stack(making)
-        stack.devices, told = await in_order(stack.devices, self.profile(), self.context.env.runner)
+        stack.devices, told = await order_timeouts(stack.devices, self.profile(), self.context.env.runner)
         for text in told:
             say(text)
         return stack
 
-    async def _undo(self, stack: Stack, say: Say) -> None:
+    async def _undo(self, stack: DeviceStack, say: Say) -> None:
         with contextlib.suppress(ZvaultError):
             if await self.zpool.state(self.pool) is None:
                 await stack.down(say)
@@ -197,17 +208,17 @@ class Assembly:
             told.retryable = error.retryable
             raise told from error
 
-    async def _down(self, stack: Stack, say: Say) -> None:
+    async def _down(self, stack: DeviceStack, say: Say) -> None:
         await self.export(stack, say)
         await self.context.activity.awake.wait()
         await stack.down(say)
 
-    async def export(self, stack: Stack, say: Say) -> None:
+    async def export(self, stack: DeviceStack, say: Say) -> None:
         """Export the pool, if it is imported, with all that is not on disk yet; the devices stay as they are."""
-        with look_to_help():
+        with allow_rescue_looks():
             await self._revive_and_export(stack, say)
 
-    async def _revive_and_export(self, stack: Stack, say: Say) -> None:
+    async def _revive_and_export(self, stack: DeviceStack, say: Say) -> None:
         zpool = self.zpool
         state = await zpool.state(self.pool)
         if state is not None and await self._is_stranger(stack):
@@ -218,22 +229,22 @@ class Assembly:
             except TakenOver as error:
                 await self._abandon(error, stack, say)
                 return
-            async with watched(self._storage_trouble):
-                await zpool.sync(self.pool, SYNC_DEADLINE)
+            async with watch_block(self._storage_trouble):
+                await zpool.sync(self.pool, EXPORT_SYNC_DEADLINE)
             # A sleep may have been announced meanwhile, and an export that it comes into may never end.
             await self.context.activity.awake.wait()
             await self._export()
             say(f"exported pool {self.pool}")
 
-    async def _abandon(self, error: TakenOver, stack: Stack, say: Say) -> None:
+    async def _abandon(self, error: TakenOver, stack: DeviceStack, say: Say) -> None:
         """Give the imported pool up that another host has now. Raises ``error`` where hosts do not share the vault."""
-        if not self.config.hosts and not on_copies(await stack.probe()):
+        if not self.config.hosts and not is_on_copies(await stack.probe()):
             raise error
         say(f"another host has taken vault {self.name} over")
-        await abandon(self.pool, self.zpool, stack, self.context.activity.awake, say)
+        await abandon_pool(self.pool, self.zpool, stack, self.context.activity.awake, say)
         self.context.records.conditions.given_up(self.name)
 
-    async def _left(self, stack: Stack) -> str:
+    async def _left(self, stack: DeviceStack) -> str:
         """What of the vault is up all the same, in words."""
         pool = await self.zpool.kernel_state(self.pool)
         parts = [f"the pool {self.pool} ({pool.lower()})"] if pool is not None else []
@@ -243,29 +254,29 @@ class Assembly:
         return f"left as it is: {', '.join(parts)}" if parts else "nothing of it is left"
 
     async def _export(self) -> None:
-        give_up = time.monotonic() + EXPORT_PATIENCE
+        give_up = time.monotonic() + BUSY_EXPORT_PATIENCE
         while True:
             try:
-                async with watched(self._storage_trouble):
+                async with watch_block(self._storage_trouble):
                     return await self.zpool.export(self.pool, TEARDOWN_DEADLINE)
-            except Exporting:
+            except PoolExporting:
                 raise
             except Busy as busy:
                 if time.monotonic() >= give_up:
-                    used = others_use(self.pool, str(self.context.env.paths.run))
+                    used = describe_other_use(self.pool, str(self.context.env.paths.run))
                     raise Busy(busy.what, f"{busy.why}; {used}" if used else busy.why, busy.next) from None
                 await asyncio.sleep(1)
 
     # A pool that is imported already
 
-    async def _is_stranger(self, stack: Stack) -> bool:
+    async def _is_stranger(self, stack: DeviceStack) -> bool:
         """True if the imported pool of our name lies elsewhere than on this vault's devices."""
         if not self.config.device:
             return False
         ours = {device.path for device in await stack.probe()} | set(self.known)
         return not ours & set(await self.zpool.devices(self.pool))
 
-    async def _refuse_stranger(self, stack: Stack) -> None:
+    async def _refuse_stranger(self, stack: DeviceStack) -> None:
         if not await self._is_stranger(stack):
             return
         below = await self.zpool.devices(self.pool)
@@ -276,23 +287,23 @@ class Assembly:
             f"'zpool export {self.pool}' if it may go, or name another pool in zvault.toml",
         )
 
-    async def _revive(self, stack: Stack, state: PoolState, say: Say) -> None:
+    async def _revive(self, stack: DeviceStack, state: PoolState, say: Say) -> None:
         """Give an imported pool its devices back if they are lost, and resume it if it is suspended.
 
         Raises TakenOver where another host had them, also for a pool that already lies on copies."""
-        if on_copies(await stack.probe()):
-            raise had_before(self.name)
+        if is_on_copies(await stack.probe()):
+            raise make_had_before_error(self.name)
         runner, look = self.context.env.runner, self._storage_trouble
-        await Revival(self.name, self.pool, self.zpool, stack, runner, look).revive(state, say)
+        await PoolRevival(self.name, self.pool, self.zpool, stack, runner, look).revive(state, say)
 
     # A pool that is not
 
     async def _open_pool(
         self,
-        stack: Stack,
+        stack: DeviceStack,
         devices: Sequence[BlockDevice],
-        profile: Profile,
-        making: Making,
+        profile: VaultProfile,
+        making: PoolPermission,
         key: bytes | None,
         say: Say,
     ) -> PoolState:
@@ -319,7 +330,7 @@ class Assembly:
             raise zpool.suspended(self.pool)
         return state
 
-    async def _import(self, stack: Stack, paths: Sequence[str], say: Say) -> bool:
+    async def _import(self, stack: DeviceStack, paths: Sequence[str], say: Say) -> bool:
         """Import its pool; False if it is not on these devices. Raises PartMissing, with what it was seen to need.
 
         A device that is not the vault's own is looked for too, if the pool was last seen to need it: only an imported
@@ -362,10 +373,10 @@ class Assembly:
 
     async def _create_pool(
         self,
-        stack: Stack,
+        stack: DeviceStack,
         devices: Sequence[BlockDevice],
-        profile: Profile,
-        making: Making,
+        profile: VaultProfile,
+        making: PoolPermission,
         key: bytes | None,
         say: Say,
     ) -> None:
@@ -377,16 +388,16 @@ class Assembly:
             )
         await refuse_unless_blank(stack, devices, self.pool)
         if not making.allowed:
-            raise missing_pool(self.name, self.pool, making.absence)
+            raise make_missing_pool_error(self.name, self.pool, making.absence)
         say(f"creating pool {self.pool} on {', '.join(device.spec for device in devices)}")
-        await self.zpool.create(new_pool(self.config, profile, [device.path for device in devices]), key)
+        await self.zpool.create(make_new_pool(self.config, profile, [device.path for device in devices]), key)
 
     # Watching
 
     async def imported(self) -> PoolState | None:
         """The vault's pool, if it is imported; one of its name that lies elsewhere does not count."""
         # A listing that stands still shows nothing of the pool itself, which would be gone for it without any grace.
-        with look_to_help():
+        with allow_rescue_looks():
             state = await self.zpool.state(self.pool)
             return None if state is None or await self._is_stranger(self._seen) else state
 
@@ -399,9 +410,9 @@ class Assembly:
     async def exported(self) -> bool:
         """True if the pool is not imported though every device is well. Raises what keeps it from being told."""
         devices = await self._seen.probe()
-        if on_copies(devices) or any(device.state != "up" for device in devices):
+        if is_on_copies(devices) or any(device.state != "up" for device in devices):
             return False
-        with look_to_help():
+        with allow_rescue_looks():
             return await self.zpool.state(self.pool) is None
 
     async def trouble(self) -> ZvaultError | None:
@@ -422,8 +433,8 @@ class Assembly:
 
     async def _device_trouble(self) -> ZvaultError | None:
         devices = await self.devices()
-        if on_copies(devices):
-            return not_given_up(self.name)
+        if is_on_copies(devices):
+            return make_not_given_up_error(self.name)
         for device in devices:
             if is_lost(device):
                 return DeviceGone(
@@ -449,7 +460,7 @@ class Assembly:
             return []
 
 
-async def pool_key(config: Vault, runner: Runner) -> bytes | None:
+async def read_pool_key(config: Vault, runner: ProcessRunner) -> bytes | None:
     """The key of a vault's pool, where that is encrypted. Raises NotFound, ToolFailed, ConfigError."""
     table = config.encryption
     if table is None:

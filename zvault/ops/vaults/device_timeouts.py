@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zvault.config.profile import Profile
+from zvault.config.profile import VaultProfile
 from zvault.config.schema import Device
-from zvault.core.policy.timeouts import DEADMEN, deadman, fitted
+from zvault.core.policy.timeouts import DEADMAN_DEFAULTS, find_deadman, fit_timeout
 from zvault.core.units import format_duration
-from zvault.system.process.runner import Runner
+from zvault.system.process.runner import ProcessRunner
 from zvault.zfs.pool import module_parameters
 
 
-async def in_order(
-    devices: Sequence[Device], profile: Profile, runner: Runner
+async def order_timeouts(
+    devices: Sequence[Device], profile: VaultProfile, runner: ProcessRunner
 ) -> tuple[list[Device], list[str]]:
     """The devices with timeouts that are short enough, and in words which ones had to be made so."""
-    bound, parameter = deadman({**await module_parameters.known(DEADMEN, runner), **profile.module})
+    bound, parameter = find_deadman(
+        {**await module_parameters.read_parameters(DEADMAN_DEFAULTS, runner), **profile.module}
+    )
     found, told = [], []
     for device in devices:
-        timeout = fitted(device.timeout, device.tries, bound)
+        timeout = fit_timeout(device.timeout, device.tries, bound)
         if timeout != device.timeout:
             several = f" on each of {device.tries} connections" if device.tries > 1 else ""
             told.append(

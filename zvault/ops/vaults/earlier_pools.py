@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from zvault.api.vaults import EarlierPoolDocument, PoolHistoryDocument
 from zvault.config.schema import Backup, Vault
 from zvault.core.errors import NotFound, ZvaultError
-from zvault.core.replication.base_names import vaults_of
+from zvault.core.replication.base_names import list_vault_guids
 from zvault.ops.context import Context
-from zvault.ops.state.pools import Seen
+from zvault.ops.state.pool_book import SeenPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class PoolHistory:
         return not self.pools and self.doubt is None
 
 
-async def pool_history(context: Context, vault: Vault) -> PoolHistory:
+async def read_pool_history(context: Context, vault: Vault) -> PoolHistory:
     """Return what is known of the pools that a vault had; its sources are asked only where nothing is noted here."""
-    if noted := noted_pools(context, vault):
+    if noted := list_noted_pools(context, vault):
         return PoolHistory(noted)
     try:
         return PoolHistory(await _carried_pools(context, vault))
@@ -62,7 +62,7 @@ async def pool_history(context: Context, vault: Vault) -> PoolHistory:
         return PoolHistory(doubt=doubt)
 
 
-def noted_pools(context: Context, vault: Vault) -> tuple[EarlierPool, ...]:
+def list_noted_pools(context: Context, vault: Vault) -> tuple[EarlierPool, ...]:
     """The pools that zvault noted on this host as the vault's. Asks nobody."""
     pools = {name: one.pool for name, one in context.env.config.vault.items()}
     found = [
@@ -102,7 +102,7 @@ async def _carried(context: Context, backup: Backup) -> set[int]:
         held = await source.holds(await source.held_below(backup.source.dataset))
     except NotFound:
         return set()
-    return vaults_of(tree, (tag for tags in held.values() for tag in tags))
+    return list_vault_guids(tree, (tag for tags in held.values() for tag in tags))
 
 
 async def _imported(context: Context, vaults: Collection[Vault]) -> set[int]:
@@ -125,5 +125,5 @@ def forget_pools(context: Context, vault: Vault, history: PoolHistory) -> None:
     """
     for pool in history.pools:
         if pool.guid is not None:
-            context.records.pools.give_up(pool.guid, Seen(vault.name, vault.pool))
+            context.records.pools.give_up(pool.guid, SeenPool(vault.name, vault.pool))
     context.records.conditions.forget(vault.name)

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from zvault.api.vaults import TakeoverDevice, TakeoverDocument
 from zvault.config.schema import Device, Vault
 from zvault.core.errors import Busy, Refused, ZvaultError
-from zvault.devices.holder import Holder, fence, holder
-from zvault.devices.layer import Slot
-from zvault.ops.vaults.assembly import Assembly, Say
-from zvault.zfs.pool.pool import import_command
+from zvault.devices.device_holder import StorageHolder, fence_holder, find_holder
+from zvault.devices.layer import DeviceSlot
+from zvault.ops.vaults.assembly import Say, VaultAssembly
+from zvault.zfs.pool.pool import format_import
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceHolder:
     """One device of a vault, and who has it."""
 
-    slot: Slot
+    slot: DeviceSlot
     device: Device
-    holder: Holder
+    holder: StorageHolder
 
 
-async def look(assembly: Assembly) -> list[DeviceHolder]:
+async def list_holders(assembly: VaultAssembly) -> list[DeviceHolder]:
     """Ask the storage of each device who has it. Raises Refused for a vault on another host."""
     context, name, config = assembly.context, assembly.name, assembly.config
     if config.host is not None:
@@ -32,14 +32,14 @@ async def look(assembly: Assembly) -> list[DeviceHolder]:
             f"its pool is on {config.host}",
             f"there: 'zpool import -f {config.pool}', once whoever has it is shut out of its disks",
         )
-    slots = [Slot(name, index, context.env.paths.run / "device") for index in range(len(config.device))]
+    slots = [DeviceSlot(name, index, context.env.paths.run / "device") for index in range(len(config.device))]
     return [
-        DeviceHolder(slot, device, await holder(slot, device, context.env.runner))
+        DeviceHolder(slot, device, await find_holder(slot, device, context.env.runner))
         for slot, device in zip(slots, config.device, strict=True)
     ]
 
 
-def takeover_document(name: str, config: Vault, held: list[DeviceHolder]) -> TakeoverDocument:
+def make_takeover_document(name: str, config: Vault, held: list[DeviceHolder]) -> TakeoverDocument:
     """Describe what a takeover would do.
 
     ``holders`` is to be sent back with the order, so that nobody is shut out whom nobody was shown.
@@ -47,18 +47,18 @@ def takeover_document(name: str, config: Vault, held: list[DeviceHolder]) -> Tak
     devices = [_row(one.slot.name, one.device.spec, one.holder) for one in held]
     if not config.device:
         why = "zvault knows nothing of its disks: nothing on this host can shut another out of them"
-        devices = [_row(None, f"the pool {config.pool}", Holder(state="not known", by_hand=why))]
+        devices = [_row(None, f"the pool {config.pool}", StorageHolder(state="not known", by_hand=why))]
     search = [word for one in held for word in ("-d", one.slot.name)]
     return {
         "vault": name,
         "pool": config.pool,
         "holders": [one.holder.who for one in held],
         "devices": devices,
-        "command": shlex.join(import_command(config.pool, search, force=True)),
+        "command": shlex.join(format_import(config.pool, search, force=True)),
     }
 
 
-def _row(device: str | None, spec: str, holds: Holder) -> TakeoverDevice:
+def _row(device: str | None, spec: str, holds: StorageHolder) -> TakeoverDevice:
     return {
         "device": device,
         "spec": spec,
@@ -86,34 +86,34 @@ def refuse_unless_fenced(document: TakeoverDocument, holders: object, *, by_hand
         )
 
 
-async def take(assembly: Assembly, held: list[DeviceHolder], say: Say) -> None:
+async def fence_holders(assembly: VaultAssembly, held: list[DeviceHolder], say: Say) -> None:
     """Shut out everybody who has a device of the vault. Each step is in the lease ``take/VAULT`` before it is made.
 
     After a crash nothing needs to be undone: who was shut out stays so, and another takeover goes on from there.
     Raises Busy when another host was faster: it has the vault then, and nothing is left to finish here.
     """
-    leases, lease = assembly.context.records.leases, lease_name(assembly.name)
+    leases, lease = assembly.context.records.leases, name_takeover_lease(assembly.name)
     for one in held:
         if one.holder.who is None:
             continue
         journal = {"device": one.slot.name, "holder": one.holder.who}
         leases.put(lease, journal)
         try:
-            await fence(one.slot, one.device, one.holder, assembly.context.env.runner, say)
+            await fence_holder(one.slot, one.device, one.holder, assembly.context.env.runner, say)
         except Busy:
             leases.drop(lease)
             raise
 
 
-def lease_name(vault: str) -> str:
+def name_takeover_lease(vault: str) -> str:
     """Under which a takeover that is under way is written down."""
     return f"take/{vault}"
 
 
-def unfinished(assembly: Assembly) -> ZvaultError | None:
+def find_unfinished_takeover(assembly: VaultAssembly) -> ZvaultError | None:
     """A takeover that a crash ended, in words; None where there is none."""
     vault = assembly.name
-    lease = assembly.context.records.leases.get(lease_name(vault))
+    lease = assembly.context.records.leases.get(name_takeover_lease(vault))
     if lease is None:
         return None
     return ZvaultError(
@@ -123,7 +123,7 @@ def unfinished(assembly: Assembly) -> ZvaultError | None:
     )
 
 
-async def refuse_if_up(assembly: Assembly, users: object) -> None:
+async def refuse_if_up(assembly: VaultAssembly, users: object) -> None:
     """Raise Refused when this host has the vault itself."""
     if users or await assembly.anything_up():
         raise Refused(

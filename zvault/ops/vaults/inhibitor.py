@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from zvault.core.errors import ZvaultError
-from zvault.core.policy.sleep import Event, Mode, group_by_mode
-from zvault.system.logind import inhibit
-from zvault.system.tasks import to_its_end
+from zvault.core.policy.sleep import InhibitEvent, InhibitMode, group_by_mode
+from zvault.system.logind import hold_inhibitor
+from zvault.system.tasks import finish_work
 
 Say = Callable[[str], None]
 
@@ -30,7 +30,7 @@ class VaultInhibitor:
     """
 
     def __init__(
-        self, modes: Callable[[], Mapping[Event, Mode]], clock: Callable[[], float] = time.time
+        self, modes: Callable[[], Mapping[InhibitEvent, InhibitMode]], clock: Callable[[], float] = time.time
     ) -> None:
         self.refused: tuple[str, ...] = ()
         self.since: float | None = None
@@ -54,7 +54,7 @@ class VaultInhibitor:
             await self._take(why, say)
             yield
         finally:
-            await to_its_end(self._release())
+            await finish_work(self._release())
 
     async def _take(self, why: str, say: Say) -> None:
         async with self._turn:
@@ -65,7 +65,7 @@ class VaultInhibitor:
             # Whoever is cancelled between two locks must not leave the first one held for ever.
             async with AsyncExitStack() as locks:
                 for mode, events in group_by_mode(self._modes()).items():
-                    lock = await locks.enter_async_context(inhibit(why=why, what=events, mode=mode))
+                    lock = await locks.enter_async_context(hold_inhibitor(why=why, what=events, mode=mode))
                     refused += events.split(":") if lock.held else []
                     self.problem = self.problem or lock.problem
                 self._lock, self.refused = locks.pop_all(), tuple(refused)

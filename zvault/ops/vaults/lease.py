@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zvault.core.policy.vault_life import LeftBehind
-from zvault.system.state_files import LeaseStore
+from zvault.core.policy.vault_life import LeftoverLease
+from zvault.system.lease_store import LeaseStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class VaultLease:
         """True if something of the vault may be up; a lease from before a reboot counts. Raises ZvaultError."""
         return self.store.get(self.key) is not None
 
-    def left(self) -> LeftBehind | None:
+    def left(self) -> LeftoverLease | None:
         """Return what it says of an earlier zvaultd, None where there is none. Raises ZvaultError."""
         data = self.store.get(self.key)
         if data is None:
             return None
-        return LeftBehind(bool(data.get("pinned")), bool(data.get("exported")), bool(data["stale"]))
+        return LeftoverLease(bool(data.get("pinned")), bool(data.get("exported")), bool(data["stale"]))
 
     def paths(self) -> list[str]:
         """Return the paths that the pool lay on when zvault last brought it up, if that was in this boot.

@@ -8,25 +8,25 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from zvault.api.vaults import CreationDocument, CreationStep
-from zvault.config.profile import Profile
+from zvault.config.profile import VaultProfile
 from zvault.config.schema import Vault
 from zvault.core.errors import NotFound, Refused
 from zvault.devices.device_state import BlockDevice
-from zvault.devices.layer import Absence
-from zvault.devices.stack import Stack
+from zvault.devices.layer import MissingPart
+from zvault.devices.stack import DeviceStack
 from zvault.ops.vaults.earlier_pools import PoolHistory
 from zvault.zfs.pool.pool import NewPool, Vdev
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class PoolPermission:
     """The leave to make a vault's pool and devices, or what to tell of those that are not there."""
 
     allowed: bool
-    absence: Absence = field(default_factory=Absence)
+    absence: MissingPart = field(default_factory=MissingPart)
 
 
-def new_pool(vault: Vault, profile: Profile, paths: Sequence[str]) -> NewPool:
+def make_new_pool(vault: Vault, profile: VaultProfile, paths: Sequence[str]) -> NewPool:
     """The pool to be made on devices at these paths, which are in the order of the configuration."""
     groups: dict[object, list[str]] = {}
     kinds: dict[object, Literal["data", "special"]] = {}
@@ -41,7 +41,9 @@ def new_pool(vault: Vault, profile: Profile, paths: Sequence[str]) -> NewPool:
     return NewPool(vault.pool, vdevs, profile.pool, dataset, vault.encryption is not None)
 
 
-def creation_document(name: str, vault: Vault, profile: Profile, stack: Stack) -> CreationDocument:
+def make_creation_document(
+    name: str, vault: Vault, profile: VaultProfile, stack: DeviceStack
+) -> CreationDocument:
     """List the commands that creating a vault would run, in order.
 
     Devices get their paths only when they are connected; until then their names stand for them. Nothing is asked
@@ -53,7 +55,7 @@ def creation_document(name: str, vault: Vault, profile: Profile, stack: Stack) -
         for device, some in stack.making().items()
         for step in some
     ]
-    pool = new_pool(vault, profile, list(stack.making()))
+    pool = make_new_pool(vault, profile, list(stack.making()))
     steps.append(
         {
             "device": None,
@@ -73,7 +75,7 @@ def _refuse_without_devices(name: str, vault: Vault) -> None:
         )
 
 
-async def refuse_unless_blank(stack: Stack, devices: Sequence[BlockDevice], pool: str) -> None:
+async def refuse_unless_blank(stack: DeviceStack, devices: Sequence[BlockDevice], pool: str) -> None:
     """Raises Refused for the first device that holds anything."""
     for device in devices:
         blank, holds = await stack.blank(device.path)
@@ -85,38 +87,38 @@ async def refuse_unless_blank(stack: Stack, devices: Sequence[BlockDevice], pool
             )
 
 
-def absence(vault: Vault, history: PoolHistory, *, reading: bool) -> Absence:
+def describe_absence(vault: Vault, history: PoolHistory, *, reading: bool) -> MissingPart:
     """Say what to tell where a vault's pool is not there, or a device to make it on, and none is made.
 
     ``reading``: nobody wants one made at this moment.
     """
     name = vault.name
     if history.pools:
-        return Absence(
+        return MissingPart(
             f"the vault is not new: {'; '.join(map(str, history.pools))}",
             "find what it lies on: mount its disk, or correct its device in zvault.toml; if that pool is lost for good,"
             f" 'zvaultctl vault begin-anew {name}' lets the vault begin with a new, empty one",
         )
     if not vault.create:
-        return Absence(
+        return MissingPart(
             "zvault makes a pool, and a device for it, only where it is told to",
             f"if this vault is new, run 'zvaultctl vault create {name}', or set 'create = true' in [vault.{name}] and"
             " the device's size; if it is not, find what it lies on",
         )
     if reading or history.doubt is None:
-        return Absence(
+        return MissingPart(
             "so there is nothing in it",
             "if it was never backed up to, the next run makes it; if it was, check its devices in zvault.toml: they are"
             " not those that it lies on",
         )
-    return Absence(
+    return MissingPart(
         f"whether the vault is new cannot be told: {history.doubt.what}",
         f"{history.doubt.next or 'the next try asks again'}; 'zvaultctl vault create {name}' makes its pool at once",
         retryable=history.doubt.retryable,
     )
 
 
-def missing_pool(name: str, pool: str, missing: Absence) -> NotFound:
+def make_missing_pool_error(name: str, pool: str, missing: MissingPart) -> NotFound:
     """The error for a vault whose devices are blank and that should have its pool."""
     return missing.error(f"the pool '{pool}' is not on the devices of vault '{name}', and they are blank")
 
@@ -126,5 +128,5 @@ def refuse_unless_new(vault: Vault, history: PoolHistory) -> None:
     # An image that was moved, or whose disk was not mounted, became a new pool in the root file system; everything was
     # sent again, and all was well.
     if history.pools:
-        why = absence(vault, history, reading=False)
+        why = describe_absence(vault, history, reading=False)
         raise Refused(f"no new pool is made for vault '{vault.name}'", why.why, why.next)

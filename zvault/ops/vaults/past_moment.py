@@ -8,36 +8,40 @@ import sys
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.schema import Device, Vault
 from zvault.core.errors import NotFound, Refused, ToolFailed, ZvaultError
-from zvault.devices.nbd.guarded_server import error_of
-from zvault.devices.nbd.past_store import PastStore, for_reading
-from zvault.ops.vaults.past_record import Past, pool_name
-from zvault.system.process.runner import Runner
+from zvault.devices.nbd.guarded_server import parse_reported_error
+from zvault.devices.nbd.past_store import PastStore, strip_for_reading
+from zvault.ops.vaults.past_record import PastVault, make_past_pool_name
+from zvault.system.process.runner import ProcessRunner
 
-DEADLINE = 120.0
+ASK_BUCKET_DEADLINE = 120.0
 """Seconds to ask the bucket."""
 
-ADVICE = "what keeps its past is a block store with 'history=': see docs/how-to/against-ransomware.md"
+KEEP_PAST_ADVICE = (
+    "what keeps its past is a block store with 'history=': see docs/how-to/against-ransomware.md"
+)
 
 
-def fit(config: Vault) -> tuple[Device, BlockstoreServer]:
+def find_past_device(config: Vault) -> tuple[Device, BlockstoreServer]:
     """The device of a vault that can be opened as it was. Raises Refused with the reason."""
     what = f"vault '{config.name}' cannot be opened as it was"
     if config.host is not None:
         raise Refused(what, f"it is on {config.host}", "open it there")
     if len(config.device) != 1:
         many = f"it has {len(config.device)} devices, whose moments are not the same"
-        raise Refused(what, many if config.device else "its pool has no device of zvault's", ADVICE)
+        raise Refused(what, many if config.device else "its pool has no device of zvault's", KEEP_PAST_ADVICE)
     (device,) = config.device
     if not isinstance(device.nbd, BlockstoreServer):
-        raise Refused(what, f"{device.spec} is no block store", ADVICE)
+        raise Refused(what, f"{device.spec} is no block store", KEEP_PAST_ADVICE)
     if device.cache is not None:
-        raise Refused(what, "its device has a cache, and nothing keeps what that held then", ADVICE)
+        raise Refused(what, "its device has a cache, and nothing keeps what that held then", KEEP_PAST_ADVICE)
     return device, device.nbd
 
 
-async def look_up(runner: Runner, config: Vault, spec: BlockstoreServer, at: float) -> Past:
+async def look_up_moment(
+    runner: ProcessRunner, config: Vault, spec: BlockstoreServer, at: float
+) -> PastVault:
     """The last moment up to ``at`` that is kept. Raises NotFound, and what keeps the bucket from being asked."""
-    read = for_reading(spec)
+    read = strip_for_reading(spec)
     looker = PastStore(read.bucket, read.key, read.settings)
     words = [
         f"bucket={read.bucket}",
@@ -47,15 +51,15 @@ async def look_up(runner: Runner, config: Vault, spec: BlockstoreServer, at: flo
         f"user={looker.user}",
     ]
     argv = [sys.executable, "-P", "-m", "zvault.blockstore.find_moment", repr(at), *words]
-    result = await runner.run(argv, deadline=DEADLINE, check=False)
+    result = await runner.run(argv, deadline=ASK_BUCKET_DEADLINE, check=False)
     try:
         told = json.loads(result.stdout)
         if (error := told.get("error")) is not None:
-            raise _no_moment(config, spec, error_of(error))
+            raise _no_moment(config, spec, parse_reported_error(error))
         epoch, number, taken = _count(told["epoch"]), _count(told["number"]), float(told["taken"])
         if not 0 < taken <= at:
             raise ValueError(f"{taken!r} is no time up to {at!r}")
-        return Past(config.name, epoch, number, taken, pool_name(config.pool, taken))
+        return PastVault(config.name, epoch, number, taken, make_past_pool_name(config.pool, taken))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as error:
         what = f"the moments that the block store of vault '{config.name}' keeps cannot be looked up"
         raise ToolFailed(what, result.complaint()) from error

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from zvault.api.vaults import PastDocument
+from zvault.api.vaults import VaultPastDocument
 from zvault.core.errors import ZvaultError
 from zvault.core.name_rules import check_dataset_name
-from zvault.system.state_files import LeaseStore
+from zvault.system.lease_store import LeaseStore
 
-PREFIX = "past/"
+PAST_LEASE_PREFIX = "past/"
 _LEASE = re.compile(r"past/(?P<vault>[^/]+)/(?P<epoch>\d{1,20})-(?P<number>\d{1,20})")
 _LATEST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastVault:
     """A vault as it was at a moment that its block store keeps: of the checkpoint ``number`` of ``epoch``.
 
     ``taken``: when that was, in seconds since the epoch. ``pool`` is what its pool is called here, ``guid`` that pool's
@@ -49,7 +49,7 @@ class Past:
     @property
     def lease(self) -> str:
         """The lease's name."""
-        return f"{PREFIX}{self.vault}/{self.at}"
+        return f"{PAST_LEASE_PREFIX}{self.vault}/{self.at}"
 
     @property
     def when(self) -> str:
@@ -67,7 +67,7 @@ class Past:
             "pinned": self.pinned,
         }
 
-    def document(self) -> PastDocument:
+    def document(self) -> VaultPastDocument:
         """As the API sends it."""
         return {
             "pool": self.pool,
@@ -80,25 +80,25 @@ class Past:
         }
 
 
-def pool_name(pool: str, taken: float) -> str:
+def make_past_pool_name(pool: str, taken: float) -> str:
     """Return the name of the pool of a vault as it was."""
     return f"{pool}_zvault-at-{datetime.fromtimestamp(taken, UTC):%Y%m%dT%H%M%SZ}"
 
 
-def pasts(leases: LeaseStore, vault: str | None = None) -> list[Past]:
+def list_past_vaults(leases: LeaseStore, vault: str | None = None) -> list[PastVault]:
     """List what is, or may be, open of all vaults or of one; the oldest moment first."""
-    prefix = PREFIX if vault is None else f"{PREFIX}{vault}/"
-    read = [one for name in leases.names(prefix) if isinstance(one := _read(leases, name), Past)]
+    prefix = PAST_LEASE_PREFIX if vault is None else f"{PAST_LEASE_PREFIX}{vault}/"
+    read = [one for name in leases.names(prefix) if isinstance(one := _read(leases, name), PastVault)]
     return sorted(read, key=lambda one: (one.vault, one.taken, one.number))
 
 
-def unreadable(leases: LeaseStore) -> list[str]:
+def list_unreadable_leases(leases: LeaseStore) -> list[str]:
     """The leases that cannot be read, with the reason."""
-    read = (_read(leases, name) for name in leases.names(PREFIX))
+    read = (_read(leases, name) for name in leases.names(PAST_LEASE_PREFIX))
     return [one for one in read if isinstance(one, str)]
 
 
-def _read(leases: LeaseStore, name: str) -> Past | str | None:
+def _read(leases: LeaseStore, name: str) -> PastVault | str | None:
     """What a lease tells of; why it cannot be read, in words; None where it is gone by now."""
     try:
         data = leases.get(name)
@@ -112,7 +112,7 @@ def _read(leases: LeaseStore, name: str) -> Past | str | None:
         )
 
 
-def _past(name: str, data: Mapping[str, Any]) -> Past:
+def _past(name: str, data: Mapping[str, Any]) -> PastVault:
     """What a lease tells of. Raises KeyError, TypeError, ValueError, OverflowError, ZvaultError where that is odd."""
     if (match := _LEASE.fullmatch(name)) is None:
         raise ValueError("its name is that of no moment")
@@ -127,7 +127,7 @@ def _past(name: str, data: Mapping[str, Any]) -> Past:
     check_dataset_name(data["pool"])
     if "/" in data["pool"]:
         raise ValueError(f"{data['pool']!r} is no pool")
-    return Past(
+    return PastVault(
         match["vault"],
         int(match["epoch"]),
         int(match["number"]),
@@ -140,7 +140,7 @@ def _past(name: str, data: Mapping[str, Any]) -> Past:
     )
 
 
-def up_to(found: Sequence[Past], at: float) -> Past | None:
+def find_past_up_to(found: Sequence[PastVault], at: float) -> PastVault | None:
     """The last of some moments that is not later than ``at``, as the store finds it: clocks are set back, it is not."""
     known = (one for one in found if 0 < one.taken <= at)
     return max(known, key=lambda one: (one.epoch, one.number), default=None)

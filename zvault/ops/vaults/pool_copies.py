@@ -8,7 +8,7 @@ from __future__ import annotations
 from zvault.config.schema import Vault
 from zvault.core.errors import Refused
 from zvault.ops.context import Context
-from zvault.ops.state.pools import Seen
+from zvault.ops.state.pool_book import SeenPool
 
 
 def find_original(context: Context, vault: Vault, guid: int) -> str | None:
@@ -23,7 +23,7 @@ def find_original(context: Context, vault: Vault, guid: int) -> str | None:
     owner = noted.owner({name: one.pool for name, one in config.items()})
     if owner is None or owner == vault.name:
         return None
-    mine, its = Seen.of(vault), Seen.of(config[owner])
+    mine, its = SeenPool.of(vault), SeenPool.of(config[owner])
     return None if (mine.pool, mine.storage) == (its.pool, its.storage) else owner
 
 

@@ -29,15 +29,15 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.devices.device_state import DeviceState
-from zvault.devices.responds import answer
-from zvault.devices.stack import Say, Stack
+from zvault.devices.response_check import check_response
+from zvault.devices.stack import DeviceStack, SayProgress
 from zvault.system.device_users import find_device_users, name_users
-from zvault.system.process.runner import Runner
-from zvault.system.tasks import Look, watched
+from zvault.system.process.runner import ProcessRunner
+from zvault.system.tasks import Look, watch_block
 from zvault.zfs.pool.hostid import refuse_if_had_since
 from zvault.zfs.pool.pool import PoolState, Zpool, never_resumes
 
-SYNC_DEADLINE = 3600.0
+EXPORT_SYNC_DEADLINE = 3600.0
 """Seconds to write out what is dirty before an export: with 4 GiB at 1 MiB/s it would be that long."""
 
 CLEAR_TRY = 3.0
@@ -50,12 +50,12 @@ MULTIHOST_SETTLES = 15.0
 """Seconds within which a pool with ``multihost=on`` is suspended that has lost what it needs: OpenZFS waits for ten
 without a write (zfs_multihost_fail_intervals times zfs_multihost_interval, 10 times 1 s)."""
 
-NOTICED = 20.0
+LOSS_NOTICE_TIME = 20.0
 """Seconds for a server to see that its connection is gone, or for a device to answer after all."""
 
 
 @dataclass
-class Revival:
+class PoolRevival:
     """The parts of one vault that a revival needs.
 
     ``trouble`` tells whether its storage is lost, without waiting for it.
@@ -64,11 +64,11 @@ class Revival:
     vault: str
     pool: str
     zpool: Zpool
-    stack: Stack
-    runner: Runner
+    stack: DeviceStack
+    runner: ProcessRunner
     trouble: Look
 
-    async def revive(self, state: PoolState, say: Say) -> None:
+    async def revive(self, state: PoolState, say: SayProgress) -> None:
         """Give an imported pool its devices back if they are lost, and resume it if it is suspended."""
         devices = await self.stack.probe()
         lost = [device for device in devices if is_lost(device)]
@@ -90,8 +90,8 @@ class Revival:
             await self._end_trim(say)
         try:
             await zpool.clear(self.pool)
-            async with watched(self.trouble):
-                await zpool.sync(self.pool, SYNC_DEADLINE)
+            async with watch_block(self.trouble):
+                await zpool.sync(self.pool, EXPORT_SYNC_DEADLINE)
         except (ToolFailed, PoolSuspended) as error:
             raise PoolSuspended(
                 f"the pool '{self.pool}' stays suspended",
@@ -100,7 +100,7 @@ class Revival:
             ) from error
         say(f"pool {self.pool} goes on; 'zpool scrub {self.pool}' shows whether its storage kept everything")
 
-    async def _end_trim(self, say: Say) -> None:
+    async def _end_trim(self, say: SayProgress) -> None:
         """Have a trim that was under way as the device was lost come to its end without the device.
 
         Most likely one of its discards took longer than the device's timeout. ZFS goes on with it as soon as the pool
@@ -115,7 +115,7 @@ class Revival:
             " ('discard_max_bytes' in the profile)"
         )
 
-    async def _refuse_multihost(self, state: PoolState, say: Say) -> None:
+    async def _refuse_multihost(self, state: PoolState, say: SayProgress) -> None:
         """Raise MultihostSuspended where a pool with ``multihost=on`` is suspended, or is about to be.
 
         One that goes on without the lost device, as a mirror does, is not suspended within MULTIHOST_SETTLES.
@@ -138,11 +138,11 @@ class Revival:
         has given up fails each read at once, but counts as live as long as its server is at work on a request: a
         server whose storage was away may be for seconds more. Raises DeviceGone where neither is so after NOTICED.
         """
-        give_up = time.monotonic() + NOTICED
+        give_up = time.monotonic() + LOSS_NOTICE_TIME
         while True:
             try:
                 for path in paths:
-                    await answer(path, self.runner)
+                    await check_response(path, self.runner)
             except DeviceGone as error:
                 if time.monotonic() >= give_up:
                     raise await self._caused(error) from error
@@ -169,7 +169,7 @@ class Revival:
         told.retryable = error.retryable
         return told
 
-    async def _reconnect(self, say: Say) -> None:
+    async def _reconnect(self, say: SayProgress) -> None:
         """Bring the devices up where the pool looks for them: a suspended pool cannot be told of other paths."""
         self.stack.resume = True
         found = {device.path for device in await self.stack.up(say)}
@@ -189,7 +189,7 @@ class Revival:
         )
 
 
-async def close_lost(pool: str, zpool: Zpool, stack: Stack, say: Say) -> None:
+async def close_lost(pool: str, zpool: Zpool, stack: DeviceStack, say: SayProgress) -> None:
     """Cut lost devices off and have ZFS close them, so that their numbers are free again."""
     await stack.cut_off(say)
     give_up = time.monotonic() + LET_GO_DEADLINE
@@ -204,7 +204,7 @@ async def close_lost(pool: str, zpool: Zpool, stack: Stack, say: Say) -> None:
         await asyncio.sleep(0.5)
 
 
-async def _not_released(pool: str, held: Sequence[str], runner: Runner) -> DeviceGone:
+async def _not_released(pool: str, held: Sequence[str], runner: ProcessRunner) -> DeviceGone:
     """The error for lost devices whose numbers the kernel keeps: ZFS has them open still, or somebody else has."""
     users = [user for path in held for user in await find_device_users(Path(path).name, runner)]
     if users:

@@ -9,26 +9,35 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from zvault.api.vaults import PoolHistoryDocument
-from zvault.config.profile import Profile
+from zvault.config.profile import VaultProfile
 from zvault.core.errors import Busy, Refused, ZvaultError
-from zvault.core.policy.vault_life import Adoption, Event, IdleNeed, LeftBehind, Life, adoption, care, may
+from zvault.core.policy.vault_life import (
+    IdleNeed,
+    LeftoverLease,
+    VaultAdoption,
+    VaultEvent,
+    VaultLife,
+    decide_adoption,
+    decide_idle_care,
+    may_happen,
+)
 from zvault.ops.context import Context
-from zvault.ops.vaults.assembly import Assembly, Say
-from zvault.ops.vaults.earlier_pools import forget_pools, pool_history
-from zvault.ops.vaults.fencing import refuse_if_up, unfinished
-from zvault.ops.vaults.health import look_at, recheck_excused
-from zvault.ops.vaults.lifecycle import Lifecycle
+from zvault.ops.vaults.assembly import Say, VaultAssembly
+from zvault.ops.vaults.earlier_pools import forget_pools, read_pool_history
+from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
+from zvault.ops.vaults.fencing import find_unfinished_takeover, refuse_if_up
+from zvault.ops.vaults.lifecycle import VaultLifecycle
 from zvault.ops.vaults.mounts import mount_again
 from zvault.ops.vaults.new_pool import refuse_unless_new
-from zvault.system.procfs import Mount, pool_mounts
-from zvault.system.tasks import to_its_end, watched
+from zvault.system.procfs import PoolMount, list_pool_mounts
+from zvault.system.tasks import finish_work, watch_block
 from zvault.zfs.client import Zfs
-from zvault.zfs.pool.pool import read_only
+from zvault.zfs.pool.pool import make_read_only_error
 
 Export = Callable[[float], Awaitable[None]]
 """Exports a vault's pool within some seconds, as ``Zpool.export`` does."""
 
-ShutOut = Callable[[Assembly], Awaitable[None]]
+ShutOut = Callable[[VaultAssembly], Awaitable[None]]
 """Takes the devices of a vault from the host that had them last."""
 
 T = TypeVar("T")
@@ -42,24 +51,24 @@ class OpenVault:
     pool: str
     guid: int
     zfs: Zfs
-    profile: Profile
+    profile: VaultProfile
     managed: ManagedVault
     readonly: bool = False
-    """Whether nothing can be changed on it, not even a hold: it is a vault as it was (past.py), or somebody imported
-    its pool read-only.
+    """Whether nothing can be changed on it, not even a hold: it is a vault as it was (past_vaults.py), or somebody
+    imported its pool read-only.
     """
 
     def refuse_read_only(self, so: str) -> None:
         """Raises PoolReadOnly where nothing can be written to it, which is why ``so`` is."""
         if self.readonly:
-            raise read_only(self.pool, so, self.name if self.managed.config.device else "")
+            raise make_read_only_error(self.pool, so, self.name if self.managed.config.device else "")
 
     async def trouble(self) -> ZvaultError | None:
         """Return the error if the vault fell away below us, else None; quick, also when its pool hangs."""
         return await self.managed.trouble()
 
 
-class ManagedVault(Lifecycle):
+class ManagedVault(VaultLifecycle):
     """One vault on this host. Its users are counted: the last one takes an on-demand vault down.
 
     One move at a time: each method that moves the vault waits for the move that is under way.
@@ -117,10 +126,10 @@ class ManagedVault(Lifecycle):
                 self.users[user] = self.users.get(user, 0) + 1
             try:
                 self._warn_of_foreign(warn or say)
-                async with watched(self.trouble):
+                async with watch_block(self.trouble):
                     yield opened
             finally:
-                await to_its_end(self._leave(user, say, warn or say))
+                await finish_work(self._leave(user, say, warn or say))
 
     def _warn_of_foreign(self, warn: Say) -> None:
         """Tell whoever uses it that its pool needs a device which the vault has not."""
@@ -134,9 +143,9 @@ class ManagedVault(Lifecycle):
     @property
     def _shared(self) -> OpenVault | None:
         """What its users have open; None where there are none, or its pool was exported below them."""
-        return self._open if self.life is Life.UP else None
+        return self._open if self.life is VaultLife.UP else None
 
-    async def _begin(self, user: str, say: Say, assembly: Assembly) -> OpenVault:
+    async def _begin(self, user: str, say: Say, assembly: VaultAssembly) -> OpenVault:
         """Bring the vault up."""
         state = await self._come_up(user, say, assembly)
         zfs = self.context.clients.vault_zfs(self.config)
@@ -167,7 +176,7 @@ class ManagedVault(Lifecycle):
         """
         with suppress(ZvaultError):
             if await self.trouble() is None:
-                await look_at(self.context, self.name)
+                await examine_pool(self.context, self.name)
                 await recheck_excused(self.context, self.name)
 
     # Up and down by request
@@ -177,7 +186,7 @@ class ManagedVault(Lifecycle):
         async with self._lock:
             await self._keep_up("zvaultctl vault up", say, replace(self.assembly(), create=True))
 
-    async def _keep_up(self, user: str, say: Say, assembly: Assembly) -> None:
+    async def _keep_up(self, user: str, say: Say, assembly: VaultAssembly) -> None:
         if self._shared is None:
             opened = await self._begin(user, say, assembly)
             say(f"pool {opened.pool} is up")
@@ -191,15 +200,15 @@ class ManagedVault(Lifecycle):
         """
         async with self._lock:
             self._refuse_down()
-            if self.pinned or self.life is Life.EXPORTED_BY_HAND:
+            if self.pinned or self.life is VaultLife.EXPORTED_BY_HAND:
                 # Before it begins: a crash halfway must not bring it up again, nor leave it as it is.
                 self.pinned = False
                 self.lease.put(self.config.pool, self.lease.paths(), pinned=False, exported=False)
-            await to_its_end(self._stay_down(say) if by_hand else self._go_down(say))
+            await finish_work(self._stay_down(say) if by_hand else self._go_down(say))
 
     async def _stay_down(self, say: Say) -> None:
         await self._go_down(say)
-        self._fire(Event.HOLD_DOWN)
+        self._fire(VaultEvent.HOLD_DOWN)
 
     def _refuse_down(self) -> None:
         if self.context.activity.asleep:
@@ -234,17 +243,17 @@ class ManagedVault(Lifecycle):
             async with self.awake.during(f"{user} writes below vault {self.name}", say):
                 assembly = self.assembly()
                 opened = await self._begin(user, say, assembly)
-                mounts = pool_mounts(opened.pool)
+                mounts = list_pool_mounts(opened.pool)
                 try:
                     paths = await self.context.clients.zpool.devices(opened.pool)
                     await opened.zfs.close()
-                    self._fire(Event.EXPORT)
+                    self._fire(VaultEvent.EXPORT)
                     await assembly.export(await assembly.patient_stack(say), say)
                     yield opened.guid, paths
                 finally:
-                    await to_its_end(self._as_it_is_to_be(user, say, mounts))
+                    await finish_work(self._as_it_is_to_be(user, say, mounts))
 
-    async def _as_it_is_to_be(self, user: str, say: Say, mounts: Sequence[Mount]) -> None:
+    async def _as_it_is_to_be(self, user: str, say: Say, mounts: Sequence[PoolMount]) -> None:
         if self.facts.to_be_up:
             opened = await self._begin(user, say, self.assembly())
             for text in await mount_again(opened.zfs, opened.pool, mounts):
@@ -260,10 +269,13 @@ class ManagedVault(Lifecycle):
                 "only one that is down can be new",
                 f"zvaultctl vault status {self.name}",
             )
-        refuse_unless_new(self.config, await pool_history(self.context, self.config))
+        refuse_unless_new(self.config, await read_pool_history(self.context, self.config))
 
     async def create(
-        self, say: Say, prepare: Callable[[Assembly], Awaitable[T]], finish: Callable[[T], Awaitable[None]]
+        self,
+        say: Say,
+        prepare: Callable[[VaultAssembly], Awaitable[T]],
+        finish: Callable[[T], Awaitable[None]],
     ) -> None:
         """Make its pool, which must be down; then it is down again, unless it is to be up.
 
@@ -277,7 +289,7 @@ class ManagedVault(Lifecycle):
             try:
                 prepared = await prepare(assembly)
             except BaseException:
-                await to_its_end(self._forget_if_down())
+                await finish_work(self._forget_if_down())
                 raise
             user = "zvaultctl vault create"
             async with self.awake.during(f"{user} writes to vault {self.name}", say):
@@ -286,7 +298,7 @@ class ManagedVault(Lifecycle):
                     await finish(prepared)
                 finally:
                     if not self.facts.to_be_up:
-                        await to_its_end(self._go_down(say))
+                        await finish_work(self._go_down(say))
 
     async def begin_anew(self, shown: object, say: Say) -> PoolHistoryDocument:
         """Forget the pools that it had, so that it may get a new one; nothing else changes.
@@ -301,7 +313,7 @@ class ManagedVault(Lifecycle):
                     "only one that is down can begin anew",
                     f"'zvaultctl vault down {self.name}'",
                 )
-            history = await pool_history(self.context, self.config)
+            history = await read_pool_history(self.context, self.config)
             document = history.document(self.config)
             if shown != document["pools"]:
                 raise Refused(
@@ -331,7 +343,7 @@ class ManagedVault(Lifecycle):
         Gives what exports its pool for the sleep; None where zvault has not imported it.
         """
         async with self._lock:
-            yield self._export_for_sleep if may(self.life, Event.EXPORT) else None
+            yield self._export_for_sleep if may_happen(self.life, VaultEvent.EXPORT) else None
 
     # Looking after it
 
@@ -350,7 +362,7 @@ class ManagedVault(Lifecycle):
                 case IdleNeed.BRING_UP:
                     await self._keep_up("zvaultd", say, replace(self.assembly(), create=True))
                 case IdleNeed.TAKE_DOWN:
-                    await to_its_end(self._go_down(say))
+                    await finish_work(self._go_down(say))
                 case IdleNeed.LEAVE_EXPORTED:
                     self._leave_exported(say)
                 case IdleNeed.NOTE_IMPORTED:
@@ -361,7 +373,7 @@ class ManagedVault(Lifecycle):
         well = facts.to_be_up and await self.trouble() is None
         exported = facts.to_be_up and not well and await self._exported_by_hand()
         left_over = self.error is not None and self.lease.exists
-        return care(self.life, self.facts, well=well, exported=exported, left_over=left_over)
+        return decide_idle_care(self.life, self.facts, well=well, exported=exported, left_over=left_over)
 
     async def adopt(self, say: Say, *, needed: bool) -> None:
         """After a start: join what an earlier daemon left up, or take it down; forget another boot's.
@@ -369,33 +381,33 @@ class ManagedVault(Lifecycle):
         ``needed``: a run that was interrupted goes on with it.
         """
         left = self.lease.left()
-        if (half := unfinished(self.assembly())) is not None:
+        if (half := find_unfinished_takeover(self.assembly())) is not None:
             say(str(half))
         if left is not None and left.exported and not left.stale and await self._still_exported(left, say):
             return
-        match adoption(left, always=self.config.up == "always", needed=needed):
-            case Adoption.NOTHING:
-                self._fire(Event.NOTHING_LEFT)
-            case Adoption.FORGET:
+        match decide_adoption(left, always=self.config.up == "always", needed=needed):
+            case VaultAdoption.NOTHING:
+                self._fire(VaultEvent.NOTHING_LEFT)
+            case VaultAdoption.FORGET:
                 self.lease.drop()
-                self._fire(Event.NOTHING_LEFT)
-            case Adoption.BRING_UP:
+                self._fire(VaultEvent.NOTHING_LEFT)
+            case VaultAdoption.BRING_UP:
                 await self.up(say)
-            case Adoption.PIN:
+            case VaultAdoption.PIN:
                 say(f"vault {self.name} was left up; adopting it")
                 self.pinned = True
                 await self.up(say)
-            case Adoption.WAIT:
+            case VaultAdoption.WAIT:
                 say(f"vault {self.name} was left up; the run that was interrupted takes it over")
-            case Adoption.TAKE_DOWN:
+            case VaultAdoption.TAKE_DOWN:
                 say(f"vault {self.name} was left up and nobody needs it; taking it down")
                 await self.down(say, by_hand=False)
 
-    async def _still_exported(self, left: LeftBehind, say: Say) -> bool:
+    async def _still_exported(self, left: LeftoverLease, say: Say) -> bool:
         """True if a pool that an earlier daemon found exported by hand still is; then it is left so."""
         async with self._lock:
             self.pinned = left.pinned
-            self._fire(Event.LEASE_EXPORTED)
+            self._fire(VaultEvent.LEASE_EXPORTED)
             exported = await self._exported_by_hand()
             if exported:
                 self._leave_exported(say)

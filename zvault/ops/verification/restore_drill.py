@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, ZvaultError
-from zvault.core.integrity.verification import DRILLED, Findings
+from zvault.core.integrity.verification import DRILLED_PROPERTY, VerificationFindings
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.replication.restore_order import Restoration, Stream
+from zvault.core.replication.restore_order import Restoration, RestoreStream
 from zvault.core.replication.source_properties import is_raw_copy
 from zvault.core.units import format_duration, format_rate, format_size, is_number
 from zvault.ops.context import Context
-from zvault.ops.replication.sides import Sides
-from zvault.ops.restore.compare import Comparison, GiveWay
-from zvault.ops.restore.datasets import Streams
-from zvault.ops.restore.plan import DatasetWork
-from zvault.ops.restore.snapshot_reader import kept_apart, reading
+from zvault.ops.replication.listing import BothListings
+from zvault.ops.restore.compare import GiveWay, SnapshotComparison
+from zvault.ops.restore.plan_restore import DatasetWork
+from zvault.ops.restore.restore_datasets import RestoreStreams
+from zvault.ops.restore.snapshot_reader import make_scratch_dataset, open_snapshot
 from zvault.ops.vaults.vault import OpenVault
-from zvault.ops.verification.proofs import common
+from zvault.ops.verification.proofs import find_common_snapshot
 from zvault.zfs import properties, scratch_datasets
-from zvault.zfs.trial_dataset import DRILL
+from zvault.zfs.trial_dataset import DRILL_PREFIX
 
 
 @dataclass
@@ -35,22 +35,22 @@ class RestoreDrill:
     context: Context
     vault: OpenVault
     backup: Backup
-    sides: Sides
+    sides: BothListings
     emit: Emit
-    found: Findings
+    found: VerificationFindings
     give_way: GiveWay
 
     async def execute(self) -> None:
         """Restore the dataset whose last drill is the longest ago, and compare it. Raises what keeps it from it."""
         await self.give_way()
         pair = await self._whose_turn()
-        mine, its = common(pair)
+        mine, its = find_common_snapshot(pair)
         assert pair.vault is not None  # noqa: S101 - it has the snapshot
         source = self.context.clients.source_of(self.backup)
-        top = self._into().child(DRILL + secrets.token_hex(4))
+        top = self._into().child(DRILL_PREFIX + secrets.token_hex(4))
         scratch = self.context.clients.source_at(None)
-        async with kept_apart(self.context, scratch.host, top):
-            await scratch_datasets.make_parent(scratch.host, top)
+        async with make_scratch_dataset(self.context, scratch.host, top):
+            await scratch_datasets.make_scratch_parent(scratch.host, top)
             target = top.child("drill")
             seconds, moved = await self._restore(pair, its, target)
             self.emit("message", text=_timed(pair.source.name, target, moved, seconds))
@@ -63,19 +63,19 @@ class RestoreDrill:
                 )
             key = self.backup.verify.key
             if back.encrypted and key is not None:
-                await scratch_datasets.load_key(scratch.host, target, f"file://{key}")
+                await scratch_datasets.load_scratch_key(scratch.host, target, f"file://{key}")
             async with (
-                reading(self.context, source, pair.source, mine, theirs=True) as here,
-                reading(self.context, scratch, back, snapshot) as there,
+                open_snapshot(self.context, source, pair.source, mine, theirs=True) as here,
+                open_snapshot(self.context, scratch, back, snapshot) as there,
             ):
-                comparison = Comparison(
+                comparison = SnapshotComparison(
                     pair.source.name, mine.guid, here, there, self.found, self.emit, self.give_way
                 )
                 await comparison.compare(0, 1.0, None, everything=True)
         self.found.datasets += 1
         if not self.found.differences:
-            done = {DRILLED: str(int(self.context.env.clock.time()))}
-            await properties.put(self.vault.zfs.host, pair.vault.name, done)
+            done = {DRILLED_PROPERTY: str(int(self.context.env.clock.time()))}
+            await properties.set_properties(self.vault.zfs.host, pair.vault.name, done)
 
     def _into(self) -> DatasetName:
         backup = self.backup
@@ -90,8 +90,10 @@ class RestoreDrill:
         for pair in self.sides.pairing.pairs:
             if pair.vault is None or pair.vault.used > budget or not pair.vault.snapshots:
                 continue
-            known = await properties.local(self.vault.zfs.host, pair.vault.name, DRILLED)
-            when = known.get(DRILLED, "")
+            known = await properties.read_local_properties(
+                self.vault.zfs.host, pair.vault.name, DRILLED_PROPERTY
+            )
+            when = known.get(DRILLED_PROPERTY, "")
             # Whoever had the vault's pool may have set it: a mark of thousands of digits raised ValueError.
             drilled[pair.source.name] = int(when) if is_number(when) else 0
         if not drilled:
@@ -109,9 +111,11 @@ class RestoreDrill:
         its = replace(pair.vault, encrypted=is_raw_copy(pair.vault))
         flags = ["large_blocks", "raw" if its.encrypted else "compress"]
         size = await self.vault.zfs.lzc.send_space(snapshot.name, None, flags)
-        one = Stream(snapshot)
+        one = RestoreStream(snapshot)
         work = DatasetWork(Restoration(its, target, (one,)), (one,), (size,), "restore")
-        streams = Streams(self.context, self.vault, self.context.clients.source_at(None), self.emit, size)
+        streams = RestoreStreams(
+            self.context, self.vault, self.context.clients.source_at(None), self.emit, size
+        )
         began = time.monotonic()
         await streams.carry_out(work)
         return time.monotonic() - began, streams.done

@@ -20,15 +20,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from zvault.core.integrity.restored import KEPT
-from zvault.core.integrity.verification import shown
-from zvault.system.beneath import FOLDER, by_descriptor, names_in, open_beneath, open_folder, opened
-from zvault.system.file_trees.comparing import EntryPaths, TreeComparer
-from zvault.system.file_trees.contents import DigestNotes
-from zvault.system.file_trees.copying import HIDDEN, FolderPair, TreeCopier
-from zvault.system.file_trees.planning import OpenFolders, TreePlanner
-from zvault.system.file_trees.reporter import Reporter
+from zvault.core.integrity.restore_comparison import KEPT_MISMATCHES
+from zvault.core.integrity.verification import escape_path
+from zvault.system.file_trees.file_contents import DigestNotes
+from zvault.system.file_trees.reporter import TreeReporter
 from zvault.system.file_trees.task_pool import TaskPool
+from zvault.system.file_trees.tree_comparer import EntryPaths, TreeComparer
+from zvault.system.file_trees.tree_copier import HIDDEN_FOLDER, FolderPair, TreeCopier
+from zvault.system.file_trees.tree_planner import OpenFolders, TreePlanner
+from zvault.system.open_beneath import (
+    FOLDER_FLAGS,
+    descriptor_path,
+    list_names,
+    open_beneath,
+    open_descriptor,
+    open_folder,
+)
 
 _LEADS_NOWHERE = {errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EXDEV}
 
@@ -52,7 +59,7 @@ class TreeTasks:
 
     def plan(self, names: list[bytes] | None, *, keep_same: bool) -> None:
         """Say what there is to copy."""
-        reporter, pool = Reporter(), TaskPool(self.threads)
+        reporter, pool = TreeReporter(), TaskPool(self.threads)
         planner, tops = TreePlanner(pool, reporter, keep_same), self._tops(names)
         with ExitStack() as stack:
             for above, last in self._each(tops, stack):
@@ -71,7 +78,7 @@ class TreeTasks:
 
     def copy(self, names: list[bytes] | None, *, overwrite: bool) -> None:
         """Copy, and say what could not be."""
-        reporter, pool = Reporter(), TaskPool(self.threads)
+        reporter, pool = TreeReporter(), TaskPool(self.threads)
         copier = TreeCopier(pool, reporter, self.folder, overwrite, self.notes)
         with ExitStack() as stack:
             for above, last in self._each(self._tops(names), stack):
@@ -81,7 +88,7 @@ class TreeTasks:
 
     def compare(self, names: list[bytes] | None) -> None:
         """Say what differs."""
-        reporter, pool = Reporter(), TaskPool(self.threads)
+        reporter, pool = TreeReporter(), TaskPool(self.threads)
         comparer = TreeComparer(pool, reporter, self.root, self.folder, names is None, self.notes)
         if names is None:
             comparer.add(EntryPaths(b".", b".", b""))
@@ -90,12 +97,16 @@ class TreeTasks:
             comparer.add(EntryPaths(top, last, last))
         pool.run()
         comparer.tell_links()
-        done = {"files": reporter.files, "bytes": reporter.bytes, "more": max(0, comparer.told - KEPT)}
+        done = {
+            "files": reporter.files,
+            "bytes": reporter.bytes,
+            "more": max(0, comparer.told - KEPT_MISMATCHES),
+        }
         reporter.say({"done": True, **done})
 
     def _tops(self, names: list[bytes] | None) -> list[bytes]:
         """What to copy: ``names``, or what stands right below the root."""
-        return [name for name in names_in(self.root) if name != HIDDEN] if names is None else names
+        return [name for name in list_names(self.root) if name != HIDDEN_FOLDER] if names is None else names
 
     def _each(self, tops: list[bytes], stack: ExitStack) -> Iterator[tuple[int, bytes]]:
         """The open folder and the last name of each of the trees. Raises MissingTree."""
@@ -105,7 +116,7 @@ class TreeTasks:
             try:
                 if folder not in above:
                     above[folder] = stack.enter_context(
-                        opened(open_beneath(self.root, folder or b".", FOLDER))
+                        open_descriptor(open_beneath(self.root, folder or b".", FOLDER_FLAGS))
                     )
                 os.stat(last, dir_fd=above[folder], follow_symlinks=False)
             except OSError as error:
@@ -122,13 +133,13 @@ def _why(error: OSError) -> str:
 
 
 def _name_of(error: OSError) -> str:
-    return shown(os.fsencode(error.filename)) if isinstance(error.filename, str | bytes) else ""
+    return escape_path(os.fsencode(error.filename)) if isinstance(error.filename, str | bytes) else ""
 
 
 def _check(folder: int) -> None:
-    if not os.access(by_descriptor(folder), os.W_OK):
+    if not os.access(descriptor_path(folder), os.W_OK):
         raise OSError(errno.EACCES, "it cannot be written to")
-    Reporter().say({"done": True, "files": 0, "bytes": 0})
+    TreeReporter().say({"done": True, "files": 0, "bytes": 0})
 
 
 def _do(task: dict[str, Any], tasks: TreeTasks) -> None:
@@ -145,7 +156,7 @@ def _do(task: dict[str, Any], tasks: TreeTasks) -> None:
 
 
 def _open_target(path: str, *, ours: bool) -> int:
-    return os.open(path, FOLDER) if ours else open_folder(os.fsencode(path))
+    return os.open(path, FOLDER_FLAGS) if ours else open_folder(os.fsencode(path))
 
 
 def main() -> None:
@@ -160,14 +171,14 @@ def main() -> None:
         task = json.loads(line)
         try:
             with (
-                opened(_open_target(folder, ours=task.get("ours", False))) as target,
-                opened(os.open(root, FOLDER)) as source,
+                open_descriptor(_open_target(folder, ours=task.get("ours", False))) as target,
+                open_descriptor(os.open(root, FOLDER_FLAGS)) as source,
             ):
                 _do(task, TreeTasks(source, target, int(threads), notes))
         except MissingTree as error:
-            Reporter().say({"missing": shown(error.name), "why": error.why})
+            TreeReporter().say({"missing": escape_path(error.name), "why": error.why})
         except OSError as error:
-            Reporter().say({"error": error.strerror or str(error), "at": _name_of(error) or folder})
+            TreeReporter().say({"error": error.strerror or str(error), "at": _name_of(error) or folder})
 
 
 if __name__ == "__main__":

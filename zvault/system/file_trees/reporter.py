@@ -6,11 +6,11 @@ import json
 import threading
 import time
 
-SAY_EVERY = 1.0
+REPORT_INTERVAL = 1.0
 """Seconds between two reports of progress."""
 
 
-class Reporter:
+class TreeReporter:
     """Says how many files and bytes are done, each second, and whatever else there is."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Reporter:
         with self._lock:
             self.files += files
             self.bytes += size
-            due = time.monotonic() - self._said >= SAY_EVERY
+            due = time.monotonic() - self._said >= REPORT_INTERVAL
             if due:
                 self._said = time.monotonic()
         if due:

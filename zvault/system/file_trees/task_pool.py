@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-Task = Callable[[], None]
+PoolTask = Callable[[], None]
 
 MOST_WAITING = 20_000
 """Tasks that wait before folders are no longer gone through ahead of them: each is a closure in memory."""
@@ -17,19 +17,19 @@ class TaskPool:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._folders: list[Task] = []
-        self._files: deque[Task] = deque()
+        self._folders: list[PoolTask] = []
+        self._files: deque[PoolTask] = deque()
         self._running = 0
         self._error: BaseException | None = None
         self._changed = threading.Condition()
 
-    def add_folder(self, task: Task) -> None:
+    def add_folder(self, task: PoolTask) -> None:
         """Add a task that goes through a folder. The one added last is begun first: so few are open at once."""
         with self._changed:
             self._folders.append(task)
             self._changed.notify()
 
-    def add_file(self, task: Task, *, next_one: bool = False) -> None:
+    def add_file(self, task: PoolTask, *, next_one: bool = False) -> None:
         """Add a task for an entry; ``next_one``: before all others that wait, as a part of a file that is open."""
         with self._changed:
             if next_one:
@@ -61,7 +61,7 @@ class TaskPool:
                     self._running -= 1
                     self._changed.notify_all()
 
-    def _next(self) -> Task | None:
+    def _next(self) -> PoolTask | None:
         with self._changed:
             while self._error is None:
                 if self._folders and len(self._files) < MOST_WAITING:

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
-from zvault.system.process.runner import Runner
-from zvault.system.process.spawn import bare_environment
+from zvault.system.process.runner import ProcessRunner
+from zvault.system.process.spawn import make_bare_environment
 
-CHILD = Path(__file__).with_name("sender_child.py")
+SENDER_CHILD = Path(__file__).with_name("sender_child.py")
 
-GRACE = 5.0
+SENDER_GRACE = 5.0
 """Seconds for the process to start, and to say itself that time is up."""
 
 
-def alone(argv: Sequence[str]) -> list[str]:
+def bare_argv(argv: Sequence[str]) -> list[str]:
     """A program without zvaultd's environment, which may have keys in it."""
-    return ["env", "-i", *(f"{name}={value}" for name, value in bare_environment().items()), *argv]
+    return ["env", "-i", *(f"{name}={value}" for name, value in make_bare_environment().items()), *argv]
 
 
-async def send(runner: Runner, order: Mapping[str, Any], timeout: float) -> str:
+async def send_message(runner: ProcessRunner, order: Mapping[str, Any], timeout: float) -> str:
     """Carry an order of sender_child.py out; what there is to tell all the same. Raises ToolFailed, DeadlineExceeded.
 
     Secrets are on its stdin, and on no command line. What it says is another host's: it may have anything in it.
@@ -31,7 +31,10 @@ async def send(runner: Runner, order: Mapping[str, Any], timeout: float) -> str:
     text = json.dumps({**order, "timeout": timeout}).encode()
     try:
         done = await runner.run(
-            alone([sys.executable, "-I", str(CHILD)]), deadline=timeout + GRACE, stdin=text, check=False
+            bare_argv([sys.executable, "-I", str(SENDER_CHILD)]),
+            deadline=timeout + SENDER_GRACE,
+            stdin=text,
+            check=False,
         )
     except DeadlineExceeded:
         raise DeadlineExceeded("it was not sent", f"it did not end within {timeout:g} s") from None
@@ -45,11 +48,11 @@ async def send(runner: Runner, order: Mapping[str, Any], timeout: float) -> str:
     return told
 
 
-async def sendmail(
-    runner: Runner, sender: str, recipients: Sequence[str], mail: bytes, timeout: float
+async def send_mail_locally(
+    runner: ProcessRunner, sender: str, recipients: Sequence[str], mail: bytes, timeout: float
 ) -> None:
     """Give mail to the host's own mail system. Raises ToolMissing, ToolFailed, DeadlineExceeded."""
-    argv = alone(["sendmail", "-oi", "-f", sender, *recipients])
+    argv = bare_argv(["sendmail", "-oi", "-f", sender, *recipients])
     try:
         done = await runner.run(argv, deadline=timeout, stdin=mail, check=False)
     except DeadlineExceeded:

@@ -19,23 +19,23 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/system/notify"))  # noqa: PTH100, PTH120
 
-from zvault.system.notify.http_ask import Refused, ask
+from zvault.system.notify.http_request import RequestFailed, send_request
 from zvault.system.process.unprivileged import become_nobody
 
-FILES = 64
+SENDER_FILES = 64
 """Descriptors: one connection, certificates, and what apprise opens."""
 
 Order = Mapping[str, Any]
 
 
 def send_http(order: Order) -> str:
-    """Ask a web service. Raises Refused, OSError."""
-    ask(order["url"], order["method"], order["headers"], order["body"], order["timeout"])
+    """Ask a web service. Raises RequestFailed, OSError."""
+    send_request(order["url"], order["method"], order["headers"], order["body"], order["timeout"])
     return ""
 
 
 def send_smtp(order: Order) -> str:
-    """Give mail to a server; what is told are recipients that it refused, of several. Raises Refused, OSError."""
+    """Give mail to a server; what is told are recipients that it refused, of several. Raises RequestFailed, OSError."""
     host, port, timeout = order["host"], order["port"], order["timeout"]
     tls = order["encryption"] != "off"
     context = ssl.create_default_context() if tls else None
@@ -52,11 +52,11 @@ def send_smtp(order: Order) -> str:
                 server.login(order["user"], order["password"])
             refused = server.sendmail(order["sender"], order["recipients"], order["mail"].encode())
     except smtplib.SMTPRecipientsRefused as error:
-        raise Refused(f"it refused {_refusals(error.recipients)}") from error
+        raise RequestFailed(f"it refused {_refusals(error.recipients)}") from error
     except smtplib.SMTPResponseException as error:
-        raise Refused(f"it answered {error.smtp_code}: {_text(error.smtp_error)}") from error
+        raise RequestFailed(f"it answered {error.smtp_code}: {_text(error.smtp_error)}") from error
     except smtplib.SMTPException as error:
-        raise Refused(str(error)) from error
+        raise RequestFailed(str(error)) from error
     return f"refused: {_refusals(refused)}" if refused else ""
 
 
@@ -69,14 +69,14 @@ def _text(said: bytes | str) -> str:
 
 
 def send_apprise(order: Order) -> str:
-    """Give a message to apprise. Raises Refused."""
+    """Give a message to apprise. Raises RequestFailed."""
     apprise = order["apprise"]
     told = apprise.Apprise(asset=apprise.AppriseAsset(async_mode=False))
     with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as log:
         if not told.add(order["url"]):
-            raise Refused(f"apprise does not know such a URL: {_last(log)}")
+            raise RequestFailed(f"apprise does not know such a URL: {_last(log)}")
         if not told.notify(title=order["title"], body=order["body"], notify_type=order["type"]):
-            raise Refused(f"apprise could not send it: {_last(log)}")
+            raise RequestFailed(f"apprise could not send it: {_last(log)}")
     return ""
 
 
@@ -89,7 +89,7 @@ def _with_apprise(order: Order) -> Order:
     try:
         import apprise
     except ImportError:
-        raise Refused(
+        raise RequestFailed(
             "apprise is not installed; install python3-apprise, or use another way than apprise"
         ) from None
     # It loads its plugins when it first sees a URL: now, for later it may not be able to read them.
@@ -100,14 +100,14 @@ def _with_apprise(order: Order) -> Order:
 WAYS = {"http": send_http, "smtp": send_smtp, "apprise": send_apprise}
 
 
-def answer(order: Order) -> dict[str, object]:
+def send_order(order: Order) -> dict[str, object]:
     """Send it, and say how that went."""
     try:
         if order["way"] == "apprise":
             order = _with_apprise(order)
-        become_nobody(FILES)
+        become_nobody(SENDER_FILES)
         return {"ok": True, "told": WAYS[order["way"]](order)}
-    except Refused as error:
+    except RequestFailed as error:
         return {"ok": False, "told": str(error)}
     except ssl.SSLError as error:
         return {"ok": False, "told": f"the connection is not safe: {error.reason or error}"}
@@ -122,7 +122,7 @@ def answer(order: Order) -> dict[str, object]:
 
 def main() -> int:
     """Send the one message on standard input, and print how that went."""
-    said = answer(json.loads(sys.stdin.buffer.read()))
+    said = send_order(json.loads(sys.stdin.buffer.read()))
     sys.stdout.write(json.dumps(said) + "\n")
     return 0
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
-from zvault.system.process.kernel_waits import Ending
-from zvault.system.process.output import last_lines, last_words, read_lines
-from zvault.system.process.spawn import KILL_GRACE, describe_exit, put_down, spawn
+from zvault.system.process.kernel_waits import EndingProcess
+from zvault.system.process.output import find_last_line, make_line_tail, read_lines
+from zvault.system.process.spawn import KILL_GRACE, describe_exit, kill_process, spawn_program
 
 LONGEST_ANSWER = 64 << 20
 """Bytes in one answer of a Conversation: a failure may name every snapshot of a large pool."""
@@ -23,21 +23,21 @@ class JsonChild:
     def __init__(self, argv: Sequence[str], process: asyncio.subprocess.Process) -> None:
         self.argv = tuple(argv)
         self._process = process
-        self._said = last_lines()
+        self._said = make_line_tail()
         self._listening = asyncio.ensure_future(read_lines(process.stderr, self._said.append))
 
     @classmethod
     async def start(cls, argv: Sequence[str]) -> JsonChild:
         """Start the child. Raises ToolMissing."""
         pipe = asyncio.subprocess.PIPE
-        return cls(argv, await spawn(argv, stdin=pipe, stdout=pipe, limit=LONGEST_ANSWER))
+        return cls(argv, await spawn_program(argv, stdin=pipe, stdout=pipe, limit=LONGEST_ANSWER))
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     @property
-    def process(self) -> Ending:
+    def process(self) -> EndingProcess:
         """The process itself, for who has to know when it ends."""
         return self._process
 
@@ -82,14 +82,14 @@ class JsonChild:
         except ConnectionError:
             raise await self._ended() from None
         except ValueError as error:  # no JSON, or a line longer than any answer
-            await put_down(self._process)
+            await kill_process(self._process)
             raise ToolFailed(f"{' '.join(self.argv[-2:])} cannot be understood", str(error)) from None
         if not isinstance(answer, dict):
             raise await self._ended()
         return answer
 
     async def _too_late(self, deadline: float) -> DeadlineExceeded:
-        await put_down(self._process)
+        await kill_process(self._process)
         return DeadlineExceeded(
             f"{Path(self.argv[0]).name} did not answer within {deadline:g} s",
             "the pool it works on may hang",
@@ -98,8 +98,8 @@ class JsonChild:
 
     async def _ended(self) -> ToolFailed:
         await asyncio.wait({self._listening}, timeout=KILL_GRACE)
-        await put_down(self._process)
-        code, said = self._process.returncode, last_words(self._said)
+        await kill_process(self._process)
+        code, said = self._process.returncode, find_last_line(self._said)
         killed = [describe_exit(code)] if code is not None and code < 0 else []
         return ToolFailed(
             f"the helper '{' '.join(self.argv[-2:])}' ended",
@@ -111,4 +111,4 @@ class JsonChild:
         """Close the child's input and put it down."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        await put_down(self._process)
+        await kill_process(self._process)

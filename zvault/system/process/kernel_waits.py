@@ -5,7 +5,7 @@ A program that asks for a pool that hangs sleeps in the kernel and cannot be kil
 until it is seen that the kernel answers, and while one stands still no other is begun, whatever it would ask for. What
 changes something is always begun, also a second time: of two ``zpool clear`` the first may wait for a sync that never
 ends, and the next one works (ops/vaults/revive.py). So is the ``zpool list`` that has to come before it, behind what
-hangs in a dataset (``look_to_help``).
+hangs in a dataset (``allow_rescue_looks``).
 
 An import holds the lock that every look at any pool takes, for as long as it reads from its devices (spa_import in
 spa.c, OpenZFS up to 2.3): a minute or more where they are slow. While this process imports one, a look at another that
@@ -48,7 +48,7 @@ ALL_POOLS = ""
 LIBZFS_CORE = "libzfs_core"
 """What stands for a program where one of its calls was left to the kernel."""
 
-PROC = Path("/proc")
+WAITS_PROC = Path("/proc")
 
 _helps: ContextVar[bool] = ContextVar("helps", default=False)
 """Whether who looks is about to bring a pool back."""
@@ -62,7 +62,7 @@ _LOOKS = {
 }
 
 
-class Ending(Protocol):
+class EndingProcess(Protocol):
     """A process, as asyncio has it."""
 
     @property
@@ -75,7 +75,7 @@ class Ending(Protocol):
 
 
 @contextmanager
-def look_to_help() -> Iterator[None]:
+def allow_rescue_looks() -> Iterator[None]:
     """Look within the block to bring a pool back: no ``zpool`` command waits for what hangs in a dataset of it.
 
     A ``zfs list``, or a hold that a run was making, sleeps in the kernel from the moment when the storage is lost until
@@ -103,7 +103,7 @@ def _is_of_pool(argv: Sequence[str]) -> bool:
     return Path((_command(argv) or [""])[0]).name == "zpool"
 
 
-def find_looked_at(argv: Sequence[str]) -> str | None:
+def find_examined_pool(argv: Sequence[str]) -> str | None:
     """The pool that a command looks at, ``ALL_POOLS`` where it names none; None where it is no look at a pool."""
     words = _command(argv)
     if len(words) < 2 or words[1] not in _LOOKS.get(Path(words[0]).name, ()):
@@ -124,7 +124,7 @@ def find_looked_at(argv: Sequence[str]) -> str | None:
 
 
 @dataclass
-class Waiting:
+class WaitingProgram:
     """A program: the pool that it looks at (None: none), when it began, and how far it was when last seen.
 
     ``proven``: when it was last seen to get on (monotonic seconds); ``still``: for how long it has not since.
@@ -136,7 +136,7 @@ class Waiting:
     pool: str | None
     began: float = field(default_factory=time.monotonic)
     began_at: float = field(default_factory=time.time)
-    process: Ending | None = None
+    process: EndingProcess | None = None
     steps: str = ""
     still: float = 0.0
     proven: float = -math.inf
@@ -182,7 +182,7 @@ class Waiting:
         return self.process.returncode is not None or read_steps(self.process.pid, proc)[0] in {"", "Z", "X"}
 
 
-def read_steps(pid: int, proc: Path = PROC) -> tuple[str, str]:
+def read_steps(pid: int, proc: Path = WAITS_PROC) -> tuple[str, str]:
     """A process's state, and how often it has been put to sleep; empty where there is none. Never waits for it."""
     try:
         lines = (proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -198,10 +198,10 @@ def read_steps(pid: int, proc: Path = PROC) -> tuple[str, str]:
 class KernelWaits:
     """The programs of this process that are at work, or were given up and are still in the kernel."""
 
-    def __init__(self, proc: Path = PROC) -> None:
+    def __init__(self, proc: Path = WAITS_PROC) -> None:
         self._proc = proc
-        self._running: list[Waiting] = []
-        self._left: list[Waiting] = []
+        self._running: list[WaitingProgram] = []
+        self._left: list[WaitingProgram] = []
         self._waiters: list[asyncio.Future[None]] = []
         self._imports = 0
 
@@ -226,12 +226,12 @@ class KernelWaits:
                 raise make_unanswered_error(one, pool)
 
     @asynccontextmanager
-    async def enter(self, argv: Sequence[str], patience: float) -> AsyncIterator[Waiting]:
+    async def enter(self, argv: Sequence[str], patience: float) -> AsyncIterator[WaitingProgram]:
         """Run a program within the block, once it may be begun.
 
         Raises DeadlineExceeded where it may not, and for a look that had no turn within ``patience`` seconds.
         """
-        waiting = Waiting(tuple(argv), find_looked_at(argv))
+        waiting = WaitingProgram(tuple(argv), find_examined_pool(argv))
         if waiting.pool is not None:
             await self._wait_for_turn(waiting.pool, argv, patience)
             waiting.began, waiting.began_at, waiting.sampled = time.monotonic(), time.time(), time.monotonic()
@@ -259,14 +259,14 @@ class KernelWaits:
                     one.start_time()
 
     @asynccontextmanager
-    async def limit(self, waiting: Waiting, deadline: float) -> AsyncIterator[None]:
+    async def limit(self, waiting: WaitingProgram, deadline: float) -> AsyncIterator[None]:
         """Raise TimeoutError where a program has not ended within so many seconds."""
         waiting.deadline = deadline
         runs = waiting.pool is None or not self.importing
         async with asyncio.timeout(deadline if runs else None) as waiting.limit:
             yield
 
-    def leave(self, waiting: Waiting, *, cancelled: bool = False) -> None:
+    def leave(self, waiting: WaitingProgram, *, cancelled: bool = False) -> None:
         """A program was killed and has not ended: it is left to the kernel.
 
         That of one that had its time is taken for one that hangs; one that was ``cancelled`` showed nothing so far.
@@ -305,18 +305,18 @@ class KernelWaits:
                 if not ended.done():
                     ended.set_result(None)
 
-    def _in_doubt(self, one: Waiting) -> bool:
+    def _in_doubt(self, one: WaitingProgram) -> bool:
         one.sample(self._proc)
         if one.process is None:
             return _young(one)
         return not one.gone(self._proc) and time.monotonic() - one.proven > PROOF_LASTS
 
-    def _hangs(self, one: Waiting) -> bool:
+    def _hangs(self, one: WaitingProgram) -> bool:
         if self.importing:
             return False
         return time.monotonic() >= one.hangs_from if one in self._left else self._stands_still(one)
 
-    def _stands_still(self, one: Waiting) -> bool:
+    def _stands_still(self, one: WaitingProgram) -> bool:
         one.sample(self._proc)
         return not one.gone(self._proc) and one.still >= STANDS_STILL
 
@@ -333,11 +333,11 @@ def _is_import(argv: Sequence[str]) -> bool:
     return _is_of_pool(argv) and _command(argv)[1:2] == ["import"]
 
 
-def _young(one: Waiting) -> bool:
+def _young(one: WaitingProgram) -> bool:
     return time.monotonic() - one.began < YOUNG
 
 
-def _is_before(one: Waiting, pool: str, argv: Sequence[str]) -> bool:
+def _is_before(one: WaitingProgram, pool: str, argv: Sequence[str]) -> bool:
     """True if a look, ``argv``, at a pool has to wait for this one."""
     if one.pool is None or not _concerns(one.pool, pool):
         return False
@@ -351,7 +351,7 @@ def _concerns(one: str, other: str) -> bool:
     return one == other or ALL_POOLS in (one, other)
 
 
-def make_unanswered_error(one: Waiting, what: str) -> DeadlineExceeded:
+def make_unanswered_error(one: WaitingProgram, what: str) -> DeadlineExceeded:
     """The error for what is not begun because an earlier program has had no answer."""
     since = time.strftime("%H:%M", time.localtime(one.began_at))
     pid = f" (process {one.process.pid})" if one.process is not None else ""

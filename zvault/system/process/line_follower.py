@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from zvault.core.errors import ToolFailed
-from zvault.system.process.output import last_lines, last_words, read_lines
-from zvault.system.process.spawn import KILL_GRACE, describe_exit, put_down, spawn
+from zvault.system.process.output import find_last_line, make_line_tail, read_lines
+from zvault.system.process.spawn import KILL_GRACE, describe_exit, kill_process, spawn_program
 
 
 async def follow_lines(argv: Sequence[str], hear: Callable[[str], None]) -> None:
@@ -15,16 +15,16 @@ async def follow_lines(argv: Sequence[str], hear: Callable[[str], None]) -> None
 
     Raises ToolMissing, or ToolFailed when it ends by itself.
     """
-    process = await spawn(argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE)
-    complaints = last_lines()
+    process = await spawn_program(argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE)
+    complaints = make_line_tail()
     complaining = asyncio.ensure_future(read_lines(process.stderr, complaints.append))
     try:
         await read_lines(process.stdout, hear)
         await asyncio.wait({complaining}, timeout=KILL_GRACE)
-        await put_down(process)
+        await kill_process(process)
         code = process.returncode
-        why = last_words(complaints) or describe_exit(code if code is not None else -1)
+        why = find_last_line(complaints) or describe_exit(code if code is not None else -1)
         raise ToolFailed(f"'{' '.join(argv[:2])}' ended", why)
     finally:
         complaining.cancel()
-        await put_down(process)
+        await kill_process(process)

@@ -17,19 +17,19 @@ maybe a program on another host, would fill the memory of the daemon."""
 LONGEST_COMPLAINT = 1 << 20
 """Bytes kept of what a program says on stderr: its last ones."""
 
-KEPT = 50
-"""Lines that ``last_lines`` keeps."""
+KEPT_LINES = 50
+"""Lines that ``make_line_tail`` keeps."""
 
 _CHUNK = 1 << 16
 _NEWLINE, _NEWLINE_OR_RETURN = re.compile(rb"\n"), re.compile(rb"[\r\n]")
 
 
-def last_lines() -> deque[str]:
+def make_line_tail() -> deque[str]:
     """Keeps the last of the lines that are appended to it."""
-    return deque(maxlen=KEPT)
+    return deque(maxlen=KEPT_LINES)
 
 
-def last_words(lines: Iterable[str]) -> str:
+def find_last_line(lines: Iterable[str]) -> str:
     """The last line that says something; "" where there is none."""
     return next((line.strip() for line in reversed([*lines]) if line.strip()), "")
 

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
-from zvault.system.process.output import last_lines, read_lines
-from zvault.system.process.spawn import missing, put_down, spawn
-from zvault.system.process.unprivileged import unprivileged
+from zvault.system.process.output import make_line_tail, read_lines
+from zvault.system.process.spawn import kill_process, make_missing_tool_error, spawn_program
+from zvault.system.process.unprivileged import unprivileged_argv
 
-PIPE_SIZE = 1 << 20
+STAGE_PIPE_SIZE = 1 << 20
 """Bytes a pipe between two stages holds; pipe(7) lets root have more, and 1 MiB saves most of the wake-ups."""
 
-Hear = Callable[[int, str], None]
+HearStage = Callable[[int, str], None]
 """Told each line a stage of a pipeline says on stderr, with the stage's index.
 
 A line that a tool draws after a carriage return, as mbuffer its progress, may never end: it is told as it stands, and
@@ -29,14 +29,14 @@ again when it has grown.
 def _without_rights(argv: Sequence[str]) -> list[str]:
     """A program as nobody. Raises ToolMissing: the one that starts it would tell it in other words."""
     if shutil.which(argv[0]) is None:
-        raise missing(argv[0])
-    return unprivileged(argv)
+        raise make_missing_tool_error(argv[0])
+    return unprivileged_argv(argv)
 
 
 def _pipe() -> tuple[int, int]:
     read, write = os.pipe()
     with contextlib.suppress(OSError):
-        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, STAGE_PIPE_SIZE)
     return read, write
 
 
@@ -63,7 +63,7 @@ class Pipeline:
         stages: Sequence[Sequence[str]],
         processes: Sequence[asyncio.subprocess.Process],
         inputs: Sequence[int],
-        hear: Hear | None,
+        hear: HearStage | None,
     ) -> None:
         self.stages = [tuple(stage) for stage in stages]
         self.processes = list(processes)
@@ -73,7 +73,7 @@ class Pipeline:
 
     @classmethod
     async def start(
-        cls, stages: Sequence[Sequence[str]], hear: Hear | None = None, nobody: Container[str] = ()
+        cls, stages: Sequence[Sequence[str]], hear: HearStage | None = None, nobody: Container[str] = ()
     ) -> Pipeline:
         """Start every stage; on a failure put down those already started."""
         processes: list[asyncio.subprocess.Process] = []
@@ -89,7 +89,7 @@ class Pipeline:
                     bare = argv[0] in nobody
                     program = _without_rights(argv) if bare else argv
                     out = asyncio.subprocess.DEVNULL if last else write
-                    processes.append(await spawn(program, stdin=upstream, stdout=out, bare=bare))
+                    processes.append(await spawn_program(program, stdin=upstream, stdout=out, bare=bare))
                 finally:
                     # The child has its copies; ours would keep the pipe from ever closing.
                     for fd in (upstream, write):
@@ -101,7 +101,7 @@ class Pipeline:
                 if fd >= 0:
                     os.close(fd)
             for process in processes:
-                await put_down(process)
+                await kill_process(process)
             raise
         return cls(stages, processes, inputs, hear)
 
@@ -115,7 +115,7 @@ class Pipeline:
 
     async def _follow(self, index: int) -> StageEnd:
         process = self.processes[index]
-        said = last_lines()
+        said = make_line_tail()
 
         def hear(line: str) -> None:
             if line:
@@ -155,7 +155,7 @@ class Pipeline:
         *others, last = self.processes
         for process in others:
             if process.returncode is None:
-                await put_down(process)
+                await kill_process(process)
         await asyncio.wait({self._ends[-1]}, timeout=patience)
         if last.returncode is None:
-            await put_down(last)
+            await kill_process(last)

@@ -12,16 +12,16 @@ from typing import Protocol
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
 from zvault.core.refusals import find_cure
-from zvault.system.computing import decode
 from zvault.system.process import output
-from zvault.system.process.kernel_waits import KERNEL_WAITS, Waiting
+from zvault.system.process.kernel_waits import KERNEL_WAITS, WaitingProgram
 from zvault.system.process.output import OutputTooLong
-from zvault.system.process.pipeline import Hear, Pipeline
-from zvault.system.process.spawn import describe_exit, put_down, spawn
+from zvault.system.process.pipeline import HearStage, Pipeline
+from zvault.system.process.spawn import describe_exit, kill_process, spawn_program
+from zvault.system.side_threads import decode_text
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ProcessResult:
     """The result of a finished process. ``seconds`` is its wall time."""
 
     argv: tuple[str, ...]
@@ -51,7 +51,7 @@ class ToolRunner(Protocol):
         deadline: float = 60.0,
         stdin: bytes | None = None,
         check: bool = True,
-    ) -> Result:
+    ) -> ProcessResult:
         """Run one program to its end.
 
         Raises ToolMissing when it is not installed, DeadlineExceeded after ``deadline`` seconds, and, with
@@ -60,11 +60,11 @@ class ToolRunner(Protocol):
         ...
 
 
-class Runner(ToolRunner, Protocol):
+class ProcessRunner(ToolRunner, Protocol):
     """Starts processes on this host. Passed in, so that decisions can be tested without any."""
 
     async def pipeline(
-        self, stages: Sequence[Sequence[str]], hear: Hear | None = None, *, nobody: Container[str] = ()
+        self, stages: Sequence[Sequence[str]], hear: HearStage | None = None, *, nobody: Container[str] = ()
     ) -> Pipeline:
         """Start programs joined by kernel pipes, first to last; those named in ``nobody`` without root's rights.
 
@@ -83,16 +83,16 @@ class HostRunner:
         deadline: float = 60.0,
         stdin: bytes | None = None,
         check: bool = True,
-    ) -> Result:
-        """See Runner.run. Raises DeadlineExceeded also for what would only wait behind a program that hangs."""
+    ) -> ProcessResult:
+        """See ProcessRunner.run. Raises DeadlineExceeded also for what would only wait behind a program that hangs."""
         async with KERNEL_WAITS.enter(argv, deadline) as waiting:
             return await self._run(argv, deadline, stdin, check, waiting)
 
     async def _run(
-        self, argv: Sequence[str], deadline: float, stdin: bytes | None, check: bool, waiting: Waiting
-    ) -> Result:
+        self, argv: Sequence[str], deadline: float, stdin: bytes | None, check: bool, waiting: WaitingProgram
+    ) -> ProcessResult:
         started = time.monotonic()
-        process = waiting.process = await spawn(
+        process = waiting.process = await spawn_program(
             argv,
             stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -110,7 +110,7 @@ class HostRunner:
                 "look at 'zpool status' and the kernel log",
             ) from None
         except OutputTooLong:
-            await put_down(process)
+            await kill_process(process)
             raise ToolFailed(
                 f"'{' '.join(argv[:2])}' prints too much",
                 f"more than {output.LONGEST_OUTPUT >> 20} MiB; it was ended",
@@ -121,11 +121,11 @@ class HostRunner:
             await _give_up(process, waiting, cancelled=True)
             raise
         seconds = time.monotonic() - started
-        result = Result(
+        result = ProcessResult(
             tuple(argv),
             process.returncode if process.returncode is not None else -1,
-            await decode(out),
-            await decode(err),
+            await decode_text(out),
+            await decode_text(err),
             seconds,
         )
         if check and result.returncode != 0:
@@ -135,16 +135,18 @@ class HostRunner:
         return result
 
     async def pipeline(
-        self, stages: Sequence[Sequence[str]], hear: Hear | None = None, *, nobody: Container[str] = ()
+        self, stages: Sequence[Sequence[str]], hear: HearStage | None = None, *, nobody: Container[str] = ()
     ) -> Pipeline:
-        """See Runner.pipeline."""
+        """See ProcessRunner.pipeline."""
         return await Pipeline.start(stages, hear, nobody)
 
 
-async def _give_up(process: asyncio.subprocess.Process, waiting: Waiting, *, cancelled: bool = False) -> None:
+async def _give_up(
+    process: asyncio.subprocess.Process, waiting: WaitingProgram, *, cancelled: bool = False
+) -> None:
     """Kill a program; one that hangs in the kernel is remembered, so that nothing is sent after it."""
     try:
-        ended = await put_down(process)
+        ended = await kill_process(process)
     except asyncio.CancelledError:
         # Nobody waits to see whether it ends; it is forgotten once it has.
         KERNEL_WAITS.leave(waiting, cancelled=cancelled)

@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-EVERY = 0.05
+SAMPLER_INTERVAL = 0.05
 """Seconds between two looks: a transaction group's small requests at its end take a few of these."""
 
-KERNEL = ("receive_writer", "txg_sync", "z_wr_iss")
+WRITE_THREADS = ("receive_writer", "txg_sync", "z_wr_iss")
 """Threads of OpenZFS that writes go through: of each kind the times of all are told."""
 
 _SYS_CLASS = Path("/sys/class/block")
@@ -35,7 +35,9 @@ def sampler_argv(seconds: float, pids: Mapping[int, str | None], devices: Sequen
     return [sys.executable, "-I", "-S", __file__, task]
 
 
-def look(pids: Mapping[int, str | None], devices: Sequence[str], threads: Sequence[int]) -> dict[str, Any]:
+def take_sample(
+    pids: Mapping[int, str | None], devices: Sequence[str], threads: Sequence[int]
+) -> dict[str, Any]:
     """One look. What is gone is left out.
 
     ``pids`` are processes and the paths of the pipes that they read from: None for standard input, of one that has the
@@ -108,7 +110,7 @@ def _threads() -> dict[int, str]:
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
                 name = (entry / "comm").read_text(encoding="utf-8", errors="replace").strip()
-                if name in KERNEL:
+                if name in WRITE_THREADS:
                     found[int(entry.name)] = name
     return found
 
@@ -119,10 +121,10 @@ def main() -> None:
     pids = {int(pid): path for pid, path in task["pids"].items()}
     devices, threads = task["devices"], _threads()
     end = time.monotonic() + task["seconds"]
-    looks = [look(pids, devices, list(threads))]
+    looks = [take_sample(pids, devices, list(threads))]
     while time.monotonic() < end:
-        time.sleep(EVERY)
-        looks.append(look(pids, devices, list(threads)))
+        time.sleep(SAMPLER_INTERVAL)
+        looks.append(take_sample(pids, devices, list(threads)))
     json.dump(
         {"hz": os.sysconf("SC_CLK_TCK"), "cpus": os.cpu_count() or 1, "threads": threads, "looks": looks},
         sys.stdout,

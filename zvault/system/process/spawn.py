@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from zvault.core.errors import ToolFailed, ToolMissing
-from zvault.core.policy.backoff import delays
+from zvault.core.policy.backoff import iterate_delays
 
 KILL_GRACE = 2.0
 """Seconds to wait for a killed process before it counts as hung in the kernel."""
@@ -33,17 +33,17 @@ def describe_exit(returncode: int) -> str:
     return f"killed by signal {-returncode}" if returncode < 0 else f"exit status {returncode}"
 
 
-def tool_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def make_tool_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment for tools: the daemon's own, with messages in English so that they can be recognised."""
     return {**os.environ, "LC_ALL": "C.UTF-8", **(extra or {})}
 
 
-def bare_environment() -> dict[str, str]:
+def make_bare_environment() -> dict[str, str]:
     """Environment for programs without rights: the daemon's own may have keys in it."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
 
 
-async def spawn(  # noqa: PLR0913 - what a process is given
+async def spawn_program(  # noqa: PLR0913 - what a process is given
     argv: Sequence[str],
     *,
     stdin: int,
@@ -65,12 +65,12 @@ async def spawn(  # noqa: PLR0913 - what a process is given
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env=bare_environment() if bare else tool_environment(env),
+            env=make_bare_environment() if bare else make_tool_environment(env),
             limit=limit,
             start_new_session=session,
         )
     except FileNotFoundError:
-        raise missing(argv[0]) from None
+        raise make_missing_tool_error(argv[0]) from None
     except PermissionError as error:
         raise ToolFailed(f"{argv[0]} cannot be started", str(error), "zvault runs as root") from None
     except OSError as error:
@@ -92,7 +92,7 @@ def find_started(pid: int) -> tuple[str, ...] | None:
     return _started.get(pid)
 
 
-def missing(tool: str) -> ToolMissing:
+def make_missing_tool_error(tool: str) -> ToolMissing:
     """The error for a program that is not there."""
     return ToolMissing(
         f"{tool} is not installed", "it was not found on PATH", f"install the package that has {tool}"
@@ -105,12 +105,12 @@ async def spawn_session(argv: Sequence[str], env: Mapping[str, str]) -> asyncio.
     Raises ToolMissing, or ToolFailed where it cannot be started.
     """
     pipe, same = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
-    return await spawn(
+    return await spawn_program(
         argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=same, env=env, session=True
     )
 
 
-async def put_down(process: asyncio.subprocess.Process) -> bool:
+async def kill_process(process: asyncio.subprocess.Process) -> bool:
     """Kill a process; False if it hangs in the kernel and was left behind to be reaped later."""
     if process.returncode is None:
         # Process.kill() would reap one that has just ended, and asyncio could not tell any more how it did.
@@ -132,7 +132,7 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
     Process.wait() is no use for this: it also waits until the pipes are closed (until CPython 3.13), which a
     grandchild can keep from happening, and (still) until all that is in them was read.
     """
-    for pause in delays(0.01, 1.0):
+    for pause in iterate_delays(0.01, 1.0):
         if process.returncode is not None:
             break
         await asyncio.sleep(pause)

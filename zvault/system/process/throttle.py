@@ -27,13 +27,13 @@ from zvault.system.process.unprivileged import give_up_rights
 QUANTUM = 4096
 """Bytes that one byte of leave lets pass."""
 
-AT_ONCE = 64
+MOST_LEAVE = 64
 """The most leave taken at once, so that streams take turns."""
 
-SAY_EVERY = 0.5
+THROTTLE_SAY_INTERVAL = 0.5
 """Seconds between two reports."""
 
-SAYS = "throttle: "
+THROTTLE_PREFIX = "throttle: "
 
 
 def throttle_argv(leave: str) -> list[str]:
@@ -41,13 +41,13 @@ def throttle_argv(leave: str) -> list[str]:
     return [sys.executable, "-I", "-S", __file__, leave]
 
 
-def bytes_let_pass(line: str) -> int | None:
+def parse_bytes_let_pass(line: str) -> int | None:
     """Bytes so far, from a line that it said: one now and then while it runs, and one at its end."""
-    count = line.removeprefix(SAYS)
-    return int(count) if line.startswith(SAYS) and count.isdecimal() else None
+    count = line.removeprefix(THROTTLE_PREFIX)
+    return int(count) if line.startswith(THROTTLE_PREFIX) and count.isdecimal() else None
 
 
-def unread(descriptor: int) -> int:
+def count_unread_bytes(descriptor: int) -> int:
     """Return how many bytes a pipe holds that nobody has read."""
     count = array.array("i", [0])
     fcntl.ioctl(descriptor, termios.FIONREAD, count)
@@ -70,9 +70,9 @@ class Throttle:
         while True:
             # No leave is taken for bytes that are not there: another stream may have use for it.
             incoming.poll()
-            waiting = unread(0)
+            waiting = count_unread_bytes(0)
             if not waiting:
-                _tell(f"{SAYS}{self.passed}")
+                _tell(f"{THROTTLE_PREFIX}{self.passed}")
                 return  # To splice from an ended pipe into one that nobody reads any more is a SIGPIPE, not an end.
             if not credit:
                 credit = QUANTUM * self._take(-(-waiting // QUANTUM))
@@ -85,9 +85,9 @@ class Throttle:
         given = select.poll()
         given.register(self.leave, select.POLLIN)
         while True:
-            if given.poll(1000 * SAY_EVERY):
+            if given.poll(1000 * THROTTLE_SAY_INTERVAL):
                 try:
-                    taken = os.read(self.leave, max(1, min(wanted, AT_ONCE)))
+                    taken = os.read(self.leave, max(1, min(wanted, MOST_LEAVE)))
                 except BlockingIOError:
                     continue  # another stream was faster
                 if not taken:
@@ -97,9 +97,9 @@ class Throttle:
 
     def _say(self) -> None:
         now = time.monotonic()
-        if now - self.said >= SAY_EVERY:
+        if now - self.said >= THROTTLE_SAY_INTERVAL:
             self.said = now
-            _tell(f"{SAYS}{self.passed}")
+            _tell(f"{THROTTLE_PREFIX}{self.passed}")
 
 
 def _tell(line: str) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import IO
 
 from zvault.core.errors import HostUnreachable, ZvaultError
-from zvault.system.process.spawn import missing, tool_environment
+from zvault.system.process.spawn import make_missing_tool_error, make_tool_environment
 
-DEADLINE = 45.0
+TUNNEL_DEADLINE = 45.0
 """Seconds until the way has to be there."""
-LOOK_EVERY = 0.02
-END = 5.0
+TUNNEL_INTERVAL = 0.02
+TUNNEL_END_TIME = 5.0
 """Seconds that it has to end by itself."""
 
 
@@ -37,24 +37,24 @@ class Tunnel:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
-                env=tool_environment(),
+                env=make_tool_environment(),
             )
         except FileNotFoundError:
-            raise missing(argv[0]) from None
+            raise make_missing_tool_error(argv[0]) from None
 
     def wait(self) -> None:
         """Until the socket takes connections. Raises HostUnreachable, and what ``failure`` makes of its words."""
-        until = time.monotonic() + DEADLINE
+        until = time.monotonic() + TUNNEL_DEADLINE
         while time.monotonic() < until:
             if self._process.poll() is not None:
                 raise self._failure(self.said())
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as link:
                 link.connect(str(self.path))
                 return
-            time.sleep(LOOK_EVERY)
+            time.sleep(TUNNEL_INTERVAL)
         raise HostUnreachable(
             "the other end does not answer",
-            f"there was no way to it within {DEADLINE:g} s",
+            f"there was no way to it within {TUNNEL_DEADLINE:g} s",
             "see the network",
         )
 
@@ -64,10 +64,10 @@ class Tunnel:
         return self._said.read()
 
     def close(self) -> None:
-        """End it; one that does not within ``END`` is killed."""
+        """End it; one that does not within ``TUNNEL_END_TIME`` is killed."""
         self._process.terminate()
         try:
-            self._process.wait(END)
+            self._process.wait(TUNNEL_END_TIME)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -12,19 +12,19 @@ import resource
 import secrets
 from collections.abc import Sequence
 
-NOBODY = 65534
+NOBODY_ID = 65534
 """The user and the group without rights. There is no need for them to have a name."""
 
-GROUPS = range(60706, 61184)
+UNUSED_GROUPS = range(60706, 61184)
 """Groups that belong to nobody ("Unused" in systemd's UIDS-GIDS): each program that is started gets one of its own."""
 
-MEMORY = 512 << 20
+UNPRIVILEGED_MEMORY = 512 << 20
 """Bytes of address space of a program that gave up its rights: the largest header of a stream fits, as it is read."""
 
-_groups = itertools.cycle(GROUPS)
+_groups = itertools.cycle(UNUSED_GROUPS)
 
 
-def unprivileged(argv: Sequence[str]) -> list[str]:
+def unprivileged_argv(argv: Sequence[str]) -> list[str]:
     """A program as user nobody, without capabilities, who can gain none; as it is where this process is not root.
 
     Other processes of the same user cannot trace it nor reach its pipes: for that the kernel wants the same group
@@ -32,16 +32,16 @@ def unprivileged(argv: Sequence[str]) -> list[str]:
     """
     if os.geteuid() != 0:
         return list(argv)
-    user = [f"--reuid={NOBODY}", f"--regid={next(_groups)}", "--clear-groups"]
+    user = [f"--reuid={NOBODY_ID}", f"--regid={next(_groups)}", "--clear-groups"]
     return ["setpriv", *user, "--inh-caps=-all", "--no-new-privs", "--", *argv]
 
 
-def reading_all(argv: Sequence[str]) -> list[str]:
+def read_everything_argv(argv: Sequence[str]) -> list[str]:
     """The same, but with one capability: it may read every file and folder."""
     if os.geteuid() != 0:
         return list(argv)
     caps = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
-    user = [f"--reuid={NOBODY}", f"--regid={next(_groups)}", "--clear-groups"]
+    user = [f"--reuid={NOBODY_ID}", f"--regid={next(_groups)}", "--clear-groups"]
     return ["setpriv", *user, *caps, "--no-new-privs", "--", *argv]
 
 
@@ -51,11 +51,11 @@ def become_nobody(files: int) -> None:
     It may read what every user may. ``files`` are the descriptors that it may have.
     """
     if os.geteuid() == 0:
-        group = secrets.choice(GROUPS)
+        group = secrets.choice(UNUSED_GROUPS)
         os.chdir("/")
         os.setgroups([])
         os.setresgid(group, group, group)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY_ID, NOBODY_ID, NOBODY_ID)
     _bound(files, resource.RLIMIT_FSIZE)
 
 
@@ -69,8 +69,8 @@ def give_up_rights(files: int = 3) -> None:
         os.chroot("/proc/self/fdinfo")
         os.chdir("/")
         os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.setresgid(NOBODY_ID, NOBODY_ID, NOBODY_ID)
+        os.setresuid(NOBODY_ID, NOBODY_ID, NOBODY_ID)
     _bound(files, resource.RLIMIT_NPROC)
 
 
@@ -80,6 +80,6 @@ def _bound(files: int, nothing_of: int) -> None:
         (resource.RLIMIT_NOFILE, files),
         (nothing_of, 0),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_AS, MEMORY),
+        (resource.RLIMIT_AS, UNPRIVILEGED_MEMORY),
     ):
         resource.setrlimit(limit, (most, most))

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from zvault.core.errors import DeadlineExceeded
 from zvault.system.process.output import LONGEST_LINE, read_lines
-from zvault.system.process.spawn import KILL_GRACE, put_down, spawn_session
+from zvault.system.process.spawn import KILL_GRACE, kill_process, spawn_session
 
-LOOK_EVERY = 0.05
+PROGRAM_INTERVAL = 0.05
 """Seconds between looks at a program that runs: one it left behind may keep the pipe open after its end."""
 
 LAST_WORDS = 0.5
 """Seconds after its end until all that it said has been read; what it left behind is not waited for."""
 
 
-async def attend(
+async def run_user_program(
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
@@ -50,7 +50,7 @@ async def attend(
         raise
     finally:
         await asyncio.wait({listening}, timeout=LAST_WORDS)
-        await put_down(process)  # closes the pipe, which ends the listening
+        await kill_process(process)  # closes the pipe, which ends the listening
         await asyncio.wait({listening}, timeout=LAST_WORDS)
         listening.cancel()
     return process.returncode if process.returncode is not None else -1
@@ -89,9 +89,9 @@ async def _ended(process: asyncio.subprocess.Process, listening: asyncio.Future[
     while process.returncode is None:
         if listening.done():
             listening.result()  # one who hears its lines may fail: then nobody reads them any more
-            await asyncio.sleep(LOOK_EVERY / 5)
+            await asyncio.sleep(PROGRAM_INTERVAL / 5)
         else:
-            await asyncio.wait({listening}, timeout=LOOK_EVERY)
+            await asyncio.wait({listening}, timeout=PROGRAM_INTERVAL)
 
 
 async def _end_group(process: asyncio.subprocess.Process, listening: asyncio.Future[None]) -> None:

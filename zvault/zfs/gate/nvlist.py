@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-MAX_DEPTH = 8
+DEEPEST_NVLIST = 8
 """Lists within lists: a package has five (fss, one dataset, snapprops, one snapshot, its own list)."""
 
 _BOOLEAN, _UINT64, _STRING, _NVLIST = 1, 8, 9, 19
@@ -20,15 +20,15 @@ class BadNvlist(Exception):
     """This is no name-value list; the text says how that shows."""
 
 
-class Other(int):
+class UnusedValue(int):
     """A value of a type that nobody here has a use for: the type's number in OpenZFS's nvpair.h."""
 
 
-Value = bool | int | str | Other | dict[str, "Value"]
+Value = bool | int | str | UnusedValue | dict[str, "Value"]
 Nvlist = dict[str, Value]
 
 
-def unpack(data: bytes) -> Nvlist:
+def unpack_nvlist(data: bytes) -> Nvlist:
     """A packed list. A flag without a value is True. Raises BadNvlist."""
     try:
         encoding, endian = data[0], data[1]
@@ -82,7 +82,7 @@ class _Xdr:
 
     def _list(self, depth: int) -> Nvlist:
         version, flags = self._u32(), self._u32()
-        if version or flags != _UNIQUE_NAME or depth > MAX_DEPTH:
+        if version or flags != _UNIQUE_NAME or depth > DEEPEST_NVLIST:
             raise BadNvlist("a list in it is of another version or too deep")
         found: Nvlist = {}
         while True:
@@ -108,7 +108,7 @@ class _Xdr:
         if kind in {_BOOLEAN, _UINT64, _STRING, _NVLIST} or not self.at <= end <= len(self.data):
             raise BadNvlist("a pair in it is not of its type's form")
         self.at = end
-        return Other(kind)
+        return UnusedValue(kind)
 
 
 def _native(data: bytes, order: str) -> Nvlist:
@@ -147,7 +147,7 @@ def _native_value(kind: int, count: int, raw: bytes, order: str) -> Value:
             return _text(text)
     if kind in {_BOOLEAN, _UINT64, _STRING, _NVLIST}:
         raise BadNvlist("a pair in it is not of its type's form")
-    return Other(kind)
+    return UnusedValue(kind)
 
 
 def _eights(size: int) -> int:

@@ -18,10 +18,10 @@ if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/zfs/gate"))  # noqa: PTH100, PTH120
 
 from zvault.system.process.unprivileged import give_up_rights
-from zvault.zfs.gate.check import Order, StreamCheck
-from zvault.zfs.gate.records import RECORD, BadStream, CutOff
+from zvault.zfs.gate.check import StreamCheck, StreamOrder
+from zvault.zfs.gate.records import RECORD, BadStream, StreamCutOff
 
-READ = 128 << 10
+GATE_READ_SIZE = 128 << 10
 """Bytes read at a time: many small records."""
 
 READ_A_LITTLE = 4 << 10
@@ -30,16 +30,16 @@ READ_A_LITTLE = 4 << 10
 MOVE = 32 << 10
 """Bytes from which on the kernel moves what is left of a record."""
 
-REFUSED = 3
+REFUSED_STATUS = 3
 """Exit status where the stream is not what was ordered."""
 
-SAYS = "gate: "
+GATE_PREFIX = "gate: "
 
 INCOMPLETE = "incomplete stream"
 """What it says of a stream that ended too soon: the cause is whoever ended it."""
 
 
-def gate_argv(order: Order) -> list[str]:
+def gate_argv(order: StreamOrder) -> list[str]:
     """Return the argv of the gate's stage in a pipeline."""
     return [sys.executable, "-I", "-S", __file__, *order.words()]
 
@@ -49,14 +49,14 @@ def is_gate(argv: Sequence[str]) -> bool:
     return __file__ in argv[:4]
 
 
-class Gate:
+class StreamGate:
     """One file descriptor to another, as long as what comes is what was ordered."""
 
-    def __init__(self, order: Order, source: int = 0, sink: int = 1) -> None:
+    def __init__(self, order: StreamOrder, source: int = 0, sink: int = 1) -> None:
         self.check = StreamCheck(order)
         self.source, self.sink = source, sink
         self.data = b""
-        self._read = READ
+        self._read = GATE_READ_SIZE
 
     def run(self) -> None:
         """Pass everything on. Raises BadStream, having passed on nothing of the record that is not as ordered."""
@@ -69,7 +69,7 @@ class Gate:
                 return
             record = self.data[at : at + RECORD]
             if len(record) < RECORD:
-                raise CutOff
+                raise StreamCutOff
             begins, size = self.check.record(record)
             end = at + RECORD + size
             left = end - len(self.data)
@@ -77,7 +77,7 @@ class Gate:
                 at = self._more(at, RECORD + size) if left > 0 else at
                 end = at + RECORD + size
                 if end > len(self.data):
-                    raise CutOff
+                    raise StreamCutOff
                 if begins:
                     self.check.begin(record, self.data[at + RECORD : end])
             elif left > 0:
@@ -94,7 +94,7 @@ class Gate:
         while have < size and (some := os.read(self.source, max(self._read, size - have))):
             parts.append(some)
             have += len(some)
-        self._read = READ
+        self._read = GATE_READ_SIZE
         self.data = b"".join(parts)
         return 0
 
@@ -107,7 +107,7 @@ class Gate:
         while count:
             moved = os.splice(self.source, self.sink, count)
             if not moved:
-                raise CutOff
+                raise StreamCutOff
             count -= moved
 
 
@@ -116,15 +116,15 @@ def main(argv: Sequence[str]) -> int:
     # Who reads what it lets pass says why that ended, if it did.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
-        order = Order.of_words(argv)
+        order = StreamOrder.of_words(argv)
         give_up_rights()
-        Gate(order).run()
-    except CutOff:
+        StreamGate(order).run()
+    except StreamCutOff:
         _say(INCOMPLETE)
         return 1
     except BadStream as error:
         _say(str(error))
-        return REFUSED
+        return REFUSED_STATUS
     except (OSError, ValueError, MemoryError, RecursionError) as error:
         _say(f"{type(error).__name__}: {error}")
         return 1
@@ -133,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _say(text: str) -> None:
     safe = "".join(char if char.isprintable() else "?" for char in text)[:1000]
-    os.write(2, f"{SAYS}{safe}\n".encode(errors="replace"))
+    os.write(2, f"{GATE_PREFIX}{safe}\n".encode(errors="replace"))
 
 
 if __name__ == "__main__":

@@ -41,14 +41,14 @@ class BadStream(Exception):
     """This is no stream, or not all of one; the text says how that shows."""
 
 
-class CutOff(BadStream):
+class StreamCutOff(BadStream):
     """The stream is not all there, and as far as it is, nothing is wrong with it."""
 
     def __init__(self) -> None:
         super().__init__("it ends before its end")
 
 
-class Begin(NamedTuple):
+class BeginRecord(NamedTuple):
     """A BEGIN record. ``name`` is the snapshot's name on the sender, ``features`` and ``flags`` are bits."""
 
     header: int
@@ -60,7 +60,7 @@ class Begin(NamedTuple):
     name: str
 
 
-class Layout:
+class RecordLayout:
     """The layout of numbers in a stream of one byte order."""
 
     def __init__(self, order: str) -> None:
@@ -74,7 +74,7 @@ class Layout:
         """Return a record's type."""
         return int(self._u32.unpack_from(record, at)[0])
 
-    def begin(self, record: bytes) -> Begin:
+    def begin(self, record: bytes) -> BeginRecord:
         """Read what a BEGIN says. Raises BadStream."""
         _, version, _, kind, flags, to_guid, from_guid = self._begin.unpack_from(record, self._head.size)
         name, nul, _ = record[self._head.size + self._begin.size :].partition(b"\0")
@@ -85,7 +85,7 @@ class Layout:
         if not text:
             raise BadStream("the snapshot's name in it is not one")
         # Above the 30 bits of the features are reserved ones, which are 0: whoever sets one asks for what nobody knows.
-        return Begin(version & 3, version >> 2, kind, flags, to_guid, from_guid, text)
+        return BeginRecord(version & 3, version >> 2, kind, flags, to_guid, from_guid, text)
 
     def write(self, record: bytes) -> tuple[int, int, int]:
         """The object, the offset in it and the logical size of a WRITE."""
@@ -124,12 +124,12 @@ class Layout:
         return int(self._u32.unpack_from(record, at)[0])
 
 
-def layout(record: bytes) -> Layout:
+def detect_layout(record: bytes) -> RecordLayout:
     """The layout of a stream with this first record. Raises BadStream."""
     for order in "<>":
         kind, _, magic = struct.unpack_from(f"{order}IIQ", record)
         if kind == BEGIN and magic == MAGIC:
-            return Layout(order)
+            return RecordLayout(order)
     raise BadStream("it does not begin as a stream does")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from zvault.core.name_rules import check_dataset_name
 from zvault.core.names import split_snapshot
 from zvault.core.replication.stream_flags import SentFlags
-from zvault.zfs.gate.nvlist import BadNvlist, Nvlist, unpack
+from zvault.zfs.gate.nvlist import BadNvlist, Nvlist, unpack_nvlist
 
 MAX_TOKEN = 64 << 10
 """Characters; without redaction a token has some 600."""
@@ -48,7 +48,7 @@ class ResumeToken:
     done: int
 
 
-def decode(token: str) -> ResumeToken:
+def decode_token(token: str) -> ResumeToken:
     """Decode a token. Raises BadToken."""
     form = _FORM.fullmatch(token) if len(token) <= MAX_TOKEN else None
     if form is None or len(form[3]) % 2:
@@ -57,7 +57,7 @@ def decode(token: str) -> ResumeToken:
     if _fletcher(packed) != checksum:
         raise BadToken("its checksum is not that of what it holds")
     try:
-        return _told(unpack(_inflated(packed, length)))
+        return _told(unpack_nvlist(_inflated(packed, length)))
     except BadNvlist as error:
         raise BadToken(f"what it holds cannot be read: {error}") from None
 

@@ -26,9 +26,9 @@ if __name__ == "__main__":
     # Started without site-packages, which it does not need: zvault is found by where this file is.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/zfs/pool"))  # noqa: PTH100, PTH120
 
-from zvault.zfs.pool.change_reader import ChangeReader, KernelEvent, room_for
+from zvault.zfs.pool.change_reader import ChangeReader, KernelEvent, choose_event_room
 
-LIBRARIES = [f"libzfs.so.{number}" for number in range(9, 3, -1)]
+RING_LIBRARIES = [f"libzfs.so.{number}" for number in range(9, 3, -1)]
 """OpenZFS 2.0 has 4, 2.3 has 6; that of the newest is taken."""
 
 GATHERED = 0.1
@@ -42,11 +42,11 @@ SNAPSHOTS_TOO = "/sys/module/zfs/parameters/zfs_snapshot_history_enabled"
 NONBLOCK = 1
 """ZEVENT_NONBLOCK (sys/fm/util.h)."""
 
-END = 2**64 - 1
+SEEK_END = 2**64 - 1
 """ZEVENT_SEEK_END: behind the newest event."""
 
 FAILURES = "/proc/spl/kstat/zfs/fm"
-COUNTED = ("erpt-dropped", "erpt-set-failed")
+COUNTED_EVENTS = ("erpt-dropped", "erpt-set-failed")
 
 
 class LibzfsRing:
@@ -114,8 +114,8 @@ class LibzfsRing:
 
     def failures(self) -> int:
         lines = [line.split() for line in _read(FAILURES).splitlines()]
-        found = [int(words[2]) for words in lines if len(words) == 3 and words[0] in COUNTED]
-        if len(found) != len(COUNTED):
+        found = [int(words[2]) for words in lines if len(words) == 3 and words[0] in COUNTED_EVENTS]
+        if len(found) != len(COUNTED_EVENTS):
             raise OSError(0, f"{FAILURES} does not tell what the kernel could not post")
         return sum(found)
 
@@ -127,7 +127,7 @@ class LibzfsRing:
 
 
 def _library() -> ctypes.CDLL:
-    for name in LIBRARIES:
+    for name in RING_LIBRARIES:
         try:
             return ctypes.CDLL(name, use_errno=True)
         except OSError:
@@ -135,7 +135,7 @@ def _library() -> ctypes.CDLL:
     raise OSError(0, "there is no libzfs")
 
 
-class Room:
+class EventRoom:
     """The room that the kernel has for events: more while zvaultd is there, if many datasets are followed.
 
     What it was before, and what is written in its place, is in ``note`` first, so that also who comes after one that
@@ -159,7 +159,7 @@ class Room:
 
     def fit(self, datasets: int) -> None:
         """Have it keep enough for so many. Where that may not be said, some may be dropped, which is noticed."""
-        wanted = room_for(datasets, self._memory)
+        wanted = choose_event_room(datasets, self._memory)
         if wanted <= self._fits:
             return
         self._fits = wanted
@@ -202,7 +202,7 @@ class WaitingReader(Protocol):
         ...
 
 
-def tell(
+def announce_events(
     waiting: WaitingReader, told: Callable[[], object], pause: Callable[[float], None] = time.sleep
 ) -> None:
     """Call ``told`` for ever, soon after there are new events.
@@ -215,7 +215,7 @@ def tell(
             waiting.wait()
         pause(GATHERED)
         with contextlib.suppress(OSError):
-            waiting.seek(END)
+            waiting.seek(SEEK_END)
         told()
 
 
@@ -223,10 +223,10 @@ def main() -> None:
     """Answer until the parent closes the pipe. A failure ends it: what it knew is then lost."""
     # A handle and a descriptor of its own for the thread: each descriptor has its place, and libzfs knows no threads.
     reader, waiting = ChangeReader(LibzfsRing()), LibzfsRing()
-    room = Room(sys.argv[1])
+    room = EventRoom(sys.argv[1])
     told, tells = os.pipe()
-    waiting.seek(END)
-    _thread.start_new_thread(tell, (waiting, lambda: os.write(tells, b"!")))
+    waiting.seek(SEEK_END)
+    _thread.start_new_thread(announce_events, (waiting, lambda: os.write(tells, b"!")))
     print(json.dumps({"ready": True}), flush=True)  # noqa: T201 - the answer channel
     while True:
         ready, _, _ = select.select([sys.stdin.fileno(), told], [], [])

@@ -26,11 +26,11 @@ from typing import Any, NamedTuple, Protocol
 
 from zvault.core.names import split_snapshot
 
-HISTORY = "sysevent.fs.zfs.history_event"
+HISTORY_EVENT = "sysevent.fs.zfs.history_event"
 POOL = "sysevent.fs.zfs.pool_"
 """Beginning of the classes of a pool's creation, import, export and destruction."""
 
-SUSPENDED = "ereport.fs.zfs.io_failure"
+SUSPENDED_EVENT = "ereport.fs.zfs.io_failure"
 """A pool suspends its I/O. Who lists it is told so; what is known of it must not hide that."""
 
 OF_ONE = frozenset(
@@ -74,7 +74,7 @@ BOOKMARKS = "#"
 OF_NONE = frozenset({"create", "import", "open", "scan done", "scan setup", "set"})
 """What is logged of a whole pool and changes no dataset. Its creation and import have classes of their own."""
 
-KEPT = 512
+DEFAULT_KEPT_EVENTS = 512
 """Events that the kernel keeps unless told otherwise (zfs_zevent_len_max in zfs(4))."""
 
 MOST_KEPT = 32_768
@@ -86,7 +86,7 @@ EVENT_BYTES = 2048
 OF_MEMORY = 256
 """All of them together take at most so great a part of the host's memory: one in so many."""
 
-MOST = 20_000
+MOST_CHANGED_DATASETS = 20_000
 """Datasets noted until somebody asks; beyond that all are taken to have changed."""
 
 MOST_OF_ONE = 100
@@ -127,7 +127,7 @@ class EventRing(Protocol):
         ...
 
 
-class Changed(SimpleNamespace):
+class ChangedDatasets(SimpleNamespace):
     """The changes since they were asked for last. ``lost``: that is not known, anything may have.
 
     ``datasets``: of each that changed what of it may be another: snapshots ("@snapname") and BOOKMARKS, or None for
@@ -157,23 +157,23 @@ class Changed(SimpleNamespace):
 
     def note(self, event: KernelEvent) -> None:
         """Add what one event tells."""
-        if event.kind.startswith(POOL) or event.kind == SUSPENDED:
+        if event.kind.startswith(POOL) or event.kind == SUSPENDED_EVENT:
             self.pools.add(event.pool)
-        elif event.kind == HISTORY and event.dataset:
+        elif event.kind == HISTORY_EVENT and event.dataset:
             self._add(*_what(event))
             copied = event.logged == "bookmark" and COPIED in event.details
             if event.logged not in OF_ONE or copied:
                 self.pools.add(event.pool)
-        elif event.kind == HISTORY and event.logged not in OF_NONE:
+        elif event.kind == HISTORY_EVENT and event.logged not in OF_NONE:
             self.pools.add(event.pool)
-        if len(self.datasets) > MOST:
+        if len(self.datasets) > MOST_CHANGED_DATASETS:
             self.lost = True
             self.datasets.clear()
             self.names = 0
 
     def _add(self, dataset: str, points: set[str] | None) -> None:
         before = self.datasets.get(dataset, _NOTHING)
-        now = united(before, points)
+        now = merge_changes(before, points)
         self.names += len(now or ()) - len(before or ())
         if now and self.names > MOST_NAMES:
             self.names -= len(now)
@@ -190,7 +190,7 @@ class Changed(SimpleNamespace):
         }
 
     @classmethod
-    def of(cls, document: dict[str, Any]) -> Changed:
+    def of(cls, document: dict[str, Any]) -> ChangedDatasets:
         """As it was sent. Raises KeyError, TypeError, ValueError."""
         return cls(
             lost=bool(document["lost"]),
@@ -203,7 +203,7 @@ class Changed(SimpleNamespace):
 _NOTHING: set[str] = set()
 
 
-def united(one: set[str] | None, other: set[str] | None) -> set[str] | None:
+def merge_changes(one: set[str] | None, other: set[str] | None) -> set[str] | None:
     """Return what may have changed of a dataset where both may: of too many snapshots all."""
     both = None if one is None or other is None else one | other
     return None if both is None or len(both) > MOST_OF_ONE else both
@@ -224,14 +224,14 @@ def _what(event: KernelEvent) -> tuple[str, set[str] | None]:
     return dataset, set() if unseen.startswith("recv") and event.logged in OF_ONE else None
 
 
-def room_for(datasets: int, memory: int) -> int:
+def choose_event_room(datasets: int, memory: int) -> int:
     """Return how many events the kernel should keep on a host of so many bytes of memory, where so many datasets are
     followed.
 
     ``zfs snapshot -r`` posts one for each dataset below at the same moment, and so do the holds, releases and bookmarks
     of a run: four for each dataset may come before anybody reads.
     """
-    wanted = KEPT
+    wanted = DEFAULT_KEPT_EVENTS
     while wanted < min(4 * datasets, MOST_KEPT) and 2 * wanted * EVENT_BYTES * OF_MEMORY <= memory:
         wanted *= 2
     return wanted
@@ -244,7 +244,7 @@ class ChangeReader:
         self._ring = ring
         self._failures = ring.failures()
         self._at: int | None = None
-        self._found = Changed(lost=True)
+        self._found = ChangedDatasets(lost=True)
         # What was before counts for nothing, but shows next time whether anything was dropped.
         self.read()
         self._found.pools.clear()
@@ -258,7 +258,7 @@ class ChangeReader:
             self._found.lost |= dropped > 0
             self._found.note(event)
 
-    def take(self) -> Changed:
+    def take(self) -> ChangedDatasets:
         """All that changed until now since this was last asked, or that it is not known."""
         if self._at is not None and not self._ring.seek(self._at):
             self._at = None
@@ -268,6 +268,6 @@ class ChangeReader:
         # Without an event to seek nobody could tell next time whether any was dropped.
         self._found.lost |= self._at is None or failures != self._failures or not self._ring.complete()
         self._failures = failures
-        found, self._found = self._found, Changed(lost=self._at is None)
+        found, self._found = self._found, ChangedDatasets(lost=self._at is None)
         found.missed = found.lost
         return found

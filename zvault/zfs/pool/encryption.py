@@ -5,10 +5,10 @@ from __future__ import annotations
 from zvault.core.errors import Refused, ToolFailed
 from zvault.system.process.runner import ToolRunner
 
-DEADLINE = 120.0
+LOAD_KEY_DEADLINE = 120.0
 """Seconds; a slow device may have a txg to sync first."""
 
-PROPERTIES = {"encryption": "aes-256-gcm", "keyformat": "hex", "keylocation": "prompt"}
+POOL_KEY_PROPERTIES = {"encryption": "aes-256-gcm", "keyformat": "hex", "keylocation": "prompt"}
 """Of the root dataset of a pool that is made. ``prompt``: no host's path is written into the pool."""
 
 
@@ -18,7 +18,7 @@ class WrongPoolKey(Refused):
     reason = "wrong-key"
 
 
-def as_input(key: bytes) -> bytes:
+def format_key_input(key: bytes) -> bytes:
     """A key as zfs and zpool read it from stdin, once, where that is no terminal (zfs_crypto.c in OpenZFS's libzfs)."""
     return key.hex().encode() + b"\n"
 
@@ -26,7 +26,7 @@ def as_input(key: bytes) -> bytes:
 async def load_pool_key(host: ToolRunner, pool: str, key: bytes) -> None:
     """Load the key of a pool's root dataset, unless it is loaded. Raises WrongPoolKey, Refused, ToolFailed."""
     names = "encryption,keyformat,keystatus"
-    found = await host.run(["zfs", "get", "-Hpo", "value", names, pool], deadline=DEADLINE)
+    found = await host.run(["zfs", "get", "-Hpo", "value", names, pool], deadline=LOAD_KEY_DEADLINE)
     encryption, form, status = [*found.stdout.split("\n"), "", "", ""][:3]
     if encryption == "off":
         raise Refused(
@@ -44,7 +44,7 @@ async def load_pool_key(host: ToolRunner, pool: str, key: bytes) -> None:
             " that 'encryption' names; or leave 'encryption' out, and load it by hand",
         )
     argv = ["zfs", "load-key", "-L", "prompt", pool]
-    done = await host.run(argv, deadline=DEADLINE, stdin=as_input(key), check=False)
+    done = await host.run(argv, deadline=LOAD_KEY_DEADLINE, stdin=format_key_input(key), check=False)
     if done.returncode != 0:
         said = done.complaint()
         if "Incorrect key" in done.stderr:

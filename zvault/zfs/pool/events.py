@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from zvault.core.diagnosis.stalls import Kind, StallSign
+from zvault.core.diagnosis.stalls import StallKind, StallSign
 from zvault.core.units import format_duration
 
-KINDS: Mapping[str, Kind] = {
+EVENT_STALL_KINDS: Mapping[str, StallKind] = {
     "deadman": "deadman",
     "delay": "delay",
     "io_failure": "suspended",
@@ -24,8 +24,8 @@ KINDS: Mapping[str, Kind] = {
 }
 """The classes below ereport.fs.zfs that are signs."""
 
-PREFIX = "ereport.fs.zfs."
-NANO = 1e9
+EREPORT_PREFIX = "ereport.fs.zfs."
+EVENT_NANOSECONDS = 1e9
 
 _FIELD = re.compile(r"\s+(\w+) = (.*)")
 
@@ -36,7 +36,7 @@ def follow_argv() -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PoolEvent:
     """One event: its class, its number since the module was loaded, its time (nanoseconds since the epoch)."""
 
     kind: str
@@ -55,7 +55,7 @@ class EventReader:
 
     _fields: dict[str, str] = field(default_factory=dict)
 
-    def feed(self, line: str) -> Event | None:
+    def feed(self, line: str) -> PoolEvent | None:
         """Read a line. Returns the event if the line ends one."""
         if found := _FIELD.fullmatch(line):
             # Nested fields (the detector's) come first, and some share a name with a field that matters here.
@@ -66,14 +66,18 @@ class EventReader:
         fields, self._fields = self._fields, {}
         if "class" not in fields:
             return None
-        return Event(
+        return PoolEvent(
             _text(fields["class"]), _number(fields.get("eid")) or 0, _time(fields.get("time", "")), fields
         )
 
 
-def sign_of(event: Event) -> StallSign | None:
+def find_stall_sign(event: PoolEvent) -> StallSign | None:
     """The sign in an event; None for events of a healthy pool."""
-    kind = KINDS.get(event.kind.removeprefix(PREFIX)) if event.kind.startswith(PREFIX) else None
+    kind = (
+        EVENT_STALL_KINDS.get(event.kind.removeprefix(EREPORT_PREFIX))
+        if event.kind.startswith(EREPORT_PREFIX)
+        else None
+    )
     pool = _text(event.fields.get("pool", ""))
     if kind is None or not pool:
         return None
@@ -81,9 +85,9 @@ def sign_of(event: Event) -> StallSign | None:
     return StallSign(kind, _told(kind, PurePosixPath(path).name or "its devices", event), pool=pool)
 
 
-def _told(kind: Kind, device: str, event: Event) -> str:
+def _told(kind: StallKind, device: str, event: PoolEvent) -> str:
     took = _number(event.fields.get("zio_delta"))
-    seconds = format_duration(took / NANO) if took else "a long time"
+    seconds = format_duration(took / EVENT_NANOSECONDS) if took else "a long time"
     return {
         "deadman": f"a request to {device} has been in flight for longer than OpenZFS's deadman allows",
         "delay": f"a request to {device} took {seconds}",

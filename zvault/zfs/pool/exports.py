@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-SETTLED = 2.0
+PROCESS_SETTLED = 2.0
 """Seconds after which a process that was not ``zpool`` will not become it: a shell's child does at once."""
 
 
-class Exports:
+class ExportWatch:
     """Looks for processes that export a pool, again and again, for one host.
 
     Each look reads the command lines of those only that are new: to read all of them is five calls into the kernel
     for each process of the host, on every look at every vault. A program that becomes ``zpool export`` later than
-    SETTLED is not seen by ``exporting``; ``everywhere`` sees it.
+    SETTLED is not seen by ``find_exporter``; ``everywhere`` sees it.
     """
 
     def __init__(self, proc: Path) -> None:
@@ -22,7 +22,7 @@ class Exports:
         self._others: dict[str, float] = {}
         """Processes that are not zpool, and when each was first seen (monotonic seconds)."""
 
-    def exporting(self, pool: str) -> int | None:
+    def find_exporter(self, pool: str) -> int | None:
         """The id of the process that is exporting a pool; None if there is none."""
         now = time.monotonic()
         there = [name for name in _names(self.proc) if name.isdecimal()]
@@ -30,7 +30,7 @@ class Exports:
         found = None
         for name in there:
             first = known.get(name)
-            if first is None or now - first < SETTLED:
+            if first is None or now - first < PROCESS_SETTLED:
                 words = _words(self.proc / name)
                 if words[:1] == [b"zpool"]:
                     found = int(name) if _exports(words, pool) else found
@@ -41,7 +41,7 @@ class Exports:
     def everywhere(self, pool: str) -> int | None:
         """The same, whatever is known of any process."""
         self._others.clear()
-        return self.exporting(pool)
+        return self.find_exporter(pool)
 
 
 def _names(proc: Path) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.system.process.runner import ToolRunner
-from zvault.zfs.pool.label import LABEL_DEADLINE, label_command, label_host
+from zvault.zfs.pool.label import LABEL_DEADLINE, label_argv, parse_label_host
 
 HOSTID = Path("/etc/hostid")
 SPL_HOSTID = Path("/sys/module/spl/parameters/spl_hostid")
@@ -23,7 +23,7 @@ _LAST = re.compile(r"Last accessed by (.*?) ?\(hostid=([0-9a-f]+)\) at (.+)")
 _ACTIVE = re.compile(r"pool is imported on (.*?) ?\(hostid: 0x([0-9a-f]+)\)")
 
 
-def hostid(file: Path = HOSTID, parameter: Path = SPL_HOSTID) -> int:
+def read_hostid(file: Path = HOSTID, parameter: Path = SPL_HOSTID) -> int:
     """This host's hostid as ZFS in the kernel uses it (spl(4), spl_hostid): the module's parameter, else the file.
 
     0 if it has none: ZFS then cannot tell its pools from another host's.
@@ -39,7 +39,7 @@ def hostid(file: Path = HOSTID, parameter: Path = SPL_HOSTID) -> int:
         return 0
 
 
-def refusal(pool: str, said: str) -> ZvaultError | None:
+def make_foreign_host_error(pool: str, said: str) -> ZvaultError | None:
     """The error if ``zpool import`` failed because of another host; None if it failed for another reason."""
     if "multihost property on" in said and "hostid is not set" in said:
         return Refused(
@@ -70,10 +70,10 @@ async def refuse_if_had_since(pool: str, devices: Sequence[str], runner: ToolRun
     ``zpool clear`` does not check this: it would write this host's data in memory over the other host's changes.
     Labels that cannot be read or name no host are ignored.
     """
-    mine = hostid()
+    mine = read_hostid()
     for device in devices:
-        result = await runner.run(label_command(device), deadline=LABEL_DEADLINE, check=False)
-        if mine and (other := label_host(result.stdout)) is not None and other[1] != mine:
+        result = await runner.run(label_argv(device), deadline=LABEL_DEADLINE, check=False)
+        if mine and (other := parse_label_host(result.stdout)) is not None and other[1] != mine:
             raise Refused(
                 f"another host used the pool '{pool}' meanwhile",
                 f"{device} was last used by {_host(other[0], f'{other[1]:x}')}; this host's pool has data in memory"

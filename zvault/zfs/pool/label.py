@@ -41,19 +41,19 @@ class PartMissing(DeviceGone):
     retryable = False
 
 
-def label_command(device: str) -> list[str]:
+def label_argv(device: str) -> list[str]:
     """Argv that prints a device's labels; zdb(8) reads them from the device and not from a cache."""
     return ["zdb", "-l", device]
 
 
-def label_host(text: str) -> tuple[str, int] | None:
+def parse_label_host(text: str) -> tuple[str, int] | None:
     """The host in the output of ``zdb -l``: its name and hostid; None if there is none."""
     number = re.search(rf"^ *hostid: {_NUMBER}$", text, re.M)
     name = re.search(r"^ *hostname: '(.*)'$", text, re.M)
     return None if number is None else (name[1] if name else "", int(number[1]))
 
 
-def label_vdev(text: str) -> tuple[int, int, str] | None:
+def parse_label_vdev(text: str) -> tuple[int, int, str] | None:
     """The pool's GUID, and number and type of the device's top-level vdev; None if there is no label."""
     pool = re.search(rf"^ *pool_guid: {_NUMBER}$", text, re.M)
     tree = re.search(rf"^ *vdev_tree:\n *type: '(\w+)'\n *id: {_NUMBER}$", text, re.M)
@@ -68,7 +68,7 @@ def label_part(text: str, pool: str) -> tuple[int, int, int] | None:
     name = re.search(r"^ *name: '(.*)'$", text, re.M)
     state = re.search(rf"^ *state: {_NUMBER}$", text, re.M)
     children = re.search(rf"^ *vdev_children: {_NUMBER}$", text, re.M)
-    vdev = label_vdev(text)
+    vdev = parse_label_vdev(text)
     if name is None or name[1] != pool or vdev is None or children is None:
         return None
     return None if state is not None and int(state[1]) == DESTROYED else (vdev[0], vdev[1], int(children[1]))
@@ -82,7 +82,7 @@ async def refuse_partial_pool(pool: str, devices: Sequence[str], runner: ToolRun
     found: dict[int, set[int]] = defaultdict(set)
     total = 0
     for device in devices:
-        result = await runner.run(label_command(device), deadline=LABEL_DEADLINE, check=False)
+        result = await runner.run(label_argv(device), deadline=LABEL_DEADLINE, check=False)
         if (part := label_part(result.stdout, pool)) is not None:
             found[part[0]].add(part[1])
             total = max(total, part[2])
@@ -98,7 +98,7 @@ async def refuse_partial_pool(pool: str, devices: Sequence[str], runner: ToolRun
 def label_asize(text: str) -> int | None:
     """The bytes that ZFS uses of a device that is a top-level vdev by itself, or half of a mirror; None if not told."""
     asize = re.search(rf"^ *asize: {_NUMBER}$", text, re.M)
-    vdev = label_vdev(text)
+    vdev = parse_label_vdev(text)
     return None if asize is None or vdev is None or vdev[2] not in ALIKE else int(asize[1])
 
 
@@ -109,7 +109,7 @@ async def refuse_shrunk_device(pool: str, devices: Sequence[str], runner: ToolRu
     """
     for device in devices:
         size = find_size(device)
-        result = await runner.run(label_command(device), deadline=LABEL_DEADLINE, check=False)
+        result = await runner.run(label_argv(device), deadline=LABEL_DEADLINE, check=False)
         asize = label_asize(result.stdout)
         if size is None or asize is None or size >= asize + LABELS:
             continue
@@ -122,15 +122,15 @@ async def refuse_shrunk_device(pool: str, devices: Sequence[str], runner: ToolRu
         )
 
 
-async def vdevs(guid: int, devices: Sequence[str], runner: ToolRunner) -> dict[int, list[str]]:
+async def read_vdevs(guid: int, devices: Sequence[str], runner: ToolRunner) -> dict[int, list[str]]:
     """The devices of each top-level vdev of a pool, by its number.
 
     Raises Refused for a device that is not in this pool or has only a part of its vdev's bytes.
     """
     found: dict[int, list[str]] = defaultdict(list)
     for device in devices:
-        label = label_vdev(
-            (await runner.run(label_command(device), deadline=LABEL_DEADLINE, check=False)).stdout
+        label = parse_label_vdev(
+            (await runner.run(label_argv(device), deadline=LABEL_DEADLINE, check=False)).stdout
         )
         if label is None or label[0] != guid or label[2] not in ALIKE:
             why = (

@@ -14,13 +14,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from zvault.core.errors import ToolFailed, ZvaultError
-from zvault.core.tuning.tuning import Host, Parameter
+from zvault.core.tuning.tuning import KernelParameter, TunedHost
 from zvault.core.zfs_version import Version, parse_version
-from zvault.system.process.runner import Runner
+from zvault.system.process.runner import ProcessRunner
 
-MODULE = Path("/sys/module/zfs")
-KSTAT = Path("/proc/spl/kstat/zfs")
-DEADLINE = 10.0
+ZFS_MODULE = Path("/sys/module/zfs")
+ZFS_KSTAT = Path("/proc/spl/kstat/zfs")
+PARAMETER_DEADLINE = 10.0
 
 _WRITE = """
 while [ $# -ge 2 ]; do
@@ -31,7 +31,9 @@ exit ${failed-0}
 """
 
 
-async def look(runner: Runner, module: Path = MODULE, *, only: Collection[str] | None = None) -> Host:
+async def read_tuned_host(
+    runner: ProcessRunner, module: Path = ZFS_MODULE, *, only: Collection[str] | None = None
+) -> TunedHost:
     """OpenZFS on this host, with all its parameters, or ``only`` these: there are 360, and each is a file to be read.
 
     Raises ToolFailed if it is not loaded, DeadlineExceeded if it hangs.
@@ -45,34 +47,42 @@ async def look(runner: Runner, module: Path = MODULE, *, only: Collection[str] |
     files = [str(folder)] if only is None else [str(folder / name) for name in sorted(only)]
     text = ""
     if files:  # grep without any reads the folder it is in
-        text = (await runner.run(["grep", "-srH", "", *files], deadline=DEADLINE, check=False)).stdout
+        text = (
+            await runner.run(["grep", "-srH", "", *files], deadline=PARAMETER_DEADLINE, check=False)
+        ).stdout
     values = dict(line.removeprefix(f"{folder}/").split(":", 1) for line in text.splitlines())
-    parameters = {name: Parameter(_chosen(value), _writable(folder / name)) for name, value in values.items()}
-    return Host(loaded_version(module), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), parameters)
+    parameters = {
+        name: KernelParameter(_chosen(value), _writable(folder / name)) for name, value in values.items()
+    }
+    return TunedHost(
+        read_loaded_version(module), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), parameters
+    )
 
 
-def loaded_version(module: Path = MODULE) -> Version:
+def read_loaded_version(module: Path = ZFS_MODULE) -> Version:
     """The version of the loaded module. Raises OSError if there is none."""
     return parse_version((module / "version").read_text(encoding="ascii"))
 
 
-async def known(names: Collection[str], runner: Runner) -> dict[str, str]:
+async def read_parameters(names: Collection[str], runner: ProcessRunner) -> dict[str, str]:
     """Values of parameters on this host. Parameters that cannot be read, possibly all, are left out."""
     try:
-        found = (await look(runner, only=names)).parameters
+        found = (await read_tuned_host(runner, only=names)).parameters
     except (ZvaultError, OSError):
         return {}
     return {name: found[name].value for name in names if name in found}
 
 
-async def write(values: Mapping[str, str], runner: Runner, module: Path = MODULE) -> str:
+async def write_parameters(
+    values: Mapping[str, str], runner: ProcessRunner, module: Path = ZFS_MODULE
+) -> str:
     """Write parameters in this order. Values that the kernel refuses stay unchanged; returns its error messages."""
     words = [word for name, value in values.items() for word in (str(module / "parameters" / name), value)]
-    done = await runner.run(["sh", "-c", _WRITE, "sh", *words], deadline=DEADLINE, check=False)
+    done = await runner.run(["sh", "-c", _WRITE, "sh", *words], deadline=PARAMETER_DEADLINE, check=False)
     return "" if done.returncode == 0 else done.complaint()
 
 
-def imported_pools(kstat: Path = KSTAT) -> list[str]:
+def list_imported_pools(kstat: Path = ZFS_KSTAT) -> list[str]:
     """The names of all imported pools. Works while a pool hangs, because it queries no pool."""
     try:
         # Not by Path: zvaultd asks this every few seconds.

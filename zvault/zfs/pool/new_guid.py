@@ -12,25 +12,25 @@ from pathlib import Path
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
 from zvault.core.units import is_number
-from zvault.system.process.runner import Runner
-from zvault.system.systemd_units import Units
+from zvault.system.process.runner import ProcessRunner
+from zvault.system.systemd_units import SystemdUnits
 
-CHILD = Path(__file__).with_name("new_guid_child.py")
+NEW_GUID_CHILD = Path(__file__).with_name("new_guid_child.py")
 
-DEADLINE = 1800.0
+NEW_GUID_DEADLINE = 1800.0
 """Seconds: an import looks at every dataset of the pool, on storage that may be slow."""
-GRACE = 30.0
+NEW_GUID_GRACE = 30.0
 
 _BESIDE = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
-def unit_of(name: str) -> str:
+def name_change_unit(name: str) -> str:
     """The unit that the change runs in, by a name that nothing else has."""
     return f"zvault-guid-{name}.service"
 
 
-def command(device: str, pool: str, name: str) -> list[str]:
-    """Argv that changes the pool on ``device``, in a unit of its own; see ``unit_of`` for ``name``."""
+def change_guid_argv(device: str, pool: str, name: str) -> list[str]:
+    """Argv that changes the pool on ``device``, in a unit of its own; see ``name_change_unit`` for ``name``."""
     properties = (
         "TemporaryFileSystem=/dev:mode=755",
         f"BindPaths={device}",
@@ -50,14 +50,14 @@ def command(device: str, pool: str, name: str) -> list[str]:
         "SystemCallFilter=@system-service",
         "SystemCallErrorNumber=EPERM",
         "LimitCORE=0",
-        f"RuntimeMaxSec={DEADLINE:g}",
+        f"RuntimeMaxSec={NEW_GUID_DEADLINE:g}",
     )
     words = [word for one in properties for word in ("-p", one)]
     head = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--slice=zvault.slice"]
-    program = [sys.executable, "-I", "-S", str(CHILD), device, pool]
+    program = [sys.executable, "-I", "-S", str(NEW_GUID_CHILD), device, pool]
     return [
         *head,
-        f"--unit={unit_of(name)}",
+        f"--unit={name_change_unit(name)}",
         f"--description=another GUID for {pool}",
         *words,
         "--",
@@ -65,13 +65,15 @@ def command(device: str, pool: str, name: str) -> list[str]:
     ]
 
 
-async def change_guid(runner: Runner, units: Units, device: str, pool: str, name: str) -> int:
+async def change_guid(runner: ProcessRunner, units: SystemdUnits, device: str, pool: str, name: str) -> int:
     """Give the pool on ``device`` the name ``pool`` and another GUID; the GUID. Raises ToolFailed."""
     what = f"the pool on {device} cannot be made one beside that which it was copied from"
     try:
-        result = await runner.run(command(device, pool, name), deadline=DEADLINE + GRACE, check=False)
+        result = await runner.run(
+            change_guid_argv(device, pool, name), deadline=NEW_GUID_DEADLINE + NEW_GUID_GRACE, check=False
+        )
     except BaseException:
-        await end(units, name)
+        await end_guid_change(units, name)
         raise
     said = result.stdout.strip()
     if result.returncode != 0 or not is_number(said):
@@ -79,21 +81,21 @@ async def change_guid(runner: Runner, units: Units, device: str, pool: str, name
     return int(said)
 
 
-async def import_readonly(runner: Runner, pool: str, guid: int, device: str, altroot: str) -> None:
+async def import_readonly(runner: ProcessRunner, pool: str, guid: int, device: str, altroot: str) -> None:
     """Import such a pool, read-only and without mounts; what is mounted of it later is below ``altroot``.
 
     Raises ToolFailed.
     """
     options = ["-N", "-o", "readonly=on", "-o", "cachefile=none", "-R", altroot]
     argv = ["zpool", "import", *options, "-d", device, str(guid)]
-    result = await runner.run(argv, deadline=DEADLINE, check=False)
+    result = await runner.run(argv, deadline=NEW_GUID_DEADLINE, check=False)
     if result.returncode != 0:
         raise ToolFailed(f"the pool '{pool}' cannot be imported", result.complaint(), "see the kernel's log")
 
 
-async def end(units: Units, name: str) -> None:
+async def end_guid_change(units: SystemdUnits, name: str) -> None:
     """End a change that is still under way: an earlier zvaultd may have begun it. Raises ToolFailed."""
     try:
-        await units.stop(unit_of(name))
+        await units.stop(name_change_unit(name))
     except DeadlineExceeded as error:
-        raise ToolFailed(error.what, error.why, f"see 'systemctl status {unit_of(name)}'") from error
+        raise ToolFailed(error.what, error.why, f"see 'systemctl status {name_change_unit(name)}'") from error

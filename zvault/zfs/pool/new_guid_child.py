@@ -52,7 +52,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 """Each function's result and arguments. spa_change_guid has its second one since OpenZFS 2.3."""
 
 
-class Failed(Exception):
+class LibzpoolFailed(Exception):
     """A call that failed."""
 
 
@@ -62,7 +62,7 @@ class Libzpool:
     def __init__(self) -> None:
         name = ctypes.util.find_library("zpool")
         if name is None:
-            raise Failed("libzpool is not installed")
+            raise LibzpoolFailed("libzpool is not installed")
         self._library = ctypes.CDLL(name)
         # Else it would read, and write, which pools this host has.
         self._nowhere = ctypes.create_string_buffer(b"/dev/none/zpool.cache")
@@ -76,9 +76,9 @@ class Libzpool:
         return function
 
     def call(self, what: str, name: str, *arguments: object) -> None:
-        """A call that gives an errno, 0 for success. Raises Failed."""
+        """A call that gives an errno, 0 for success. Raises LibzpoolFailed."""
         if code := getattr(self, name)(*arguments):
-            raise Failed(f"{what}: {os.strerror(code) if code > 0 else f'error {code}'}")
+            raise LibzpoolFailed(f"{what}: {os.strerror(code) if code > 0 else f'error {code}'}")
 
     def new(self) -> c_void_p:
         """Make an empty nvlist."""
@@ -87,13 +87,13 @@ class Libzpool:
         return made
 
     def number(self, of: c_void_p, name: bytes) -> int:
-        """A number of an nvlist's. Raises Failed."""
+        """A number of an nvlist's. Raises LibzpoolFailed."""
         found = c_uint64()
         self.call(f"its label has no {name.decode()}", "nvlist_lookup_uint64", of, name, byref(found))
         return found.value
 
     def label(self, device: str) -> c_void_p:
-        """Read what a device's labels say of its pool. Raises Failed, OSError."""
+        """Read what a device's labels say of its pool. Raises LibzpoolFailed, OSError."""
         found, count = c_void_p(), c_int()
         fd = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -101,20 +101,22 @@ class Libzpool:
         finally:
             os.close(fd)
         if not count.value or not found.value:
-            raise Failed("there is no pool on it")
+            raise LibzpoolFailed("there is no pool on it")
         return found
 
 
-def config_of(library: Libzpool, device: str, name: str) -> c_void_p:
+def read_pool_config(library: Libzpool, device: str, name: str) -> c_void_p:
     """The pool on a device as spa_import wants it: with the device where it is now, and under another name."""
     label, vdev = library.label(device), c_void_p()
     library.call("its label has no vdev", "nvlist_lookup_nvlist", label, b"vdev_tree", byref(vdev))
     if (children := library.number(label, b"vdev_children")) != 1:
-        raise Failed(f"its pool has {children} top-level vdevs, and the others are not of the same moment")
+        raise LibzpoolFailed(
+            f"its pool has {children} top-level vdevs, and the others are not of the same moment"
+        )
     kind = c_char_p()
     library.call("its vdev has no type", "nvlist_lookup_string", vdev, b"type", byref(kind))
     if kind.value not in (b"disk", b"file"):
-        raise Failed(f"its pool is a {(kind.value or b'').decode()}, and not on this device alone")
+        raise LibzpoolFailed(f"its pool is a {(kind.value or b'').decode()}, and not on this device alone")
     guid = library.number(label, b"pool_guid")
     library.nvlist_add_string(vdev, b"path", os.fsencode(device))
     for other in _FOUND_ELSEWHERE:
@@ -132,10 +134,10 @@ def config_of(library: Libzpool, device: str, name: str) -> c_void_p:
     return config
 
 
-def change(device: str, name: str) -> int:
-    """Give the pool on a device another name, and another GUID, which is returned. Raises Failed, OSError."""
+def change_pool_identity(device: str, name: str) -> int:
+    """Give the pool on a device another name, and another GUID, which is returned. Raises LibzpoolFailed, OSError."""
     library, pool = Libzpool(), name.encode()
-    config = config_of(library, device, name)
+    config = read_pool_config(library, device, name)
     before = library.number(config, b"pool_guid")
     properties, spa, tag = library.new(), c_void_p(), ctypes.create_string_buffer(b"zvault")
     library.nvlist_add_string(properties, b"cachefile", b"none")
@@ -152,15 +154,15 @@ def change(device: str, name: str) -> int:
     os.close(fd)
     after = library.number(library.label(device), b"pool_guid")
     if after == before:
-        raise Failed("its GUID is the same as before")
+        raise LibzpoolFailed("its GUID is the same as before")
     return after
 
 
 def main(words: list[str]) -> int:
     """Give the pool on a device a new GUID and print it, or the error. Returns the exit status."""
     try:
-        told, code = str(change(*words)), 0
-    except (Failed, OSError) as error:
+        told, code = str(change_pool_identity(*words)), 0
+    except (LibzpoolFailed, OSError) as error:
         told, code = str(error), 1
     except (AttributeError, ValueError) as error:
         told, code = f"this host's libzpool is another than those that are known: {error}", 1

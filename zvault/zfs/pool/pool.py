@@ -21,21 +21,21 @@ from zvault.core.errors import (
     ToolFailed,
     ZfsRefused,
     ZvaultError,
-    understood,
+    refuse_unparsable,
 )
 from zvault.core.units import format_duration, format_size, is_number
-from zvault.system.process.runner import Result, ToolRunner
-from zvault.system.procfs import running_for
+from zvault.system.process.runner import ProcessResult, ToolRunner
+from zvault.system.procfs import measure_running_time
 from zvault.zfs.pool import encryption, hostid, label
-from zvault.zfs.pool.exports import Exports
+from zvault.zfs.pool.exports import ExportWatch
 
-LOOK_DEADLINE = 30.0
+POOL_HEALTH_DEADLINE = 30.0
 """Seconds for a query of a pool's health; a suspended pool answers at once, a hung one never."""
 
 SUSPENDED_DEADLINE = 10.0
 """The same of a pool that the kernel calls suspended: where no answer comes at once, mostly none will."""
 
-EXPORT_PATIENCE = 10.0
+EXPORTING_PATIENCE = 10.0
 """Seconds for which a pool that is being exported is asked all the same: mostly it is gone by then."""
 
 COLUMNS = "name,guid,size,alloc,free,health,readonly,multihost,failmode,autotrim,cachefile,expandsize"
@@ -49,12 +49,12 @@ CHANGE_DEADLINE = 600.0
 """Seconds for create, import and export: each waits for several txg syncs on a slow device."""
 
 
-BUSY_PATIENCE = 30.0
+BUSY_POOL_PATIENCE = 30.0
 """Seconds for which to retry an export while the pool is busy."""
 
 _TRIMMING = re.compile(r"\(\d+% trimmed, started at ")
 
-PROC = Path("/proc")
+POOL_PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class UnknownFeature(ZfsRefused):
     readable = False
 
 
-class Exporting(Busy):
+class PoolExporting(Busy):
     """The pool is being exported, and every query of it in the kernel waits for that."""
 
 
@@ -133,7 +133,10 @@ class NewPool:
         argv = ["zpool", "create", "-o", "cachefile=none"]
         for key, value in self.properties.items():
             argv += ["-o", f"{key}={value}"]
-        for key, value in {**self.dataset, **(encryption.PROPERTIES if self.encrypted else {})}.items():
+        for key, value in {
+            **self.dataset,
+            **(encryption.POOL_KEY_PROPERTIES if self.encrypted else {}),
+        }.items():
             argv += ["-O", f"{key}={value}"]
         data = [word for vdev in self.vdevs if vdev.kind == "data" for word in vdev.words()]
         special = [word for vdev in self.vdevs if vdev.kind == "special" for word in vdev.words()]
@@ -146,12 +149,12 @@ class Zpool:
     def __init__(self, runner: ToolRunner, proc: Path | None = None) -> None:
         self.runner = runner
         self.proc = proc
-        self._exports = Exports(proc) if proc is not None else None
+        self._exports = ExportWatch(proc) if proc is not None else None
         self._multihost: dict[str, bool] = {}
         """Whether a pool has ``multihost=on``, as it was last seen: a suspended one may not answer."""
 
     async def state(self, pool: str) -> PoolState | None:
-        """A pool's state; None if it is not imported. Raises Exporting while an export of it hangs.
+        """A pool's state; None if it is not imported. Raises PoolExporting while an export of it hangs.
 
         On this host this checks the kernel's statistics first, for two reasons seen with 2.3.9: ``zpool list`` shows a
         suspended pool as ONLINE while there is something to resilver, and it hangs behind an export that waits for a
@@ -165,14 +168,14 @@ class Zpool:
             kernel = await self.kernel_state(pool)
             if kernel is None:
                 return None
-            patience = EXPORT_PATIENCE if kernel == "ONLINE" else 0.0
+            patience = EXPORTING_PATIENCE if kernel == "ONLINE" else 0.0
             leaving = self.on_its_way_out(pool, patience, everywhere=kernel != "ONLINE")
             if leaving is not None:
                 raise leaving
         argv = ["zpool", "list", "-Hp", "-o", COLUMNS, pool]
         try:
             result = await self._run(
-                argv, pool, SUSPENDED_DEADLINE if kernel == "SUSPENDED" else LOOK_DEADLINE
+                argv, pool, SUSPENDED_DEADLINE if kernel == "SUSPENDED" else POOL_HEALTH_DEADLINE
             )
         except DeadlineExceeded:
             if kernel == "SUSPENDED":
@@ -182,7 +185,7 @@ class Zpool:
             if "no such pool" in result.complaint() or "cannot open" in result.complaint():
                 return None
             raise ToolFailed(f"cannot examine the pool '{pool}'", result.complaint())
-        with understood(f"the state of the pool '{pool}'"):
+        with refuse_unparsable(f"the state of the pool '{pool}'"):
             name, guid, size, allocated, free, health, *rest = result.stdout.rstrip("\n").split("\t")
             readonly, multihost, failmode, autotrim, cachefile, expandable = rest
         if not is_number(guid):
@@ -200,23 +203,25 @@ class Zpool:
 
     def suspended(self, pool: str) -> PoolSuspended:
         """The error for a pool whose I/O is suspended: MultihostSuspended where it was seen with ``multihost=on``."""
-        return never_resumes(pool) if self._multihost.get(pool) else suspended(pool)
+        return never_resumes(pool) if self._multihost.get(pool) else make_suspended_error(pool)
 
-    def on_its_way_out(self, pool: str, seconds: float = 0.0, *, everywhere: bool = True) -> Exporting | None:
+    def on_its_way_out(
+        self, pool: str, seconds: float = 0.0, *, everywhere: bool = True
+    ) -> PoolExporting | None:
         """The error for a pool that has been in an export for so long, whoever began it; None where it is in none.
 
         Without ``everywhere`` a process that was there long before it became an export is not seen.
         """
         if self._exports is None or self.proc is None:
             return None
-        process = self._exports.everywhere(pool) if everywhere else self._exports.exporting(pool)
+        process = self._exports.everywhere(pool) if everywhere else self._exports.find_exporter(pool)
         if process is None:
             return None
-        age = running_for(process, self.proc)
+        age = measure_running_time(process, self.proc)
         return None if age is not None and age < seconds else _on_its_way_out(pool, process, age)
 
-    async def _run(self, argv: Sequence[str], pool: str, deadline: float) -> Result:
-        """Run a command that asks for a pool. Raises Exporting where it did not end because of an export."""
+    async def _run(self, argv: Sequence[str], pool: str, deadline: float) -> ProcessResult:
+        """Run a command that asks for a pool. Raises PoolExporting where it did not end because of an export."""
         try:
             return await self.runner.run(argv, deadline=deadline, check=False)
         except DeadlineExceeded as error:
@@ -228,7 +233,7 @@ class Zpool:
         Read here and not by a program: it is the first question of every look (spa_state_data in spa_stats.c takes no
         lock of the pool's).
         """
-        file = (self.proc or PROC) / "spl/kstat/zfs" / pool / "state"
+        file = (self.proc or POOL_PROC) / "spl/kstat/zfs" / pool / "state"
         # This asks /proc alone, and most looks are at what is not imported: no thread for those.
         if not file.exists():
             return None
@@ -248,16 +253,18 @@ class Zpool:
         if result.returncode != 0 and "pool is read-only" not in result.stderr:
             raise ToolFailed(f"the pool '{pool}' cannot be synced", result.complaint())
 
-    async def freeing(self, pool: str) -> int:
+    async def read_freeing(self, pool: str) -> int:
         """The bytes of what was destroyed that are still to be freed (zpoolprops(7)). Raises ToolFailed."""
-        result = await self._run(["zpool", "get", "-Hpo", "value", "freeing", pool], pool, LOOK_DEADLINE)
+        result = await self._run(
+            ["zpool", "get", "-Hpo", "value", "freeing", pool], pool, POOL_HEALTH_DEADLINE
+        )
         if result.returncode != 0:
             raise ToolFailed(f"cannot look at the pool '{pool}'", result.complaint())
         return _int(result.stdout.strip())
 
     async def devices(self, pool: str) -> list[str]:
         """The device paths of an imported pool's leaf vdevs, as ``zpool list -vHPL`` prints them."""
-        result = await self._run(["zpool", "list", "-vHPL", "-o", "name", pool], pool, LOOK_DEADLINE)
+        result = await self._run(["zpool", "list", "-vHPL", "-o", "name", pool], pool, POOL_HEALTH_DEADLINE)
         words = [line.strip().split("\t")[0] for line in result.stdout.splitlines()]
         return [word for word in words if word.startswith("/")]
 
@@ -272,7 +279,7 @@ class Zpool:
         """
         search = [word for device in devices for word in ("-d", device)]
         result = await self.runner.run(
-            import_command(pool, search, force=force, readonly=readonly),
+            format_import(pool, search, force=force, readonly=readonly),
             deadline=CHANGE_DEADLINE,
             check=False,
         )
@@ -291,7 +298,7 @@ class Zpool:
 
         ``key``: of its root dataset, where that is encrypted.
         """
-        given = encryption.as_input(key) if key is not None else None
+        given = encryption.format_key_input(key) if key is not None else None
         result = await self.runner.run(new.argv(), deadline=CHANGE_DEADLINE, stdin=given, check=False)
         if result.returncode != 0:
             raise Refused(
@@ -306,7 +313,7 @@ class Zpool:
         Retries for a while if the pool is busy: a stopped receive may still be saving its state, and udev may still be
         probing a volume that just appeared.
         """
-        give_up = time.monotonic() + BUSY_PATIENCE
+        give_up = time.monotonic() + BUSY_POOL_PATIENCE
         while True:
             result = await self._run(["zpool", "export", pool], pool, deadline)
             if result.returncode == 0 or "no such pool" in result.stderr:
@@ -363,7 +370,7 @@ def _in_use(pool: str, said: str, leaked: int) -> Busy:
     return Busy(f"cannot export the pool '{pool}'", said, then)
 
 
-def import_command(
+def format_import(
     pool: str, search: Sequence[str], *, force: bool = False, readonly: bool = False
 ) -> list[str]:
     """The command that imports a pool; ``search`` says where."""
@@ -377,7 +384,7 @@ def import_command(
     return ["zpool", "import", *options, *search, pool]
 
 
-def suspended(pool: str) -> PoolSuspended:
+def make_suspended_error(pool: str) -> PoolSuspended:
     """The error for a pool whose I/O is suspended."""
     return PoolSuspended(
         f"the pool '{pool}' has suspended its I/O",
@@ -397,7 +404,7 @@ def never_resumes(pool: str) -> MultihostSuspended:
     )
 
 
-def read_only(pool: str, so: str, vault: str = "") -> PoolReadOnly:
+def make_read_only_error(pool: str, so: str, vault: str = "") -> PoolReadOnly:
     """The error for a pool that was imported read-only, hence ``so``; ``vault``: its name where zvault imports it."""
     again = (
         f"'zvaultctl vault down {vault}', then 'zvaultctl vault up {vault}', imports it to be written to"
@@ -409,9 +416,9 @@ def read_only(pool: str, so: str, vault: str = "") -> PoolReadOnly:
     )
 
 
-def _on_its_way_out(pool: str, process: int, age: float | None) -> Exporting:
+def _on_its_way_out(pool: str, process: int, age: float | None) -> PoolExporting:
     since = "has" if age is None else f"began {format_duration(age)} ago and has"
-    return Exporting(
+    return PoolExporting(
         f"the pool '{pool}' is being exported",
         f"process {process} {since} not finished the export yet",
         "if its storage is lost or stands still, it waits for that in the kernel, and so does every other command that"
@@ -424,7 +431,7 @@ def _int(text: str) -> int:
     return int(text) if is_number(text) else 0
 
 
-def _last_words(result: Result) -> str:
+def _last_words(result: ProcessResult) -> str:
     return " ".join(line.strip() for line in result.stderr.strip().splitlines()[:3]) or result.complaint()
 
 
@@ -440,9 +447,9 @@ def _unknown_feature(pool: str, said: str) -> UnknownFeature:
     return error
 
 
-def _import_failure(pool: str, result: Result) -> ZvaultError:
+def _import_failure(pool: str, result: ProcessResult) -> ZvaultError:
     said = _last_words(result)
-    if (elsewhere := hostid.refusal(pool, result.stderr)) is not None:
+    if (elsewhere := hostid.make_foreign_host_error(pool, result.stderr)) is not None:
         return elsewhere
     if "unsupported version or feature" in said:
         return _unknown_feature(pool, result.stderr)

@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zvault.core.believed import believed
-from zvault.core.errors import NotFound, ToolFailed, understood
+from zvault.core.dates import reject_future
+from zvault.core.errors import NotFound, ToolFailed, refuse_unparsable
 from zvault.core.integrity.pool_devices import TopVdev
-from zvault.core.policy.scrub import Scan, ScanState
+from zvault.core.policy.scrub import PoolScan, ScanState
 from zvault.core.units import is_number
-from zvault.system.process.runner import Result, ToolRunner
+from zvault.system.process.runner import ProcessResult, ToolRunner
 from zvault.zfs.pool import status_text
 from zvault.zfs.pool.name_permit import NamePermit
-from zvault.zfs.pool.pool import LOOK_DEADLINE, read_only, suspended
+from zvault.zfs.pool.pool import POOL_HEALTH_DEADLINE, make_read_only_error, make_suspended_error
 
-ACT_DEADLINE = 120.0
+SCRUB_ACT_DEADLINE = 120.0
 """Seconds to start, pause or stop a scrub: each waits for a txg sync of a slow device."""
 
-LIST_DEADLINE = 600.0
+LIST_DAMAGE_DEADLINE = 600.0
 """Seconds to list the names of damaged files: ZFS looks up each name in the pool."""
 
 ERROR_SCRUB_DEADLINE = 6 * 3600.0
@@ -35,7 +35,7 @@ HELD = "org.zvault:scrub-held"
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class PoolErrors:
     """A pool's newest scrub, and the length of its error list.
 
     ``last``: when the last complete scrub ended, in seconds since the epoch. ``held``: scrubs are paused by hand.
@@ -43,7 +43,7 @@ class Health:
     ``vdevs``: what it lies on.
     """
 
-    scan: Scan
+    scan: PoolScan
     errors: int
     last: float | None = None
     held: bool = False
@@ -57,37 +57,37 @@ class Scrubber:
     def __init__(self, runner: ToolRunner) -> None:
         self.runner = runner
 
-    async def health(self, pool: str, now: float) -> Health:
+    async def health(self, pool: str, now: float) -> PoolErrors:
         """A pool's health; ``now`` (seconds since the epoch) is used for the rate. Raises NotFound, ToolFailed."""
         argv = ["zpool", "status", "-j", "--json-int", "-P", "-L", pool]
-        result = await self.runner.run(argv, deadline=LOOK_DEADLINE, check=False)
+        result = await self.runner.run(argv, deadline=POOL_HEALTH_DEADLINE, check=False)
         if status_text.NO_JSON in result.stderr:
-            text = await self._text(pool, LOOK_DEADLINE)
-            with understood(f"the state of '{pool}'"):
-                told = status_text.parse_text(text)
+            text = await self._text(pool, POOL_HEALTH_DEADLINE)
+            with refuse_unparsable(f"the state of '{pool}'"):
+                told = status_text.parse_pool_status(text)
                 scan, errors, wrong, vdevs = told.scan, told.errors, told.checksums, told.vdevs
         else:
             document = _pool(pool, result)
-            with understood(f"the state of '{pool}'"):
+            with refuse_unparsable(f"the state of '{pool}'"):
                 scan = parse_scan(document.get("scan_stats") or {}, now)
                 errors = int(document.get("error_count") or 0)
-                wrong = checksum_errors(document.get("vdevs") or {})
+                wrong = count_checksum_errors(document.get("vdevs") or {})
                 vdevs = tuple(list_top_vdevs(pool, document))
         marks = await self._marks(pool)
         noted = marks.get(SCRUBBED, "")
         # Whoever had the pool may have set any; a date in the future says nothing.
         scan = scan.seen_at(now)
-        known = [believed(float(noted) if is_number(noted) else None, now)]
+        known = [reject_future(float(noted) if is_number(noted) else None, now)]
         if scan.state == "finished" and not scan.resilver:
             known.append(scan.ended)
         last = max((date for date in known if date is not None), default=None)
-        return Health(scan, errors, last, marks.get(HELD) == "on", wrong, vdevs)
+        return PoolErrors(scan, errors, last, marks.get(HELD) == "on", wrong, vdevs)
 
     async def _marks(self, pool: str) -> dict[str, str]:
         """The user properties that zvault set on the pool; empty if it has none or OpenZFS is too old for them."""
         result = await self.runner.run(
             ["zpool", "get", "-Hp", "-o", "property,value", f"{SCRUBBED},{HELD}", pool],
-            deadline=LOOK_DEADLINE,
+            deadline=POOL_HEALTH_DEADLINE,
             check=False,
         )
         return dict(line.split("\t", 1) for line in result.stdout.splitlines() if "\t" in line)
@@ -99,17 +99,17 @@ class Scrubber:
         """
         pool = permit.pool
         argv = ["zpool", "status", "-v", "-j", "--json-int", pool]
-        result = await self.runner.run(argv, deadline=LIST_DEADLINE, check=False)
+        result = await self.runner.run(argv, deadline=LIST_DAMAGE_DEADLINE, check=False)
         if status_text.NO_JSON in result.stderr:
-            with understood(f"the errors of '{pool}'"):
-                return status_text.listed_errors(await self._text(pool, LIST_DEADLINE, "-v"))
+            with refuse_unparsable(f"the errors of '{pool}'"):
+                return status_text.parse_listed_errors(await self._text(pool, LIST_DAMAGE_DEADLINE, "-v"))
         document = _pool(pool, result)
         names = document.get("errlist")
         return [str(name) for name in names] if isinstance(names, list) else []
 
     async def _text(self, pool: str, deadline: float, *options: str) -> str:
         """``zpool status`` of an OpenZFS before 2.3. Raises NotFound, ToolFailed."""
-        argv = [*status_text.COMMAND, *options, pool]
+        argv = [*status_text.STATUS_COMMAND, *options, pool]
         result = await self.runner.run(argv, deadline=deadline, check=False)
         _refuse(pool, result)
         return result.stdout
@@ -121,9 +121,9 @@ class Scrubber:
         keeps the pool from being exported (seen with 2.3.9): nothing but a reboot ends that.
         """
         argv = ["zpool", "get", "-Hpo", "value", "readonly", pool]
-        told = await self.runner.run(argv, deadline=LOOK_DEADLINE, check=False)
+        told = await self.runner.run(argv, deadline=POOL_HEALTH_DEADLINE, check=False)
         if told.stdout.strip() == "on":
-            raise read_only(pool, "it cannot be scrubbed")
+            raise make_read_only_error(pool, "it cannot be scrubbed")
         await self._act("start", pool, "scrub", fine=("currently scrubbing", "scrub already in progress"))
 
     async def pause(self, pool: str) -> None:
@@ -143,16 +143,23 @@ class Scrubber:
 
     async def mark(self, pool: str, key: str, value: str) -> None:
         """Set one of zvault's user properties on the pool; an empty value removes it."""
-        await self.runner.run(["zpool", "set", f"{key}={value}", pool], deadline=ACT_DEADLINE, check=False)
+        await self.runner.run(
+            ["zpool", "set", f"{key}={value}", pool], deadline=SCRUB_ACT_DEADLINE, check=False
+        )
 
     async def _act(
-        self, what: str, pool: str, *argv: str, fine: tuple[str, ...] = (), deadline: float = ACT_DEADLINE
+        self,
+        what: str,
+        pool: str,
+        *argv: str,
+        fine: tuple[str, ...] = (),
+        deadline: float = SCRUB_ACT_DEADLINE,
     ) -> None:
         result = await self.runner.run(["zpool", *argv, pool], deadline=deadline, check=False)
         if result.returncode == 0 or any(words in result.stderr for words in fine):
             return
         if "suspended" in result.stderr:
-            raise suspended(pool)
+            raise make_suspended_error(pool)
         raise ToolFailed(
             f"cannot {what} a scrub of '{pool}'" if argv[-1] != "-w" else f"cannot {what} '{pool}'",
             result.complaint(),
@@ -163,11 +170,11 @@ class Scrubber:
 _STATES: Mapping[str, ScanState] = {"SCANNING": "scanning", "FINISHED": "finished", "CANCELED": "canceled"}
 
 
-def parse_scan(stats: Mapping[str, Any], now: float) -> Scan:
+def parse_scan(stats: Mapping[str, Any], now: float) -> PoolScan:
     """Parse ``scan_stats`` of ``zpool status -j --json-int``. Progress counts bytes read (issued), not only found."""
     state = _STATES.get(str(stats.get("state")), "none")
     if state == "none":
-        return Scan()
+        return PoolScan()
     total = _number(stats, "to_examine") - _number(stats, "skipped")
     done = _number(stats, "issued")
     paused = _number(stats, "scrub_pause")
@@ -175,7 +182,7 @@ def parse_scan(stats: Mapping[str, Any], now: float) -> Scan:
         state = "paused"
     spent = now - _number(stats, "pass_start") - _number(stats, "scrub_spent_paused")
     passed = _number(stats, "issued_bytes_per_scan")
-    return Scan(
+    return PoolScan(
         state,
         started=_time(stats, "start_time"),
         ended=_time(stats, "end_time") if state in {"finished", "canceled"} else None,
@@ -188,10 +195,10 @@ def parse_scan(stats: Mapping[str, Any], now: float) -> Scan:
     )
 
 
-def checksum_errors(vdevs: Mapping[str, Any]) -> int:
+def count_checksum_errors(vdevs: Mapping[str, Any]) -> int:
     """The CKSUM column of ``zpool status``, of all devices together."""
     return sum(
-        checksum_errors(vdev["vdevs"]) if vdev.get("vdevs") else _number(vdev, "checksum_errors")
+        count_checksum_errors(vdev["vdevs"]) if vdev.get("vdevs") else _number(vdev, "checksum_errors")
         for vdev in vdevs.values()
     )
 
@@ -233,7 +240,7 @@ def _time(stats: Mapping[str, Any], key: str) -> float | None:
     return float(_number(stats, key)) or None
 
 
-def _refuse(pool: str, result: Result) -> None:
+def _refuse(pool: str, result: ProcessResult) -> None:
     """Raise NotFound or ToolFailed for a command that failed."""
     if result.returncode != 0:
         if "no such pool" in result.stderr or "cannot open" in result.stderr:
@@ -243,7 +250,7 @@ def _refuse(pool: str, result: Result) -> None:
         )
 
 
-def _pool(pool: str, result: Result) -> dict[str, Any]:
+def _pool(pool: str, result: ProcessResult) -> dict[str, Any]:
     """The pool's part of the document."""
     _refuse(pool, result)
     try:

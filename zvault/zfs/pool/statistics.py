@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from zvault.core.diagnosis.observations import Group, Queue
+from zvault.core.diagnosis.observations import SyncedGroup, WriteQueue
 from zvault.core.units import is_number
 
-KSTAT = Path("/proc/spl/kstat/zfs")
+POOL_KSTAT = Path("/proc/spl/kstat/zfs")
 
 GROUP_COLUMNS = 12
 """Columns of the kstat txgs: number, birth, state, ndirty, nread, nwritten, reads, writes, then the times that it was
@@ -23,7 +23,7 @@ QUEUES = 14
 ASYNC_WRITE = 6
 """Index of the asynchronous writes in them: after synchronous reads and writes, and asynchronous reads."""
 
-NANO = 1e9
+STATISTICS_NANOSECONDS = 1e9
 
 
 def queue_argv(pool: str, every: float, times: int) -> list[str]:
@@ -38,12 +38,12 @@ def requests_argv(pool: str) -> list[str]:
 
 def groups_argv(pool: str) -> list[str]:
     """The kstat of a pool's latest transaction groups; how many is zfs_txg_history."""
-    return ["cat", str(KSTAT / pool / "txgs")]
+    return ["cat", str(POOL_KSTAT / pool / "txgs")]
 
 
 def writers_argv() -> list[str]:
     """Argv for the kstat of the reasons why writers of all pools waited."""
-    return ["cat", str(KSTAT / "dmu_tx")]
+    return ["cat", str(POOL_KSTAT / "dmu_tx")]
 
 
 def parse_writers(text: str) -> dict[str, int]:
@@ -52,7 +52,7 @@ def parse_writers(text: str) -> dict[str, int]:
     return {words[0]: int(words[2]) for words in lines if len(words) == 3 and is_number(words[2])}
 
 
-def parse_queue(text: str) -> Queue | None:
+def parse_queue(text: str) -> WriteQueue | None:
     """The queue with the most writes in flight or waiting, averaged over all lines; None if there is none."""
     found: dict[str, list[list[str]]] = {}
     for line in text.splitlines():
@@ -63,9 +63,9 @@ def parse_queue(text: str) -> Queue | None:
     return max(queues, key=lambda one: one.pending + one.active, default=None)
 
 
-def _queue(rows: Sequence[Sequence[str]]) -> Queue:
+def _queue(rows: Sequence[Sequence[str]]) -> WriteQueue:
     at = -QUEUES + ASYNC_WRITE
-    return Queue(
+    return WriteQueue(
         sum(_number(row[at]) for row in rows) / len(rows),
         sum(_number(row[at + 1]) for row in rows) / len(rows),
         # After name, alloc, free, operations and bandwidth of reads and writes: read and write of each wait.
@@ -80,17 +80,17 @@ def _number(word: str) -> int:
 
 def _seconds(words: Sequence[str]) -> float | None:
     known = [int(word) for word in words if is_number(word)]
-    return sum(known) / len(known) / NANO if known else None
+    return sum(known) / len(known) / STATISTICS_NANOSECONDS if known else None
 
 
-Sizes = Mapping[int, int]
+WriteSizes = Mapping[int, int]
 """Write requests by size: the smallest size in a row in bytes, and their count."""
 
 _WRITES = (3, 4, 7, 8)
 """Columns of ``zpool iostat -r``: synchronous writes, alone and merged, and asynchronous ones."""
 
 
-def parse_requests(text: str) -> Sizes:
+def parse_requests(text: str) -> WriteSizes:
     """The number of writes of each size since the import."""
     found = {}
     for line in text.splitlines():
@@ -100,23 +100,23 @@ def parse_requests(text: str) -> Sizes:
     return found
 
 
-def bytes_written(before: Sizes, after: Sizes) -> int:
+def estimate_bytes_written(before: WriteSizes, after: WriteSizes) -> int:
     """Bytes written between two samples; a little too low, because sizes are rounded down."""
     return sum(size * count for size, count in _between(before, after).items())
 
 
-def request_size(before: Sizes, after: Sizes) -> float | None:
+def estimate_request_size(before: WriteSizes, after: WriteSizes) -> float | None:
     """The request size in bytes between two samples, averaged over the bytes; None without requests."""
-    moved = bytes_written(before, after)
+    moved = estimate_bytes_written(before, after)
     squares = sum(size * size * count for size, count in _between(before, after).items())
     return squares / moved if moved else None
 
 
-def _between(before: Sizes, after: Sizes) -> Sizes:
+def _between(before: WriteSizes, after: WriteSizes) -> WriteSizes:
     return {size: max(0, count - before.get(size, 0)) for size, count in after.items()}
 
 
-def parse_groups(text: str, since: int = 0) -> tuple[dict[int, Group], int]:
+def parse_groups(text: str, since: int = 0) -> tuple[dict[int, SyncedGroup], int]:
     """The synced groups after ``since`` by number, and the number of the newest."""
     lines = [line.split() for line in text.splitlines()]
     header = next((i for i, words in enumerate(lines) if words[:2] == ["txg", "birth"]), None)
@@ -142,9 +142,9 @@ def parse_syncing(text: str, now: int) -> tuple[int, float] | None:
     lines = [line.split() for line in text.splitlines()]
     rows = [words for words in lines if len(words) == GROUP_COLUMNS and words[2] == "S"]
     begun = {_number(row[0]): _number(row[1]) + sum(map(_number, row[-4:-1])) for row in rows}
-    return (oldest := min(begun), (now - begun[oldest]) / NANO) if begun else None
+    return (oldest := min(begun), (now - begun[oldest]) / STATISTICS_NANOSECONDS) if begun else None
 
 
-def _group(row: Mapping[str, str]) -> Group:
+def _group(row: Mapping[str, str]) -> SyncedGroup:
     written, opened, synced = (_number(row.get(name, "")) for name in ("nwritten", "otime", "stime"))
-    return Group(written, opened / NANO, synced / NANO)
+    return SyncedGroup(written, opened / STATISTICS_NANOSECONDS, synced / STATISTICS_NANOSECONDS)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from time import strptime
 
 from zvault.core.integrity.pool_devices import TopVdev
-from zvault.core.policy.scrub import Scan, ScanState
+from zvault.core.policy.scrub import PoolScan, ScanState
 from zvault.core.units import parse_size
 
-COMMAND = ["env", "TZ=UTC", "LC_ALL=C", "zpool", "status", "-pPL"]
+STATUS_COMMAND = ["env", "TZ=UTC", "LC_ALL=C", "zpool", "status", "-pPL"]
 """Its times are printed in the host's zone, which nothing here knows."""
 
 NO_JSON = "invalid option 'j'"
@@ -47,20 +47,20 @@ class PoolText:
     column's sum.
     """
 
-    scan: Scan
+    scan: PoolScan
     errors: int
     checksums: int
     vdevs: tuple[TopVdev, ...] = ()
 
 
-def parse_text(text: str) -> PoolText:
+def parse_pool_status(text: str) -> PoolText:
     """Parse ``zpool status -pPL POOL``. Raises ValueError where it is none that is known here."""
     parts, scans = _parts(text)
     rows = _rows(parts["config"])
     return PoolText(_newest(scans), _errors(parts.get("errors", "")), _wrong(rows), tuple(_vdevs(rows)))
 
 
-def listed_errors(text: str) -> list[str]:
+def parse_listed_errors(text: str) -> list[str]:
     """The damaged files in ``zpool status -v POOL``, as ZFS names them."""
     lines = _parts(text)[0].get("errors", "").splitlines()
     return [line.strip() for line in lines[1:] if line.strip()]
@@ -87,19 +87,19 @@ def _parts(text: str) -> tuple[dict[str, str], list[str]]:
     return found, scans
 
 
-def _newest(scans: list[str]) -> Scan:
+def _newest(scans: list[str]) -> PoolScan:
     """Of a scrub and a sequential resilver, each told by itself: the one that runs, else the scrub."""
-    found = [_scan(text) for text in scans] or [Scan()]
+    found = [_scan(text) for text in scans] or [PoolScan()]
     return next((scan for scan in found if scan.open), found[0])
 
 
-def _scan(text: str) -> Scan:
+def _scan(text: str) -> PoolScan:
     if not text.strip() or text.startswith("none requested"):
-        return Scan()
+        return PoolScan()
     if match := _ENDED.match(text):
         kind, amount, days, hours, minutes, seconds, errors, ended = match.groups()
         took = ((int(days or 0) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
-        return Scan(
+        return PoolScan(
             "finished",
             started=_time(ended) - took,
             ended=_time(ended),
@@ -108,13 +108,13 @@ def _scan(text: str) -> Scan:
             resilver=kind == "resilvered",
         )
     if match := _CANCELED.match(text):
-        return Scan("canceled", ended=_time(match[2]), resilver=match[1] == "resilver")
+        return PoolScan("canceled", ended=_time(match[2]), resilver=match[1] == "resilver")
     if match := _OPEN.match(text):
         return _open(text, "scanning" if match[2] == "in progress" else "paused", match)
     raise ValueError(f"'zpool status' tells of a scan in unknown words: {text.splitlines()[0]!r}")
 
 
-def _open(text: str, state: ScanState, match: re.Match[str]) -> Scan:
+def _open(text: str, state: ScanState, match: re.Match[str]) -> PoolScan:
     issued, whole, repaired = _ISSUED.search(text), _TOTAL.search(text), _REPAIRED.search(text)
     # OpenZFS 2.2 has how much is to be issued, without what is skipped, where 2.1 has what is to be scanned.
     total = (issued and issued[2]) or (whole and whole[1])
@@ -122,7 +122,7 @@ def _open(text: str, state: ScanState, match: re.Match[str]) -> Scan:
         raise ValueError(f"'zpool status' does not tell how far a scan is: {text!r}")
     started = _STARTED.search(text)
     rate = parse_size(issued[3]) if state == "scanning" and issued[3] else 0
-    return Scan(
+    return PoolScan(
         state,
         started=_time(started[1] if started else match[3]),
         total=parse_size(total),

@@ -7,7 +7,7 @@ import re
 from zvault.core.errors import ToolFailed
 from zvault.system.process.runner import ToolRunner
 
-LOOK_DEADLINE = 30.0
+VDEV_DEADLINE = 30.0
 SET_DEADLINE = 60.0
 """Seconds: a set waits for one sync of the pool."""
 
@@ -19,7 +19,7 @@ async def read_property(runner: ToolRunner, pool: str, name: str) -> dict[str, s
     """A property of each device of a pool, by device; None if this OpenZFS has no such property."""
     result = await runner.run(
         ["zpool", "get", "-Hp", "-o", "name,value", name, pool, "all-vdevs"],
-        deadline=LOOK_DEADLINE,
+        deadline=VDEV_DEADLINE,
         check=False,
     )
     if result.returncode != 0:

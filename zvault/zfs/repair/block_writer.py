@@ -28,12 +28,12 @@ from typing import BinaryIO, Literal
 from pydantic import TypeAdapter
 
 from zvault.core.integrity.block_pointer import BlockPointer
-from zvault.zfs.repair.stream_records import BadStream, written
+from zvault.zfs.repair.streamed_blocks import BadStream, pick_streamed_blocks
 
-LABELS = 4 << 20
+FRONT_LABELS_SIZE = 4 << 20
 """Bytes in front of a vdev's first block: two labels and the boot block (VDEV_LABEL_START_SIZE, vdev_impl.h)."""
 
-Result = Literal["written", "sound", "lost"]
+PieceResult = Literal["written", "sound", "lost"]
 """``sound``: what lies there was right already; ``lost``: the device would not take it, or not keep it."""
 
 _NAME = "task.json"
@@ -49,27 +49,27 @@ class PoolBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RepairTask:
     """The pieces that are wanted, and the block devices of each top-level vdev: every one of them has all its bytes."""
 
     pieces: list[PoolBlock]
     vdevs: dict[int, list[str]]
 
 
-_TASKS = TypeAdapter(Task)
+_TASKS = TypeAdapter(RepairTask)
 
 
-class Folder:
+class RepairFolder:
     """The folder in which pieces are gathered, for root alone, and for one healing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: RepairTask) -> None:
         """Say what is to be done."""
         (self.path / _NAME).write_bytes(_TASKS.dump_json(task))
 
-    def task(self) -> Task:
+    def task(self) -> RepairTask:
         """Read it back. Raises OSError, ValueError."""
         return _TASKS.validate_json((self.path / _NAME).read_bytes())
 
@@ -128,14 +128,14 @@ def put_argv(folder: Path) -> list[str]:
     return [sys.executable, "-P", "-m", "zvault.zfs.repair.block_writer", "put", str(folder)]
 
 
-def look(folder: Folder) -> list[bool]:
+def check_pieces(folder: RepairFolder) -> list[bool]:
     """Which pieces have their bytes everywhere, on the devices themselves; a pool may be on them. Raises OSError."""
     task = folder.task()
     with _opened(task.vdevs, os.O_RDONLY) as files:
         return [not _wrong(piece, _places(piece.pointer, task.vdevs, files)) for piece in task.pieces]
 
 
-def pick(stream: BinaryIO, folder: Folder, host: str | None = None) -> None:
+def collect_pieces(stream: BinaryIO, folder: RepairFolder, host: str | None = None) -> None:
     """Keep what a stream has of the wanted pieces; ends when all are found. Raises BadStream.
 
     What another ``host`` sends has to have a checksum that nobody can forge, or the word of a second host.
@@ -144,10 +144,10 @@ def pick(stream: BinaryIO, folder: Folder, host: str | None = None) -> None:
     for piece in folder.task().pieces:
         if not folder.has(piece):
             wanted[piece.number, piece.offset].append(piece)
-    for one in written(stream, set(wanted)):
+    for one in pick_streamed_blocks(stream, set(wanted)):
         place = wanted[one.number, one.offset]
         for piece in list(place):
-            data = piece.pointer.padded(one.data)
+            data = piece.pointer.pad(one.data)
             if one.logical == piece.pointer.logical and piece.pointer.fits(data):
                 if host is None or piece.pointer.is_cryptographic:
                     folder.keep(piece, data)
@@ -158,7 +158,7 @@ def pick(stream: BinaryIO, folder: Folder, host: str | None = None) -> None:
             return
 
 
-def put(folder: Folder) -> list[Result]:
+def write_pieces(folder: RepairFolder) -> list[PieceResult]:
     """Write every piece of the task, wherever its bytes are not right. Raises OSError."""
     task = folder.task()
     with _opened(task.vdevs, os.O_RDWR | os.O_EXCL) as files:
@@ -187,10 +187,10 @@ def _places(
     for dva in pointer.dvas:
         if dva.vdev not in vdevs:
             raise ValueError(f"a block is on vdev {dva.vdev}, which none of the devices is of")
-    return [(files[path], LABELS + dva.offset) for dva in pointer.dvas for path in vdevs[dva.vdev]]
+    return [(files[path], FRONT_LABELS_SIZE + dva.offset) for dva in pointer.dvas for path in vdevs[dva.vdev]]
 
 
-def _put(piece: PoolBlock, data: bytes, places: Sequence[tuple[int, int]]) -> Result:
+def _put(piece: PoolBlock, data: bytes, places: Sequence[tuple[int, int]]) -> PieceResult:
     if not piece.pointer.fits(data):
         raise ValueError("the bytes to write do not have the block's checksum")
     wrong = _wrong(piece, places)
@@ -221,12 +221,12 @@ def _read(fd: int, at: int, size: int) -> bytes:
 
 
 def main(argv: Sequence[str]) -> int:
-    verb, folder = argv[0], Folder(Path(argv[1]))
+    verb, folder = argv[0], RepairFolder(Path(argv[1]))
     try:
         if verb == "pick":
-            pick(sys.stdin.buffer, folder, argv[2] if len(argv) > 2 else None)
+            collect_pieces(sys.stdin.buffer, folder, argv[2] if len(argv) > 2 else None)
         else:
-            print(json.dumps(look(folder) if verb == "look" else put(folder)))  # noqa: T201 - this program's answer
+            print(json.dumps(check_pieces(folder) if verb == "look" else write_pieces(folder)))  # noqa: T201 - this program's answer
     except (BadStream, OSError, ValueError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - whoever runs it tells
         return 1

@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from zvault.core.address import Address
 from zvault.core.errors import Refused
 from zvault.system.process.kernel_waits import KERNEL_WAITS
-from zvault.zfs.host import Host
+from zvault.zfs.host import ZfsHost
 from zvault.zfs.pool.name_permit import NamePermit
 from zvault.zfs.repair.half_received import list_half_received
 
@@ -93,7 +93,7 @@ class DamageNameGuard:
             self._questions[place].release()
 
     @asynccontextmanager
-    async def permit_names(self, host: Host, pool: str) -> AsyncIterator[NamePermit]:
+    async def permit_names(self, host: ZfsHost, pool: str) -> AsyncIterator[NamePermit]:
         """Permit to ask for the names of what is damaged in a pool, within the block.
 
         Raises NamesForbidden, and ToolFailed where it cannot be told what is half received: then there may be any.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zvault.core.integrity.damage import Damage, parse_damage
+from zvault.core.integrity.damage import DamagedFile, parse_damage
 from zvault.core.integrity.healing import HealingStream
 from zvault.core.names import parse_name
-from zvault.zfs.host import Host
-from zvault.zfs.list_command import LIST_DEADLINE
-from zvault.zfs.stream import Flags
+from zvault.zfs.host import ZfsHost
+from zvault.zfs.list_command import ZFS_LIST_DEADLINE
+from zvault.zfs.stream_argv import SendFlags
 
 
-async def named(host: Host, pool: str, names: Sequence[str]) -> list[Damage]:
+async def list_named_damage(host: ZfsHost, pool: str, names: Sequence[str]) -> list[DamagedFile]:
     """Parse what ``zpool status -v`` lists into damage, without what is named twice."""
     if not names:
         return []
@@ -27,15 +27,15 @@ async def named(host: Host, pool: str, names: Sequence[str]) -> list[Damage]:
     )
 
 
-async def object_ids(host: Host, pool: str) -> dict[int, str]:
+async def read_object_ids(host: ZfsHost, pool: str) -> dict[int, str]:
     """The pool's datasets and snapshots by ``objsetid`` (zfsprops(7)): their numbers in the pool's own metadata."""
     lines = await _lines(host, "zfs", "list", "-Hp", "-r", "-t", "all", "-o", "objsetid,name", pool)
     rows = (line.split("\t", 1) for line in lines)
     return {int(number): name for number, name in rows if number.isdecimal()}
 
 
-async def _lines(host: Host, *argv: str) -> list[str]:
-    result = await host.run(list(argv), deadline=LIST_DEADLINE, check=False)
+async def _lines(host: ZfsHost, *argv: str) -> list[str]:
+    result = await host.run(list(argv), deadline=ZFS_LIST_DEADLINE, check=False)
     return result.stdout.splitlines()
 
 
@@ -49,7 +49,7 @@ def _unescaped(text: str) -> str:
     return text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 
 
-def heal_send_argv(cure: HealingStream, flags: Flags) -> list[str]:
+def heal_send_argv(cure: HealingStream, flags: SendFlags) -> list[str]:
     """``zfs send`` of what repairs: without properties, for the vault's stay as they are."""
     base = ["-i", cure.base] if cure.base is not None else []
     return ["zfs", "send", "-vP", *(word for word in flags.argv() if word != "-p"), *base, cure.snapshot]

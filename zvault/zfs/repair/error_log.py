@@ -13,24 +13,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.block_pointer import BlockPointer, parse_pointer
-from zvault.core.integrity.damage import LoggedBlock, Object
+from zvault.core.integrity.damage import LoggedBlock, SnapshotObject
 from zvault.core.names import split_snapshot
 from zvault.system.process.runner import ToolRunner
-from zvault.zfs.repair.zdb_objects import KEPT, Listed, listed
+from zvault.zfs.repair.zdb_objects import KEPT_LINE_PATTERN, ListedObjectLines, parse_zdb_objects
 
-DEADLINE = 300.0
+ZDB_DEADLINE = 300.0
 """Seconds: it opens the pool by itself, and reads its metadata from the device."""
 
 LISTING_DEADLINE = 3600.0
 """Seconds to list the blocks of one object: of a volume of a terabyte they are millions."""
 
-TRIES = 3
+ZDB_TRIES = 3
 """The pool is read while it is written to: what was read may not fit together."""
 
-OBJECTS = 500
+MOST_OBJECTS = 500
 """Objects that are looked at in one snapshot; of the rest the numbers are known."""
 
-BLOCKS = 100_000
+MOST_BLOCKS = 100_000
 """Blocks that all of these may have together, the short ones first: zdb lists each."""
 
 ASKED = 1_000
@@ -77,12 +77,14 @@ class ErrorLog:
         known = ((body, names.get(heads.get(str(number), -1))) for number, body in parts)
         return list(dict.fromkeys(one for body, name in known if name for one in _entries(body, name)))
 
-    async def objects(self, place: str, numbers: Collection[int]) -> dict[int, Object]:
+    async def objects(self, place: str, numbers: Collection[int]) -> dict[int, SnapshotObject]:
         """Objects as a snapshot (or dataset) has them, by number; those that are too long, or cannot be read, are
         missing.
         """
         # A range does not mind what is not there; it is longer than one, or zdb takes it for an object.
-        asked = [f"{number}:{number + 1}" for number in sorted({one for one in numbers if one})[:OBJECTS]]
+        asked = [
+            f"{number}:{number + 1}" for number in sorted({one for one in numbers if one})[:MOST_OBJECTS]
+        ]
         text = await self._dump(place, asked) if asked else None
         if text is None:
             return {}
@@ -90,17 +92,17 @@ class ErrorLog:
         short = _short({number: lines for number, lines in there.items() if number in numbers})
         # Only its fifth -d tells a path, and each block of the object as well.
         known = await self._listed(place, short) if short else {}
-        gone = {number: Object() for number in numbers if number and number not in there}
+        gone = {number: SnapshotObject() for number in numbers if number and number not in there}
         return gone | {number: _seen(one) for number, one in known.items()}
 
-    async def _listed(self, place: str, numbers: Sequence[int]) -> dict[int, Listed]:
+    async def _listed(self, place: str, numbers: Sequence[int]) -> dict[int, ListedObjectLines]:
         """Objects with their blocks, those that can be read."""
         text = await self._dump(place, [str(number) for number in numbers], more="d")
-        if text is not None and (found := listed(text, numbers)) is not None:
+        if text is not None and (found := parse_zdb_objects(text, numbers)) is not None:
             return found
         if len(numbers) == 1:
             return {}
-        known: dict[int, Listed] = {}
+        known: dict[int, ListedObjectLines] = {}
         for number in numbers:
             known |= await self._listed(place, [number])
         return known
@@ -113,7 +115,7 @@ class ErrorLog:
         found: dict[Block, BlockPointer] = {}
         for part in _parts(wanted):
             asked = list(part)
-            for tried in range(TRIES):
+            for tried in range(ZDB_TRIES):
                 # First all at once, then each alone: one that is not there has zdb fail, a name may make it unclear.
                 for some in [[number] for number in asked] if tried else [asked]:
                     found |= await self._pointers(place, {number: part[number] for number in some})
@@ -126,11 +128,11 @@ class ErrorLog:
         """What one zdb says of them; nothing where it failed, or where that is unclear."""
         # zdb lists all blocks of an object.
         zdb = shlex.join([*self._zdb, "-ddddddbbbbbb", place, *map(str, wanted)])
-        lines = rf"^({KEPT}| *({_offsets(wanted)}) +L0 |ended [0-9]+$)"
+        lines = rf"^({KEPT_LINE_PATTERN}| *({_offsets(wanted)}) +L0 |ended [0-9]+$)"
         command = f'{{ {zdb}; echo "ended $?"; }} | LC_ALL=C grep -aE {shlex.quote(lines)}'
         result = await self.runner.run(["sh", "-c", command], deadline=LISTING_DEADLINE, check=False)
         text, _, status = result.stdout.rstrip("\n").rpartition("\nended ")
-        objects = listed(text + "\n", list(wanted)) if status == "0" else None
+        objects = parse_zdb_objects(text + "\n", list(wanted)) if status == "0" else None
         found: dict[Block, BlockPointer] = {}
         for number, one in (objects or {}).items():
             for line in one.blocks:
@@ -144,10 +146,10 @@ class ErrorLog:
 
     async def _dump(self, place: str, objects: Sequence[str], *, more: str = "") -> str | None:
         """zdb's words on some objects; None where it had none."""
-        for _ in range(TRIES):
+        for _ in range(ZDB_TRIES):
             try:
                 result = await self.runner.run(
-                    [*self._zdb, f"-dddd{more}", place, *objects], deadline=DEADLINE, check=False
+                    [*self._zdb, f"-dddd{more}", place, *objects], deadline=ZDB_DEADLINE, check=False
                 )
             except ZvaultError:
                 return None
@@ -195,19 +197,21 @@ def _short(objects: Mapping[int, Iterable[str]]) -> list[int]:
     for number, lines in objects.items():
         found = (re.match(r"\tdnode maxblkid: ([0-9]{1,19})$", line) for line in lines)
         # The longest, where a name in zdb's output looks like a length.
-        sizes[number] = max((int(match[1]) + 1 for match in found if match is not None), default=BLOCKS + 1)
-    chosen, left = [], BLOCKS
+        sizes[number] = max(
+            (int(match[1]) + 1 for match in found if match is not None), default=MOST_BLOCKS + 1
+        )
+    chosen, left = [], MOST_BLOCKS
     for number in sorted(sizes, key=lambda one: sizes[one]):
         if (left := left - sizes[number]) >= 0:
             chosen.append(number)
     return sorted(chosen)
 
 
-def _seen(one: Listed) -> Object:
+def _seen(one: ListedObjectLines) -> SnapshotObject:
     """An object in zdb's words."""
     size = _bytes(one.head[3])
     blocks = (match for line in one.blocks if size and (match := _BLOCK.match(line)) is not None)
-    return Object(one.path, {int(match[1], 16) // size: int(match[2]) for match in blocks})
+    return SnapshotObject(one.path, {int(match[1], 16) // size: int(match[2]) for match in blocks})
 
 
 def _parts(wanted: Mapping[int, Collection[int]]) -> Iterator[dict[int, list[int]]]:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.names import DatasetName
 from zvault.system.process.runner import ToolRunner
-from zvault.zfs.gate.resume_token import BadToken, decode
-from zvault.zfs.list_command import LIST_DEADLINE, list_failure
+from zvault.zfs.gate.resume_token import BadToken, decode_token
+from zvault.zfs.list_command import ZFS_LIST_DEADLINE, make_list_error
 from zvault.zfs.whole_listing import list_whole
 
 
@@ -39,16 +39,16 @@ def parse_half_received(text: str) -> list[DatasetName]:
 def starts_from_nothing(token: str) -> bool:
     """True if a resume token is of a full stream. One that cannot be read may be."""
     try:
-        return decode(token).from_guid == 0
+        return decode_token(token).from_guid == 0
     except BadToken:
         return True
 
 
 async def list_half_received(host: ToolRunner, pool: str) -> list[DatasetName]:
     """The full half-received datasets of a pool. Raises ToolFailed where that cannot be told: then there may be any."""
-    result = await list_whole(host, half_received_argv([pool], recursive=True), LIST_DEADLINE)
+    result = await list_whole(host, half_received_argv([pool], recursive=True), ZFS_LIST_DEADLINE)
     if result.returncode != 0:
-        raise list_failure(pool, result)
+        raise make_list_error(pool, result)
     return _understood(pool, result.stdout)
 
 
@@ -57,11 +57,11 @@ async def select_half_received(host: ToolRunner, names: Sequence[str]) -> list[D
     found: list[DatasetName] = []
     for name in names:
         result = await host.run(
-            half_received_argv([name], recursive=False), deadline=LIST_DEADLINE, check=False
+            half_received_argv([name], recursive=False), deadline=ZFS_LIST_DEADLINE, check=False
         )
         if result.returncode == 0:
             found += _understood(name, result.stdout)
-        elif not isinstance(failure := list_failure(name, result), NotFound):
+        elif not isinstance(failure := make_list_error(name, result), NotFound):
             raise failure
     return found
 

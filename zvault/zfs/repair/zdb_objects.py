@@ -13,17 +13,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MARK = "Indirect blocks:"
+BLOCKS_MARK = "Indirect blocks:"
 _TITLE = re.compile(r" +Object +lvl +iblk +dblk ")
 _PATH = re.compile(r"\tpath\t(/.*)?")
 _AFTER_PATH = ("\tuid ", "\ttarget\t")
 
-KEPT = rf"{MARK}$|$| +Object +lvl | *[0-9]+ +[0-9]+ +[0-9.]+[KM]? "
-"""What ``listed`` needs besides the blocks: an extended regular expression for the beginnings of lines."""
+KEPT_LINE_PATTERN = rf"{BLOCKS_MARK}$|$| +Object +lvl | *[0-9]+ +[0-9]+ +[0-9.]+[KM]? "
+"""What ``parse_zdb_objects`` needs besides the blocks: an extended regular expression for the beginnings of lines."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedObjectLines:
     """One object: the words of its head, its path, and the lines of its blocks.
 
     ``path`` is None where it has none, or one with line breaks: zdb does not show where that ends.
@@ -34,18 +34,18 @@ class Listed:
     blocks: list[str]
 
 
-def listed(text: str, numbers: Sequence[int]) -> dict[int, Listed] | None:
+def parse_zdb_objects(text: str, numbers: Sequence[int]) -> dict[int, ListedObjectLines] | None:
     """The objects in the output of a zdb that ended well, and was asked for these in this order.
 
     None where the text can be read in more than one way, or lacks one of them: then each is to be asked for alone.
     """
     lines = text.split("\n")
-    marks = [at for at, line in enumerate(lines) if line == MARK]
+    marks = [at for at, line in enumerate(lines) if line == BLOCKS_MARK]
     if len(numbers) == 1:
         marks = marks[-1:]
     if len(marks) != len(numbers):
         return None
-    found: dict[int, Listed] = {}
+    found: dict[int, ListedObjectLines] = {}
     begin = 0
     for number, mark in zip(numbers, marks, strict=True):
         titles = (at for at in range(begin, mark) if _TITLE.match(lines[at]))
@@ -54,7 +54,7 @@ def listed(text: str, numbers: Sequence[int]) -> dict[int, Listed] | None:
         if head[:1] != [str(number)] or len(head) < 9:
             return None
         end = next((at for at in range(mark, len(lines)) if not lines[at]), len(lines))
-        found[number] = Listed(head, _path(lines[title + 1 : mark]), lines[mark + 1 : end])
+        found[number] = ListedObjectLines(head, _path(lines[title + 1 : mark]), lines[mark + 1 : end])
         begin = end
     return found
 

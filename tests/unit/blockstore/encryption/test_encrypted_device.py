@@ -12,24 +12,24 @@ import pytest
 from tests.unit.blockstore.encryption.test_encrypted_objects import KEY, OTHER, encrypted
 from tests.unit.object_store.faulty_store import Crash, Fault, FaultyStore
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.attach import attach
+from zvault.blockstore.attach import attach_store
 from zvault.blockstore.encryption.pieces import NotAuthentic
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.format import BLOCK, Damaged
-from zvault.blockstore.maintenance.check import check
-from zvault.blockstore.maintenance.copy import copy
-from zvault.blockstore.maintenance.offline_gc import sweep
-from zvault.blockstore.maintenance.repair import RepairJob, quiet, repair
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.options import Options
-from zvault.blockstore.position import WentBack
-from zvault.blockstore.recovery import create, superblock
-from zvault.blockstore.view import View
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.format import BLOCK_SIZE, ObjectDamaged
+from zvault.blockstore.known_position import StoreWentBack
+from zvault.blockstore.maintenance.check import find_store_problems
+from zvault.blockstore.maintenance.copy import copy_store
+from zvault.blockstore.maintenance.offline_gc import collect_all_garbage
+from zvault.blockstore.maintenance.repair import RepairJob, quiet_options, repair_store
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.recovery import create_store, read_superblock
+from zvault.blockstore.store_view import StoreView
 from zvault.core.errors import Refused
 from zvault.object_store.interface import StoreError
 
 MARKER = b"what nobody may read in the bucket "
-SIZE = 2 * PART * BLOCK
+SIZE = 2 * PART_BLOCKS * BLOCK_SIZE
 
 
 @pytest.fixture
@@ -41,28 +41,30 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture
 def bare() -> MemoryStore:
     it = MemoryStore()
-    create(encrypted(it), "v", SIZE)
+    create_store(encrypted(it), "v", SIZE)
     return it
 
 
-def options_in(folder: Path) -> Options:
-    return quiet(Options(folder / "journal", uploads=0, memory=1 << 20, seen=folder / "seen"))
+def options_in(folder: Path) -> EngineOptions:
+    return quiet_options(EngineOptions(folder / "journal", uploads=0, memory=1 << 20, seen=folder / "seen"))
 
 
-def filled(bare: MemoryStore, folder: Path) -> tuple[Engine, bytes]:
+def filled(bare: MemoryStore, folder: Path) -> tuple[BlockEngine, bytes]:
     """A device with some checkpoints and a log after the last; and what it holds."""
-    engine = attach(encrypted(bare), "v", options_in(folder), "test")
+    engine = attach_store(encrypted(bare), "v", options_in(folder), "test")
     for tag in range(3):
         for at in range(0, 3000, 500):
-            engine.write(at * BLOCK, (MARKER + b"%d %d" % (tag, at)).ljust(64) * (BLOCK // 64) * 400)
-        engine.zero(20 * BLOCK, 50 * BLOCK)
+            engine.write(
+                at * BLOCK_SIZE, (MARKER + b"%d %d" % (tag, at)).ljust(64) * (BLOCK_SIZE // 64) * 400
+            )
+        engine.zero(20 * BLOCK_SIZE, 50 * BLOCK_SIZE)
         engine.flush()
         if tag < 2:
             engine.checkpoint()
-    return engine, engine.read(0, 4000 * BLOCK)
+    return engine, engine.read(0, 4000 * BLOCK_SIZE)
 
 
-def died(engine: Engine, folder: Path) -> None:
+def died(engine: BlockEngine, folder: Path) -> None:
     engine.fail(StoreError("it is gone"))
     engine.abandon()
     for file in (folder / "journal").iterdir():
@@ -74,17 +76,17 @@ def test_a_life(bare: MemoryStore, tmp_path: Path, pool: ThreadPoolExecutor) -> 
     assert MARKER not in b"".join(bare.objects.values())
     assert MARKER in truth
     died(engine, tmp_path)
-    engine = attach(encrypted(bare), "v", options_in(tmp_path), "test")
-    assert engine.read(0, 4000 * BLOCK) == truth
+    engine = attach_store(encrypted(bare), "v", options_in(tmp_path), "test")
+    assert engine.read(0, 4000 * BLOCK_SIZE) == truth
     engine.close()
-    found = check(encrypted(bare), "v", share=1.0, pool=pool, settle=0)
+    found = find_store_problems(encrypted(bare), "v", share=1.0, pool=pool, settle=0)
     assert found.problems == []
     assert found.strays == []
-    sweep(encrypted(bare), "v", options_in(tmp_path), "test", pool=pool)
-    view = View(encrypted(bare), "v")
-    assert view.read(0, 4000 * BLOCK) == truth
+    collect_all_garbage(encrypted(bare), "v", options_in(tmp_path), "test", pool=pool)
+    view = StoreView(encrypted(bare), "v")
+    assert view.read(0, 4000 * BLOCK_SIZE) == truth
     view.close()
-    assert check(encrypted(bare), "v", share=1.0, pool=pool, settle=0).problems == []
+    assert find_store_problems(encrypted(bare), "v", share=1.0, pool=pool, settle=0).problems == []
 
 
 def test_keys_that_change_in_its_life(bare: MemoryStore, tmp_path: Path, pool: ThreadPoolExecutor) -> None:
@@ -92,17 +94,17 @@ def test_keys_that_change_in_its_life(bare: MemoryStore, tmp_path: Path, pool: T
     encrypted(bare).rotate(None, OTHER, 5.0)
     engine.write(0, MARKER[:32] * 128)  # it goes on with the key that it has
     engine.close()
-    again = attach(encrypted(bare, OTHER), "v", options_in(tmp_path), "test")
-    again.write(BLOCK, MARKER[:32] * 128)
+    again = attach_store(encrypted(bare, OTHER), "v", options_in(tmp_path), "test")
+    again.write(BLOCK_SIZE, MARKER[:32] * 128)
     again.flush()
-    truth = again.read(0, 4000 * BLOCK)
-    assert truth[: 2 * BLOCK] == MARKER[:32] * 256
+    truth = again.read(0, 4000 * BLOCK_SIZE)
+    assert truth[: 2 * BLOCK_SIZE] == MARKER[:32] * 256
     died(again, tmp_path)
     with pytest.raises(Refused):
-        attach(encrypted(bare, KEY), "v", options_in(tmp_path), "test")
-    assert check(encrypted(bare, OTHER), "v", share=1.0, pool=pool, settle=0).problems == []
-    view = View(encrypted(bare, OTHER), "v")
-    assert view.read(0, 4000 * BLOCK) == truth
+        attach_store(encrypted(bare, KEY), "v", options_in(tmp_path), "test")
+    assert find_store_problems(encrypted(bare, OTHER), "v", share=1.0, pool=pool, settle=0).problems == []
+    view = StoreView(encrypted(bare, OTHER), "v")
+    assert view.read(0, 4000 * BLOCK_SIZE) == truth
     view.close()
 
 
@@ -116,8 +118,8 @@ def test_an_older_state_of_the_bucket_is_refused_by_name(bare: MemoryStore, tmp_
     engine.checkpoint()
     engine.close()
     bare.objects = older
-    with pytest.raises(WentBack) as error:
-        attach(encrypted(bare), "v", options_in(tmp_path), "test")
+    with pytest.raises(StoreWentBack) as error:
+        attach_store(encrypted(bare), "v", options_in(tmp_path), "test")
     newest = error.value.why
     assert "v/checkpoints/00000001-" in newest
     assert "missing" in newest
@@ -131,15 +133,15 @@ def test_a_log_that_went_back_is_refused_by_name(bare: MemoryStore, tmp_path: Pa
     (lost,) = set(bare.objects) - set(older)
     died(engine, tmp_path)
     bare.objects = older
-    with pytest.raises(WentBack) as error:
-        attach(encrypted(bare), "v", options_in(tmp_path), "test")
+    with pytest.raises(StoreWentBack) as error:
+        attach_store(encrypted(bare), "v", options_in(tmp_path), "test")
     assert lost in error.value.why
 
 
 def read_all(bare: MemoryStore, folder: Path, truth: bytes) -> None:
-    engine = attach(encrypted(bare), "v", options_in(folder), "test")
+    engine = attach_store(encrypted(bare), "v", options_in(folder), "test")
     try:
-        assert engine.read(0, 4000 * BLOCK) == truth
+        assert engine.read(0, 4000 * BLOCK_SIZE) == truth
     finally:
         engine.abandon()
 
@@ -175,9 +177,9 @@ def test_a_forged_object_is_never_read(
     engine, truth = filled(bare, tmp_path)
     died(engine, tmp_path)
     forged(bare, kind)
-    with pytest.raises((Damaged, Refused)):
+    with pytest.raises((ObjectDamaged, Refused)):
         read_all(bare, tmp_path, truth)
-    assert check(encrypted(bare), "v", share=1.0, pool=pool, settle=0).problems
+    assert find_store_problems(encrypted(bare), "v", share=1.0, pool=pool, settle=0).problems
 
 
 def test_a_forged_epoch_is_refused(bare: MemoryStore, tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_a_forged_epoch_is_refused(bare: MemoryStore, tmp_path: Path) -> None:
     engine.close()
     bare.objects["v/epoch"] = b'{"epoch": 900, "owner": "somebody", "since": 0, "root": [1, 1]}'
     with pytest.raises(NotAuthentic, match="v/epoch"):
-        attach(encrypted(bare), "v", options_in(tmp_path), "test")
+        attach_store(encrypted(bare), "v", options_in(tmp_path), "test")
 
 
 @pytest.mark.parametrize("lost", ["missing", "damaged"])
@@ -194,17 +196,17 @@ def test_a_lost_first_object_is_repaired(
 ) -> None:
     engine, truth = filled(bare, tmp_path)
     engine.close()
-    what = superblock(encrypted(bare), "v")
+    what = read_superblock(encrypted(bare), "v")
     if lost == "missing":
         del bare.objects["v/store"]
     else:
         bare.objects["v/store"] = bare.objects["v/store"][:100]
-    assert check(encrypted(bare), "v", share=0, pool=pool, settle=0).problems
-    found = repair(encrypted(bare), "v", RepairJob(options_in(tmp_path), "test", size=SIZE), pool)
+    assert find_store_problems(encrypted(bare), "v", share=0, pool=pool, settle=0).problems
+    found = repair_store(encrypted(bare), "v", RepairJob(options_in(tmp_path), "test", size=SIZE), pool)
     assert found.problems == []
-    assert superblock(encrypted(bare), "v").uuid == what.uuid
-    view = View(encrypted(bare), "v")
-    assert view.read(0, 4000 * BLOCK) == truth
+    assert read_superblock(encrypted(bare), "v").uuid == what.uuid
+    view = StoreView(encrypted(bare), "v")
+    assert view.read(0, 4000 * BLOCK_SIZE) == truth
     view.close()
 
 
@@ -213,24 +215,26 @@ def test_a_copy_encrypts_and_an_interrupted_one_is_no_store(
     tmp_path: Path, pool: ThreadPoolExecutor, calls: int
 ) -> None:
     source, target = MemoryStore(), MemoryStore()
-    create(source, "v", SIZE)
-    engine = attach(source, "v", options_in(tmp_path), "test")
+    create_store(source, "v", SIZE)
+    engine = attach_store(source, "v", options_in(tmp_path), "test")
     engine.write(0, MARKER[:32] * 128 * 3000)
     engine.flush()
-    truth = engine.read(0, 4000 * BLOCK)
+    truth = engine.read(0, 4000 * BLOCK_SIZE)
     engine.close()
-    scratch = Options(tmp_path / "scratch", uploads=0)
-    view = View(source, "v")
+    scratch = EngineOptions(tmp_path / "scratch", uploads=0)
+    view = StoreView(source, "v")
     try:
         wrong = FaultyStore(target, [Fault(calls, "crash before")])
-        copy(view, wrong, "w", scratch, "test", pool, encrypted=lambda one: encrypted(one, prefix="w"))
+        copy_store(view, wrong, "w", scratch, "test", pool, encrypted=lambda one: encrypted(one, prefix="w"))
     except Crash:
         assert "w/store" not in target.objects
         return
     finally:
         view.close()
     assert MARKER[:32] not in b"".join(target.objects.values())
-    there = View(encrypted(target, prefix="w"), "w")
-    assert there.read(0, 4000 * BLOCK) == truth
+    there = StoreView(encrypted(target, prefix="w"), "w")
+    assert there.read(0, 4000 * BLOCK_SIZE) == truth
     there.close()
-    assert check(encrypted(target, prefix="w"), "w", share=1.0, pool=pool, settle=0).problems == []
+    assert (
+        find_store_problems(encrypted(target, prefix="w"), "w", share=1.0, pool=pool, settle=0).problems == []
+    )

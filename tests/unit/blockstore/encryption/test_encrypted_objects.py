@@ -14,32 +14,44 @@ from hypothesis import strategies as st
 
 from tests.unit.examples import cases
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.encryption.encrypted_store import EncryptedStore, StoreKeys
+from zvault.blockstore.encryption.encrypted_store import EncryptedStore, StoreKeyring
 from zvault.blockstore.encryption.keyring import WrongKey
 from zvault.blockstore.encryption.pieces import (
-    OVERHEAD,
-    PIECE,
-    STORED,
+    PIECE_OVERHEAD,
+    PLAIN_PIECE_SIZE,
+    STORED_PIECE_SIZE,
     NotAuthentic,
-    plain_size,
-    stored_size,
+    compute_plain_size,
+    compute_stored_size,
 )
 from zvault.blockstore.encryption.store_key import StoreKey
-from zvault.blockstore.format import BLOCK, Superblock
-from zvault.blockstore.recovery import create, superblock
+from zvault.blockstore.format import BLOCK_SIZE, Superblock
+from zvault.blockstore.recovery import create_store, read_superblock
 from zvault.core.errors import ConfigError, Refused
-from zvault.object_store.interface import Damaged, ListedObject, ObjectStore, TooLarge
+from zvault.object_store.interface import ListedObject, ObjectDamaged, ObjectStore, ObjectTooLarge
 
 KEY = StoreKey(bytes(range(32)))
 OTHER = StoreKey(bytes(range(1, 33)))
-SIZES = st.sampled_from([0, 1, 100, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 7, 3 * PIECE])
+SIZES = st.sampled_from(
+    [
+        0,
+        1,
+        100,
+        PLAIN_PIECE_SIZE - 1,
+        PLAIN_PIECE_SIZE,
+        PLAIN_PIECE_SIZE + 1,
+        2 * PLAIN_PIECE_SIZE,
+        2 * PLAIN_PIECE_SIZE + 7,
+        3 * PLAIN_PIECE_SIZE,
+    ]
+)
 NAME = "v/segments/0000000001-00000001"
 
 
 def encrypted(
     bare: ObjectStore, key: StoreKey = KEY, said: list[str] | None = None, prefix: str = "v"
 ) -> EncryptedStore:
-    return EncryptedStore(bare, StoreKeys(prefix, key, (said if said is not None else []).append))
+    return EncryptedStore(bare, StoreKeyring(prefix, key, (said if said is not None else []).append))
 
 
 def is_noise(found: bytes, true: bytes) -> bool:
@@ -51,10 +63,10 @@ def refused(bare: MemoryStore, name: str, true: bytes, *, start: int = 0, every:
     """That an object is not read as what somebody else made of it; why."""
     said: list[str] = []
     store = encrypted(bare, KEY, said)
-    found = store.get(name, start, PIECE)
-    assert is_noise(found, true[start : start + PIECE])
-    reads: list[Callable[[], object]] = [lambda: store.read(name, 5 * PIECE)]
-    for read in (*reads, lambda: store.tail(name, 5 * PIECE)) if every else reads:
+    found = store.get(name, start, PLAIN_PIECE_SIZE)
+    assert is_noise(found, true[start : start + PLAIN_PIECE_SIZE])
+    reads: list[Callable[[], object]] = [lambda: store.read(name, 5 * PLAIN_PIECE_SIZE)]
+    for read in (*reads, lambda: store.tail(name, 5 * PLAIN_PIECE_SIZE)) if every else reads:
         with pytest.raises(NotAuthentic, match=re.escape(name)) as error:
             read()
     return error.value.why
@@ -63,7 +75,7 @@ def refused(bare: MemoryStore, name: str, true: bytes, *, start: int = 0, every:
 def made(size: int = 1 << 30) -> tuple[MemoryStore, EncryptedStore]:
     bare = MemoryStore()
     store = encrypted(bare)
-    create(store, "v", size)
+    create_store(store, "v", size)
     return bare, encrypted(bare)
 
 
@@ -75,11 +87,25 @@ def data_of(size: int, tag: int = 0) -> bytes:
     return ((at * 31 + at // 251 + tag) % 256).astype(np.uint8).tobytes()
 
 
-DATA = {size: data_of(size) for size in (0, 1, 100, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 7)}
-DATA[3 * PIECE] = data_of(3 * PIECE)
+DATA = {
+    size: data_of(size)
+    for size in (
+        0,
+        1,
+        100,
+        PLAIN_PIECE_SIZE - 1,
+        PLAIN_PIECE_SIZE,
+        PLAIN_PIECE_SIZE + 1,
+        2 * PLAIN_PIECE_SIZE,
+        2 * PLAIN_PIECE_SIZE + 7,
+    )
+}
+DATA[3 * PLAIN_PIECE_SIZE] = data_of(3 * PLAIN_PIECE_SIZE)
 
 
-@given(SIZES, st.integers(0, 4 * PIECE), st.one_of(st.none(), st.integers(0, 4 * PIECE)))
+@given(
+    SIZES, st.integers(0, 4 * PLAIN_PIECE_SIZE), st.one_of(st.none(), st.integers(0, 4 * PLAIN_PIECE_SIZE))
+)
 @settings(deadline=None, max_examples=cases(60))
 def test_any_range_reads_as_from_a_store_that_is_not_encrypted(
     size: int, start: int, length: int | None
@@ -89,10 +115,10 @@ def test_any_range_reads_as_from_a_store_that_is_not_encrypted(
     STORE.put(NAME, memoryview(data))
     assert STORE.get(NAME, start, length) == plain.get(NAME, start, length)
     assert STORE.tail(NAME, start) == plain.tail(NAME, start)
-    assert STORE.read(NAME, 4 * PIECE)[0] == data
+    assert STORE.read(NAME, 4 * PLAIN_PIECE_SIZE)[0] == data
     assert list(STORE.list("v/segments/")) == [ListedObject(NAME, size)]
-    assert stored_size(size) == len(BARE.objects[NAME])
-    assert plain_size(stored_size(size)) == size
+    assert compute_stored_size(size) == len(BARE.objects[NAME])
+    assert compute_plain_size(compute_stored_size(size)) == size
 
 
 def test_nothing_that_is_put_can_be_read_in_the_bucket() -> None:
@@ -103,14 +129,14 @@ def test_nothing_that_is_put_can_be_read_in_the_bucket() -> None:
     first = bare.objects[NAME]
     store.put(NAME, marker * 3000)
     assert bare.objects[NAME] != first
-    assert len(first) - 3000 * len(marker) == 2 * OVERHEAD
+    assert len(first) - 3000 * len(marker) == 2 * PIECE_OVERHEAD
 
 
 def test_two_puts_share_no_key_and_nonce() -> None:
     bare, store = made()
     for number in range(50):
         store.put(f"v/maps/{number:010x}-00000001", bytes(16))
-    found = [data[OVERHEAD - 16 : -16] for key, data in bare.objects.items() if "/maps/" in key]
+    found = [data[PIECE_OVERHEAD - 16 : -16] for key, data in bare.objects.items() if "/maps/" in key]
     assert len(set(found)) == 50
 
 
@@ -123,10 +149,13 @@ def test_a_changed_byte_is_refused(size: int, data: st.DataObject) -> None:
     whole[at] ^= data.draw(st.integers(1, 255))
     BARE.objects[NAME] = bytes(whole)
     said: list[str] = []
-    store, piece = encrypted(BARE, KEY, said), at // STORED * PIECE
+    store, piece = encrypted(BARE, KEY, said), at // STORED_PIECE_SIZE * PLAIN_PIECE_SIZE
     found = store.get(NAME)
-    assert is_noise(found[piece : piece + PIECE], DATA[size][piece : piece + PIECE])
-    assert (found[:piece], found[piece + PIECE :]) == (DATA[size][:piece], DATA[size][piece + PIECE :])
+    assert is_noise(found[piece : piece + PLAIN_PIECE_SIZE], DATA[size][piece : piece + PLAIN_PIECE_SIZE])
+    assert (found[:piece], found[piece + PLAIN_PIECE_SIZE :]) == (
+        DATA[size][:piece],
+        DATA[size][piece + PLAIN_PIECE_SIZE :],
+    )
     assert len(said) == 1
     assert NAME in said[0]
     refused(BARE, NAME, DATA[size], start=piece)
@@ -137,12 +166,16 @@ def test_a_changed_byte_is_refused(size: int, data: st.DataObject) -> None:
 def test_an_object_that_was_cut_off_is_refused(size: int, data: st.DataObject) -> None:
     STORE.put(NAME, DATA[size])
     whole = BARE.objects[NAME]
-    left = data.draw(st.one_of(st.integers(0, len(whole) - 1), st.just(len(whole) // STORED * STORED)))
+    left = data.draw(
+        st.one_of(
+            st.integers(0, len(whole) - 1), st.just(len(whole) // STORED_PIECE_SIZE * STORED_PIECE_SIZE)
+        )
+    )
     if left == len(whole):
         return
     BARE.objects[NAME] = whole[:left]
     assert STORE.get(NAME) != DATA[size]
-    for read in (lambda: STORE.read(NAME, 4 * PIECE), lambda: STORE.tail(NAME, 10)):
+    for read in (lambda: STORE.read(NAME, 4 * PLAIN_PIECE_SIZE), lambda: STORE.tail(NAME, 10)):
         with pytest.raises(NotAuthentic):
             read()
 
@@ -176,38 +209,38 @@ def test_an_object_of_another_store_with_the_same_key_is_refused() -> None:
 @pytest.mark.parametrize("order", [[1, 0, 2], [0, 0, 2], [0, 2], [0, 1, 2, 2], [1, 2]])
 def test_pieces_in_another_order_are_refused(order: list[int]) -> None:
     bare, store = made()
-    store.put(NAME, DATA[2 * PIECE + 7])
+    store.put(NAME, DATA[2 * PLAIN_PIECE_SIZE + 7])
     whole = bare.objects[NAME]
-    pieces = [whole[at : at + STORED] for at in range(0, len(whole), STORED)]
+    pieces = [whole[at : at + STORED_PIECE_SIZE] for at in range(0, len(whole), STORED_PIECE_SIZE)]
     bare.objects[NAME] = b"".join(pieces[at] for at in order)
-    assert store.get(NAME) != DATA[2 * PIECE + 7]
+    assert store.get(NAME) != DATA[2 * PLAIN_PIECE_SIZE + 7]
     with pytest.raises(NotAuthentic, match=re.escape(NAME)):
-        store.read(NAME, 5 * PIECE)
+        store.read(NAME, 5 * PLAIN_PIECE_SIZE)
 
 
 def test_pieces_of_two_puts_of_one_name_are_refused() -> None:
     bare, store = made()
-    store.put(NAME, DATA[2 * PIECE])
+    store.put(NAME, DATA[2 * PLAIN_PIECE_SIZE])
     before = bare.objects[NAME]
-    store.put(NAME, data_of(2 * PIECE, 9))
-    bare.objects[NAME] = before[:STORED] + bare.objects[NAME][STORED:]
-    assert store.get(NAME) not in (DATA[2 * PIECE], data_of(2 * PIECE, 9))
+    store.put(NAME, data_of(2 * PLAIN_PIECE_SIZE, 9))
+    bare.objects[NAME] = before[:STORED_PIECE_SIZE] + bare.objects[NAME][STORED_PIECE_SIZE:]
+    assert store.get(NAME) not in (DATA[2 * PLAIN_PIECE_SIZE], data_of(2 * PLAIN_PIECE_SIZE, 9))
     with pytest.raises(NotAuthentic, match="not put together"):
-        store.read(NAME, 5 * PIECE)
+        store.read(NAME, 5 * PLAIN_PIECE_SIZE)
 
 
 def test_what_is_not_encrypted_is_refused() -> None:
     bare, store = made()
-    bare.objects[NAME] = DATA[PIECE]
-    assert "not encrypted" in refused(bare, NAME, DATA[PIECE])
-    assert store.get(NAME, 5, 50) != DATA[PIECE][5:55]
+    bare.objects[NAME] = DATA[PLAIN_PIECE_SIZE]
+    assert "not encrypted" in refused(bare, NAME, DATA[PLAIN_PIECE_SIZE])
+    assert store.get(NAME, 5, 50) != DATA[PLAIN_PIECE_SIZE][5:55]
 
 
 def test_an_object_that_is_larger_than_it_can_be_is_not_read() -> None:
     _, store = made()
     store.put(NAME, DATA[100])
     assert store.read(NAME, 100)[0] == DATA[100]
-    with pytest.raises(TooLarge):
+    with pytest.raises(ObjectTooLarge):
         store.read(NAME, 99)
 
 
@@ -217,7 +250,7 @@ def test_an_object_that_is_larger_than_it_can_be_is_not_read() -> None:
 def test_the_wrong_key_is_refused_and_names_the_right_one() -> None:
     bare, _ = made()
     with pytest.raises(WrongKey, match=KEY.id) as error:
-        superblock(encrypted(bare, OTHER), "v")
+        read_superblock(encrypted(bare, OTHER), "v")
     assert OTHER.id in str(error.value)
     assert KEY.secret.hex() not in str(error.value)
 
@@ -225,15 +258,15 @@ def test_the_wrong_key_is_refused_and_names_the_right_one() -> None:
 def test_without_a_key_it_is_no_store_that_can_be_opened() -> None:
     bare, _ = made()
     with pytest.raises(Refused, match="encrypted") as error:
-        superblock(bare, "v")
+        read_superblock(bare, "v")
     assert "encryption-key=" in error.value.next
 
 
 def test_a_key_for_a_store_that_is_not_encrypted_is_refused() -> None:
     bare = MemoryStore()
-    create(bare, "v", 1 << 30)
+    create_store(bare, "v", 1 << 30)
     with pytest.raises(Refused, match="not encrypted"):
-        superblock(encrypted(bare), "v")
+        read_superblock(encrypted(bare), "v")
 
 
 def test_a_new_data_key_leaves_what_is_there_readable() -> None:
@@ -266,7 +299,7 @@ def test_another_owners_key_opens_it_alone() -> None:
 def test_the_recovery_key_opens_it_also_after_the_keys_were_changed() -> None:
     bare = MemoryStore()
     store = encrypted(bare)
-    create(store, "v", 1 << 30)
+    create_store(store, "v", 1 << 30)
     assert store.keys.made is not None
     written_down = store.keys.made.text
     store.put(NAME, DATA[100])
@@ -303,14 +336,14 @@ def test_nothing_of_the_first_object_can_be_changed() -> None:
     ]
     for one in forged:
         bare.objects["v/store"] = bare.objects["v/keys"] = json.dumps(one).encode()
-        with pytest.raises((Damaged, WrongKey)):
-            superblock(encrypted(bare), "v")
+        with pytest.raises((ObjectDamaged, WrongKey)):
+            read_superblock(encrypted(bare), "v")
 
 
 def test_whoever_reads_the_bucket_can_make_no_store_for_the_recovery_key() -> None:
     bare = MemoryStore()
     store = encrypted(bare)
-    create(store, "v", 1 << 30)
+    create_store(store, "v", 1 << 30)
     recovery = store.keys.made
     assert recovery is not None
     forged = MemoryStore()
@@ -319,20 +352,20 @@ def test_whoever_reads_the_bucket_can_make_no_store_for_the_recovery_key() -> No
     # Its public key is there to be read, so a store for it can be put; what it was made with is not.
     mine = StoreKey.new_recovery()
     del forged.objects["v/store"], forged.objects["v/keys"]
-    create(other, "v", 1 << 30)
+    create_store(other, "v", 1 << 30)
     ring = other.ring()
     public = recovery.private.public_key().public_bytes_raw()
     forged.objects["v/store"] = replace(ring, public=public, shared=mine.shared).as_bytes(OTHER)
     forged.objects["v/keys"] = forged.objects["v/store"]
     with pytest.raises(WrongKey):
-        superblock(encrypted(forged, recovery), "v")
+        read_superblock(encrypted(forged, recovery), "v")
 
 
 @pytest.mark.parametrize("lost", ["missing", "damaged"])
 def test_a_lost_first_object_is_made_good_by_its_copy(lost: str) -> None:
     bare, store = made()
     store.put(NAME, DATA[100])
-    what = superblock(store, "v")
+    what = read_superblock(store, "v")
     if lost == "missing":
         del bare.objects["v/store"]
     else:
@@ -340,7 +373,7 @@ def test_a_lost_first_object_is_made_good_by_its_copy(lost: str) -> None:
     again = encrypted(bare)
     assert again.get(NAME) == DATA[100]
     again.put("v/store", what.as_bytes())
-    assert superblock(encrypted(bare), "v") == what
+    assert read_superblock(encrypted(bare), "v") == what
     assert encrypted(bare).get(NAME) == DATA[100]
 
 
@@ -395,4 +428,4 @@ def test_no_key_shows_in_a_repr() -> None:
     shown = repr(ring) + repr(KEY) + repr(ring.data[0])
     assert KEY.secret.hex() not in shown
     assert repr(ring.data[0].secret) not in shown
-    assert BLOCK == 4096
+    assert BLOCK_SIZE == 4096

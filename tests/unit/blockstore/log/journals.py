@@ -9,26 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.log.journal import FILES, Frame, Full, Journal
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.log.journal import FILES, Journal, JournalFrame, JournalFull
 
 STORE, OTHER = bytes(range(16)), bytes(16)
-CAPACITY = 64 * BLOCK * FILES
+CAPACITY = 64 * BLOCK_SIZE * FILES
 
 
 def content(number: int, count: int) -> bytes:
-    return random.Random(number).randbytes(16) * (count * BLOCK // 16)
+    return random.Random(number).randbytes(16) * (count * BLOCK_SIZE // 16)
 
 
-def write(journal: Journal, number: int, count: int = 1) -> Frame:
-    frame = Frame(number, number * 7, count, content(number, count))
+def write(journal: Journal, number: int, count: int = 1) -> JournalFrame:
+    frame = JournalFrame(number, number * 7, count, content(number, count))
     journal.append(number, frame.block, count, memoryview(frame.data or b""))
     return frame
 
 
 def fill(journal: Journal, number: int = 1) -> int:
     """Append from this number on until it is full; the last one."""
-    with contextlib.suppress(Full):
+    with contextlib.suppress(JournalFull):
         while True:
             write(journal, number)
             number += 1

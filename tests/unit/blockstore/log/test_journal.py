@@ -22,9 +22,9 @@ from tests.unit.blockstore.log.journals import (
     opened,
     write,
 )
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.log.journal import FILES, Frame, Full, Journal
-from zvault.blockstore.log.journal_format import HEADER
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.log.journal import FILES, Journal, JournalFrame, JournalFull
+from zvault.blockstore.log.journal_format import FILE_HEADER_SIZE
 from zvault.core.errors import Busy, Refused
 
 
@@ -36,7 +36,7 @@ def test_frames_come_back_after_another_process_opens_it(tmp_path: Path, durable
         journal.begin(3, 10)
         wrote = [write(journal, number, 1 + number % 5) for number in range(10, 200)]
         journal.append(200, 5, 1 << 40, None)
-        wrote.append(Frame(200, 5, 1 << 40, None))
+        wrote.append(JournalFrame(200, 5, 1 << 40, None))
         assert list(journal.frames(9)) == wrote
     assert (tmp_path / "j").stat().st_mode & 0o777 == 0o700
     assert len(files(tmp_path / "j")) > 3
@@ -56,7 +56,7 @@ journal.begin(1, 1)
 for number in range(1, 10**9):
     if journal.fill > 0.5:
         journal.release(number - 100)
-    journal.append(number, 0, 1, bytes([number % 256]) * {BLOCK})
+    journal.append(number, 0, 1, bytes([number % 256]) * {BLOCK_SIZE})
     print(number, flush=True)
 """
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -72,7 +72,7 @@ for number in range(1, 10**9):
         found = list(journal.frames(after))
     assert [frame.number for frame in found] == list(range(after + 1, after + 1 + len(found)))
     assert found[-1].number in (told, told + 1)
-    assert all(frame.data == bytes([frame.number % 256]) * BLOCK for frame in found)
+    assert all(frame.data == bytes([frame.number % 256]) * BLOCK_SIZE for frame in found)
 
 
 def test_of_two_processes_one_is_told_that_it_is_busy(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_space_comes_back_file_by_file_and_an_idle_journal_is_small(tmp_path: Pa
         number = fill(journal)
         assert journal.fill > 0.95
         assert sum(path.stat().st_size for path in files(tmp_path)) == journal.used <= CAPACITY
-        with pytest.raises(Full):
+        with pytest.raises(JournalFull):
             write(journal, number + 1)
         journal.release(number // 2)
         assert 0.4 < journal.fill < 0.6
@@ -143,10 +143,10 @@ def test_space_comes_back_file_by_file_and_an_idle_journal_is_small(tmp_path: Pa
             write(journal, last)
         journal.release(last)
         # Twenty blocks are more than a quarter of a file.
-        assert sum(path.stat().st_size for path in files(tmp_path)) == HEADER
+        assert sum(path.stat().st_size for path in files(tmp_path)) == FILE_HEADER_SIZE
         write(journal, last + 1)
         journal.release(last + 1)
-    assert sum(path.stat().st_size for path in files(tmp_path)) == HEADER
+    assert sum(path.stat().st_size for path in files(tmp_path)) == FILE_HEADER_SIZE
 
 
 def test_the_folder_is_kept_while_another_thread_removes_files_from_it(
@@ -182,11 +182,11 @@ def test_the_folder_is_kept_while_another_thread_removes_files_from_it(
 
 
 def test_a_frame_larger_than_a_file_or_all_of_an_empty_journal_is_taken(tmp_path: Path) -> None:
-    with opened(tmp_path, capacity=32 * BLOCK) as journal:
+    with opened(tmp_path, capacity=32 * BLOCK_SIZE) as journal:
         journal.begin(1, 1)
         wrote = [write(journal, 1), write(journal, 2, 20), write(journal, 3)]
         assert list(journal.frames(0)) == wrote
-        with pytest.raises(Full):
+        with pytest.raises(JournalFull):
             write(journal, 4, 40)
         journal.release(3)
         assert list(journal.frames(3)) == []
@@ -205,7 +205,7 @@ def test_begin_drops_what_was_there_even_under_the_same_number(tmp_path: Path, d
         journal.append(1, 9, 1, None)
     assert len(files(tmp_path)) == 1
     with opened(tmp_path, durable) as journal:
-        assert (journal.epoch, list(journal.frames(0))) == (2, [Frame(1, 9, 1, None)])
+        assert (journal.epoch, list(journal.frames(0))) == (2, [JournalFrame(1, 9, 1, None)])
         with pytest.raises(ValueError, match="epoch"):
             journal.begin(2, 1)
 
@@ -295,7 +295,7 @@ def test_an_older_epochs_frames_are_never_taken(tmp_path: Path, durable: bool) -
     with opened(tmp_path, durable) as journal:
         journal.begin(2, 1)
         wrote = write(journal, 1)
-    for left in (old, bytes(HEADER) + old[HEADER:]):
+    for left in (old, bytes(FILE_HEADER_SIZE) + old[FILE_HEADER_SIZE:]):
         (tmp_path / "000000000002.journal").write_bytes(left)
         with opened(tmp_path, durable) as journal:
             assert list(journal.frames(0)) == [wrote]
@@ -330,7 +330,7 @@ def test_flushes_and_releases_beside_appends(tmp_path: Path) -> None:
             try:
                 write(journal, number + 1)
                 number += 1
-            except Full:
+            except JournalFull:
                 journal.release(number - 20)
         stop.set()
         for thread in threads:

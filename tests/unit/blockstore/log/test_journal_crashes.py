@@ -17,9 +17,9 @@ from tests.unit.blockstore.log.journals import (
     files,
 )
 from tests.unit.examples import cases
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.log.journal import Frame, Full, Journal
-from zvault.blockstore.log.journal_format import HEADER
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.log.journal import Journal, JournalFrame, JournalFull
+from zvault.blockstore.log.journal_format import FILE_HEADER_SIZE
 
 
 class Crashes(RuleBasedStateMachine):
@@ -30,7 +30,7 @@ class Crashes(RuleBasedStateMachine):
         self.place = Path(tempfile.mkdtemp())
         self.crashes = self.epoch = self.released = 0
         self.flushed = 0
-        self.frames: dict[int, Frame] = {}
+        self.frames: dict[int, JournalFrame] = {}
         self.safe: dict[str, int] = {}
         """Bytes of each file that are surely on the disk."""
         self.last = 0
@@ -41,7 +41,7 @@ class Crashes(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.journal = Journal(self.folder, STORE, capacity=40 * BLOCK, durable=True)
+        self.journal = Journal(self.folder, STORE, capacity=40 * BLOCK_SIZE, durable=True)
         self._begin()
 
     def _begin(self) -> None:
@@ -56,12 +56,12 @@ class Crashes(RuleBasedStateMachine):
     @rule(count=st.integers(1, 5), zero=st.booleans())
     def append(self, count: int, zero: bool) -> None:
         number = self.last + 1
-        frame = Frame(number, count, count, None if zero else content(number, count))
+        frame = JournalFrame(number, count, count, None if zero else content(number, count))
         try:
             self.journal.append(
                 number, frame.block, count, None if frame.data is None else memoryview(frame.data)
             )
-        except Full:
+        except JournalFull:
             assert self.journal.fill > 0.5
             return
         self.last = number
@@ -81,8 +81,8 @@ class Crashes(RuleBasedStateMachine):
         self.released = upto
         self.flushed = max(self.flushed, upto)
         here = files(self.folder)
-        self.safe = {path.name: self.safe.get(path.name, HEADER) for path in here}
-        assert sum(path.stat().st_size for path in here) <= 40 * BLOCK
+        self.safe = {path.name: self.safe.get(path.name, FILE_HEADER_SIZE) for path in here}
+        assert sum(path.stat().st_size for path in here) <= 40 * BLOCK_SIZE
 
     @rule()
     def kill(self) -> None:
@@ -118,7 +118,7 @@ class Crashes(RuleBasedStateMachine):
         self._begin()
 
     def _reopen(self) -> None:
-        self.journal = Journal(self.folder, STORE, capacity=40 * BLOCK, durable=True)
+        self.journal = Journal(self.folder, STORE, capacity=40 * BLOCK_SIZE, durable=True)
         assert self.journal.epoch == self.epoch
 
     def teardown(self) -> None:

@@ -20,9 +20,9 @@ from tests.unit.blockstore.log.journals import (
     opened,
     write,
 )
-from zvault.blockstore.format import BLOCK, Damaged
-from zvault.blockstore.log.journal import Journal, JournalFailed, NoRoom
-from zvault.blockstore.log.journal_format import FRAME, HEADER
+from zvault.blockstore.format import BLOCK_SIZE, ObjectDamaged
+from zvault.blockstore.log.journal import Journal, JournalDiskFull, JournalFailed
+from zvault.blockstore.log.journal_format import FILE_HEADER_SIZE, FRAME_HEAD_SIZE
 
 
 @contextlib.contextmanager
@@ -43,13 +43,13 @@ def test_a_full_disk_leaves_whole_frames_and_goes_on_when_there_is_room(
     with opened(tmp_path, durable) as journal:
         journal.begin(1, 1)
         wrote = [write(journal, 1), write(journal, 2)]
-        for room in (0, 20, FRAME + 100, FRAME + 3 * BLOCK):
+        for room in (0, 20, FRAME_HEAD_SIZE + 100, FRAME_HEAD_SIZE + 3 * BLOCK_SIZE):
             before = files(tmp_path)[0].stat().st_size
-            with largest_file(before + room), pytest.raises(NoRoom):
+            with largest_file(before + room), pytest.raises(JournalDiskFull):
                 write(journal, 3, 4)
             assert files(tmp_path)[0].stat().st_size == before
         wrote.append(write(journal, 3, 2))
-        with largest_file(10), pytest.raises(NoRoom):
+        with largest_file(10), pytest.raises(JournalDiskFull):
             write(journal, 4)
         journal.flush()
         wrote += [write(journal, number) for number in range(len(wrote) + 1, len(wrote) + 100)]
@@ -58,10 +58,10 @@ def test_a_full_disk_leaves_whole_frames_and_goes_on_when_there_is_room(
 
 
 def test_a_full_disk_when_the_next_file_is_made(tmp_path: Path) -> None:
-    with opened(tmp_path, capacity=BLOCK * 64) as journal:
+    with opened(tmp_path, capacity=BLOCK_SIZE * 64) as journal:
         journal.begin(1, 1)
         wrote = [write(journal, 1)]
-        with largest_file(10), pytest.raises(NoRoom):
+        with largest_file(10), pytest.raises(JournalDiskFull):
             write(journal, 2)
         assert len(files(tmp_path)) == 1
         wrote.append(write(journal, 2))
@@ -144,7 +144,7 @@ def test_a_full_disk_does_not_keep_frames_from_being_released(tmp_path: Path, du
         assert len(files(tmp_path)) == 1, "there is no room for another one"
         write(journal, 41)
         journal.release(41)
-        assert sum(path.stat().st_size for path in files(tmp_path)) == HEADER, "and now there is"
+        assert sum(path.stat().st_size for path in files(tmp_path)) == FILE_HEADER_SIZE, "and now there is"
 
 
 def test_what_is_not_durable_never_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,16 +193,16 @@ def test_damage_to_what_was_flushed_is_told_and_a_torn_end_is_not(tmp_path: Path
 
     def damaged(number: int, inside: int) -> None:
         spoiled = bytearray(whole)
-        spoiled[HEADER + (number - 1) * (FRAME + BLOCK) + inside] ^= 1
+        spoiled[FILE_HEADER_SIZE + (number - 1) * (FRAME_HEAD_SIZE + BLOCK_SIZE) + inside] ^= 1
         path.write_bytes(spoiled)
 
     for number in (1, 5, 10):
-        for inside in (0, 8, FRAME - 1, FRAME + 4000):
+        for inside in (0, 8, FRAME_HEAD_SIZE - 1, FRAME_HEAD_SIZE + 4000):
             damaged(number, inside)
             with opened(tmp_path) as journal:
                 frames = journal.frames(0)
                 assert [next(frames) for _ in range(number - 1)] == wrote[: number - 1]
-                with pytest.raises(Damaged, match=f"frame {number} is missing"):
+                with pytest.raises(ObjectDamaged, match=f"frame {number} is missing"):
                     next(frames)
                 # What is damaged is not needed.
                 assert list(journal.frames(10)) == wrote[10:]
@@ -221,14 +221,14 @@ def test_a_lost_file_and_lost_headers_are_damage(tmp_path: Path) -> None:
     first, second, *_ = files(tmp_path)
     kept = second.read_bytes()
     second.unlink()
-    with opened(tmp_path) as journal, pytest.raises(Damaged):
+    with opened(tmp_path) as journal, pytest.raises(ObjectDamaged):
         list(journal.frames(0))
     # A header alone costs nothing: frames tell by themselves whose they are.
-    second.write_bytes(bytes(HEADER) + kept[HEADER:])
+    second.write_bytes(bytes(FILE_HEADER_SIZE) + kept[FILE_HEADER_SIZE:])
     with opened(tmp_path) as journal:
         assert len(list(journal.frames(0))) == 299
     for path in files(tmp_path):
-        path.write_bytes(bytes(HEADER) + path.read_bytes()[HEADER:])
-    with pytest.raises(Damaged, match="header"):
+        path.write_bytes(bytes(FILE_HEADER_SIZE) + path.read_bytes()[FILE_HEADER_SIZE:])
+    with pytest.raises(ObjectDamaged, match="header"):
         Journal(tmp_path, STORE, capacity=CAPACITY, durable=True)
     assert first.exists()

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.blockstore.log.journals import CAPACITY, STORE, content
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.log.journal import SPARES, Frame, Full, Journal
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.log.journal import SPARE_JOURNAL_FILES, Journal, JournalFrame, JournalFull
 
-SMALL = 16 * 8 * BLOCK
+SMALL = 16 * 8 * BLOCK_SIZE
 """Bytes: a file has eight blocks."""
 
 
@@ -25,8 +25,8 @@ def on_disk(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def append(journal: Journal, number: int, count: int = 1) -> Frame:
-    frame = Frame(number, number, count, content(number, count))
+def append(journal: Journal, number: int, count: int = 1) -> JournalFrame:
+    frame = JournalFrame(number, number, count, content(number, count))
     journal.append(number, frame.block, count, memoryview(frame.data or b""))
     return frame
 
@@ -45,11 +45,11 @@ def test_old_files_become_new_ones_in_memory_and_are_removed_on_a_disk(tmp_path:
             append(journal, number)
         known = {path.stat().st_ino for path in folder.iterdir()}
         journal.release(36)
-        assert len(spares(folder)) == (0 if durable else SPARES)
+        assert len(spares(folder)) == (0 if durable else SPARE_JOURNAL_FILES)
         for number in range(41, 61):
             append(journal, number)
         new = {path.stat().st_ino for path in folder.iterdir()}
-        assert durable or len(known & new) > SPARES
+        assert durable or len(known & new) > SPARE_JOURNAL_FILES
         assert [frame.number for frame in journal.frames(36)] == list(range(37, 61))
         journal.close()
         assert not spares(folder)
@@ -85,7 +85,7 @@ def test_those_of_a_killed_process_are_removed_and_no_frame_is(tmp_path: Path) -
 def test_all_of_them_together_stay_within_the_capacity(tmp_path: Path) -> None:
     journal, number, released = begun(tmp_path), 1, 0
     for _ in range(6):
-        with contextlib.suppress(Full):
+        with contextlib.suppress(JournalFull):
             while True:
                 append(journal, number)
                 number += 1
@@ -125,9 +125,9 @@ def test_a_killed_writer_loses_nothing_and_gets_nothing_old_back(
     folder = Path(str(tmp_path_factory.mktemp("journal")))  # type: ignore[attr-defined]
     place, epoch = folder / "0", 1
     journal, last, released = begun(place), 0, 0
-    frames: dict[int, Frame] = {}
+    frames: dict[int, JournalFrame] = {}
     for index, (count, lag, killed) in enumerate(steps):
-        with contextlib.suppress(Full):
+        with contextlib.suppress(JournalFull):
             for _ in range(4):
                 frames[last + 1] = append(journal, last + 1, count)
                 last += 1

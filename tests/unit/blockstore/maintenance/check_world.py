@@ -12,20 +12,20 @@ import pytest
 import xxhash
 
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.attach import attach
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.format import BLOCK, checkpoint_key, map_key
-from zvault.blockstore.maintenance.check import check
-from zvault.blockstore.maintenance.findings import Report
-from zvault.blockstore.maintenance.repair import RepairJob, quiet, repair
-from zvault.blockstore.map.blockmap import fetched
-from zvault.blockstore.map.map_part import PART, MapPart
-from zvault.blockstore.options import Options
-from zvault.blockstore.recovery import create, newest_root, superblock
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.format import BLOCK_SIZE, make_checkpoint_key, make_map_key
+from zvault.blockstore.maintenance.check import find_store_problems
+from zvault.blockstore.maintenance.check_report import CheckReport
+from zvault.blockstore.maintenance.repair import RepairJob, quiet_options, repair_store
+from zvault.blockstore.map.blockmap import fetch_references
+from zvault.blockstore.map.map_part import PART_BLOCKS, MapPart
+from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.recovery import create_store, read_newest_root, read_superblock
 from zvault.object_store.interface import ListedObject, StoreError
 
-BLOCKS = 2 * PART + 100
-SPOTS = [0, 5, 700, PART - 3, PART, PART + 900, 2 * PART + 3]
+BLOCKS = 2 * PART_BLOCKS + 100
+SPOTS = [0, 5, 700, PART_BLOCKS - 3, PART_BLOCKS, PART_BLOCKS + 900, 2 * PART_BLOCKS + 3]
 
 
 class World:
@@ -35,21 +35,21 @@ class World:
         self.folder = folder
         self.store = MemoryStore()
         self.pool = ThreadPoolExecutor(4)
-        self.options = quiet(Options(folder / "journal", uploads=0, memory=1 << 20))
+        self.options = quiet_options(EngineOptions(folder / "journal", uploads=0, memory=1 << 20))
         self.truth: dict[int, int] = {}
-        create(self.store, "v", BLOCKS * BLOCK)
+        create_store(self.store, "v", BLOCKS * BLOCK_SIZE)
         self.tag = 0
 
-    def attach(self) -> Engine:
-        return attach(self.store, "v", self.options, "test")
+    def attach(self) -> BlockEngine:
+        return attach_store(self.store, "v", self.options, "test")
 
-    def write(self, engine: Engine, block: int, count: int) -> None:
+    def write(self, engine: BlockEngine, block: int, count: int) -> None:
         self.tag += 1
-        engine.write(block * BLOCK, self.tag.to_bytes(8, "little") * (count * BLOCK // 8))
+        engine.write(block * BLOCK_SIZE, self.tag.to_bytes(8, "little") * (count * BLOCK_SIZE // 8))
         self.truth |= dict.fromkeys(range(block, block + count), self.tag)
 
-    def zero(self, engine: Engine, block: int, count: int) -> None:
-        engine.zero(block * BLOCK, count * BLOCK)
+    def zero(self, engine: BlockEngine, block: int, count: int) -> None:
+        engine.zero(block * BLOCK_SIZE, count * BLOCK_SIZE)
         for at in range(block, block + count):
             self.truth.pop(at, None)
 
@@ -94,21 +94,21 @@ class World:
         engine = self.attach()
         self.write(engine, 3, 4)
         engine.flush()
-        self.write(engine, PART + 3, 4)
+        self.write(engine, PART_BLOCKS + 3, 4)
         engine.flush()
         self.end(engine)
 
-    def end(self, engine: Engine) -> None:
+    def end(self, engine: BlockEngine) -> None:
         engine.fail(StoreError("it is gone"))
         engine.abandon()
         shutil.rmtree(self.options.journal)
 
-    def check(self, share: float = 1.0) -> Report:
-        return check(self.store, "v", share=share, pool=self.pool, settle=0)
+    def check(self, share: float = 1.0) -> CheckReport:
+        return find_store_problems(self.store, "v", share=share, pool=self.pool, settle=0)
 
-    def repair(self, **how: object) -> tuple[Report, RepairJob]:
+    def repair(self, **how: object) -> tuple[CheckReport, RepairJob]:
         job = RepairJob(self.options, "repairer", **how)  # type: ignore[arg-type]
-        return repair(self.store, "v", job, self.pool), job
+        return repair_store(self.store, "v", job, self.pool), job
 
     def keys(self, kind: str) -> list[str]:
         return sorted(key for key in self.store.objects if key.startswith(f"v/{kind}"))
@@ -121,12 +121,12 @@ class World:
                 if block >= BLOCKS:
                     continue
                 try:
-                    data = engine.read(block * BLOCK, BLOCK)
+                    data = engine.read(block * BLOCK_SIZE, BLOCK_SIZE)
                 except StoreError:
                     assert lost_is_fine(block), block
                     failed += 1
                     continue
-                assert data == self.truth.get(block, 0).to_bytes(8, "little") * (BLOCK // 8), block
+                assert data == self.truth.get(block, 0).to_bytes(8, "little") * (BLOCK_SIZE // 8), block
         finally:
             self.end(engine)
         return failed
@@ -163,20 +163,24 @@ def change(world: World, key: str, how: str, other: str = "") -> None:
 WAYS = ["flipped", "cut", "removed"]
 
 
-def blocks_of(report: Report) -> set[int]:
-    return {at for start, length in report.lost for at in range(start // BLOCK, (start + length) // BLOCK)}
+def blocks_of(report: CheckReport) -> set[int]:
+    return {
+        at
+        for start, length in report.lost
+        for at in range(start // BLOCK_SIZE, (start + length) // BLOCK_SIZE)
+    }
 
 
 def put_second_part(world: World, change_it: Callable[[np.ndarray], None]) -> np.ndarray:
     """A checkpoint with that part changed, all checksums right, as after a fault of the writer's own; its runs."""
-    root = newest_root(world.store, "v", superblock(world.store, "v"))
-    runs = MapPart.of_bytes(fetched(world.store, "v", [root.parts[1]])[0]).runs.copy()
+    root = read_newest_root(world.store, "v", read_superblock(world.store, "v"))
+    runs = MapPart.of_bytes(fetch_references(world.store, "v", [root.parts[1]])[0]).runs.copy()
     change_it(runs)
     data = MapPart(runs).as_bytes()
     root.number, root.map_number = root.number + 1, root.map_number + 1
-    world.store.objects[map_key("v", root.map_number, root.epoch)] = data
+    world.store.objects[make_map_key("v", root.map_number, root.epoch)] = data
     root.parts[1] = (root.map_number, root.epoch, 0, len(data), xxhash.xxh3_64_intdigest(data))
-    world.store.objects[checkpoint_key("v", root.number, root.epoch)] = root.as_bytes()
+    world.store.objects[make_checkpoint_key("v", root.number, root.epoch)] = root.as_bytes()
     return runs
 
 
@@ -186,5 +190,5 @@ def segments_of(world: World) -> list[str]:
 
 def world_parts(world: World) -> list[ListedObject]:
     """The object that has the first part of the map."""
-    root = newest_root(world.store, "v", superblock(world.store, "v"))
-    return [ListedObject(map_key("v", int(ref["map"]), int(ref["epoch"])), 0) for ref in root.parts[:1]]
+    root = read_newest_root(world.store, "v", read_superblock(world.store, "v"))
+    return [ListedObject(make_map_key("v", int(ref["map"]), int(ref["epoch"])), 0) for ref in root.parts[:1]]

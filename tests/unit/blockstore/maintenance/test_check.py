@@ -21,12 +21,12 @@ from tests.unit.blockstore.maintenance.check_world import (
 )
 from tests.unit.examples import cases
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.engine import Engine
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.maintenance.check import check
-from zvault.blockstore.maintenance.findings import merged, runs_of
-from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.recovery import superblock
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.maintenance.check import find_store_problems
+from zvault.blockstore.maintenance.check_report import make_runs, merge_ranges
+from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.recovery import read_superblock
 from zvault.core.errors import NotFound, Refused
 
 
@@ -45,7 +45,7 @@ def test_a_fresh_store_is_well_and_none_is_not_found(tmp_path: Path):
     world = World(tmp_path)
     assert world.check().well
     with pytest.raises(NotFound, match="no block store"):
-        check(world.store, "other", share=1, pool=world.pool)
+        find_store_problems(world.store, "other", share=1, pool=world.pool)
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -54,7 +54,7 @@ def test_the_first_object_is_made_anew_with_its_size(world: World, how: str):
         first = world.store.objects["v/store"]
         for at in range(first.index(b'"uuid"'), first.index(b'"created"')):
             world.store.objects["v/store"] = first[:at] + bytes([first[at] ^ 8]) + first[at + 1 :]
-            assert world.check(0).of("store") or superblock(world.store, "v").blocks // PART == 2
+            assert world.check(0).of("store") or read_superblock(world.store, "v").blocks // PART_BLOCKS == 2
         world.store.objects["v/store"] = first.replace(b'"uuid"', b'"muid"')
     else:
         change(world, "v/store", how)
@@ -63,8 +63,8 @@ def test_the_first_object_is_made_anew_with_its_size(world: World, how: str):
     with pytest.raises(Refused, match="made anew"):
         world.repair()
     with pytest.raises(Refused, match="made anew"):
-        world.repair(size=PART * BLOCK)
-    report, job = world.repair(size=BLOCKS * BLOCK)
+        world.repair(size=PART_BLOCKS * BLOCK_SIZE)
+    report, job = world.repair(size=BLOCKS * BLOCK_SIZE)
     assert report.well
     assert any("v/store" in one for one in job.done)
     assert world.read() == 0
@@ -127,7 +127,7 @@ def test_a_writer_may_be_at_work(world: World):
     store = BusyStore(world, engine)
     for seed in range(12):
         store.random = random.Random(seed)
-        report = check(store, "v", share=1, pool=ThreadPoolExecutor(1), settle=0)
+        report = find_store_problems(store, "v", share=1, pool=ThreadPoolExecutor(1), settle=0)
         assert report.well, report.problems
         assert report.strays == []
     assert store.moves > 20
@@ -138,7 +138,7 @@ def test_a_writer_may_be_at_work(world: World):
 class BusyStore(MemoryStore):
     """The same objects; before each request their writer may do something."""
 
-    def __init__(self, world: World, engine: Engine) -> None:
+    def __init__(self, world: World, engine: BlockEngine) -> None:
         super().__init__()
         self.objects = world.store.objects
         self.world, self.engine = world, engine
@@ -155,9 +155,9 @@ class BusyStore(MemoryStore):
 
 
 def test_what_is_lost_is_told_by_bytes():
-    assert merged([runs_of([(5, 2, 1, 0), (9, 1, 1, 0)]), runs_of([(7, 1, 2, 9)])]) == [
-        (5 * BLOCK, 3 * BLOCK),
-        (9 * BLOCK, BLOCK),
+    assert merge_ranges([make_runs([(5, 2, 1, 0), (9, 1, 1, 0)]), make_runs([(7, 1, 2, 9)])]) == [
+        (5 * BLOCK_SIZE, 3 * BLOCK_SIZE),
+        (9 * BLOCK_SIZE, BLOCK_SIZE),
     ]
 
 

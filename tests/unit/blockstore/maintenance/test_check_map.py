@@ -17,8 +17,8 @@ from tests.unit.blockstore.maintenance.check_world import (
     world_for_test,  # noqa: F401
     world_parts,
 )
-from zvault.blockstore.format import BLOCK, SLOTS
-from zvault.blockstore.map.map_part import PART
+from zvault.blockstore.format import BLOCK_SIZE, SEGMENT_SLOTS
+from zvault.blockstore.map.map_part import PART_BLOCKS
 from zvault.core.errors import Refused
 from zvault.object_store.interface import StoreError
 
@@ -42,7 +42,7 @@ def test_each_object_of_the_map_is_rebuilt_from_the_segments(tmp_path: Path, how
         damaged += 1
         assert {problem.key for problem in report.of("part", "usage")} & {key, others[0]}
         lost = blocks_of(report)
-        assert not lost & {3, 4, 5, 6, PART + 3, PART + 6}, "the log tells of these"
+        assert not lost & {3, 4, 5, 6, PART_BLOCKS + 3, PART_BLOCKS + 6}, "the log tells of these"
         assert not report.of("part") or len(lost) > 50
         doubtful = ""
         if report.of("part") and report.of("usage"):
@@ -58,7 +58,7 @@ def test_each_object_of_the_map_is_rebuilt_from_the_segments(tmp_path: Path, how
 
 def test_a_map_that_says_what_cannot_be_is_made_anew(world: World):
     def beyond(runs: np.ndarray) -> None:
-        runs["slot"][0] = SLOTS + 900
+        runs["slot"][0] = SEGMENT_SLOTS + 900
 
     put_second_part(world, beyond)
     (problem,) = world.check(0).problems
@@ -77,17 +77,17 @@ def test_a_map_that_points_elsewhere_is_told_and_not_read(world: World):
     report = world.check(0)
     assert {problem.kind for problem in report.problems} == {"position", "usage"}
     lost = blocks_of(report)
-    first = PART + int(runs["start"][0])
+    first = PART_BLOCKS + int(runs["start"][0])
     assert lost == set(range(first, first + int(runs["less"][0]) + 1)) - {
-        PART + 3,
-        PART + 4,
-        PART + 5,
-        PART + 6,
+        PART_BLOCKS + 3,
+        PART_BLOCKS + 4,
+        PART_BLOCKS + 5,
+        PART_BLOCKS + 6,
     }
     world.truth.pop(first + len(lost), None)
     engine = world.attach()
     with pytest.raises(StoreError, match="cannot be read"):
-        engine.read(first * BLOCK, BLOCK)
+        engine.read(first * BLOCK_SIZE, BLOCK_SIZE)
     world.end(engine)
 
 
@@ -107,20 +107,23 @@ def test_zeroes_whose_segment_is_gone_do_not_come_back(tmp_path: Path):
             continue
         report, _ = world.repair(doubtful=doubtful)
         if doubtful == "fail":
-            assert world.read(lost_is_fine=lambda block: not 700 <= block < 705 and block < PART) > 60
+            assert world.read(lost_is_fine=lambda block: not 700 <= block < 705 and block < PART_BLOCKS) > 60
             # Of what no segment tells of nobody knows whether the one that is gone had it.
-            assert report.lost == [(0, 700 * BLOCK), (705 * BLOCK, (PART - 705) * BLOCK)]
+            assert report.lost == [
+                (0, 700 * BLOCK_SIZE),
+                (705 * BLOCK_SIZE, (PART_BLOCKS - 705) * BLOCK_SIZE),
+            ]
             engine = world.attach()
             world.write(engine, 0, 60)
             world.zero(engine, 60, 640)
-            world.zero(engine, 705, PART - 705)
+            world.zero(engine, 705, PART_BLOCKS - 705)
             engine.close()
             assert world.check().well, "written anew, they are there again"
             assert world.read() == 0
         else:
             assert report.well
             engine = world.attach()
-            assert engine.read(15 * BLOCK, 1) == b"\1"
+            assert engine.read(15 * BLOCK_SIZE, 1) == b"\1"
             world.end(engine)
 
 
@@ -148,7 +151,7 @@ def test_the_checkpoint_before_knows_what_was_zeroed(tmp_path: Path):
 def test_counts_tell_that_nothing_came_back(tmp_path: Path):
     """All of a segment was zeroed: where none of it is live, what its table says is zero."""
     world = World(tmp_path)
-    world.zeroed(range(60), range(PART + 5, PART + 11), zeroes=range(60))
+    world.zeroed(range(60), range(PART_BLOCKS + 5, PART_BLOCKS + 11), zeroes=range(60))
     assert world.keys("checkpoints")
     (key,) = {one.key for one in world_parts(world)}
     world.store.objects[key] = bytes([world.store.objects[key][0] ^ 1]) + world.store.objects[key][1:]

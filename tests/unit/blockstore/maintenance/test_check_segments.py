@@ -12,8 +12,8 @@ from tests.unit.blockstore.maintenance.check_world import (
     segments_of,
     world_for_test,  # noqa: F401
 )
-from zvault.blockstore.format import BLOCK, SLOT
-from zvault.blockstore.map.map_part import PART
+from zvault.blockstore.format import BLOCK_SIZE, SLOT_SIZE
+from zvault.blockstore.map.map_part import PART_BLOCKS
 from zvault.core.errors import Refused
 
 
@@ -59,13 +59,13 @@ def test_a_flipped_byte_of_a_table_loses_nothing(world: World):
 def test_a_flipped_byte_of_a_slot_is_found_by_reading_it(world: World):
     key = segments_of(world)[0]
     data = bytearray(world.store.objects[key])
-    data[2 * SLOT + 99] ^= 1
+    data[2 * SLOT_SIZE + 99] ^= 1
     world.store.objects[key] = bytes(data)
     assert world.check(0).well
     report = world.check()
     (problem,) = report.problems
     assert (problem.kind, problem.key) == ("slots", key)
-    assert [length for _, length in report.lost] == [BLOCK]
+    assert [length for _, length in report.lost] == [BLOCK_SIZE]
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut"])
@@ -87,10 +87,13 @@ def test_a_log_that_cannot_be_read_is_cut_only_when_told(world: World, how: str)
     }
     report, _ = world.repair(cut=True)
     assert report.well, report.problems
-    for block in (*range(3, 7), *range(PART + 3, PART + 7)):
-        world.truth[block] = {3: 1, 4: 1}.get(block, 11 if block < PART else 5)
+    for block in (*range(3, 7), *range(PART_BLOCKS + 3, PART_BLOCKS + 7)):
+        world.truth[block] = {3: 1, 4: 1}.get(block, 11 if block < PART_BLOCKS else 5)
     engine = world.attach()
-    assert engine.read(PART * BLOCK, BLOCK) == world.truth[PART].to_bytes(8, "little") * 512
+    assert (
+        engine.read(PART_BLOCKS * BLOCK_SIZE, BLOCK_SIZE)
+        == world.truth[PART_BLOCKS].to_bytes(8, "little") * 512
+    )
     world.end(engine)
 
 

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.blockstore.read.s3fifo import S3Fifo, State
+from zvault.blockstore.read.s3fifo import FifoState, S3Fifo
 
 
 class Reference:
@@ -139,6 +139,8 @@ def test_what_comes_back_soon_is_kept_longer() -> None:
 
 def test_restoring_more_than_there_is_room_for_keeps_the_main_queue() -> None:
     policy: S3Fifo[str] = S3Fifo(3)
-    gone = policy.restore(State([("a", 0), ("b", 0), ("c", 0)], [("a", 1), ("d", 3), ("e", 1)], ["e", "f"]))
+    gone = policy.restore(
+        FifoState([("a", 0), ("b", 0), ("c", 0)], [("a", 1), ("d", 3), ("e", 1)], ["e", "f"])
+    )
     assert gone == ["a", "b"]
     assert [key for key in "abcde" if key in policy] == ["c", "d", "e"]

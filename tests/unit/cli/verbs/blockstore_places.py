@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.attach import attach
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.maintenance.repair import quiet
-from zvault.blockstore.options import Options
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.maintenance.repair import quiet_options
+from zvault.blockstore.options import EngineOptions
 from zvault.cli.verbs import blockstore_place
 from zvault.config import paths
 from zvault.object_store.interface import StoreError
@@ -22,10 +22,10 @@ OTHER = "zvault:zv/warm endpoint=http://127.0.0.1:1"
 @pytest.fixture(name="store")
 def store_in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     it = MemoryStore()
-    monkeypatch.setattr(blockstore_place, "positions", lambda: tmp_path / "seen")
-    monkeypatch.setattr(blockstore_place, "reach_bare", lambda _place: it)
+    monkeypatch.setattr(blockstore_place, "find_positions_folder", lambda: tmp_path / "seen")
+    monkeypatch.setattr(blockstore_place, "reach_bare_objects", lambda _place: it)
     monkeypatch.setattr(blockstore_place, "reach_writers_bucket", lambda _place: it)
-    monkeypatch.setattr(blockstore_place, "holder", lambda _place: (None, False))
+    monkeypatch.setattr(blockstore_place, "find_lease_holder", lambda _place: (None, False))
     return it
 
 
@@ -33,13 +33,15 @@ def store_in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemorySt
 def full_store(store: MemoryStore, ctl, tmp_path) -> MemoryStore:
     """With garbage, and a log after its checkpoint."""
     assert ctl("blockstore", "create", PLACE, "--size", "1G", "-q").code == 0
-    engine = attach(store, "cold", quiet(Options(tmp_path / "journal", uploads=0)), "filer1, process 7")
+    engine = attach_store(
+        store, "cold", quiet_options(EngineOptions(tmp_path / "journal", uploads=0)), "filer1, process 7"
+    )
     for tag in range(5):
-        engine.write(0, bytes([tag + 1]) * 300 * BLOCK)
-        engine.write((1000 + 50 * tag) * BLOCK, b"x" * 50 * BLOCK)
+        engine.write(0, bytes([tag + 1]) * 300 * BLOCK_SIZE)
+        engine.write((1000 + 50 * tag) * BLOCK_SIZE, b"x" * 50 * BLOCK_SIZE)
         engine.flush()
         engine.checkpoint()
-    engine.write(0, b"y" * BLOCK)
+    engine.write(0, b"y" * BLOCK_SIZE)
     engine.flush()
     engine.fail(StoreError("it is gone"))
     engine.abandon()

@@ -16,10 +16,10 @@ from tests.unit.cli.verbs.blockstore_places import (
     store_in_memory,  # noqa: F401
 )
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.attach import attach
-from zvault.blockstore.format import BLOCK
-from zvault.blockstore.maintenance.repair import quiet
-from zvault.blockstore.options import Options
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.format import BLOCK_SIZE
+from zvault.blockstore.maintenance.repair import quiet_options
+from zvault.blockstore.options import EngineOptions
 from zvault.cli.verbs import blockstore_missing_journal, blockstore_place
 from zvault.core.errors import JournalMissing
 from zvault.object_store.interface import StoreError
@@ -28,7 +28,7 @@ from zvault.object_store.interface import StoreError
 def break_slot(store: MemoryStore) -> str:
     key = [key for key in sorted(store.objects) if "/segments/" in key][-2]
     data = bytearray(store.objects[key])
-    data[5 * (BLOCK + 8)] ^= 1
+    data[5 * (BLOCK_SIZE + 8)] ^= 1
     store.objects[key] = bytes(data)
     return key
 
@@ -78,10 +78,10 @@ def test_info(full: MemoryStore, ctl):
     assert "writer: filer1, process 7 (epoch 1" in said.out
     assert "log since: 1 segment," in said.out
     row = ctl("blockstore", "info", PLACE, "-H", "-p", "-o", "size,live,epoch,log").cells
-    assert row == [[str(1 << 30), str(550 * BLOCK), "1", "1"]]
+    assert row == [[str(1 << 30), str(550 * BLOCK_SIZE), "1", "1"]]
     found = json.loads(ctl("blockstore", "info", PLACE, "-j").out)
     assert found["output_version"]["command"] == "zvaultctl blockstore info"
-    assert found["live_bytes"] == 550 * BLOCK
+    assert found["live_bytes"] == 550 * BLOCK_SIZE
     assert found["dead_bytes"] > found["live_bytes"]
 
 
@@ -106,7 +106,7 @@ def test_check_names_what_is_damaged(full: MemoryStore, ctl):
     assert key in said.out
     assert "zpool scrub" in said.out
     found = json.loads(ctl("blockstore", "check", PLACE, "--all", "-j").out)
-    assert found["lost"] == [[5 * BLOCK, BLOCK]]
+    assert found["lost"] == [[5 * BLOCK_SIZE, BLOCK_SIZE]]
     assert ctl("blockstore", "check", PLACE, "--all", "-H").cells[0][:2] == ["slots", key]
 
 
@@ -149,19 +149,21 @@ def test_nobody_is_shut_out_by_mistake(full: MemoryStore, ctl, monkeypatch: pyte
     full.put("cold/maps/0000000001-00000000", b"stray")
     before = dict(full.objects)
     monkeypatch.setattr(
-        blockstore_place, "holder", lambda _place: ("filer1 (10.0.0.7) has held it since yesterday", False)
+        blockstore_place,
+        "find_lease_holder",
+        lambda _place: ("filer1 (10.0.0.7) has held it since yesterday", False),
     )
     for verb in (["gc", PLACE], ["gc", PLACE, "--yes"], ["check", PLACE, "--repair", "--yes"]):
         said = ctl("blockstore", *verb)
         assert said.code == 2
         assert "filer1 (10.0.0.7) has held it" in said.err
         assert "take the vault down there" in said.err
-    monkeypatch.setattr(blockstore_place, "holder", lambda _place: ("filer2 has held it", True))
+    monkeypatch.setattr(blockstore_place, "find_lease_holder", lambda _place: ("filer2 has held it", True))
     said = ctl("blockstore", "check", PLACE, "--repair", "--yes")
     assert said.code == 2
     assert "in use here" in said.err
     assert "there" not in said.err
-    monkeypatch.setattr(blockstore_place, "holder", lambda _place: ("", False))
+    monkeypatch.setattr(blockstore_place, "find_lease_holder", lambda _place: ("", False))
     said = ctl("blockstore", "gc", PLACE)
     assert said.code == 2
     assert "cannot be told" in said.err
@@ -194,25 +196,25 @@ def test_copy(full: MemoryStore, ctl):
 
 
 def test_a_journal_that_was_overtaken_is_given_up_only_with_yes(full: MemoryStore, ctl, tmp_path):
-    here = quiet(Options(tmp_path / "here", mode="writeback", uploads=0))
-    engine = attach(full, "cold", here, "here")
-    engine.write(0, b"h" * BLOCK)
+    here = quiet_options(EngineOptions(tmp_path / "here", mode="writeback", uploads=0))
+    engine = attach_store(full, "cold", here, "here")
+    engine.write(0, b"h" * BLOCK_SIZE)
     engine.flush()
     engine.fail(StoreError("it is gone"))
     engine.abandon()
     give_up = ["blockstore", "check", f"{PLACE} mode=writeback journal={here.journal}", "--give-up-journal"]
     give_up.append(str(here.journal))
     assert "is not given up" in ctl(*give_up, "--yes").err
-    there = quiet(Options(tmp_path / "there", uploads=0, give_up_journal=True))
-    attach(full, "cold", there, "there").close()
+    there = quiet_options(EngineOptions(tmp_path / "there", uploads=0, give_up_journal=True))
+    attach_store(full, "cold", there, "there").close()
     with pytest.raises(Exception, match="writes that the store never got"):
-        attach(full, "cold", here, "here")
+        attach_store(full, "cold", here, "here")
     said = ctl(*give_up)
     assert (said.code, said.out) == (0, "would give up 1 write (4K) of epoch 2; do so with --yes\n")
     with pytest.raises(Exception, match="writes that the store never got"):
-        attach(full, "cold", here, "here")
+        attach_store(full, "cold", here, "here")
     assert "given up: 1 write" in ctl(*give_up, "--yes").out
-    engine = attach(full, "cold", here, "here")
+    engine = attach_store(full, "cold", here, "here")
     assert engine.read(0, 1) == b"y"
     engine.close()
 
@@ -220,12 +222,12 @@ def test_a_journal_that_was_overtaken_is_given_up_only_with_yes(full: MemoryStor
 def test_a_folder_that_was_given_up_passes_for_no_other_hosts_journal(full: MemoryStore, ctl, tmp_path):
     """The store waits for the journal of whoever overtook it, which is on that host."""
 
-    def host(name: str, **options: bool) -> Options:
-        return quiet(Options(tmp_path / name, mode="writeback", uploads=0, **options))
+    def host(name: str, **options: bool) -> EngineOptions:
+        return quiet_options(EngineOptions(tmp_path / name, mode="writeback", uploads=0, **options))
 
-    def die(options: Options) -> None:
-        engine = attach(full, "cold", options, options.journal.name)
-        engine.write(0, b"h" * BLOCK)
+    def die(options: EngineOptions) -> None:
+        engine = attach_store(full, "cold", options, options.journal.name)
+        engine.write(0, b"h" * BLOCK_SIZE)
         engine.flush()
         engine.fail(StoreError("it is gone"))
         engine.abandon()
@@ -237,19 +239,19 @@ def test_a_folder_that_was_given_up_passes_for_no_other_hosts_journal(full: Memo
     give_up = ["blockstore", "check", place, "--give-up-journal", str(here.journal), "--yes"]
     assert "given up: 1 write" in ctl(*give_up).out
     with pytest.raises(JournalMissing, match="of there, in use since"):
-        attach(full, "cold", here, "here")
-    engine = attach(full, "cold", host("there"), "there")
+        attach_store(full, "cold", here, "here")
+    engine = attach_store(full, "cold", host("there"), "there")
     assert engine.read(0, 1) == b"h"
     engine.close()
-    attach(full, "cold", here, "here").close()
+    attach_store(full, "cold", here, "here").close()
 
 
 def test_a_journal_that_is_missing_is_given_up_only_with_yes(
     full: MemoryStore, ctl, disk, monkeypatch: pytest.MonkeyPatch
 ):
-    here = quiet(Options(disk / "here", mode="writeback", uploads=0))
-    engine = attach(full, "cold", here, "filer1, process 7")
-    engine.write(0, b"h" * BLOCK)
+    here = quiet_options(EngineOptions(disk / "here", mode="writeback", uploads=0))
+    engine = attach_store(full, "cold", here, "filer1, process 7")
+    engine.write(0, b"h" * BLOCK_SIZE)
     engine.flush()
     engine.fail(StoreError("it is gone"))
     engine.abandon()
@@ -284,9 +286,9 @@ def test_no_journal_is_given_up_below_a_pool_that_is_imported(
 ):
     configured(tmp_path, monkeypatch)
     assert ctl("blockstore", "create", "cold/0").code == 0
-    options = quiet(Options(tmp_path / "elsewhere", mode="writeback", uploads=0))
-    attach(store, "cold", options, "filer1, process 7").abandon()
-    monkeypatch.setattr(blockstore_missing_journal, "POOLS", tmp_path / "pools")
+    options = quiet_options(EngineOptions(tmp_path / "elsewhere", mode="writeback", uploads=0))
+    attach_store(store, "cold", options, "filer1, process 7").abandon()
+    monkeypatch.setattr(blockstore_missing_journal, "POOLS_KSTAT", tmp_path / "pools")
     (tmp_path / "pools" / "ice").mkdir(parents=True)
     before = dict(store.objects)
     refused = ctl("blockstore", "give-up-journal", "cold/0", "--yes")
@@ -332,8 +334,8 @@ def test_a_store_that_went_back_is_taken_as_it_is_when_told(full: MemoryStore, c
 
 def test_a_journal_is_not_given_up_where_the_store_is_what_is_older(full: MemoryStore, ctl, tmp_path):
     older = dict(full.objects)
-    here = Options(tmp_path / "journal", mode="writeback", uploads=0)
-    attach(full, "cold", here, "filer1").abandon()
+    here = EngineOptions(tmp_path / "journal", mode="writeback", uploads=0)
+    attach_store(full, "cold", here, "filer1").abandon()
     full.objects = older
     said = ctl(
         "blockstore",

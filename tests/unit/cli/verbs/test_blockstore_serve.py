@@ -18,9 +18,9 @@ from tests.unit.cli.verbs.blockstore_places import (
     store_in_memory,  # noqa: F401
 )
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.blockstore.attach import attach
-from zvault.blockstore.maintenance.repair import quiet
-from zvault.blockstore.options import Options
+from zvault.blockstore.attach import attach_store
+from zvault.blockstore.maintenance.repair import quiet_options
+from zvault.blockstore.options import EngineOptions
 from zvault.blockstore.serve_options import ServeOptions
 from zvault.devices.nbd.blockstore_server import PLUGIN
 
@@ -85,7 +85,7 @@ def test_serve_of_none_and_of_what_cannot_be_read(store: MemoryStore, ctl, nbdki
     said = ctl("blockstore", "serve", PLACE, "--socket", str(tmp_path / "s"))
     assert (said.code, "there is no block store at cold" in said.err) == (2, True)
     ctl("blockstore", "create", PLACE, "--size", "1G", "-q")
-    attach(store, "cold", quiet(Options(tmp_path / "journal", uploads=0)), "x").close()
+    attach_store(store, "cold", quiet_options(EngineOptions(tmp_path / "journal", uploads=0)), "x").close()
     for key in [key for key in store.objects if "/checkpoints/" in key]:
         store.objects[key] = b"?"
     said = ctl("blockstore", "serve", PLACE, "--socket", str(tmp_path / "s"))

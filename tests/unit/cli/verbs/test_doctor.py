@@ -6,8 +6,15 @@ import json
 
 import pytest
 
-from zvault.core.diagnosis.observations import Disk, Group, Observations, Queue, Stage, StreamFlow
-from zvault.ops.diagnosis.doctor import told
+from zvault.core.diagnosis.observations import (
+    DiskRequests,
+    Observations,
+    StreamFlow,
+    StreamStage,
+    SyncedGroup,
+    WriteQueue,
+)
+from zvault.ops.diagnosis.doctor import write_diagnosis
 
 SENTENCE = "the size of its requests bounds vault cold: 2.0 in flight / 22ms x 128K = 11.4M/s"
 
@@ -21,15 +28,15 @@ SEEN = Observations(
         StreamFlow(
             "tank",
             "tank/data",
-            (Stage("source", "zfs send", 0.031), Stage("receive", "zfs receive", 0.1, 1.0)),
+            (StreamStage("source", "zfs send", 0.031), StreamStage("receive", "zfs receive", 0.1, 1.0)),
             12e6,
             marks=(98, 100),
         ),
     ),
-    disks=(Disk("nbd0", 5.0, writes=455, written=455 << 17, write_time=10.0, busy=0.99),),
-    queue=Queue(30.0, 2.0, 0.39, 0.025),
+    disks=(DiskRequests("nbd0", 5.0, writes=455, written=455 << 17, write_time=10.0, busy=0.99),),
+    queue=WriteQueue(30.0, 2.0, 0.39, 0.025),
     request=131072.0,
-    groups=(Group(81047552, 0.56, 2.46),),
+    groups=(SyncedGroup(81047552, 0.56, 2.46),),
     idle=0.7,
 )
 
@@ -46,7 +53,7 @@ def document(**changes):
         },
         "why": "each costs",
     }
-    return told("cold", SEEN) | {"verdict": verdict} | changes
+    return write_diagnosis("cold", SEEN) | {"verdict": verdict} | changes
 
 
 @pytest.fixture

@@ -4,18 +4,18 @@ import json
 
 import pytest
 
-from zvault.core.cost.prices import Prices
-from zvault.core.tuning.alignment import Layout, SentDataset, StorageGeometry
-from zvault.ops.diagnosis.fit import VaultStorage, told
+from zvault.core.cost.prices import StorePrices
+from zvault.core.tuning.alignment import PoolLayout, SentDataset, StorageGeometry
+from zvault.ops.diagnosis.fit import VaultStorage, write_fit
 
-STORE = StorageGeometry("nbdkit:S3 bucket=zv", 1280 << 10, 1 << 20, prices=Prices(0.005, 0.0004))
-LAYOUT = Layout(4096, 128 << 10, STORE)
+STORE = StorageGeometry("nbdkit:S3 bucket=zv", 1280 << 10, 1 << 20, prices=StorePrices(0.005, 0.0004))
+LAYOUT = PoolLayout(4096, 128 << 10, STORE)
 
 
 @pytest.fixture
 def fitted(daemon):
     below = VaultStorage({"data": STORE}, unknown=["how cold-1 is laid out"])
-    daemon.documents["GET /v1/fit/home"] = told(
+    daemon.documents["GET /v1/fit/home"] = write_fit(
         "home", "cold", below, LAYOUT, [SentDataset("tank/home", 128 << 10)]
     )
     return daemon
@@ -38,11 +38,11 @@ def test_for_scripts(fitted, ctl):
 
 def test_what_keeping_a_store_locked_costs(daemon, ctl):
     store = StorageGeometry(
-        "zvault:zv/cold", 1280 << 10, prices=Prices(0.005, 0.0004), gathers=8 << 20, renewals=2.5
+        "zvault:zv/cold", 1280 << 10, prices=StorePrices(0.005, 0.0004), gathers=8 << 20, renewals=2.5
     )
     below = VaultStorage({"data": store})
-    layout = Layout(4096, 128 << 10, store)
-    daemon.documents["GET /v1/fit/home"] = told("home", "cold", below, layout, [])
+    layout = PoolLayout(4096, 128 << 10, store)
+    daemon.documents["GET /v1/fit/home"] = write_fit("home", "cold", below, layout, [])
     said = ctl("fit", "home")
     assert "kept locked by 327,680 puts a month for each TiB that is needed, 1.64" in " ".join(
         line.strip() for line in said.lines

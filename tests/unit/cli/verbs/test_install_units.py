@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import zvault
-from zvault.cli.verbs.install_units import closed, find_foreign_code, install_units
+from zvault.cli.verbs.install_units import find_closed_folder, find_foreign_code, install_units
 from zvault.core.errors import Refused, ToolMissing
 
 
@@ -23,16 +23,16 @@ def opt() -> Iterator[Path]:
         folder.mkdir(parents=True)
         for one in (folder, folder.parent, folder.parent.parent):
             one.chmod(0o755)
-        if closed(folder) is not None:
+        if find_closed_folder(folder) is not None:
             pytest.skip(f"{tempfile.gettempdir()} is closed")
         yield folder
 
 
 def test_the_topmost_folder_that_is_closed_is_told(opt: Path) -> None:
     opt.chmod(0o700)
-    assert closed(Path("/usr"), opt) == opt
+    assert find_closed_folder(Path("/usr"), opt) == opt
     opt.parent.parent.chmod(0o750)
-    assert closed(opt) == opt.parent.parent
+    assert find_closed_folder(opt) == opt.parent.parent
 
 
 def test_no_units_are_written_for_it(opt: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

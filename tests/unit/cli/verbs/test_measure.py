@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from zvault.core.tuning.candidates import Candidate, CandidateTrial, ParameterChoice
+from zvault.core.tuning.candidates import CandidateTrial, ParameterChoice, TuningCandidate
 from zvault.core.tuning.measurement import MeasuredPoint
-from zvault.ops.tuning.measurements import Outcome, row
-from zvault.ops.tuning.report import measured_document
+from zvault.ops.tuning.measurements import MeasurementOutcome, make_trial_row
+from zvault.ops.tuning.tuning_report import make_measured_document
 
 WHY = "Little's law: 76.2M/s in requests of 1M that take 52.5 ms each are 4.0 at once"
-MEASURED = measured_document(
-    Outcome(
+MEASURED = make_measured_document(
+    MeasurementOutcome(
         ("rbd:rbd_meta/cold",),
         1,
         "write",
@@ -22,8 +22,10 @@ MEASURED = measured_document(
         ),
         "recordsize=1M at the source",
         (
-            row(CandidateTrial(Candidate("worked out"), 100 << 20), True),
-            row(CandidateTrial(Candidate("OpenZFS's defaults"), 90 << 20, stopped=True), False),
+            make_trial_row(CandidateTrial(TuningCandidate("worked out"), 100 << 20), True),
+            make_trial_row(
+                CandidateTrial(TuningCandidate("OpenZFS's defaults"), 90 << 20, stopped=True), False
+            ),
         ),
         1.0,
     )

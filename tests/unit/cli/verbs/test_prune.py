@@ -7,11 +7,11 @@ import pytest
 from tests.unit.cli.api_documents import event, finished
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.policy.prune_limit import Excess
+from zvault.core.policy.prune_limit import PruneExcess
 from zvault.core.policy.retention import KeepDecision
-from zvault.ops.retention.prune_report import excess_document, verdict_document
+from zvault.ops.retention.prune_report import make_excess_document, make_verdict_document
 
-HELD_BACK = excess_document("vault", Excess("cold/home", 40, 60, 30))
+HELD_BACK = make_excess_document("vault", PruneExcess("cold/home", 40, 60, 30))
 
 
 def verdict(number, side="source", keep=False, **changes):
@@ -23,7 +23,7 @@ def verdict(number, side="source", keep=False, **changes):
         number,
     )
     judged = KeepDecision(snapshot, keep, "one of the last 3" if keep else "no rule keeps it")
-    return verdict_document(side, judged, None if keep else 1 << 20) | changes
+    return make_verdict_document(side, judged, None if keep else 1 << 20) | changes
 
 
 def prunes(*verdicts, **changes):

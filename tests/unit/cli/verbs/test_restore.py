@@ -5,23 +5,23 @@ from functools import partial
 import pytest
 
 from tests.unit.cli.api_documents import backup, event, finished
-from zvault.cli.health_text import proven, state_of, well
+from zvault.cli.health_text import find_proven_time, find_state_word, is_well
 from zvault.core.address import Source
-from zvault.core.integrity.file_versions import Version
-from zvault.core.integrity.verification import Entry
+from zvault.core.integrity.file_versions import FileVersion
+from zvault.core.integrity.verification import TreeEntry
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.restore_order import Restoration, Stream
-from zvault.ops.restore.files import FilesPlan, FilesRequest
-from zvault.ops.restore.find import version_document
-from zvault.ops.restore.plan import DatasetWork, RestorePlan, RestoreRequest
+from zvault.core.replication.restore_order import Restoration, RestoreStream
+from zvault.ops.restore.find_files import make_version_document
+from zvault.ops.restore.plan_restore import DatasetWork, RestorePlan, RestoreRequest
+from zvault.ops.restore.restore_files import FilesPlan, FilesRequest
 
 S1, S3 = (Snapshot(DatasetName("cold/tank/home"), f"s{number}", number, number, number) for number in (1, 3))
-THESIS = Entry(1, "f", "644", "root", 9 << 20, "1790000000.5", b"docs/thesis.pdf")
-VERSION = version_document("home", "tank/home", Version(THESIS.path, THESIS, S1, S3, 3))
+THESIS = TreeEntry(1, "f", "644", "root", 9 << 20, "1790000000.5", b"docs/thesis.pdf")
+VERSION = make_version_document("home", "tank/home", FileVersion(THESIS.path, THESIS, S1, S3, 3))
 
 HOME = Dataset(DatasetName("cold/tank/home"), 1, "filesystem", snapshots=(S1,))
-RESTORATION = Restoration(HOME, "tank/home_zvault-restore", (Stream(S1),))
+RESTORATION = Restoration(HOME, "tank/home_zvault-restore", (RestoreStream(S1),))
 PLAN = RestorePlan(
     Source("tank/home"),
     (DatasetWork(RESTORATION, RESTORATION.streams, (1 << 20,), "resume"),),
@@ -121,9 +121,9 @@ def test_verify(daemon, ctl, result, code, told):
 def test_what_differs_needs_attention_and_ages_are_of_contents():
     proof = {"proven": 5.0, "tried": 9.0, "result": "ok", "max_age": None, "told": ""}
     row = backup(proofs={"guids": {**proof, "proven": 8.0}, "full": proof})
-    assert (state_of(row), proven(row)) == ("ok", 5.0)
+    assert (find_state_word(row), find_proven_time(row)) == ("ok", 5.0)
     row = backup(proofs={**row["proofs"], "sample": {**proof, "proven": None, "result": "differs"}})
-    assert state_of(row) == "differs"
-    assert not well(row)
+    assert find_state_word(row) == "differs"
+    assert not is_well(row)
     assert backup()["proofs"] is None
-    assert (state_of(backup()), proven(backup())) == ("ok", None)
+    assert (find_state_word(backup()), find_proven_time(backup())) == ("ok", None)

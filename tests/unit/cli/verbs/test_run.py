@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.unit.cli.api_documents import backup, event, finished, run_events, status, transfer, trouble
-from zvault.cli.event_text import narrated
-from zvault.cli.progress import Lines
+from zvault.cli.event_text import narrate_event
+from zvault.cli.progress import ProgressLines
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_what_could_not_be_compared_is_told_with_the_reason():
     told = event(
         "compared", result="same", datasets=0, files=0, bytes=0, differences=0, unread=unread, commands=[]
     )
-    assert narrated(told) == (
+    assert narrate_event(told) == (
         "compared: nothing that was compared differs; the contents of tank/a and of 1 dataset more were not"
         " compared: its key is not loaded"
     )
@@ -303,7 +303,7 @@ def progress(dataset: str, run_bytes: int) -> dict:
 
 def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is():
     now, said = [0.0], []
-    lines = Lines(said.append, lambda: now[0])
+    lines = ProgressLines(said.append, lambda: now[0])
     for name in ("tank/a", "tank/b"):
         lines.see(transfer(name, 0)[0])
     for now[0] in (20.0, 59.0, 61.0, 62.0, 119.0):

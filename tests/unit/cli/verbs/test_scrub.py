@@ -7,12 +7,12 @@ import time
 import pytest
 
 from tests.unit.cli.api_documents import vault
-from zvault.cli.health_text import state_of, storage_well, well
-from zvault.cli.scrub_text import damage_told, scrub_told
-from zvault.core.integrity.damage import Damage
-from zvault.ops.state.pool_health import Condition, damage_document
+from zvault.cli.health_text import find_state_word, is_storage_well, is_well
+from zvault.cli.scrub_text import describe_scrub, describe_scrub_damage
+from zvault.core.integrity.damage import DamagedFile
+from zvault.ops.state.pool_health import PoolCondition, make_damage_document
 
-SCRUB = Condition(0.0).document()
+SCRUB = PoolCondition(0.0).document()
 T = 1 << 40
 
 
@@ -44,29 +44,29 @@ T = 1 << 40
     ],
 )
 def test_scrub(changes, told):
-    assert scrub_told(SCRUB | changes) == told
+    assert describe_scrub(SCRUB | changes) == told
 
 
 def test_how_long_ago():
-    assert scrub_told(SCRUB | {"last": time.time() - 3 * 86400}).startswith("the last one ended 3d")
-    assert scrub_told(None) == ""
+    assert describe_scrub(SCRUB | {"last": time.time() - 3 * 86400}).startswith("the last one ended 3d")
+    assert describe_scrub(None) == ""
 
 
 def test_damage_is_listed():
-    damages = [damage_document(Damage("cold/a", "s", f"/f{n}")) for n in range(25)]
-    lines = damage_told(SCRUB | {"errors": 30, "files": 25, "damages": damages}).splitlines()
+    damages = [make_damage_document(DamagedFile("cold/a", "s", f"/f{n}")) for n in range(25)]
+    lines = describe_scrub_damage(SCRUB | {"errors": 30, "files": 25, "damages": damages}).splitlines()
     assert lines[:2] == ["30 errors, 25 files", "cold/a@s:/f0"]
     assert lines[-1] == "and 5 more: -j shows all"
     assert len(lines) == 22
-    nothing_there = damage_told(SCRUB | {"errors": 2, "files": 0, "damages": []})
+    nothing_there = describe_scrub_damage(SCRUB | {"errors": 2, "files": 0, "damages": []})
     assert nothing_there == "2 errors, in nothing that has a name: 'zvaultctl heal' says what helps"
-    assert damage_told(SCRUB) == "" == damage_told(None)
+    assert describe_scrub_damage(SCRUB) == "" == describe_scrub_damage(None)
 
 
 def test_a_damaged_vault_is_not_well():
     damaged = vault(state="down", health=None, scrub=SCRUB | {"errors": 1})
-    assert not well(damaged)
-    assert storage_well(damaged), "what brings it up or down did its work"
-    assert state_of(damaged) == "damaged"
-    assert state_of(vault(state="down", health=None, scrub=SCRUB)) == "ok"
-    assert state_of(vault(state="down", health=None)) == "unknown"
+    assert not is_well(damaged)
+    assert is_storage_well(damaged), "what brings it up or down did its work"
+    assert find_state_word(damaged) == "damaged"
+    assert find_state_word(vault(state="down", health=None, scrub=SCRUB)) == "ok"
+    assert find_state_word(vault(state="down", health=None)) == "unknown"

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.unit.cli.api_documents import HOUR, backup, device, status, store, trouble, vault
-from zvault.ops.state.pool_health import Condition
+from zvault.ops.state.pool_health import PoolCondition
 
 DOWN = {"state": "down", "health": None, "size": None, "allocated": None, "free": None}
 LATE = {"lag_seconds": 5 * HOUR, "late": True}
@@ -123,7 +123,7 @@ def test_status_warns_while_prune_limit_holds_anything_back(daemon, ctl):
         (status(backup(held_back=0)), 0),
         (status(backup(held_back=2)), 1),
         (status(backup(), warnings=["no logind"]), 1),
-        (status(vaults=[vault(**DOWN, scrub=Condition(0.0).document())]), 0),
+        (status(vaults=[vault(**DOWN, scrub=PoolCondition(0.0).document())]), 0),
         (status(vaults=[vault(**DOWN)]), 3),
         (status(vaults=[vault(state="partial")]), 1),
         (status(vaults=[vault(state="gone")]), 1),

@@ -7,24 +7,26 @@ import pytest
 from tests.unit.cli.api_documents import vault
 from zvault.config.tables.device import Device
 from zvault.config.tables.vault import Vault
-from zvault.devices.holder import Holder
-from zvault.devices.layer import Slot, Step
-from zvault.ops.vaults.fencing import DeviceHolder, takeover_document
+from zvault.devices.device_holder import StorageHolder
+from zvault.devices.layer import CreationCommand, DeviceSlot
+from zvault.ops.vaults.fencing import DeviceHolder, make_takeover_document
 
 IMAGE = Device.model_validate({"rbd": "p/i"})
 SERVER = Device.model_validate({"nbd": "tcp:nas"})
-FENCE = Step("shut it out of the cluster", ["ceph", "osd", "blocklist", "add", "10.0.0.7:0/1"])
-TAKEOVER = takeover_document(
+FENCE = CreationCommand("shut it out of the cluster", ["ceph", "osd", "blocklist", "add", "10.0.0.7:0/1"])
+TAKEOVER = make_takeover_document(
     "cold",
     Vault(pool="cold", device=[IMAGE, SERVER]),
     [
         DeviceHolder(
-            Slot("cold", 0, Path("/run")), IMAGE, Holder("filer1 (10.0.0.7)", "has it open", (FENCE,))
+            DeviceSlot("cold", 0, Path("/run")),
+            IMAGE,
+            StorageHolder("filer1 (10.0.0.7)", "has it open", (FENCE,)),
         ),
         DeviceHolder(
-            Slot("cold", 1, Path("/run")),
+            DeviceSlot("cold", 1, Path("/run")),
             SERVER,
-            Holder(state="not known", by_hand="an NBD server knows no lock"),
+            StorageHolder(state="not known", by_hand="an NBD server knows no lock"),
         ),
     ],
 )

@@ -5,19 +5,21 @@ import json
 import pytest
 
 from zvault.core.tuning.leased_values import LeasedValue
-from zvault.core.tuning.tuning import Host, Parameter, ParameterDecision
+from zvault.core.tuning.tuning import KernelParameter, ParameterDecision, TunedHost
 from zvault.ops.tuning.parameters import TuningNote
-from zvault.ops.tuning.report import parameter_document
+from zvault.ops.tuning.tuning_report import make_parameter_document
 
 MERGED, WRITES = "zfs_vdev_aggregation_limit_non_rotating", "zfs_vdev_async_write_max_active"
-HOST = Host((2, 3, 9), 8 << 30, {MERGED: Parameter("4194304", True), WRITES: Parameter("7", True)})
+HOST = TunedHost(
+    (2, 3, 9), 8 << 30, {MERGED: KernelParameter("4194304", True), WRITES: KernelParameter("7", True)}
+)
 NOTE = TuningNote({MERGED: LeasedValue("131072", ("4194304",)), WRITES: LeasedValue("10", ("16",))})
 
 
-LIMIT = parameter_document(
+LIMIT = make_parameter_document(
     ParameterDecision(MERGED, {"cold": "4194304"}, "4194304", "wanted by cold"), HOST, NOTE, in_force=True
 )
-DEPTH = parameter_document(
+DEPTH = make_parameter_document(
     ParameterDecision(WRITES, {"cold": "4", "warm": "16"}, "16", "warm wants more"), HOST, NOTE, in_force=True
 )
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from zvault.config.device_specs.blockstore import BlockstoreServer, of_words, parse_blockstore
+from zvault.config.device_specs.blockstore import BlockstoreServer, parse_blockstore, parse_store_words
 from zvault.config.device_specs.nbd import parse_nbd
 from zvault.config.schema import Config
 from zvault.config.tables.device import LEASE_BOUND, Device
-from zvault.core.policy.object_lock import Lock
+from zvault.core.policy.object_lock import ObjectLock
 from zvault.core.policy.retention import KeepRules
 
 TEXT = "zvault:zv/vaults/cold size=10T mode=writeback journal=/srv/j cache=/srv/c cache-size=20G"
@@ -116,7 +116,7 @@ def test_what_is_wrong_is_told(rest: str, why: str):
 
 def test_the_server_is_told_the_same():
     found = spec(TEXT)
-    assert of_words([f"bucket={found.bucket}", f"key={found.key}", *found.settings]) == found
+    assert parse_store_words([f"bucket={found.bucket}", f"key={found.key}", *found.settings]) == found
 
 
 @given(st.text(max_size=60))
@@ -244,7 +244,7 @@ def test_rules_that_cannot_be(rules: str):
 
 def test_a_lock_and_who_removes():
     found = spec("zvault:zv/cold lock=compliance:30d gc=elsewhere lease-bucket=zv-lease")
-    assert found.lock == Lock("compliance", 30 * 86400.0)
+    assert found.lock == ObjectLock("compliance", 30 * 86400.0)
     assert (found.gc_elsewhere, found.lease_bucket) == (True, "zv-lease")
     plain = spec("zvault:zv/cold")
     assert (plain.lock, plain.gc_elsewhere, plain.lease_bucket) == (None, False, "zv")

@@ -9,7 +9,7 @@ import pytest
 from zvault.config.device_specs.nbd import parse_nbd
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.devices.nbd import s3backer
-from zvault.devices.server_unit import Server
+from zvault.devices.server_unit import DeviceServer
 
 TEXT = "s3backer:zv/cold size=1T blockSize=128k accessFile=/etc/zvault/s3backer ssl"
 
@@ -48,13 +48,13 @@ def test_what_is_wrong_is_told(rest: str, why: str):
 def test_no_write_is_answered_before_the_store_has_it():
     spec = parse_nbd(TEXT)
     assert isinstance(spec, S3backerServer)
-    argv = s3backer.command(spec)
+    argv = s3backer.s3backer_argv(spec)
     assert argv[-1] == "zv"
     assert argv.index("--blockCacheSync") > argv.index("--size=1T"), "the last word counts"
     assert "--prefix=cold/" in argv
 
 
 def test_its_unit_is_one_that_may_mount():
-    server = Server("cold-0", Path("/run/zvault/device"), "s3backer")
+    server = DeviceServer("cold-0", Path("/run/zvault/device"), "s3backer")
     assert server.unit == "zvault-s3backer@cold-0.service"
-    assert s3backer.mount_point(server) == Path("/run/zvault/device/cold-0.s3backer")
+    assert s3backer.find_s3backer_mount(server) == Path("/run/zvault/device/cold-0.s3backer")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from zvault.config.load import doubts
+from zvault.config.load_config import list_doubts
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.notify.quiet import QuietHours
-from zvault.core.notify.secrets import Secret
+from zvault.core.notify.secrets import NotifySecret
 
 BASE = """[vault.cold]
 pool = "cold"
@@ -76,7 +76,7 @@ def test_what_is_right(good: Callable[..., Config]) -> None:
     assert (mail.name, mail.way, mail.switch, mail.again) == ("x", "mail", False, None)
     assert mail.quiet == QuietHours(22 * 60, 7 * 60)
     assert (kuma.name, kuma.way, kuma.switch) == ("y", "uptime_kuma", True)
-    assert kuma.uptime_kuma == Secret("file", "/etc/zvault/kuma")
+    assert kuma.uptime_kuma == NotifySecret("file", "/etc/zvault/kuma")
 
 
 def test_one_url_may_be_for_all_backups_if_it_has_their_names(good: Callable[..., Config]) -> None:
@@ -85,10 +85,10 @@ def test_one_url_may_be_for_all_backups_if_it_has_their_names(good: Callable[...
 
 def test_who_is_told_without_encryption_is_doubted(good: Callable[..., Config], paths: Paths) -> None:
     config = good(BASE + "webhook = 'http://hooks.example/S3CRET'\n")
-    (doubt,) = doubts(paths, config)
+    (doubt,) = list_doubts(paths, config)
     assert doubt.startswith("notify.x.webhook: the URL is not encrypted")
     assert "S3CRET" not in doubt
-    assert not doubts(paths, good(BASE + "webhook = 'http://127.0.0.1/S3CRET'\n"))
+    assert not list_doubts(paths, good(BASE + "webhook = 'http://127.0.0.1/S3CRET'\n"))
 
 
 def test_a_configuration_shows_no_secret(good: Callable[..., Config]) -> None:

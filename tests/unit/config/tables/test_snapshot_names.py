@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.ops.ops_world import snap
 from zvault.config.schema import Config
-from zvault.ops.replication.sides import ours_of
+from zvault.ops.replication.listing import make_own_filter
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]
@@ -22,7 +22,7 @@ WHEN = datetime(2026, 11, 21, 9, 8, 7, tzinfo=UTC)
 
 def test_what_a_backup_made_under_any_of_its_forms_is_its_own(good: Good) -> None:
     table = '{ form = "-%Y%m%d-%H%M%S", timezone = "Etc/GMT-1", former = ["_%s"] }'
-    ours = ours_of(good(f"{HEAD}{A}snapshot = {table}\n").backup["a"])
+    ours = make_own_filter(good(f"{HEAD}{A}snapshot = {table}\n").backup["a"])
     for name in ("zvault-20261121-100807", "zvault_1795252087", "zvault_2026-11-21T09:08:07Z"):
         assert ours(snap(1, name=name))
     for name in ("zvault-20261121", "zvault_x", "other-20261121-100807", "zvault-20261121-100807_hourly"):

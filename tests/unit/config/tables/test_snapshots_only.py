@@ -8,7 +8,7 @@ import pytest
 
 from zvault.config.schema import Config
 from zvault.core.errors import NotFound
-from zvault.core.policy.schedule import Interval
+from zvault.core.policy.schedule import ScheduleInterval
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]
@@ -43,7 +43,7 @@ def test_a_backup_makes_snapshots_at_one_timetable(good: Good, problems: Problem
     assert "stands beside snapshot.schedule: use one of them" in line
     assert good(SENDS).backup["a"].snapshot.timetable is None
     times = good(SENDS + 'snapshot = { every = "15m", make = false }\n').backup["a"].snapshot.timetable
-    assert isinstance(times, Interval)
+    assert isinstance(times, ScheduleInterval)
     assert times.seconds == 900
 
 

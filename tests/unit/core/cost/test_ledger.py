@@ -9,32 +9,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.cost.ledger import COUNTED, KEPT_DAYS, Asked, Ledger, Reading, begun
-from zvault.core.cost.prices import GB, Prices, money
+from zvault.core.cost.ledger import COUNTED_FIELDS, KEPT_DAYS, Ledger, StoreReading, StoreUsage, start_ledger
+from zvault.core.cost.prices import BILLED_GIGABYTE, StorePrices, format_money
 
 DAY = 86400.0
 BERLIN = ZoneInfo("Europe/Berlin")
-AMAZON = Prices(put=0.005, get=0.0004, stored=0.023, download=0.09, currency="$")
+AMAZON = StorePrices(put=0.005, get=0.0004, stored=0.023, download=0.09, currency="$")
 
 
 def at(text: str, zone: ZoneInfo = BERLIN) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=zone).timestamp()
 
 
-def reading(when: float, *, store: str = "a", stored: int = 0, **asked: int) -> Reading:
-    return Reading(when, store, asked, stored)
+def reading(when: float, *, store: str = "a", stored: int = 0, **asked: int) -> StoreReading:
+    return StoreReading(when, store, asked, stored)
 
 
 def test_requests_and_what_is_read_cost_what_the_bill_says() -> None:
-    ledger = begun(reading(at("2026-11-01 00:00"), put=5_000_000, get=7))
+    ledger = start_ledger(reading(at("2026-11-01 00:00"), put=5_000_000, get=7))
     now = at("2026-11-03 12:00")
-    ledger = ledger.read(reading(now, put=5_010_000, list=2_000, get=100_007, get_bytes=50 * GB), BERLIN)
-    assert ledger.month(now, BERLIN) == Asked(put=10_000, list=2_000, get=100_000, get_bytes=50 * GB)
+    ledger = ledger.read(
+        reading(now, put=5_010_000, list=2_000, get=100_007, get_bytes=50 * BILLED_GIGABYTE), BERLIN
+    )
+    assert ledger.month(now, BERLIN) == StoreUsage(
+        put=10_000, list=2_000, get=100_000, get_bytes=50 * BILLED_GIGABYTE
+    )
     assert ledger.cost(now, BERLIN, AMAZON) == pytest.approx(12 * 0.005 + 100 * 0.0004 + 50 * 0.09)
 
 
 def test_what_lies_there_costs_by_the_month_it_lies_in() -> None:
-    ledger = begun(reading(at("2026-11-01 00:00"), stored=1000 * GB))
+    ledger = start_ledger(reading(at("2026-11-01 00:00"), stored=1000 * BILLED_GIGABYTE))
     end = at("2026-12-01 00:00")
     ledger = ledger.still(end - 1, BERLIN)
     assert ledger.cost(end - 1, BERLIN, AMAZON) == pytest.approx(23, rel=1e-4)
@@ -44,7 +48,7 @@ def test_what_lies_there_costs_by_the_month_it_lies_in() -> None:
 
 def test_a_forecast_goes_on_at_the_pace_of_the_last_days() -> None:
     begin = at("2026-11-01 00:00")
-    ledger = begun(reading(begin))
+    ledger = start_ledger(reading(begin))
     for day in range(1, 11):
         now = begin + day * DAY
         # Nothing in the first week, 100,000 requests a day since.
@@ -55,13 +59,15 @@ def test_a_forecast_goes_on_at_the_pace_of_the_last_days() -> None:
 
 def test_a_day_has_to_be_known_for_a_forecast() -> None:
     begin = at("2026-11-10 08:00")
-    ledger = begun(reading(begin)).read(reading(begin + DAY / 2, put=1000), BERLIN)
+    ledger = start_ledger(reading(begin)).read(reading(begin + DAY / 2, put=1000), BERLIN)
     assert ledger.forecast(begin + DAY / 2, BERLIN, AMAZON) is None
     assert ledger.forecast(begin + DAY, BERLIN, AMAZON) is not None
 
 
 def test_the_last_moment_of_a_month_has_nothing_to_come() -> None:
-    ledger = begun(reading(at("2026-11-20 00:00"))).read(reading(at("2026-11-30 23:00"), put=1000), BERLIN)
+    ledger = start_ledger(reading(at("2026-11-20 00:00"))).read(
+        reading(at("2026-11-30 23:00"), put=1000), BERLIN
+    )
     end = at("2026-12-01 00:00") - 0.001
     assert ledger.forecast(end, BERLIN, AMAZON) == pytest.approx(ledger.cost(end, BERLIN, AMAZON), rel=1e-6)
 
@@ -69,26 +75,30 @@ def test_the_last_moment_of_a_month_has_nothing_to_come() -> None:
 @pytest.mark.parametrize(
     "now", [reading(2 * DAY, put=3), reading(2 * DAY, store="b", put=900)], ids=["went back", "another"]
 )
-def test_a_store_that_is_not_the_one_it_was_costs_nothing_until_it_is_known(now: Reading) -> None:
-    ledger = begun(reading(DAY, put=10)).read(now, UTC)
-    assert ledger.month(2 * DAY, UTC) == Asked()
-    grown = Reading(3 * DAY, now.store, {"put": now.asked["put"] + 5}, 0)
-    assert ledger.read(grown, UTC).month(3 * DAY, UTC) == Asked(put=5)
+def test_a_store_that_is_not_the_one_it_was_costs_nothing_until_it_is_known(now: StoreReading) -> None:
+    ledger = start_ledger(reading(DAY, put=10)).read(now, UTC)
+    assert ledger.month(2 * DAY, UTC) == StoreUsage()
+    grown = StoreReading(3 * DAY, now.store, {"put": now.asked["put"] + 5}, 0)
+    assert ledger.read(grown, UTC).month(3 * DAY, UTC) == StoreUsage(put=5)
 
 
 def test_requests_count_also_where_the_clock_was_set_back() -> None:
-    ledger = begun(reading(5 * DAY, put=1, stored=GB)).read(reading(4 * DAY, put=4, stored=GB), UTC)
-    assert ledger.month(4 * DAY, UTC) == Asked(put=3)
+    ledger = start_ledger(reading(5 * DAY, put=1, stored=BILLED_GIGABYTE)).read(
+        reading(4 * DAY, put=4, stored=BILLED_GIGABYTE), UTC
+    )
+    assert ledger.month(4 * DAY, UTC) == StoreUsage(put=3)
 
 
 def test_days_of_long_ago_are_forgotten() -> None:
-    ledger = begun(reading(0.0, stored=1)).still(3000 * DAY, UTC)
+    ledger = start_ledger(reading(0.0, stored=1)).still(3000 * DAY, UTC)
     assert len(ledger.days) <= KEPT_DAYS + 1
 
 
 STEPS = st.lists(
     st.tuples(
-        st.floats(1.0, 40 * DAY), st.integers(0, 1 << 40), st.tuples(*[st.integers(0, 10**6)] * len(COUNTED))
+        st.floats(1.0, 40 * DAY),
+        st.integers(0, 1 << 40),
+        st.tuples(*[st.integers(0, 10**6)] * len(COUNTED_FIELDS)),
     ),
     min_size=1,
     max_size=9,
@@ -103,19 +113,19 @@ STEPS = st.lists(
 def test_days_add_up_to_all_that_was_asked(
     steps: list[tuple[float, int, tuple[int, ...]]], begin: float, zone: ZoneInfo
 ) -> None:
-    ledger = begun(reading(begin))
-    now, stored, held, asked = begin, 0, 0.0, dict.fromkeys(COUNTED, 0)
+    ledger = start_ledger(reading(begin))
+    now, stored, held, asked = begin, 0, 0.0, dict.fromkeys(COUNTED_FIELDS, 0)
     for pause, size, more in steps:
         now, held = now + pause, held + stored * pause
-        asked = {kind: asked[kind] + number for kind, number in zip(COUNTED, more, strict=True)}
+        asked = {kind: asked[kind] + number for kind, number in zip(COUNTED_FIELDS, more, strict=True)}
         stored = size
-        ledger = ledger.read(Reading(now, "a", asked, size), zone)
-    total = sum(ledger.days.values(), Asked())
-    assert {kind: getattr(total, kind) for kind in COUNTED} == asked
+        ledger = ledger.read(StoreReading(now, "a", asked, size), zone)
+    total = sum(ledger.days.values(), StoreUsage())
+    assert {kind: getattr(total, kind) for kind in COUNTED_FIELDS} == asked
     assert total.byte_seconds == pytest.approx(held, rel=1e-6, abs=1.0)
     by_month = {(day.year, day.month) for day in ledger.days}
     each = [ledger.month(datetime(*month, 2, tzinfo=zone).timestamp(), zone) for month in by_month]
-    assert sum(each, Asked()).put == asked["put"]
+    assert sum(each, StoreUsage()).put == asked["put"]
 
 
 @pytest.mark.parametrize(
@@ -130,17 +140,17 @@ def test_days_add_up_to_all_that_was_asked(
     ],
 )
 def test_money(amount: float, currency: str, text: str) -> None:
-    assert money(amount, currency) == text
+    assert format_money(amount, currency) == text
 
 
 def test_a_ledger_of_no_day() -> None:
-    ledger = Ledger(reading(0.0), 0.0, {date(2020, 1, 1): Asked(put=1)})
-    assert ledger.month(1.8e9, UTC) == Asked()
+    ledger = Ledger(reading(0.0), 0.0, {date(2020, 1, 1): StoreUsage(put=1)})
+    assert ledger.month(1.8e9, UTC) == StoreUsage()
 
 
 def test_requests_that_no_writer_counts_cost_too() -> None:
     """The store's own counters go on from where they were: what was added is not taken off again."""
-    ledger = begun(reading(at("2026-11-01 00:00"), get=10))
+    ledger = start_ledger(reading(at("2026-11-01 00:00"), get=10))
     ledger = ledger.also({"get": 3, "put": 1, "else": 9}, at("2026-11-02 12:00"), BERLIN)
     now = at("2026-11-03 12:00")
-    assert ledger.read(reading(now, get=15), BERLIN).month(now, BERLIN) == Asked(put=1, get=8)
+    assert ledger.read(reading(now, get=15), BERLIN).month(now, BERLIN) == StoreUsage(put=1, get=8)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from zvault.core.diagnosis.observations import (
-    Disk,
+    DiskRequests,
     Observations,
-    Queue,
-    Stage,
     StreamFlow,
+    StreamStage,
+    WriteQueue,
 )
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -19,10 +19,10 @@ DEFAULTS = {MERGE: 128 * KIB, LEAST: 2, MOST: 10, "zio_dva_throttle_enabled": 1,
 TUNED = {MERGE: 4 * MIB, LEAST: 4, MOST: 4, "zio_dva_throttle_enabled": 0, "zfs_txg_timeout": 5}
 
 
-def stages(*full: float, cpu: float = 0.1, first: str = "source") -> tuple[Stage, ...]:
+def stages(*full: float, cpu: float = 0.1, first: str = "source") -> tuple[StreamStage, ...]:
     kinds = {1: ["receive"], 2: ["buffer", "receive"], 3: ["limit", "buffer", "receive"]}[len(full)]
-    rest = [Stage(kind, kind, cpu, share) for kind, share in zip(kinds, full, strict=True)]  # type: ignore[arg-type]
-    return (Stage(first, first, cpu), *rest)  # type: ignore[arg-type]
+    rest = [StreamStage(kind, kind, cpu, share) for kind, share in zip(kinds, full, strict=True)]  # type: ignore[arg-type]
+    return (StreamStage(first, first, cpu), *rest)  # type: ignore[arg-type]
 
 
 def flow(*full: float, **changes: object) -> StreamFlow:
@@ -31,9 +31,9 @@ def flow(*full: float, **changes: object) -> StreamFlow:
 
 def disk(
     flying: float, latency: float, size: int, *, seconds: float = 5.0, busy: float = 1.0, rounds: float = 0.0
-) -> Disk:
+) -> DiskRequests:
     writes = round(flying * seconds / latency)
-    return Disk("nbd0", seconds, writes, writes * size, flying * seconds, busy=busy, rounds=rounds)
+    return DiskRequests("nbd0", seconds, writes, writes * size, flying * seconds, busy=busy, rounds=rounds)
 
 
 def vault(**changes: object) -> Observations:
@@ -46,7 +46,7 @@ def vault(**changes: object) -> Observations:
         "ONLINE",
         flows=(flow(1.0, 1.0),),
         disks=(disk(2, 0.022, 128 * KIB),),
-        queue=Queue(30, 2, 0.4, 0.022),
+        queue=WriteQueue(30, 2, 0.4, 0.022),
         request=128.0 * KIB,
         largest=32 * MIB,
         parameters=DEFAULTS,

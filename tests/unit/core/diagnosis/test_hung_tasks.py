@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zvault.core.diagnosis.hung_tasks import LONGEST, LogReader
+from zvault.core.diagnosis.hung_tasks import MOST_HUNG_TASK_LINES, HungTaskReader
 from zvault.core.diagnosis.stalls import StallSign
 
 ZFS = """\
@@ -33,7 +33,7 @@ Call Trace:
 
 
 def signs(*texts: str) -> list[StallSign]:
-    reader = LogReader()
+    reader = HungTaskReader()
     found = [sign for text in texts for line in text.splitlines() for sign in reader.feed(line)]
     return [*found, *reader.flush()]
 
@@ -67,8 +67,8 @@ def test_the_next_report_ends_the_one_before():
 
 
 def test_a_report_that_never_ends_is_given_up():
-    reader = LogReader()
-    lines = ZFS.splitlines() + [" something else"] * LONGEST
+    reader = HungTaskReader()
+    lines = ZFS.splitlines() + [" something else"] * MOST_HUNG_TASK_LINES
     assert [sign.pid for line in lines for sign in reader.feed(line)] == [427]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.diagnosis.kernel_crash import LONGEST, CrashReader, KernelCrash
+from zvault.core.diagnosis.kernel_crash import MOST_CRASH_LINES, CrashReader, KernelCrash
 
 OOPS = """\
 BUG: kernel NULL pointer dereference, address: 0000000000000058
@@ -88,6 +88,6 @@ def test_no_line_breaks_it_and_no_report_goes_on_for_ever(lines: list[str]) -> N
     reader = CrashReader()
     for line in lines:
         list(reader.feed(line))
-    for _ in range(LONGEST):
+    for _ in range(MOST_CRASH_LINES):
         list(reader.feed("nothing"))
     assert list(reader.feed("CPU: 1 PID: 4711 Comm: zpool Tainted")) == []

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from zvault.core.diagnosis.stalls import SPELL, TOLD_EVERY, Groups, Stalls, StallSign, VaultDevices, owner
+from zvault.core.diagnosis.stalls import (
+    STALL_END_AFTER,
+    TOLD_EVERY,
+    SlowGroups,
+    StallLog,
+    StallSign,
+    VaultDevices,
+    find_stalled_vault,
+)
 
 COLD = VaultDevices("cold", "coldpool", {"nbd0", "bcache0"})
 CLOUD = VaultDevices("cloud", "cloud", {"rbd3"})
@@ -24,7 +32,7 @@ HUNG = StallSign("hung_task", "txg_sync hangs", pid=7, zfs=True)
     ],
 )
 def test_a_pool_or_a_device_says_whose_it_is(sign: StallSign, vault: str | None):
-    assert owner(sign, PLACES) == vault
+    assert find_stalled_vault(sign, PLACES) == vault
 
 
 @pytest.mark.parametrize(
@@ -39,18 +47,20 @@ def test_a_pool_or_a_device_says_whose_it_is(sign: StallSign, vault: str | None)
     ],
 )
 def test_a_command_line_names_the_pool(words: list[str], vault: str | None):
-    assert owner(HUNG, PLACES, words) == vault
+    assert find_stalled_vault(HUNG, PLACES, words) == vault
 
 
 def test_what_names_nothing_waits_for_whoever_has_waited_longest():
-    assert owner(HUNG, PLACES, (), {"cold": 90.0, "cloud": 130.0}) == "cloud"
-    assert owner(StallSign("hung_task", "", pid=7), PLACES, (), {"cold": 90.0}) is None, "not OpenZFS"
+    assert find_stalled_vault(HUNG, PLACES, (), {"cold": 90.0, "cloud": 130.0}) == "cloud"
+    assert find_stalled_vault(StallSign("hung_task", "", pid=7), PLACES, (), {"cold": 90.0}) is None, (
+        "not OpenZFS"
+    )
     # Another pool's event stays another pool's, however long a vault waits.
-    assert owner(StallSign("io", "", pool="tank"), PLACES, (), {"cold": 90.0}) is None
+    assert find_stalled_vault(StallSign("io", "", pool="tank"), PLACES, (), {"cold": 90.0}) is None
 
 
 def test_many_signs_are_counted_and_told_seldom():
-    stalls = Stalls()
+    stalls = StallLog()
     sign = StallSign("deadman", "nbd0 is late", pool="coldpool")
     assert stalls.note("cold", sign, 100.0) == "vault cold: nbd0 is late"
     assert [stalls.note("cold", sign, 100.0 + i) for i in range(1, 10)] == [None] * 9
@@ -61,7 +71,7 @@ def test_many_signs_are_counted_and_told_seldom():
 
 
 def test_kinds_and_vaults_do_not_silence_each_other():
-    stalls = Stalls()
+    stalls = StallLog()
     assert stalls.note("cold", StallSign("deadman", "a"), 1.0)
     assert stalls.note("cold", StallSign("delay", "b"), 1.0)
     assert stalls.note("cloud", StallSign("deadman", "c"), 1.0)
@@ -70,25 +80,25 @@ def test_kinds_and_vaults_do_not_silence_each_other():
 
 
 def test_a_warning_lasts_for_a_spell():
-    stalls = Stalls()
+    stalls = StallLog()
     stalls.note("cold", StallSign("delay", "late"), 100.0)
     assert list(stalls.warnings(160.0)) == [("cold", "vault cold: late (delay, 1m ago)")]
     stalls.note("cold", StallSign("delay", "later"), 160.0)
     assert list(stalls.warnings(160.0)) == [("cold", "vault cold: later (delay, 2 times, the last 0s ago)")]
-    assert list(stalls.warnings(161.0 + SPELL)) == []
+    assert list(stalls.warnings(161.0 + STALL_END_AFTER)) == []
     # The next one is news again.
-    assert stalls.note("cold", StallSign("delay", "late"), 161.0 + SPELL) == "vault cold: late"
+    assert stalls.note("cold", StallSign("delay", "late"), 161.0 + STALL_END_AFTER) == "vault cold: late"
     assert stalls.counts["cold", "delay"] == 3
 
 
 def test_errors_are_counted_and_shown_elsewhere():
-    stalls = Stalls()
+    stalls = StallLog()
     assert stalls.note("cold", StallSign("io", "errors"), 100.0)
     assert list(stalls.warnings(100.0)) == []
 
 
 def test_a_group_that_goes_on_is_told_again_and_again():
-    groups = Groups()
+    groups = SlowGroups()
     told = [groups.note("cold", 8, seconds, 120.0) for seconds in (15.0, 119.0, 120.0, 135.0, 239.0, 240.0)]
     assert [sign is not None for sign in told] == [False, False, True, False, False, True]
     # The next one begins anew, and another pool's is not this one's.

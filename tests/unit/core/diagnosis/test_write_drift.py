@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from zvault.core.diagnosis.write_drift import DriftWatch, ExpectedWrites, Sample
+from zvault.core.diagnosis.write_drift import DriftWatch, ExpectedWrites, WriteSample
 
 KIB, MIB = 1 << 10, 1 << 20
-GOOD = Sample(300 * MIB, 3.5 * MIB, 1.5, 0.105, 1.0)
+GOOD = WriteSample(300 * MIB, 3.5 * MIB, 1.5, 0.105, 1.0)
 BAD = replace(GOOD, request=120.0 * KIB)
 
 
@@ -17,14 +17,14 @@ def watch() -> DriftWatch:
     return DriftWatch("cold", ExpectedWrites(4 * MIB, 5.0))
 
 
-def told(*samples: Sample) -> list[tuple[str, str]]:
+def told(*samples: WriteSample) -> list[tuple[str, str]]:
     one = watch()
     return [found for sample in samples if (found := one.note(sample)) is not None]
 
 
 def test_a_vault_that_is_well_is_not_told_of():
     assert told(*[GOOD] * 20) == []
-    assert told(*[Sample(0, None, None, None, None)] * 20) == [], "nor one that gets nothing"
+    assert told(*[WriteSample(0, None, None, None, None)] * 20) == [], "nor one that gets nothing"
 
 
 def test_requests_that_are_much_smaller_than_they_were_to_be():
@@ -41,7 +41,7 @@ def test_requests_that_are_much_smaller_than_they_were_to_be():
     [(BAD, GOOD, BAD, GOOD), (BAD, replace(GOOD, sync=90.0), BAD), (BAD,)],
     ids=["turns", "else", "once"],
 )
-def test_what_does_not_last_is_not_told(samples: tuple[Sample, ...]):
+def test_what_does_not_last_is_not_told(samples: tuple[WriteSample, ...]):
     assert told(*samples) == []
 
 

@@ -10,12 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zvault.core.errors import ErrorDocument
-from zvault.core.health.backup import BackupFacts, ProofFacts, judge_backup, late
+from zvault.core.health.backup import BackupFacts, ProofFacts, is_late, judge_backup
 from zvault.core.health.backup_conditions import BACKUP_CONDITIONS
-from zvault.core.health.verdict import DAY, LEVELS
+from zvault.core.health.verdict import DAY_SECONDS, VERDICT_LEVELS
 
 HOUR = 3600.0
-WEEK = 7 * DAY
+WEEK = 7 * DAY_SECONDS
 ERROR: ErrorDocument = {
     "reason": "transfer",
     "what": "the stream broke",
@@ -44,7 +44,7 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({}, 0, ()),
     ({"lag": 3 * HOUR + 1}, 0, ("late",)),
     ({"lag": 9 * HOUR + 1}, 0, ("very-late",)),
-    ({"lag": 99 * DAY, "max_lag": None}, 0, ()),
+    ({"lag": 99 * DAY_SECONDS, "max_lag": None}, 0, ()),
     ({"lag": None, "success_age": 3 * HOUR + 1}, 0, ("late", "lag-unknown")),
     ({"lag": None}, 0, ("lag-unknown",)),
     ({"lag": None, "at_least": 3 * HOUR}, 0, ("lag-unknown",)),
@@ -58,15 +58,15 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({"lag": None, "at_least": 3 * HOUR + 1}, 0, ("late", "lag-unknown")),
     ({"lag": None, "at_least": 9 * HOUR + 1, "ahead": ("tank/a",)}, 0, ("very-late", "lag-unknown")),
     ({"lag": None, "at_least": 9 * HOUR + 1, "absent": ("tank/a",)}, 0, ("very-late", "lag-unknown")),
-    ({"lag": None, "at_least": 99 * DAY, "max_lag": None}, 0, ("lag-unknown",)),
+    ({"lag": None, "at_least": 99 * DAY_SECONDS, "max_lag": None}, 0, ("lag-unknown",)),
     ({"at_least": 9 * HOUR + 1}, 0, ()),
     ({"lag": None, "absent": ("tank/new",)}, 3 * HOUR - 1, ("lag-unknown",)),
     ({"lag": None, "absent": ("tank/new",)}, 3 * HOUR, ("lag-unknown-long", "lag-unknown")),
     ({"lag": None, "success_age": None, "ahead": ("tank/a",)}, 0, ("lag-unknown",)),
     ({"lag": None, "success_age": None, "ahead": ("tank/a",)}, 3 * HOUR, ("lag-unknown-long", "lag-unknown")),
     ({"lag": None, "success_age": None, "result": None, "ahead": ("tank/a",)}, 0, ("lag-unknown",)),
-    ({"lag": None, "max_lag": None}, DAY - 1, ("lag-unknown",)),
-    ({"lag": None, "max_lag": None}, DAY, ("lag-unknown-long", "lag-unknown")),
+    ({"lag": None, "max_lag": None}, DAY_SECONDS - 1, ("lag-unknown",)),
+    ({"lag": None, "max_lag": None}, DAY_SECONDS, ("lag-unknown-long", "lag-unknown")),
     ({"missed": True}, 0, ("overdue",)),
     ({"result": "failed", "error": ERROR}, 0, ("failed",)),
     ({"result": "failed", "error": ERROR, "lag": 4 * HOUR}, 0, ("failed", "late")),
@@ -101,12 +101,12 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     (ALONE | {"snapshot_age": None}, 0, ("snapshots-unknown",)),
     (
         ALONE | {"snapshot_age": None, "bare": ("tank/new",)},
-        DAY,
+        DAY_SECONDS,
         ("backup-unknown-long", "snapshots-unknown"),
     ),
     (ALONE | {"snapshot_age": None, "result": None}, 0, ("new",)),
     (ALONE | {"snapshot_age": None, "result": None, "bare": ("tank/new",)}, 0, ("snapshots-unknown",)),
-    (ALONE | {"snapshot_age": None, "result": None}, DAY, ("backup-unknown-long", "new")),
+    (ALONE | {"snapshot_age": None, "result": None}, DAY_SECONDS, ("backup-unknown-long", "new")),
     (ALONE | {"not_read": "the host does not answer"}, 0, ("lag-not-read",)),
     ({"proofs": None, "proofs_wanted": False}, 0, ()),
 ]
@@ -119,7 +119,7 @@ def test_each_condition_by_its_facts(change: dict[str, Any], unknown_for: float,
 
 def test_a_first_run_that_goes_on_for_weeks_is_no_alarm():
     running = replace(NEVER, running=True)
-    for unknown_for in (0, 3 * HOUR, 20 * DAY):
+    for unknown_for in (0, 3 * HOUR, 20 * DAY_SECONDS):
         verdict = judge_backup(running, unknown_for)
         assert verdict.keys == ("first-run",)
         assert verdict.level == "unknown"
@@ -130,8 +130,8 @@ def test_what_never_ran_is_new_and_not_for_ever():
     assert judge_backup(NEVER).keys == ("new",)
     assert judge_backup(replace(NEVER, missed=True)).keys == ("overdue", "new")
     assert judge_backup(NEVER, 3 * HOUR).keys == ("lag-unknown-long", "new")
-    assert [late(judge_backup(one)) for one in (NEVER, replace(NEVER, missed=True))] == [False, True]
-    assert late(judge_backup(NEVER, 3 * HOUR))
+    assert [is_late(judge_backup(one)) for one in (NEVER, replace(NEVER, missed=True))] == [False, True]
+    assert is_late(judge_backup(NEVER, 3 * HOUR))
 
 
 def test_the_cases_show_every_condition():
@@ -144,9 +144,15 @@ def test_a_failed_run_says_why_and_what_next():
     assert (one.why, one.next, one.word) == ("the stream broke: no room", "make room", "failed")
 
 
-ages = st.none() | st.floats(0, 400 * DAY)
+ages = st.none() | st.floats(0, 400 * DAY_SECONDS)
 proof_facts = st.builds(
-    ProofFacts, ages, st.none() | st.floats(60, 60 * DAY), st.booleans(), st.just(""), ages, st.booleans()
+    ProofFacts,
+    ages,
+    st.none() | st.floats(60, 60 * DAY_SECONDS),
+    st.booleans(),
+    st.just(""),
+    ages,
+    st.booleans(),
 )
 backup_facts = st.builds(
     BackupFacts,
@@ -155,11 +161,11 @@ backup_facts = st.builds(
     error=st.none() | st.just(ERROR),
     success_age=ages,
     lag=ages,
-    max_lag=st.none() | st.floats(60, 60 * DAY),
+    max_lag=st.none() | st.floats(60, 60 * DAY_SECONDS),
     absent=st.sampled_from([(), ("tank/a",), tuple(f"tank/{n}" for n in range(9))]),
     marked=st.sampled_from([(), ("tank/a",)]),
     missed=st.booleans(),
-    due_for=st.floats(-DAY, DAY),
+    due_for=st.floats(-DAY_SECONDS, DAY_SECONDS),
     not_read=st.sampled_from(["", "no answer"]),
     proofs=st.none() | st.dictionaries(st.sampled_from(["guids", "sample", "full", "drill"]), proof_facts),
     proofs_wanted=st.booleans(),
@@ -172,16 +178,16 @@ BAD: dict[str, Any] = {
     "result": "failed",
     "missed": True,
     "marked": ("tank/b",),
-    "due_for": DAY,
+    "due_for": DAY_SECONDS,
     "not_read": "no answer",
     "held_back": 1,
     "conflicts": ("tank/b",),
-    "proofs": {"full": ProofFacts(None, DAY, differs=True)},
-    "lag": 400 * DAY,
+    "proofs": {"full": ProofFacts(None, DAY_SECONDS, differs=True)},
+    "lag": 400 * DAY_SECONDS,
 }
 
 
-@given(backup_facts, st.floats(0, 99 * DAY))
+@given(backup_facts, st.floats(0, 99 * DAY_SECONDS))
 def test_ok_is_said_only_of_what_is_known_and_good(facts: BackupFacts, unknown_for: float):
     verdict = judge_backup(facts, unknown_for)
     good = (
@@ -200,7 +206,7 @@ def test_ok_is_said_only_of_what_is_known_and_good(facts: BackupFacts, unknown_f
     assert verdict.word == "ok" if verdict.level == "ok" else verdict.word != "ok"
 
 
-@given(backup_facts, st.sampled_from(sorted(BAD)), st.floats(0, 99 * DAY))
+@given(backup_facts, st.sampled_from(sorted(BAD)), st.floats(0, 99 * DAY_SECONDS))
 def test_what_is_worse_never_makes_the_verdict_better(facts: BackupFacts, name: str, unknown_for: float):
     assume(name != "lag" or facts.max_lag is not None)
     worse = replace(facts, **{name: BAD[name]})
@@ -209,22 +215,22 @@ def test_what_is_worse_never_makes_the_verdict_better(facts: BackupFacts, name: 
     if name in ("result", "proofs", "lag"):
         assert after.level != "ok"
     else:
-        assert LEVELS.index(after.level) >= LEVELS.index(before.level)
+        assert VERDICT_LEVELS.index(after.level) >= VERDICT_LEVELS.index(before.level)
         assert set(before.keys) <= set(after.keys)
 
 
-@given(backup_facts, st.floats(0, 99 * DAY), st.floats(0, 99 * DAY))
+@given(backup_facts, st.floats(0, 99 * DAY_SECONDS), st.floats(0, 99 * DAY_SECONDS))
 def test_unknown_for_longer_is_never_better(facts: BackupFacts, one: float, other: float):
     shorter, longer = sorted((one, other))
     before, after = judge_backup(facts, shorter), judge_backup(facts, longer)
-    assert LEVELS.index(after.level) >= LEVELS.index(before.level)
+    assert VERDICT_LEVELS.index(after.level) >= VERDICT_LEVELS.index(before.level)
     assert after.level != "unknown" or longer < facts.patience
 
 
-@given(backup_facts, st.floats(0, 99 * DAY))
+@given(backup_facts, st.floats(0, 99 * DAY_SECONDS))
 def test_findings_come_worst_first_and_say_why_and_what_next(facts: BackupFacts, unknown_for: float):
     found = judge_backup(facts, unknown_for).findings
-    levels = [LEVELS.index(one.condition.level) for one in found]
+    levels = [VERDICT_LEVELS.index(one.condition.level) for one in found]
     assert levels == sorted(levels, reverse=True)
     assert all(one.why and one.next and "{" not in one.next for one in found)
 
@@ -233,7 +239,7 @@ def test_the_facts_are_plain():
     assert {one.name for one in fields(BackupFacts)} >= set(BAD)
 
 
-@given(backup_facts, st.floats(0, 99 * DAY))
+@given(backup_facts, st.floats(0, 99 * DAY_SECONDS))
 def test_what_is_known_of_one_dataset_counts_whatever_is_unknown_of_another(
     facts: BackupFacts, unknown_for: float
 ):

@@ -9,7 +9,7 @@ import pytest
 
 from zvault.core.health.conditions import CONDITIONS
 from zvault.core.health.daemon import LEAST_SPACE, DaemonFacts, judge_daemon
-from zvault.core.health.verdict import LEVELS
+from zvault.core.health.verdict import VERDICT_LEVELS
 
 GOOD = DaemonFacts(config_differs="", unwritable="", space=LEAST_SPACE)
 
@@ -54,7 +54,7 @@ def test_the_table_has_each_condition_once_worst_first():
     assert len({one.key for one in table}) == len(table)
     for kind, conditions in CONDITIONS.items():
         assert {one.kind for one in conditions} == {kind}
-        levels = [LEVELS.index(one.level) for one in conditions]
+        levels = [VERDICT_LEVELS.index(one.level) for one in conditions]
         assert levels == sorted(levels, reverse=True)
 
 

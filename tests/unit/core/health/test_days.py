@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.examples import cases
-from zvault.core.health.days import STATES, YEAR, PastRun, days, together
+from zvault.core.health.days import DAY_STATES, MOST_DAYS, PastRun, merge_days, summarize_days
 
 START = datetime(2026, 3, 27, tzinfo=UTC).timestamp()
 """Two days before the clocks of Vienna are put forward."""
@@ -34,7 +34,7 @@ def local(when: float) -> date:
 @given(found=st.lists(runs, max_size=12), now=st.integers(0, 200))
 def test_they_are_as_one_counts_them(found: list[PastRun], now: int):
     end = START + now * HOUR
-    told = days(found, end, VIENNA)
+    told = summarize_days(found, end, VIENNA)
     ended = [run for run in found if run.ended <= end]
     assert bool(told) == bool(ended)
     assert sum(day.runs for day in told) == len(ended)
@@ -45,7 +45,7 @@ def test_they_are_as_one_counts_them(found: list[PastRun], now: int):
     for day in told:
         its = [run for run in ended if local(run.ended) == day.date]
         assert day.faults == sum(run.result != "ok" for run in its)
-        assert day.state == max((run.result for run in its), key=STATES.index, default="no run")  # type: ignore[arg-type]
+        assert day.state == max((run.result for run in its), key=DAY_STATES.index, default="no run")  # type: ignore[arg-type]
 
 
 def hours(*ends: float, took: float = 1.0) -> list[PastRun]:
@@ -53,7 +53,7 @@ def hours(*ends: float, took: float = 1.0) -> list[PastRun]:
 
 
 def test_lag_is_the_longest_time_since_the_newest_good_run_began():
-    told = days(hours(1, 5, 40), START + 50 * HOUR, UTC)
+    told = summarize_days(hours(1, 5, 40), START + 50 * HOUR, UTC)
     # The run that ended at 5 h had begun at 4 h; day one ends at 24 h; the next ended at 40 h.
     assert [day.lag for day in told] == [20 * HOUR, 36 * HOUR, 11 * HOUR]
     assert [day.state for day in told] == ["ok", "ok", "no run"]
@@ -64,30 +64,32 @@ def test_lag_is_the_longest_time_since_the_newest_good_run_began():
     [(40, ["ok", "ok", "no run"]), (21, ["ok", "late", "no run"]), (11, ["late", "very late", "no run"])],
 )
 def test_a_day_with_more_than_max_lag_was_late(limit: float, states: list[str]):
-    assert [day.state for day in days(hours(1, 5, 40), START + 50 * HOUR, UTC, limit * HOUR)] == states
+    assert [
+        day.state for day in summarize_days(hours(1, 5, 40), START + 50 * HOUR, UTC, limit * HOUR)
+    ] == states
 
 
 def test_a_run_that_failed_gives_no_lag_and_silence_is_no_success():
     failed = [PastRun(START, START + HOUR, "failed", 0)]
-    told = days(failed, START + 30 * HOUR, UTC, HOUR)
+    told = summarize_days(failed, START + 30 * HOUR, UTC, HOUR)
     assert [(day.state, day.lag) for day in told] == [("failed", None), ("no run", None)]
 
 
 def test_no_more_than_a_year_is_told():
-    told = days(hours(1), START + 800 * 24 * HOUR, UTC, HOUR)
-    assert len(told) == YEAR
+    told = summarize_days(hours(1), START + 800 * 24 * HOUR, UTC, HOUR)
+    assert len(told) == MOST_DAYS
     assert {day.state for day in told} == {"very late"}
 
 
 def test_a_clock_that_was_set_back_breaks_nothing():
     odd = [PastRun(START + 9 * HOUR, START + 2 * HOUR, "ok", 1), *hours(3)]
-    assert all(day.lag is not None and day.lag >= 0 for day in days(odd, START + 4 * HOUR, UTC))
+    assert all(day.lag is not None and day.lag >= 0 for day in summarize_days(odd, START + 4 * HOUR, UTC))
 
 
 def test_of_several_backups_each_day_has_the_worst():
-    one = days(hours(1, 26), START + 30 * HOUR, UTC)
-    other = days([PastRun(START, START + HOUR, "failed", 7)], START + 30 * HOUR, UTC)
-    found = together([one, other])
+    one = summarize_days(hours(1, 26), START + 30 * HOUR, UTC)
+    other = summarize_days([PastRun(START, START + HOUR, "failed", 7)], START + 30 * HOUR, UTC)
+    found = merge_days([one, other])
     assert [(day.state, day.runs, day.faults, day.bytes) for day in found] == [
         ("failed", 2, 1, 8),
         ("ok", 1, 0, 1),

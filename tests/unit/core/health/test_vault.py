@@ -10,32 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.errors import ErrorDocument
-from zvault.core.health.vault import VaultFacts, judge_vault
-from zvault.core.health.vault_conditions import CONTENTS, VAULT_CONDITIONS
-from zvault.core.health.verdict import DAY, LEVELS
+from zvault.core.health.vault import VaultHealthFacts, judge_vault
+from zvault.core.health.vault_conditions import CONTENT_CONDITIONS, VAULT_CONDITIONS
+from zvault.core.health.verdict import DAY_SECONDS, VERDICT_LEVELS
 
 ERROR: ErrorDocument = {"reason": "device-gone", "what": "no device", "why": "it is gone", "next": "bring it"}
 NO_JOURNAL: ErrorDocument = {**ERROR, "reason": "journal-missing"}
-UP = VaultFacts(
+UP = VaultHealthFacts(
     "cold",
     "cold",
     "up",
     "ONLINE",
     looked=True,
-    scrub_age=DAY,
-    scrub_due=35 * DAY,
+    scrub_age=DAY_SECONDS,
+    scrub_due=35 * DAY_SECONDS,
     free=50,
     size=100,
 )
 DOWN = replace(UP, state="down", pool_state=None)
 GONE = replace(UP, state="gone", pool_state=None)
 
-CASES: list[tuple[VaultFacts, float, tuple[str, ...]]] = [
+CASES: list[tuple[VaultHealthFacts, float, tuple[str, ...]]] = [
     (UP, 0, ()),
     (DOWN, 0, ()),
     (replace(UP, looked=False), 0, ()),
     (replace(DOWN, looked=False), 0, ("never-seen",)),
-    (replace(DOWN, looked=False), DAY, ("vault-unknown-long", "never-seen")),
+    (replace(DOWN, looked=False), DAY_SECONDS, ("vault-unknown-long", "never-seen")),
     (GONE, 0, ("gone",)),
     (replace(GONE, error=ERROR), 0, ("gone",)),
     (replace(GONE, lost=("cold-0 is gone: x",)), 0, ("gone",)),
@@ -68,35 +68,35 @@ CASES: list[tuple[VaultFacts, float, tuple[str, ...]]] = [
     (replace(DOWN, unexplained=1, half_received=("cold/a",)), 0, ("half-received-errors",)),
     (
         replace(UP, unexplained=3, half_received=("cold/a",)),
-        DAY,
+        DAY_SECONDS,
         ("vault-unknown-long", "half-received-errors"),
     ),
     (replace(UP, errors=1, unexplained=2, half_received=("cold/a",)), 0, ("damaged", "half-received-errors")),
     (replace(DOWN, free=5), 0, ()),
     (replace(DOWN, free=4), 0, ("almost-full",)),
     (replace(DOWN, free=None), 0, ()),
-    (replace(UP, free=29, full_in=6.9 * DAY), 0, ("full-soon",)),
-    (replace(UP, free=29, full_in=7 * DAY), 0, ()),
+    (replace(UP, free=29, full_in=6.9 * DAY_SECONDS), 0, ("full-soon",)),
+    (replace(UP, free=29, full_in=7 * DAY_SECONDS), 0, ()),
     (replace(UP, free=29), 0, ()),
-    (replace(UP, free=30, full_in=DAY), 0, ()),
-    (replace(UP, free=4, full_in=DAY), 0, ("almost-full",)),
+    (replace(UP, free=30, full_in=DAY_SECONDS), 0, ()),
+    (replace(UP, free=4, full_in=DAY_SECONDS), 0, ("almost-full",)),
     (replace(DOWN, troubles=("cold-0: 503",)), 0, ("store-trouble",)),
     (replace(UP, stalls=("it hangs",)), 0, ("stalled",)),
     (replace(UP, drift="small writes"), 0, ("drift",)),
     (replace(UP, journal_full_for=600.0), 0, ()),
     (replace(UP, journal_full_for=601.0), 0, ("backlog",)),
-    (replace(UP, scrub_age=38.5 * DAY), 0, ()),
-    (replace(UP, scrub_age=38.6 * DAY), 0, ("scrub-overdue",)),
-    (replace(UP, scrub_age=38.6 * DAY, scrubbing=True), 0, ()),
-    (replace(UP, scrub_age=2 * DAY, scrub_due=3600.0), 0, ("scrub-overdue",)),
-    (replace(UP, scrub_age=DAY, scrub_due=3600.0), 0, ()),
-    (replace(UP, scrub_age=99 * DAY, scrub_by_age=False), 0, ("scrub-missed",)),
-    (replace(UP, scrub_age=99 * DAY, scrub_due=None), 0, ()),
+    (replace(UP, scrub_age=38.5 * DAY_SECONDS), 0, ()),
+    (replace(UP, scrub_age=38.6 * DAY_SECONDS), 0, ("scrub-overdue",)),
+    (replace(UP, scrub_age=38.6 * DAY_SECONDS, scrubbing=True), 0, ()),
+    (replace(UP, scrub_age=2 * DAY_SECONDS, scrub_due=3600.0), 0, ("scrub-overdue",)),
+    (replace(UP, scrub_age=DAY_SECONDS, scrub_due=3600.0), 0, ()),
+    (replace(UP, scrub_age=99 * DAY_SECONDS, scrub_by_age=False), 0, ("scrub-missed",)),
+    (replace(UP, scrub_age=99 * DAY_SECONDS, scrub_due=None), 0, ()),
 ]
 
 
 @pytest.mark.parametrize(("facts", "unknown_for", "keys"), CASES)
-def test_each_condition_by_its_facts(facts: VaultFacts, unknown_for: float, keys: tuple[str, ...]):
+def test_each_condition_by_its_facts(facts: VaultHealthFacts, unknown_for: float, keys: tuple[str, ...]):
     assert judge_vault(facts, unknown_for).keys == keys
 
 
@@ -113,7 +113,7 @@ def test_the_cases_show_every_condition():
         (replace(UP, state="partial", error=ERROR), "partial"),
     ],
 )
-def test_the_state_is_the_word_of_the_worst(facts: VaultFacts, word: str):
+def test_the_state_is_the_word_of_the_worst(facts: VaultHealthFacts, word: str):
     assert judge_vault(facts).word == word
 
 
@@ -136,7 +136,7 @@ def test_a_read_only_store_says_which_device_takes_no_writes():
 
 
 def test_what_is_wrong_with_the_contents_is_not_a_failure_to_bring_it_up():
-    storage = {one.key for one in VAULT_CONDITIONS} - {one.key for one in CONTENTS}
+    storage = {one.key for one in VAULT_CONDITIONS} - {one.key for one in CONTENT_CONDITIONS}
     assert storage == {
         "device-gone", "gone", "journal-missing", "pool-unwell", "half-up", "degraded", "read-only", "error",
         "store-trouble",
@@ -144,7 +144,7 @@ def test_what_is_wrong_with_the_contents_is_not_a_failure_to_bring_it_up():
 
 
 vault_facts = st.builds(
-    VaultFacts,
+    VaultHealthFacts,
     name=st.just("cold"),
     pool=st.just("cold"),
     state=st.sampled_from(["up", "down", "partial", "gone"]),
@@ -154,13 +154,13 @@ vault_facts = st.builds(
     troubles=st.sampled_from([(), ("cold-0: 503",)]),
     looked=st.booleans(),
     errors=st.integers(0, 2),
-    scrub_age=st.none() | st.floats(0, 99 * DAY),
-    scrub_due=st.none() | st.floats(3600, 99 * DAY),
+    scrub_age=st.none() | st.floats(0, 99 * DAY_SECONDS),
+    scrub_due=st.none() | st.floats(3600, 99 * DAY_SECONDS),
     scrubbing=st.booleans(),
     was_degraded=st.booleans(),
     free=st.none() | st.integers(0, 100),
     size=st.none() | st.integers(0, 100),
-    journal_full_for=st.floats(0, DAY),
+    journal_full_for=st.floats(0, DAY_SECONDS),
     stalls=st.sampled_from([(), ("it hangs",)]),
     drift=st.sampled_from(["", "small writes"]),
 )
@@ -172,12 +172,12 @@ BAD: dict[str, Any] = {
     "troubles": ("x",),
     "stalls": ("x",),
     "drift": "x",
-    "journal_full_for": DAY,
+    "journal_full_for": DAY_SECONDS,
 }
 
 
 @given(vault_facts)
-def test_ok_is_said_only_of_what_is_known_and_good(facts: VaultFacts):
+def test_ok_is_said_only_of_what_is_known_and_good(facts: VaultHealthFacts):
     good = (
         (facts.state == "up" or (facts.state == "down" and facts.error is None))
         and facts.pool_state in (None, "ONLINE")
@@ -189,14 +189,14 @@ def test_ok_is_said_only_of_what_is_known_and_good(facts: VaultFacts):
 
 
 @given(vault_facts, st.sampled_from(sorted(BAD)))
-def test_what_is_worse_never_makes_the_verdict_better(facts: VaultFacts, name: str):
+def test_what_is_worse_never_makes_the_verdict_better(facts: VaultHealthFacts, name: str):
     before, after = judge_vault(facts), judge_vault(replace(facts, **{name: BAD[name]}))
-    assert LEVELS.index(after.level) >= LEVELS.index(before.level)
+    assert VERDICT_LEVELS.index(after.level) >= VERDICT_LEVELS.index(before.level)
 
 
-@given(vault_facts, st.floats(0, 9 * DAY))
-def test_findings_come_worst_first_and_say_why_and_what_next(facts: VaultFacts, unknown_for: float):
+@given(vault_facts, st.floats(0, 9 * DAY_SECONDS))
+def test_findings_come_worst_first_and_say_why_and_what_next(facts: VaultHealthFacts, unknown_for: float):
     found = judge_vault(facts, unknown_for).findings
-    levels = [LEVELS.index(one.condition.level) for one in found]
+    levels = [VERDICT_LEVELS.index(one.condition.level) for one in found]
     assert levels == sorted(levels, reverse=True)
     assert all(one.why and one.next and one.word and "{" not in one.next for one in found)

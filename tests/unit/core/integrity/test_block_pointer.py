@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from zvault.core.integrity.block_pointer import Dva, fletcher2, fletcher4, parse_pointer
+from zvault.core.integrity.block_pointer import Dva, compute_fletcher2, compute_fletcher4, parse_pointer
 
 PLAIN = (
     "           20000  L0 DVA[0]=<0:83000:9000> [L0 ZFS plain file] fletcher4 lz4 unencrypted LE contiguous unique"
@@ -60,24 +60,24 @@ def test_what_lies_nowhere_has_none(line):
 
 def test_sums_by_hand():
     words = struct.pack("<4I", 1, 2, 3, 4)
-    assert fletcher4(words, "<") == (10, 20, 35, 56)
-    assert fletcher2(struct.pack("<4Q", 1, 2, 3, 4), "<") == (4, 6, 5, 8)
-    assert fletcher4(b"\xff" * 64, "<")[0] == 16 * (2**32 - 1)
+    assert compute_fletcher4(words, "<") == (10, 20, 35, 56)
+    assert compute_fletcher2(struct.pack("<4Q", 1, 2, 3, 4), "<") == (4, 6, 5, 8)
+    assert compute_fletcher4(b"\xff" * 64, "<")[0] == 16 * (2**32 - 1)
 
 
 @given(st.binary(min_size=512, max_size=512), st.integers(0, 511), st.integers(1, 255))
 def test_a_changed_byte_does_not_fit(data, at, change):
     changed = bytearray(data)
     changed[at] ^= change
-    sums, others = fletcher4(data, "<"), fletcher4(bytes(changed), "<")
+    sums, others = compute_fletcher4(data, "<"), compute_fletcher4(bytes(changed), "<")
     # Half of a sum is kept with encryption, and it is the same for some: for zeroes and any last word, say.
     assume((sums[0] ^ sums[2], sums[1] ^ sums[3]) != (others[0] ^ others[2], others[1] ^ others[3]))
     digest = struct.unpack(">4Q", hashlib.sha256(data).digest())
     mac = (0x9A45E6E53A178B32, 0x7ACEE2FB3BDB2CFB)
     for found in (
         pointer(physical=512, words=sums),
-        pointer(physical=512, words=fletcher4(data, ">"), big_endian=True),
-        pointer(physical=512, words=fletcher2(data, "<"), checksum="fletcher2"),
+        pointer(physical=512, words=compute_fletcher4(data, ">"), big_endian=True),
+        pointer(physical=512, words=compute_fletcher2(data, "<"), checksum="fletcher2"),
         pointer(physical=512, words=digest, checksum="sha256"),
         pointer(SECRET, physical=512, words=(sums[0] ^ sums[2], sums[1] ^ sums[3], *mac)),
         pointer(SECRET, physical=512, words=(*digest[:2], *mac), checksum="sha256"),
@@ -95,4 +95,4 @@ def test_what_cannot_be_told_from_others_fits_nothing():
 
 
 def test_a_stream_has_compressed_blocks_without_what_fills_the_last_sector():
-    assert pointer(physical=1024).padded(b"x" * 600) == b"x" * 600 + bytes(424)
+    assert pointer(physical=1024).pad(b"x" * 600) == b"x" * 600 + bytes(424)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from zvault.core.integrity.file_versions import matches, versions
-from zvault.core.integrity.verification import Entry
+from zvault.core.integrity.file_versions import fold_versions, matches_path
+from zvault.core.integrity.verification import TreeEntry
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 
@@ -12,14 +12,14 @@ def snap(number: int) -> Snapshot:
     return Snapshot(DatasetName("cold/a"), f"s{number}", number, number, number)
 
 
-def entry(number: int, mtime: str) -> Entry:
-    return Entry(number, "f", "644", "0:0", 1, mtime, b"a")
+def entry(number: int, mtime: str) -> TreeEntry:
+    return TreeEntry(number, "f", "644", "0:0", 1, mtime, b"a")
 
 
 def test_a_file_that_came_changed_went_and_came_back():
     first, second = entry(7, "1.0"), entry(7, "2.0")
     states = [{}, {b"a": first}, {b"a": first}, {b"a": second}, {}, {b"a": second}]
-    found = versions([(snap(n), state) for n, state in enumerate(states)])
+    found = fold_versions([(snap(n), state) for n, state in enumerate(states)])
     assert [(one.first.snapname, one.last.snapname, one.count, one.entry) for one in found] == [
         ("s5", "s5", 1, second),
         ("s3", "s3", 1, second),
@@ -44,4 +44,4 @@ def test_a_file_that_came_changed_went_and_came_back():
     ],
 )
 def test_patterns(pattern, path, meant):
-    assert matches(pattern, path) is meant
+    assert matches_path(pattern, path) is meant

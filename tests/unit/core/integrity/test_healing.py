@@ -9,23 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.integrity.damage import (
-    METADATA,
-    Damage,
+    METADATA_NAME,
+    DamagedFile,
+    DamagedSnapshotSearch,
     HealTarget,
     LoggedBlock,
-    Object,
-    Search,
-    damages_of,
-    files,
-    located,
-    oldest,
+    SnapshotObject,
+    count_damaged_files,
+    find_oldest_damaged,
+    list_damages,
+    locate_heal_targets,
+    make_heal_targets,
     parse_damage,
-    wounds,
 )
-from zvault.core.integrity.healing import Copy, HealingStream, anew, name_apart, next_cures, unhealed
+from zvault.core.integrity.healing import (
+    DatasetCopy,
+    HealingStream,
+    choose_aside_name,
+    explain_unhealed,
+    list_resend_commands,
+    select_healing_streams,
+)
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.lineage import ASIDE, is_aside
+from zvault.core.replication.lineage import ASIDE_INFIX, is_aside
 
 NAME = "cold/lab/tank"
 
@@ -59,7 +66,7 @@ class Block:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[int, set[Block], list[Copy]]:
+def worlds(draw: st.DrawFn) -> tuple[int, set[Block], list[DatasetCopy]]:
     count = draw(st.integers(1, 6))
     blocks = set()
     for _ in range(draw(st.integers(1, 5))):
@@ -70,7 +77,7 @@ def worlds(draw: st.DrawFn) -> tuple[int, set[Block], list[Copy]]:
         snaps = draw(st.sets(st.integers(0, count - 1)))
         marks = draw(st.sets(st.integers(0, count - 1)))
         copies.append(
-            Copy(
+            DatasetCopy(
                 str(number),
                 f"place {number}",
                 {100 + n: f"tank@s{n}" for n in snaps},
@@ -88,13 +95,13 @@ def carries(cure: HealingStream, block: Block) -> bool:
 
 
 def heal(
-    count: int, blocks: set[Block], copies: list[Copy], *, logged: bool = True
+    count: int, blocks: set[Block], copies: list[DatasetCopy], *, logged: bool = True
 ) -> tuple[set[Block], list[HealingStream]]:
     there, tried = dataset(count), list[HealingStream]()
     left = set(blocks)
     while True:
         hurt = [block.wound(logged=logged) for block in sorted(left, key=str)]
-        cures = next_cures(hurt, {NAME: there}, {NAME: copies}, tried)
+        cures = select_healing_streams(hurt, {NAME: there}, {NAME: copies}, tried)
         if not cures:
             return left, tried
         for cure in cures:
@@ -126,95 +133,108 @@ def test_what_is_left_is_told_with_a_reason_and_lost_where_nobody_has_it(world):
     left, _ = heal(count, blocks, copies)
     had = {guid - 100 for copy in copies for guid in copy.snapshots}
     blocks = sorted(left, key=str)
-    told = unhealed([block.wound() for block in blocks], {NAME: dataset(count)}, {NAME: copies}, {})
+    told = explain_unhealed([block.wound() for block in blocks], {NAME: dataset(count)}, {NAME: copies}, {})
     assert all(one.why for one in told)
     assert [one.lost for one in told] == [not had & set(range(block.born, block.gone)) for block in blocks]
 
 
-def source(*numbers: int, marks: tuple[int, ...] = ()) -> Copy:
-    return Copy(
+def source(*numbers: int, marks: tuple[int, ...] = ()) -> DatasetCopy:
+    return DatasetCopy(
         "", "the source", {100 + n: f"tank@s{n}" for n in numbers}, {100 + n: f"tank#s{n}" for n in marks}
     )
 
 
 def test_a_block_that_is_new_in_a_snapshot_comes_from_the_one_before():
-    (cure,) = next_cures([Block("/f", 2, 4).wound()], {NAME: dataset(4)}, {NAME: [source(0, 1, 2, 3)]})
+    (cure,) = select_healing_streams(
+        [Block("/f", 2, 4).wound()], {NAME: dataset(4)}, {NAME: [source(0, 1, 2, 3)]}
+    )
     assert (cure.base, cure.snapshot, cure.target.snapname) == ("tank@s1", "tank@s2", "s2")
     assert cure.reason == "the source has tank@s2; what was written after tank@s1 is read"
 
 
 def test_a_bookmark_is_base_enough():
-    (cure,) = next_cures([Block("/f", 2, 4).wound()], {NAME: dataset(5)}, {NAME: [source(3, marks=(0, 1))]})
+    (cure,) = select_healing_streams(
+        [Block("/f", 2, 4).wound()], {NAME: dataset(5)}, {NAME: [source(3, marks=(0, 1))]}
+    )
     assert (cure.base, cure.snapshot) == ("tank#s1", "tank@s3")
 
 
 def test_what_did_not_help_is_followed_by_the_next_place_and_then_by_all_of_it():
     hurt = [Block("/f", 1, 2).wound()]
-    other = Copy("attic", "vault attic", {101: "attic/x@s1"})
+    other = DatasetCopy("attic", "vault attic", {101: "attic/x@s1"})
     copies = {NAME: [source(0, 1), other]}
     tried: list[HealingStream] = []
     order = []
-    while cures := next_cures(hurt, {NAME: dataset(3)}, copies, tried):
+    while cures := select_healing_streams(hurt, {NAME: dataset(3)}, copies, tried):
         tried += cures
         order += [(cure.copy, cure.base) for cure in cures]
     assert order == [("", "tank@s0"), ("attic", None), ("", None)]
 
 
 def test_the_newest_snapshot_is_as_good_as_any():
-    (cure,) = next_cures([Block("/f", 2, 3).wound()], {NAME: dataset(3)}, {NAME: [source(0, 1, 2, 3)]})
+    (cure,) = select_healing_streams(
+        [Block("/f", 2, 3).wound()], {NAME: dataset(3)}, {NAME: [source(0, 1, 2, 3)]}
+    )
     assert (cure.base, cure.snapshot, cure.target.snapname) == ("tank@s1", "tank@s2", "s2")
 
 
 def test_metadata_is_not_sent_for():
     for number, level in ((8, 1), (0, 0), (0, -1)):
         wound = HealTarget(NAME, "/f", ("s0",), LoggedBlock(NAME, number, level, 0, 0))
-        assert next_cures([wound], {NAME: dataset(1)}, {NAME: [source(0)]}) == []
-        assert "no stream carries it" in unhealed([wound], {NAME: dataset(1)}, {NAME: [source(0)]}, {})[0].why
+        assert select_healing_streams([wound], {NAME: dataset(1)}, {NAME: [source(0)]}) == []
+        assert (
+            "no stream carries it"
+            in explain_unhealed([wound], {NAME: dataset(1)}, {NAME: [source(0)]}, {})[0].why
+        )
 
 
 def test_reasons():
     there, copies = {NAME: dataset(2)}, {NAME: [source(0)]}
-    hurt = wounds(
+    hurt = make_heal_targets(
         [
-            Damage(METADATA, None, "<0x3d>"),
-            Damage(None, None, "<0x21>:<0x8>"),
-            Damage(NAME, "s0", "/f"),
-            Damage("cold/other", "s", "/f"),
+            DamagedFile(METADATA_NAME, None, "<0x3d>"),
+            DamagedFile(None, None, "<0x21>:<0x8>"),
+            DamagedFile(NAME, "s0", "/f"),
+            DamagedFile("cold/other", "s", "/f"),
         ]
     )
-    pool, unknown, data, other = unhealed(hurt, there, copies, {})
+    pool, unknown, data, other = explain_unhealed(hurt, there, copies, {})
     assert "own metadata" in pool.why
     assert "two scrubs" in unknown.why
     assert "what the source sends of it has other bytes" in data.why
     assert not data.lost
     assert "no snapshot" in other.why
-    (broke,) = unhealed(
-        wounds([Damage(NAME, "s0", "/f")]), there, copies, {NAME: "the stream broke off: bad"}
+    (broke,) = explain_unhealed(
+        make_heal_targets([DamagedFile(NAME, "s0", "/f")]), there, copies, {NAME: "the stream broke off: bad"}
     )
     assert broke.why == "the source has it, but the stream broke off: bad"
     wound = HealTarget(NAME, "/f", ("s0",))
-    (told,) = unhealed([wound], there, copies, {}, {wound: "it is in pieces"})
+    (told,) = explain_unhealed([wound], there, copies, {}, {wound: "it is in pieces"})
     assert told.why == "it is in pieces"
 
 
 def test_the_error_log_tells_the_snapshots_that_names_leave_out():
     there = {NAME: dataset(3)}
     logged = [LoggedBlock(NAME, 8, 0, 3, 5), LoggedBlock(NAME, 9, 0, 0, 15)]
-    named = [Damage(NAME, None, "/f"), Damage(NAME, "s2", "/f"), Damage(METADATA, None, "<0x1>")]
-    found = located(logged, there, {(NAME, 8): "/f"}, named)
+    named = [
+        DamagedFile(NAME, None, "/f"),
+        DamagedFile(NAME, "s2", "/f"),
+        DamagedFile(METADATA_NAME, None, "<0x1>"),
+    ]
+    found = locate_heal_targets(logged, there, {(NAME, 8): "/f"}, named)
     assert [(one.path, one.snapnames) for one in found] == [
         ("/f", ("s1", "s2")),
         ("<0x9>", ("s2",)),
         ("<0x1>", ()),
     ]
-    assert [str(one) for one in damages_of(found, named)] == [
+    assert [str(one) for one in list_damages(found, named)] == [
         "<metadata>:<0x1>",
         f"{NAME}:/f",
         f"{NAME}@s1:/f",
         f"{NAME}@s2:/f",
         f"{NAME}@s2:<0x9>",
     ]
-    assert files(found) == 3
+    assert count_damaged_files(found) == 3
 
 
 @given(worlds(), st.booleans())
@@ -226,15 +246,15 @@ def test_the_last_snapshot_that_has_a_block_is_found_with_few_looks(world, told)
         birth = 10 * block.born - 5
         entries[LoggedBlock(NAME, 8 + number, 0, number, birth if told else 0, f"s{block.born}")] = block
 
-    def seen(at: int) -> dict[int, Object]:
+    def seen(at: int) -> dict[int, SnapshotObject]:
         return {
-            one.number: Object(
+            one.number: SnapshotObject(
                 "/f", {one.block: 10 * block.born - 5 if block.born <= at < block.gone else 10 * at - 5}
             )
             for one, block in entries.items()
         }
 
-    search = Search(there, entries)
+    search = DamagedSnapshotSearch(there, entries)
     search.births({one.number: seen(block.born)[one.number] for one, block in entries.items()})
     while (snapshot := search.next_look()) is not None:
         search.saw(snapshot, seen(int(snapshot.snapname[1:])))
@@ -243,7 +263,7 @@ def test_the_last_snapshot_that_has_a_block_is_found_with_few_looks(world, told)
         one: block.gone for one, block in entries.items()
     }
     assert looks < count
-    found = located(list(entries), {NAME: there}, {}, (), search.newest())
+    found = locate_heal_targets(list(entries), {NAME: there}, {}, (), search.newest())
     assert [(wound.snapnames, wound.exact) for wound in found] == [
         (tuple(f"s{n}" for n in range(block.born, block.gone)), True) for block in entries.values()
     ]
@@ -252,17 +272,19 @@ def test_the_last_snapshot_that_has_a_block_is_found_with_few_looks(world, told)
 def test_what_cannot_be_seen_block_by_block_goes_by_names():
     there = {NAME: dataset(3)}
     one = LoggedBlock(NAME, 8, 0, 3, 5)
-    search = Search(there[NAME], [one])
+    search = DamagedSnapshotSearch(there[NAME], [one])
     looked = search.next_look()
     assert looked is not None
     search.saw(looked, {})
     assert search.next_look() is None
-    (wound,) = located([one], there, {(NAME, 8): "/f"}, [Damage(NAME, "s2", "/f")], search.newest())
+    (wound,) = locate_heal_targets(
+        [one], there, {(NAME, 8): "/f"}, [DamagedFile(NAME, "s2", "/f")], search.newest()
+    )
     assert (wound.snapnames, wound.exact) == (("s1", "s2"), False)
 
 
 def test_a_block_that_no_snapshot_has_has_no_oldest_one():
-    assert oldest(dataset(2), HealTarget(NAME, "/f", (), LoggedBlock(NAME, 8, 0, 0, 99))) is None
+    assert find_oldest_damaged(dataset(2), HealTarget(NAME, "/f", (), LoggedBlock(NAME, 8, 0, 0, 99))) is None
 
 
 @pytest.mark.parametrize(
@@ -276,7 +298,7 @@ def test_a_block_that_no_snapshot_has_has_no_oldest_one():
         ("cold/a:/f", ("cold/a", None, "/f")),
         ("cold/my files@s:/f g", ("cold/my files", "s", "/f g")),
         ("<0x21>:<0x8>", (None, None, "<0x21>:<0x8>")),
-        ("<metadata>:<0x3d>", (METADATA, None, "<0x3d>")),
+        ("<metadata>:<0x3d>", (METADATA_NAME, None, "<0x3d>")),
         ("/mnt/x/dir/f", ("cold/a", "s1", "/dir/f")),
         ("/elsewhere/f", (None, None, "/elsewhere/f")),
         ("cold/odd:/b@s:/f", ("cold/odd:/b", "s", "/f")),
@@ -284,21 +306,26 @@ def test_a_block_that_no_snapshot_has_has_no_oldest_one():
 )
 def test_names_of_zpool_status(text, found):
     known = {"cold/a@s1", "cold/a", "cold/odd:/b@s"}
-    assert parse_damage(text, known, {"/mnt/x": "cold/a@s1", "/mnt": "cold/b"}) == Damage(*found)
+    assert parse_damage(text, known, {"/mnt/x": "cold/a@s1", "/mnt": "cold/b"}) == DamagedFile(*found)
 
 
 def test_a_file_is_counted_once():
-    assert files([Damage(NAME, "s0", "/f"), Damage(NAME, "s1", "/f"), Damage(NAME, None, "/g")]) == 2
+    assert (
+        count_damaged_files(
+            [DamagedFile(NAME, "s0", "/f"), DamagedFile(NAME, "s1", "/f"), DamagedFile(NAME, None, "/g")]
+        )
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
     ("dataset", "apart"),
-    [("cold/lab/tank/home", f"cold/lab/tank/home-old{ASIDE}20261123T080000Z"), ("cold", None)],
+    [("cold/lab/tank/home", f"cold/lab/tank/home-old{ASIDE_INFIX}20261123T080000Z"), ("cold", None)],
 )
 def test_what_is_to_be_sent_anew_is_given_a_name_that_no_backup_follows(
     dataset: str, apart: str | None
 ) -> None:
-    name = name_apart(DatasetName(dataset), f"{ASIDE}20261123T080000Z")
+    name = choose_aside_name(DatasetName(dataset), f"{ASIDE_INFIX}20261123T080000Z")
     assert name == apart
     assert name is None or is_aside(name)
 
@@ -306,6 +333,6 @@ def test_what_is_to_be_sent_anew_is_given_a_name_that_no_backup_follows(
 def test_only_what_no_stream_puts_right_is_to_be_sent_anew() -> None:
     block = LoggedBlock(NAME, 7, 0, 0, 1)
     data, indirect = (HealTarget(NAME, "/f", ("s0",), replace(block, level=level)) for level in (0, 1))
-    assert anew([data], {NAME: dataset(1)}, ASIDE) == []
-    (command,) = anew([data, indirect, indirect], {NAME: dataset(1)}, ASIDE)
+    assert list_resend_commands([data], {NAME: dataset(1)}, ASIDE_INFIX) == []
+    (command,) = list_resend_commands([data, indirect, indirect], {NAME: dataset(1)}, ASIDE_INFIX)
     assert command.startswith(f"zfs rename {NAME} ")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zvault.core.integrity.file_versions import Timeline
-from zvault.core.integrity.points import points, stretches
-from zvault.core.integrity.verification import Entry
+from zvault.core.integrity.file_versions import VersionTimeline
+from zvault.core.integrity.points import merge_points, place_versions
+from zvault.core.integrity.verification import TreeEntry
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 
@@ -13,12 +13,12 @@ def snap(number: int, dataset: str = "tank/a") -> Snapshot:
     return Snapshot(DatasetName(dataset), f"s{number}", number, number, number)
 
 
-def entry(mtime: str) -> Entry:
-    return Entry(7, "f", "644", "0:0", 1, mtime, b"a")
+def entry(mtime: str) -> TreeEntry:
+    return TreeEntry(7, "f", "644", "0:0", 1, mtime, b"a")
 
 
 def test_the_same_snapshot_is_one_point() -> None:
-    found = points([snap(3), snap(4)], [snap(n, "cold/a") for n in (1, 2, 3)])
+    found = merge_points([snap(3), snap(4)], [snap(n, "cold/a") for n in (1, 2, 3)])
     assert [(one.source is not None, one.vault is not None, one.snapshot.guid) for one in found] == [
         (False, True, 1),
         (False, True, 2),
@@ -29,12 +29,12 @@ def test_the_same_snapshot_is_one_point() -> None:
 
 
 def test_a_file_appears_changes_vanishes_and_appears_again() -> None:
-    row = points([snap(4), snap(5), snap(6)], [snap(n, "cold/a") for n in (1, 2, 3, 4)])
+    row = merge_points([snap(4), snap(5), snap(6)], [snap(n, "cold/a") for n in (1, 2, 3, 4)])
     states = [{}, {b"a": entry("1")}, {b"a": entry("2")}, {b"a": entry("2")}, {}, {b"a": entry("3")}]
-    line = Timeline()
+    line = VersionTimeline()
     for point, state in zip(row, states, strict=True):
         line.add(point.snapshot, state)
-    found = stretches(line.of(b"a"), row)
+    found = place_versions(line.of(b"a"), row)
     assert [one.state for one in found] == ["appeared", "changed", "vanished", "appeared"]
     changed = found[1]
     assert (changed.count("source"), changed.count("vault")) == (1, 2)
@@ -45,7 +45,7 @@ def test_a_file_appears_changes_vanishes_and_appears_again() -> None:
 
 
 def test_what_is_in_the_oldest_snapshot_came_nobody_knows_when() -> None:
-    row = points([snap(1)], [])
-    line = Timeline()
+    row = merge_points([snap(1)], [])
+    line = VersionTimeline()
     line.add(row[0].snapshot, {b"a": entry("1")})
-    assert [one.state for one in stretches(line.of(b"a"), row)] == ["there"]
+    assert [one.state for one in place_versions(line.of(b"a"), row)] == ["there"]

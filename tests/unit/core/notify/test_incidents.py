@@ -7,23 +7,33 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.notify.incidents import HOUR, Book, Bundle, Notice, Rules, Seen, step
-from zvault.core.notify.topics import Look, Subject, Telling
+from zvault.core.notify.incidents import (
+    SENT_WINDOW,
+    IncidentLedger,
+    IncidentNotice,
+    JudgedSubjects,
+    NoticeBundle,
+    TellingRules,
+    advance_incidents,
+)
+from zvault.core.notify.topics import NotifySubject, SubjectTopics, TopicFinding
 
-TANK: Subject = ("backup", "tank")
-COLD: Subject = ("vault", "cold")
+TANK: NotifySubject = ("backup", "tank")
+COLD: NotifySubject = ("vault", "cold")
 
 
-def telling(level: str = "warning", why: str = "so it is") -> Telling:
-    return Telling(level, ("failed",), "failed when it ran last", why, "Nothing.", "run it")  # type: ignore[arg-type]
+def telling(level: str = "warning", why: str = "so it is") -> TopicFinding:
+    return TopicFinding(level, ("failed",), "failed when it ran last", why, "Nothing.", "run it")  # type: ignore[arg-type]
 
 
-def seen(*wrong: tuple[Subject, str, str], hidden: frozenset[str] = frozenset()) -> Seen:
+def seen(*wrong: tuple[NotifySubject, str, str], hidden: frozenset[str] = frozenset()) -> JudgedSubjects:
     looks = {
-        subject: Look({topic: telling(level) for who, topic, level in wrong if who == subject}, hidden)
+        subject: SubjectTopics(
+            {topic: telling(level) for who, topic, level in wrong if who == subject}, hidden
+        )
         for subject in (TANK, COLD)
     }
-    return Seen(looks)
+    return JudgedSubjects(looks)
 
 
 FAILED = (TANK, "run", "warning")
@@ -31,57 +41,67 @@ GONE = (COLD, "storage", "critical")
 WELL = seen()
 
 
-def told(bundles: tuple[Bundle, ...]) -> list[str]:
+def told(bundles: tuple[NoticeBundle, ...]) -> list[str]:
     return [one.event for bundle in bundles for one in bundle.notices]
 
 
 def test_what_fails_again_and_again_is_told_once_and_its_end_once() -> None:
-    book, rules = Book(), Rules()
+    book, rules = IncidentLedger(), TellingRules()
     history = [seen(FAILED), seen(FAILED), seen(FAILED), WELL, WELL]
     found = []
     for hour, look in enumerate(history):
-        book, bundles = step(book, look, rules, hour * HOUR, quiet=False)
+        book, bundles = advance_incidents(book, look, rules, hour * SENT_WINDOW, quiet=False)
         found.append(told(bundles))
     assert found == [["begun"], [], [], ["over"], []]
 
 
 def test_what_lasts_is_told_again_after_a_time() -> None:
-    book, found = Book(), []
+    book, found = IncidentLedger(), []
     for hour in range(6):
-        book, bundles = step(book, seen(FAILED), Rules(again=2 * HOUR), hour * HOUR, quiet=False)
+        book, bundles = advance_incidents(
+            book, seen(FAILED), TellingRules(again=2 * SENT_WINDOW), hour * SENT_WINDOW, quiet=False
+        )
         found.append(told(bundles))
     assert found == [["begun"], [], ["still"], [], ["still"], []]
 
 
 def test_what_is_short_is_not_told() -> None:
-    book, bundles = step(Book(), seen(FAILED), Rules(after=60), 0.0, quiet=False)
+    book, bundles = advance_incidents(
+        IncidentLedger(), seen(FAILED), TellingRules(after=60), 0.0, quiet=False
+    )
     assert not bundles
-    book, bundles = step(book, WELL, Rules(after=60), 30.0, quiet=False)
-    assert (book, bundles) == (Book(), ())
+    book, bundles = advance_incidents(book, WELL, TellingRules(after=60), 30.0, quiet=False)
+    assert (book, bundles) == (IncidentLedger(), ())
 
 
 def test_a_target_for_what_is_critical_hears_when_it_becomes_so_and_when_all_is_well() -> None:
-    rules, book, found = Rules(severity="critical"), Book(), []
+    rules, book, found = TellingRules(severity="critical"), IncidentLedger(), []
     late = [(TANK, "lag", level) for level in ("warning", "critical", "warning")]
     for hour, look in enumerate([*map(seen, late), WELL]):
-        book, bundles = step(book, look, rules, hour * HOUR, quiet=False)
+        book, bundles = advance_incidents(book, look, rules, hour * SENT_WINDOW, quiet=False)
         found.append(told(bundles))
     assert found == [[], ["begun"], [], ["over"]]
 
 
 def test_what_becomes_worse_is_told() -> None:
-    book, bundles = step(Book(), seen((TANK, "lag", "warning")), Rules(), 0.0, quiet=False)
-    book, bundles = step(book, seen((TANK, "lag", "critical")), Rules(), 1.0, quiet=False)
+    book, bundles = advance_incidents(
+        IncidentLedger(), seen((TANK, "lag", "warning")), TellingRules(), 0.0, quiet=False
+    )
+    book, bundles = advance_incidents(book, seen((TANK, "lag", "critical")), TellingRules(), 1.0, quiet=False)
     assert told(bundles) == ["worse"]
-    assert not step(book, seen((TANK, "lag", "critical")), Rules(), 2.0, quiet=False)[1]
+    assert not advance_incidents(book, seen((TANK, "lag", "critical")), TellingRules(), 2.0, quiet=False)[1]
 
 
 def test_in_quiet_hours_only_what_is_critical_is_told_and_at_their_end_what_is_still_so() -> None:
-    book, bundles = step(Book(), seen(FAILED, (TANK, "lag", "warning"), GONE), Rules(), 0.0, quiet=True)
+    book, bundles = advance_incidents(
+        IncidentLedger(), seen(FAILED, (TANK, "lag", "warning"), GONE), TellingRules(), 0.0, quiet=True
+    )
     assert [one.topic for bundle in bundles for one in bundle.notices] == ["storage"]
-    book, bundles = step(book, seen((TANK, "lag", "warning")), Rules(), 60.0, quiet=True)
+    book, bundles = advance_incidents(book, seen((TANK, "lag", "warning")), TellingRules(), 60.0, quiet=True)
     assert not bundles
-    book, bundles = step(book, seen((TANK, "lag", "warning")), Rules(), 120.0, quiet=False)
+    book, bundles = advance_incidents(
+        book, seen((TANK, "lag", "warning")), TellingRules(), 120.0, quiet=False
+    )
     assert {(one.event, one.topic) for bundle in bundles for one in bundle.notices} == {
         ("begun", "lag"),
         ("over", "storage"),
@@ -90,52 +110,66 @@ def test_in_quiet_hours_only_what_is_critical_is_told_and_at_their_end_what_is_s
 
 
 def test_what_ends_and_begins_again_in_quiet_hours_never_was_over() -> None:
-    book, _ = step(Book(), seen(GONE), Rules(), 0.0, quiet=True)
-    book, _ = step(book, WELL, Rules(), 1.0, quiet=True)
-    book, bundles = step(book, seen(GONE), Rules(), 2.0, quiet=False)
+    book, _ = advance_incidents(IncidentLedger(), seen(GONE), TellingRules(), 0.0, quiet=True)
+    book, _ = advance_incidents(book, WELL, TellingRules(), 1.0, quiet=True)
+    book, bundles = advance_incidents(book, seen(GONE), TellingRules(), 2.0, quiet=False)
     assert not bundles
 
 
 def test_what_nobody_looked_at_is_not_over() -> None:
-    book, _ = step(Book(), seen(FAILED, GONE), Rules(), 0.0, quiet=False)
-    book, bundles = step(
-        book, Seen({TANK: Look(hidden=frozenset({"run"}))}, {COLD}), Rules(), 1.0, quiet=False
+    book, _ = advance_incidents(IncidentLedger(), seen(FAILED, GONE), TellingRules(), 0.0, quiet=False)
+    book, bundles = advance_incidents(
+        book,
+        JudgedSubjects({TANK: SubjectTopics(hidden=frozenset({"run"}))}, {COLD}),
+        TellingRules(),
+        1.0,
+        quiet=False,
     )
     assert not bundles
-    book, bundles = step(book, Seen({TANK: Look()}, {COLD}), Rules(), 2.0, quiet=False)
+    book, bundles = advance_incidents(
+        book, JudgedSubjects({TANK: SubjectTopics()}, {COLD}), TellingRules(), 2.0, quiet=False
+    )
     assert told(bundles) == ["over"]
     assert [one.name for one in book.incidents] == ["cold"]
 
 
 def test_what_is_no_longer_in_the_configuration_is_over_and_says_so() -> None:
-    book, _ = step(Book(), seen(FAILED), Rules(), 0.0, quiet=False)
-    _, (bundle,) = step(book, Seen({COLD: Look()}), Rules(), 1.0, quiet=False)
+    book, _ = advance_incidents(IncidentLedger(), seen(FAILED), TellingRules(), 0.0, quiet=False)
+    _, (bundle,) = advance_incidents(
+        book, JudgedSubjects({COLD: SubjectTopics()}), TellingRules(), 1.0, quiet=False
+    )
     assert (bundle.notices[0].event, bundle.notices[0].gone) == ("over", True)
 
 
 def test_beyond_the_limit_one_message_has_all_the_rest() -> None:
-    many = Seen({("backup", f"b{n}"): Look({"run": telling()}) for n in range(50)})
-    book, bundles = step(Book(), many, Rules(per_hour=5), 0.0, quiet=False)
+    many = JudgedSubjects({("backup", f"b{n}"): SubjectTopics({"run": telling()}) for n in range(50)})
+    book, bundles = advance_incidents(IncidentLedger(), many, TellingRules(per_hour=5), 0.0, quiet=False)
     assert [len(bundle.notices) for bundle in bundles] == [1, 1, 1, 47], (
         "the fifth is kept for what is critical"
     )
-    wider = Seen({**many.looks, COLD: Look({"storage": telling("critical")})})
-    book, bundles = step(book, wider, Rules(per_hour=5), 1.0, quiet=False)
+    wider = JudgedSubjects({**many.looks, COLD: SubjectTopics({"storage": telling("critical")})})
+    book, bundles = advance_incidents(book, wider, TellingRules(per_hour=5), 1.0, quiet=False)
     assert told(bundles) == ["begun"]
-    wider = Seen({**wider.looks, ("vault", "x"): Look({"storage": telling("critical")})})
-    book, bundles = step(book, wider, Rules(per_hour=5), 2.0, quiet=False)
+    wider = JudgedSubjects({**wider.looks, ("vault", "x"): SubjectTopics({"storage": telling("critical")})})
+    book, bundles = advance_incidents(book, wider, TellingRules(per_hour=5), 2.0, quiet=False)
     assert not bundles
-    book, bundles = step(book, wider, Rules(per_hour=5), HOUR + 1.0, quiet=False)
+    book, bundles = advance_incidents(book, wider, TellingRules(per_hour=5), SENT_WINDOW + 1.0, quiet=False)
     assert told(bundles) == ["begun"], "what was over the limit is told once there is room"
 
 
 def test_a_clock_that_was_set_back_keeps_nothing_for_years() -> None:
-    book, _ = step(Book(), seen(FAILED), Rules(per_hour=1, again=60.0), 1e9, quiet=False)
-    book, bundles = step(book, seen(FAILED), Rules(per_hour=1, again=60.0), 1e6, quiet=False)
+    book, _ = advance_incidents(
+        IncidentLedger(), seen(FAILED), TellingRules(per_hour=1, again=60.0), 1e9, quiet=False
+    )
+    book, bundles = advance_incidents(
+        book, seen(FAILED), TellingRules(per_hour=1, again=60.0), 1e6, quiet=False
+    )
     assert not bundles
-    assert told(step(book, seen(FAILED), Rules(per_hour=1, again=60.0), 1e6 + HOUR, quiet=False)[1]) == [
-        "still"
-    ]
+    assert told(
+        advance_incidents(
+            book, seen(FAILED), TellingRules(per_hour=1, again=60.0), 1e6 + SENT_WINDOW, quiet=False
+        )[1]
+    ) == ["still"]
 
 
 TOPICS = st.sampled_from([(TANK, "run"), (TANK, "lag"), (COLD, "storage"), (COLD, "damage")])
@@ -143,25 +177,27 @@ LEVELS = st.sampled_from(["warning", "critical"])
 LOOKS = st.dictionaries(TOPICS, LEVELS, max_size=4).map(
     lambda wrong: seen(*((who, topic, level) for (who, topic), level in wrong.items()))
 )
-UNLOOKED = st.just(Seen(unlooked={TANK, COLD}))
+UNLOOKED = st.just(JudgedSubjects(unlooked={TANK, COLD}))
 TICKS = st.lists(
-    st.tuples(st.floats(1.0, 2 * HOUR), st.one_of(LOOKS, LOOKS, UNLOOKED), st.booleans()), max_size=40
+    st.tuples(st.floats(1.0, 2 * SENT_WINDOW), st.one_of(LOOKS, LOOKS, UNLOOKED), st.booleans()), max_size=40
 )
 RULES = st.builds(
-    Rules,
+    TellingRules,
     severity=LEVELS,
-    after=st.sampled_from([0.0, 60.0, HOUR]),
+    after=st.sampled_from([0.0, 60.0, SENT_WINDOW]),
     again=st.sampled_from([None, 60.0, 86400.0]),
     per_hour=st.integers(1, 6),
 )
 
 
-def lived(ticks: list[tuple[float, Seen, bool]], rules: Rules) -> list[tuple[float, bool, Bundle]]:
+def lived(
+    ticks: list[tuple[float, JudgedSubjects, bool]], rules: TellingRules
+) -> list[tuple[float, bool, NoticeBundle]]:
     """A life, and at its end a long time in which all is well and may be told."""
-    book, now, found = Book(), 0.0, []
-    for pause, look, quiet in [*ticks, *[(HOUR, WELL, False)] * 8]:
+    book, now, found = IncidentLedger(), 0.0, []
+    for pause, look, quiet in [*ticks, *[(SENT_WINDOW, WELL, False)] * 8]:
         now += pause
-        book, bundles = step(book, look, rules, now, quiet=quiet)
+        book, bundles = advance_incidents(book, look, rules, now, quiet=quiet)
         found += [(now, quiet, bundle) for bundle in bundles]
     assert not book.incidents
     return found
@@ -169,7 +205,7 @@ def lived(ticks: list[tuple[float, Seen, bool]], rules: Rules) -> list[tuple[flo
 
 @given(TICKS, RULES)
 def test_each_incident_that_is_told_has_one_begin_and_one_end(
-    ticks: list[tuple[float, Seen, bool]], rules: Rules
+    ticks: list[tuple[float, JudgedSubjects, bool]], rules: TellingRules
 ) -> None:
     open_: set[tuple[str, str, str]] = set()
     for _, _, bundle in lived(ticks, rules):
@@ -183,16 +219,16 @@ def test_each_incident_that_is_told_has_one_begin_and_one_end(
 
 @given(TICKS, RULES)
 def test_no_hour_has_more_messages_than_the_limit(
-    ticks: list[tuple[float, Seen, bool]], rules: Rules
+    ticks: list[tuple[float, JudgedSubjects, bool]], rules: TellingRules
 ) -> None:
     times = [when for when, _, _ in lived(ticks, rules)]
     for first in times:
-        assert sum(first <= when < first + HOUR for when in times) <= rules.per_hour
+        assert sum(first <= when < first + SENT_WINDOW for when in times) <= rules.per_hour
 
 
 @given(TICKS, RULES)
 def test_quiet_hours_have_nothing_but_what_is_critical(
-    ticks: list[tuple[float, Seen, bool]], rules: Rules
+    ticks: list[tuple[float, JudgedSubjects, bool]], rules: TellingRules
 ) -> None:
     for _, quiet, bundle in lived(ticks, rules):
         if quiet:
@@ -201,10 +237,10 @@ def test_quiet_hours_have_nothing_but_what_is_critical(
 
 @given(TICKS)
 def test_without_limits_each_that_begins_and_ends_is_told_exactly_once(
-    ticks: list[tuple[float, Seen, bool]],
+    ticks: list[tuple[float, JudgedSubjects, bool]],
 ) -> None:
     """Against the plain model: what was wrong at a look, and not at the one before that saw anything."""
-    rules = Rules(per_hour=10_000)
+    rules = TellingRules(per_hour=10_000)
     expected: Counter[tuple[str, str]] = Counter()
     before: set[str] = set()
     for _, look, _ in [*ticks, (1.0, WELL, False)]:
@@ -215,5 +251,5 @@ def test_without_limits_each_that_begins_and_ends_is_told_exactly_once(
         expected.update(("over", topic) for topic in before - now)
         before = now
     loud = [(pause, look, False) for pause, look, _ in ticks]
-    notices: list[Notice] = [one for _, _, bundle in lived(loud, rules) for one in bundle.notices]
+    notices: list[IncidentNotice] = [one for _, _, bundle in lived(loud, rules) for one in bundle.notices]
     assert Counter((one.event, one.topic) for one in notices if one.event in {"begun", "over"}) == expected

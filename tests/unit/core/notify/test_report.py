@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.health.days import Day
+from zvault.core.health.days import DaySummary
 from zvault.core.notify.report import (
-    EVERY,
+    REPORT_PERIODS,
     BackupReport,
-    Every,
-    Figures,
-    Need,
-    Period,
-    Report,
+    NeededAction,
+    PeriodFigures,
+    PeriodReport,
+    ReportEvery,
+    ReportPeriod,
     VaultReport,
-    figures,
+    choose_reported_until,
+    find_last_period,
     is_due,
-    last_period,
-    told_until,
+    sum_period,
 )
-from zvault.core.notify.report_text import MOST, html, text, title
+from zvault.core.notify.report_text import MOST_ROWS, write_report_html, write_report_text, write_report_title
 
 VIENNA = ZoneInfo("Europe/Vienna")
 ZONES = st.sampled_from([UTC, VIENNA, ZoneInfo("Pacific/Kiritimati"), ZoneInfo("America/St_Johns")])
@@ -52,30 +52,30 @@ def at(*numbers: int) -> float:
         ("monthly", at(2027, 3, 28, 6), "February 2027"),
     ],
 )
-def test_which_period_is_reported(every: Every, now: float, name: str) -> None:
-    period = last_period(every, now, VIENNA)
+def test_which_period_is_reported(every: ReportEvery, now: float, name: str) -> None:
+    period = find_last_period(every, now, VIENNA)
     assert period.name == name
     assert datetime.fromtimestamp(period.begin, VIENNA).hour == 0
     assert datetime.fromtimestamp(period.end, VIENNA).hour == 0
 
 
-@given(st.sampled_from(EVERY), st.integers(0, 4_000_000_000), st.integers(1, 86400 * 80), ZONES)
+@given(st.sampled_from(REPORT_PERIODS), st.integers(0, 4_000_000_000), st.integers(1, 86400 * 80), ZONES)
 def test_each_period_is_reported_once_whenever_one_looks(
-    every: Every, begin: int, step: int, zone: ZoneInfo
+    every: ReportEvery, begin: int, step: int, zone: ZoneInfo
 ) -> None:
     """Whatever the steps between looks, all periods that end meanwhile are told once, or skipped for a later one."""
     reported: float | None = None
-    told: list[Period] = []
+    told: list[ReportPeriod] = []
     for look in range(8):
         now = float(begin + look * step)
-        period = last_period(every, now, zone)
+        period = find_last_period(every, now, zone)
         assert period.begin < period.end <= now
         assert period.last - period.first <= timedelta(days=31)
         if is_due(period, reported):
             told.append(period)
             reported = period.end
         else:
-            reported = told_until(period, reported, now)
+            reported = choose_reported_until(period, reported, now)
     ends = [one.end for one in told]
     assert ends == sorted(set(ends))
     if step <= 86400 * 7:
@@ -84,49 +84,52 @@ def test_each_period_is_reported_once_whenever_one_looks(
 
 def test_a_new_target_is_told_of_nothing_before_and_a_clock_that_was_ahead_keeps_nothing_back() -> None:
     now = at(2026, 11, 25, 12)
-    period = last_period("weekly", now, VIENNA)
+    period = find_last_period("weekly", now, VIENNA)
     assert not is_due(period, None)
-    assert told_until(period, None, now) == period.end
+    assert choose_reported_until(period, None, now) == period.end
     assert not is_due(period, at(2099, 1, 1))
-    assert told_until(period, at(2099, 1, 1), now) == period.end
-    assert is_due(last_period("weekly", now + 7 * 86400, VIENNA), period.end)
+    assert choose_reported_until(period, at(2099, 1, 1), now) == period.end
+    assert is_due(find_last_period("weekly", now + 7 * 86400, VIENNA), period.end)
 
 
 def test_figures_are_of_the_period_only() -> None:
-    period = last_period("weekly", at(2026, 11, 23, 6), VIENNA)
+    period = find_last_period("weekly", at(2026, 11, 23, 6), VIENNA)
     days = [
-        Day(date(2026, 11, 10) + timedelta(days=n), "late", 2, 1, 100, 5.0, 1000.0 + n) for n in range(20)
+        DaySummary(date(2026, 11, 10) + timedelta(days=n), "late", 2, 1, 100, 5.0, 1000.0 + n)
+        for n in range(20)
     ]
-    assert figures(days, period) == Figures(14, 7, 700, 7, 1012.0)
-    assert figures([], period) == Figures()
+    assert sum_period(days, period) == PeriodFigures(14, 7, 700, 7, 1012.0)
+    assert sum_period([], period) == PeriodFigures()
 
 
-def made(**more: object) -> Report:
-    period = last_period("weekly", at(2026, 11, 23, 6), VIENNA)
+def made(**more: object) -> PeriodReport:
+    period = find_last_period("weekly", at(2026, 11, 23, 6), VIENNA)
     its: dict[str, object] = {
         "headlines": ("1 backup is late: tank.", "1 vault is not known."),
         "needs": (
-            Need("backup tank", "critical", "is late", "its lag is 2d", "see 'zvaultctl explain tank'"),
+            NeededAction(
+                "backup tank", "critical", "is late", "its lag is 2d", "see 'zvaultctl explain tank'"
+            ),
         ),
         "backups": (
             BackupReport(
                 "tank",
                 "critical",
                 "late",
-                Figures(168, 3, 5 << 30, 2, 200_000.0),
+                PeriodFigures(168, 3, 5 << 30, 2, 200_000.0),
                 180_000.0,
                 14400.0,
                 (("sample", at(2026, 11, 22, 6)), ("full", None)),
             ),
-            BackupReport("scratch", "ok", "ok", Figures(7), None, None, None, sends=False),
-            BackupReport("new", "unknown", "unknown", Figures(), None, None, None),
+            BackupReport("scratch", "ok", "ok", PeriodFigures(7), None, None, None, sends=False),
+            BackupReport("new", "unknown", "unknown", PeriodFigures(), None, None, None),
         ),
         "vaults": (
             VaultReport("cold", "ok", "ok", 90 << 40, 20 << 40, 5 << 30, 40 * 86400.0, at(2026, 11, 1), 0),
             VaultReport("far", "unknown", "down", None, None, 0, None, None, None),
         ),
     }
-    return Report(period=period, host="nas", made=at(2026, 11, 23, 6), **(its | more))  # type: ignore[arg-type]
+    return PeriodReport(period=period, host="nas", made=at(2026, 11, 23, 6), **(its | more))  # type: ignore[arg-type]
 
 
 TEXT = """\
@@ -154,21 +157,27 @@ Runs, faults, late days, worst lag and what was sent are of the period, by the r
 
 def test_what_it_says() -> None:
     report = made(since=at(2026, 11, 20))
-    assert text(report, VIENNA) == TEXT
-    assert title(report) == TEXT.splitlines()[0]
+    assert write_report_text(report, VIENNA) == TEXT
+    assert write_report_title(report) == TEXT.splitlines()[0]
     assert report.level == "critical"
 
 
 def test_what_is_dated_later_than_the_report_is_told_so_and_not_as_just_now() -> None:
     backup = BackupReport(
-        "tank", "unknown", "unproven", Figures(), 0.0, None, (("sample", at(2036, 1, 1)), ("full", None))
+        "tank",
+        "unknown",
+        "unproven",
+        PeriodFigures(),
+        0.0,
+        None,
+        (("sample", at(2036, 1, 1)), ("full", None)),
     )
     vault = VaultReport("cold", "ok", "ok", None, None, 0, None, at(2026, 11, 23, 6, 20), 0)
-    said = text(made(backups=(backup,), vaults=(vault,)), VIENNA)
+    said = write_report_text(made(backups=(backup,), vaults=(vault,)), VIENNA)
     assert "sample at a time later than now" in said
     assert said.count("at a time later than now") == 2
     assert "0s ago" not in said
-    little = text(made(vaults=(replace(vault, scrubbed=at(2026, 11, 23, 6, 4)),)), VIENNA)
+    little = write_report_text(made(vaults=(replace(vault, scrubbed=at(2026, 11, 23, 6, 4)),)), VIENNA)
     assert "0s ago" in little, "clocks differ by little"
 
 
@@ -177,13 +186,13 @@ def test_what_a_vault_costs_is_told_where_anything_has_a_price() -> None:
         "cold", "ok", "ok", None, None, 0, None, None, None, "$7.35 this month, $9.61 at this pace"
     )
     free = VaultReport("far", "ok", "ok", None, None, 0, None, None, None)
-    said = text(made(vaults=(dear, free)), VIENNA).splitlines()
+    said = write_report_text(made(vaults=(dear, free)), VIENNA).splitlines()
     head, first, second = said[next(n for n, line in enumerate(said) if line.startswith("VAULT")) :][:3]
     at = head.index("COST")
     assert first[at:] == "$7.35 this month, $9.61 at this pace"
     assert second[at:] == "-"
-    assert "$9.61 at this pace" in html(made(vaults=(dear, free)), VIENNA)
-    assert "COST" not in text(made(vaults=(free,)), VIENNA)
+    assert "$9.61 at this pace" in write_report_html(made(vaults=(dear, free)), VIENNA)
+    assert "COST" not in write_report_text(made(vaults=(free,)), VIENNA)
 
 
 class Words(HTMLParser):
@@ -204,7 +213,7 @@ class Words(HTMLParser):
 
 
 def test_the_html_says_the_same_and_asks_for_nothing() -> None:
-    page = Words(html(made(since=at(2026, 11, 20)), VIENNA))
+    page = Words(write_report_html(made(since=at(2026, 11, 20)), VIENNA))
     said = "".join(page.words).lower()
     for line in TEXT.splitlines():
         for cell in filter(None, line.lower().split("  ")):
@@ -219,22 +228,24 @@ def test_what_others_say_is_text_and_never_markup(words: str) -> None:
     hostile = f"{words}<script>alert(1)</script>\"'&"
     report = made(
         headlines=(hostile,),
-        needs=(Need(hostile, "warning", hostile, hostile, hostile),),
-        backups=(BackupReport(hostile, "ok", hostile, Figures(), None, None, None),),
+        needs=(NeededAction(hostile, "warning", hostile, hostile, hostile),),
+        backups=(BackupReport(hostile, "ok", hostile, PeriodFigures(), None, None, None),),
     )
-    assert "script" not in {tag for tag, _ in Words(html(report, VIENNA)).tags}
+    assert "script" not in {tag for tag, _ in Words(write_report_html(report, VIENNA)).tags}
 
 
 def test_a_thousand_backups_are_a_hundred_rows_and_a_count() -> None:
     many = tuple(
-        BackupReport(f"b{number}", "ok", "ok", Figures(), 60.0, 3600.0, ()) for number in range(1000)
+        BackupReport(f"b{number}", "ok", "ok", PeriodFigures(), 60.0, 3600.0, ()) for number in range(1000)
     )
     report = made(backups=many)
-    assert f"and {1000 - MOST} more: 'zvaultctl status' has all" in text(report, VIENNA)
-    assert html(report, VIENNA).count("<tr>") == MOST + 1 + len(report.vaults) + 1
+    assert f"and {1000 - MOST_ROWS} more: 'zvaultctl status' has all" in write_report_text(report, VIENNA)
+    assert write_report_html(report, VIENNA).count("<tr>") == MOST_ROWS + 1 + len(report.vaults) + 1
 
 
 def test_nothing_configured_is_a_report_all_the_same() -> None:
     report = made(headlines=("nothing is configured",), needs=(), backups=(), vaults=())
-    assert text(report, UTC).startswith("zvault on nas: 16 to 22 November 2026: nothing is configured\n")
-    assert "<table" not in html(report, UTC)
+    assert write_report_text(report, UTC).startswith(
+        "zvault on nas: 16 to 22 November 2026: nothing is configured\n"
+    )
+    assert "<table" not in write_report_html(report, UTC)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.policy.retention import KeepDecision, KeepRules, decide
+from zvault.core.policy.retention import KeepDecision, KeepRules, decide_retention
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = (
@@ -39,7 +39,7 @@ def run(
     zone: tzinfo = UTC,
     protected: dict[int, str] | None = None,
 ) -> list[KeepDecision]:
-    return decide(snapshots, rules, now=now, zone=zone, protected=protected or {}, ours=ours)
+    return decide_retention(snapshots, rules, now=now, zone=zone, protected=protected or {}, ours=ours)
 
 
 def kept(verdicts: list[KeepDecision]) -> list[Snapshot]:

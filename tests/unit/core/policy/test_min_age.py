@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.policy.min_age import too_young
+from zvault.core.policy.min_age import list_too_young
 
 DATASET = DatasetName("cold/lab/tank")
 NOW, HOUR = 1_700_000_000, 3600
@@ -18,7 +18,7 @@ def snap(txg: int, ago: float) -> Snapshot:
 
 
 def young(*snapshots: Snapshot, hours: float = 24) -> set[int]:
-    return set(too_young(snapshots, hours * HOUR, NOW))
+    return set(list_too_young(snapshots, hours * HOUR, NOW))
 
 
 def test_what_is_older_may_go() -> None:
@@ -45,7 +45,7 @@ def test_without_a_min_age_none_is_young() -> None:
 def test_more_of_it_never_lets_more_go_and_time_lets_all_go(ages: list[int], hours: float) -> None:
     snapshots = [snap(txg, age * HOUR) for txg, age in enumerate(ages)]
     assert young(*snapshots, hours=hours) <= young(*snapshots, hours=hours + 1)
-    assert not too_young(snapshots, hours * HOUR, NOW + (hours + 6) * HOUR)
+    assert not list_too_young(snapshots, hours * HOUR, NOW + (hours + 6) * HOUR)
     # Whoever comes last is never younger for what it says.
     if snapshots and young(*snapshots[:-1], hours=hours) >= {len(ages) - 2}:
         assert len(ages) - 1 in young(*snapshots, hours=hours)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.policy.object_lock import Lock, LockState, renewals
+from zvault.core.policy.object_lock import LockState, ObjectLock, count_renewals
 
 DAY = 86400.0
-LOCK = Lock("compliance", 30 * DAY)
+LOCK = ObjectLock("compliance", 30 * DAY)
 
 
 def test_a_new_store_has_to_be_locked_at_once_and_then_for_days_not() -> None:
@@ -22,9 +22,9 @@ def test_a_new_store_has_to_be_locked_at_once_and_then_for_days_not() -> None:
 
 def test_another_mode_or_a_longer_time_is_due_at_once() -> None:
     state = LockState("governance", 100 * DAY)
-    assert not state.due(Lock("governance", 30 * DAY), 0.0)
-    assert state.due(Lock("compliance", 30 * DAY), 0.0)
-    assert state.due(Lock("governance", 95 * DAY), 0.0)
+    assert not state.due(ObjectLock("governance", 30 * DAY), 0.0)
+    assert state.due(ObjectLock("compliance", 30 * DAY), 0.0)
+    assert state.due(ObjectLock("governance", 95 * DAY), 0.0)
 
 
 def test_a_renewal_goes_on_where_it_was_unless_that_comes_too_late() -> None:
@@ -35,7 +35,7 @@ def test_a_renewal_goes_on_where_it_was_unless_that_comes_too_late() -> None:
 
 
 def test_how_often_a_month() -> None:
-    assert round(renewals(LOCK), 6) == 2.5
+    assert round(count_renewals(LOCK), 6) == 2.5
 
 
 @given(
@@ -46,7 +46,7 @@ def test_until_is_never_later_than_any_object_is_locked(
     steps: list[tuple[float, bool, float]], days: float
 ) -> None:
     """Objects are put and locked again, renewals break off anywhere: none ends before what the state says."""
-    lock = Lock("compliance", days * DAY)
+    lock = ObjectLock("compliance", days * DAY)
     now, state, objects = 0.0, LockState(), dict[int, float]()
     for number, (wait, whole, took) in enumerate(steps):
         now += wait * DAY

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.unit.core.policy.retention_rules import Case, cases, judge, kept, ours, run, snap
 from zvault.core.model import Snapshot
-from zvault.core.policy.prune_limit import FEW, excess, within_limit
-from zvault.core.policy.retention import KeepDecision, KeepRules, in_order
+from zvault.core.policy.prune_limit import ALWAYS_PRUNABLE, find_prune_excess, limit_prune
+from zvault.core.policy.retention import KeepDecision, KeepRules, order_by_prune
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -22,7 +22,7 @@ def pruned(
     verdicts: list[KeepDecision], share: float, arrived: frozenset[int] = frozenset()
 ) -> list[Snapshot]:
     """What is left after a run that keeps to the limit."""
-    return kept(within_limit(verdicts, excess(verdicts, share, ours, arrived), arrived))
+    return kept(limit_prune(verdicts, find_prune_excess(verdicts, share, ours, arrived), arrived))
 
 
 @given(cases(), SHARES, st.sets(st.integers(0, 40)))
@@ -33,9 +33,9 @@ def test_no_run_prunes_more_than_its_share_of_what_was_there_before(
     left = pruned(judge(case), share, arrived)
     before = [one for one in case[0] if ours(one) and one.guid not in arrived]
     gone = [one for one in before if one not in left]
-    assert len(gone) <= max(FEW, share * len(before) + 1e-6)
+    assert len(gone) <= max(ALWAYS_PRUNABLE, share * len(before) + 1e-6)
     # The worst dated first, then the oldest.
-    to_go = [verdict.snapshot for verdict in in_order(judge(case)) if verdict.snapshot in before]
+    to_go = [verdict.snapshot for verdict in order_by_prune(judge(case)) if verdict.snapshot in before]
     assert set(gone) == set(to_go[: len(gone)])
 
 
@@ -49,7 +49,7 @@ def test_repeated_runs_end_with_exactly_what_the_rules_keep(case: Case, share: f
         assert set(final) <= set(left)
         assert left == final or len(left) < len(before)
     assert left == final
-    assert excess(judge((left, *rest)), share, ours) is None
+    assert find_prune_excess(judge((left, *rest)), share, ours) is None
 
 
 @given(cases(), SHARES)
@@ -62,12 +62,12 @@ def test_what_arrives_in_the_run_costs_nothing_that_was_there_more_than_the_limi
     many = [snap(number, now, "z") for number in range(1_000, 1_100)]
     verdicts = judge(([*snapshots, *many], rules, now, zone, protected))
     left = pruned(verdicts, share, frozenset(one.guid for one in many))
-    assert sum(one not in left for one in snapshots) <= max(FEW, share * count + 1e-6)
+    assert sum(one not in left for one in snapshots) <= max(ALWAYS_PRUNABLE, share * count + 1e-6)
 
 
 @given(cases())
 def test_a_whole_share_is_no_limit(case: Case) -> None:
-    assert excess(judge(case), 1.0, ours) is None
+    assert find_prune_excess(judge(case), 1.0, ours) is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_whole_share_is_no_limit(case: Case) -> None:
 )
 def test_the_limit_to_the_snapshot(count: int, last: int, share: float, allowed: int | None) -> None:
     snapshots = [snap(number, number) for number in range(count)]
-    over = excess(run(snapshots, KeepRules(last=last)), share, ours)
+    over = find_prune_excess(run(snapshots, KeepRules(last=last)), share, ours)
     assert (over and over.allowed) == allowed
 
 
@@ -91,11 +91,11 @@ def test_what_is_not_ours_does_not_raise_the_limit() -> None:
     foreign = [snap(number, number, snapname="by-hand-") for number in range(100, 200)]
     snapshots = [snap(number, number) for number in range(10)]
     verdicts = run([*snapshots, *foreign], KeepRules(last=2))
-    over = excess(verdicts, 0.5, ours)
+    over = find_prune_excess(verdicts, 0.5, ours)
     assert over is not None
     assert str(over) == "8 of 10 snapshots would go, one run may prune 5"
     assert over.held_back == 3
-    left = within_limit(verdicts, over)
+    left = limit_prune(verdicts, over)
     assert [verdict.snapshot for verdict in left if not verdict.keep] == snapshots[:5]
     assert {verdict.reason for verdict in left[5:8]} == {f"over prune_limit: {over}"}
 
@@ -139,7 +139,7 @@ def test_a_rule_made_shorter_is_followed_over_several_runs() -> None:
     left = [snap(number, START + number * HOUR) for number in range(100)]
     counts = []
     while (verdicts := run(left, KeepRules(last=10), now=START + 100 * HOUR)) and (
-        excess(verdicts, 0.5, ours) is not None
+        find_prune_excess(verdicts, 0.5, ours) is not None
     ):
         left = pruned(verdicts, 0.5)
         counts.append(len(left))

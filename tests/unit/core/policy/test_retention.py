@@ -21,10 +21,10 @@ from tests.unit.core.policy.retention_rules import (
     run,
     snap,
 )
-from zvault.core.believed import TOLERANCE
+from zvault.core.dates import CLOCK_TOLERANCE
 from zvault.core.model import Snapshot
-from zvault.core.policy.dates import AHEAD_OF_TIME, DEEPEST
-from zvault.core.policy.retention import KeepRules, decide, in_order
+from zvault.core.policy.retention import KeepRules, decide_retention, order_by_prune
+from zvault.core.policy.snapshot_dates import AHEAD_OF_TIME, LARGEST_RANK
 
 WITNESS = "shows that "
 
@@ -37,8 +37,8 @@ def brute_ranks(among: list[Snapshot], now: float) -> dict[Snapshot, int]:
     found: dict[Snapshot, int] = {}
     for one in sorted(filter(ours, among), key=lambda one: one.createtxg):
         above = [rank for other, rank in found.items() if other.creation > one.creation]
-        chain = max((rank + 1 for rank in above if rank <= DEEPEST), default=0)
-        found[one] = AHEAD_OF_TIME if one.creation > now + TOLERANCE else min(DEEPEST, chain)
+        chain = max((rank + 1 for rank in above if rank <= LARGEST_RANK), default=0)
+        found[one] = AHEAD_OF_TIME if one.creation > now + CLOCK_TOLERANCE else min(LARGEST_RANK, chain)
     return found
 
 
@@ -108,7 +108,7 @@ def test_pruning_may_be_cut_short_and_repeated(case: Case, chance: random.Random
     snapshots, *rest = case
     final = kept(judge(case))
     # Some of what was to go is gone, in the order in which it goes, the rest is still there.
-    to_go = [verdict.snapshot for verdict in in_order(judge(case))]
+    to_go = [verdict.snapshot for verdict in order_by_prune(judge(case))]
     gone = to_go[: chance.randint(0, len(to_go))]
     left = [one for one in snapshots if one not in gone]
     assert kept(judge((left, *rest))) == final
@@ -177,8 +177,8 @@ def test_lasting_snapshots_keep_each_state_that_a_snapshot_each_hour_would_keep(
         each.append(snap(number, now))
         if version == number:
             some.append(snap(number, now))
-        each = kept(decide(each, rules, now=now, zone=zone, protected={}, ours=ours))
-        some = kept(decide(some, rules, now=now, zone=zone, protected={}, ours=ours, lasting=True))
+        each = kept(decide_retention(each, rules, now=now, zone=zone, protected={}, ours=ours))
+        some = kept(decide_retention(some, rules, now=now, zone=zone, protected={}, ours=ours, lasting=True))
         assert {state[one.createtxg] for one in each} <= {state[one.createtxg] for one in some}
 
 
@@ -186,6 +186,8 @@ def test_what_stood_when_within_began_is_kept_only_where_snapshots_last():
     rules = KeepRules(within=3600)
     old, older, new = snap(2, NOW - 7200), snap(1, NOW - 9000), snap(3, NOW - 60)
     assert kept(run([older, old, new], rules)) == [new]
-    verdicts = decide([older, old, new], rules, now=NOW, zone=UTC, protected={}, ours=ours, lasting=True)
+    verdicts = decide_retention(
+        [older, old, new], rules, now=NOW, zone=UTC, protected={}, ours=ours, lasting=True
+    )
     assert kept(verdicts) == [old, new]
     assert reasons(verdicts)["z2"] == "stood when the last 1h began"

@@ -3,7 +3,13 @@ from apscheduler.triggers.cron import CronTrigger
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.policy.schedule import Cron, Interval, describe, parse_every, parse_schedule
+from zvault.core.policy.schedule import (
+    CronSchedule,
+    ScheduleInterval,
+    describe_schedule,
+    parse_every,
+    parse_schedule,
+)
 
 WORDS = {
     "minutely": "* * * * *",
@@ -20,7 +26,7 @@ WORDS = {
 @pytest.mark.parametrize(("word", "cron"), WORDS.items())
 def test_a_word_is_the_cron_that_systemd_says(word: str, cron: str) -> None:
     assert parse_schedule(word) == parse_schedule(cron)
-    assert describe(parse_schedule(cron)) == word
+    assert describe_schedule(parse_schedule(cron)) == word
 
 
 @pytest.mark.parametrize("text", ["Hourly", " daily ", "annually", "semi-annually"])
@@ -31,46 +37,50 @@ def test_words_are_read_as_people_write_them_and_kept(text: str) -> None:
 def test_the_original_text_does_not_make_schedules_differ() -> None:
     assert parse_schedule("yearly") == parse_schedule("annually")
     assert hash(parse_schedule("yearly")) == hash(parse_schedule("0 0 1 1 *"))
-    assert parse_every("60m") == parse_every("1h") == Interval(3600.0)
+    assert parse_every("60m") == parse_every("1h") == ScheduleInterval(3600.0)
     assert parse_every("60m").text == "60m"
 
 
 @pytest.mark.parametrize(
     ("text", "cron", "words"),
     [
-        ("*/15 * * * *", Cron("*/15", "*", "*", "*", "*"), "every 15 minutes"),
-        ("0,15,30,45 * * * *", Cron("*/15", "*", "*", "*", "*"), "every 15 minutes"),
-        ("*/25 * * * *", Cron("*/25", "*", "*", "*", "*"), "at minutes 0, 25, 50"),
-        ("*/90 * * * *", Cron("0", "*", "*", "*", "*"), "hourly"),
-        ("10-50/20 * * * *", Cron("10-50/20", "*", "*", "*", "*"), "at minutes 10-50/20"),
-        ("7 * * * *", Cron("7", "*", "*", "*", "*"), "every hour at minute 7"),
-        ("0 */2 * * *", Cron("0", "*/2", "*", "*", "*"), "every 2 hours"),
-        ("0 */12 * * *", Cron("0", "*/12", "*", "*", "*"), "every day at 00:00 and 12:00"),
-        ("0 */7 * * *", Cron("0", "*/7", "*", "*", "*"), "every day at 00:00, 07:00, 14:00 and 21:00"),
-        ("*/5 9-17 * * *", Cron("*/5", "9-17", "*", "*", "*"), "every 5 minutes in hours 9-17"),
-        ("5 9-17 * * *", Cron("5", "9-17", "*", "*", "*"), "at minute 5 in hours 9-17"),
-        ("30 2 * * *", Cron("30", "2", "*", "*", "*"), "every day at 02:30"),
-        ("30 2 * * mon-fri", Cron("30", "2", "*", "*", "mon-fri"), "at 02:30 on Mon-Fri"),
-        ("30 2 * * 1-5", Cron("30", "2", "*", "*", "mon-fri"), "at 02:30 on Mon-Fri"),
-        ("0 3 * * 0", Cron("0", "3", "*", "*", "sun"), "at 03:00 on Sun"),
-        ("0 3 * * 7", Cron("0", "3", "*", "*", "sun"), "at 03:00 on Sun"),
-        ("0 3 * * SUN", Cron("0", "3", "*", "*", "sun"), "at 03:00 on Sun"),
-        ("0 3 * * fri-sun", Cron("0", "3", "*", "*", "fri-sun"), "at 03:00 on Fri-Sun"),
-        ("0 3 * * 5-7", Cron("0", "3", "*", "*", "fri-sun"), "at 03:00 on Fri-Sun"),
-        ("0 3 * * sun-sun", Cron("0", "3", "*", "*", "sun"), "at 03:00 on Sun"),
-        ("0 3 * * 0,6", Cron("0", "3", "*", "*", "sat,sun"), "at 03:00 on Sat, Sun"),
-        ("0 3 * * 1,3,5", Cron("0", "3", "*", "*", "mon,wed,fri"), "at 03:00 on Mon, Wed, Fri"),
-        ("0 3 * * 0-7", Cron("0", "3", "*", "*", "*"), "every day at 03:00"),
-        ("0 3 1,15 * *", Cron("0", "3", "1,15", "*", "*"), "at 03:00 on day 1, 15 of the month"),
-        ("0 3 29 2 *", Cron("0", "3", "29", "2", "*"), "at 03:00 on day 29 of Feb"),
-        ("0 3 * nov,JAN *", Cron("0", "3", "*", "1,11", "*"), "every day at 03:00 in Jan, Nov"),
-        ("0 3 * 6-8 sat", Cron("0", "3", "*", "6-8", "sat"), "at 03:00 on Sat in Jun, Jul, Aug"),
+        ("*/15 * * * *", CronSchedule("*/15", "*", "*", "*", "*"), "every 15 minutes"),
+        ("0,15,30,45 * * * *", CronSchedule("*/15", "*", "*", "*", "*"), "every 15 minutes"),
+        ("*/25 * * * *", CronSchedule("*/25", "*", "*", "*", "*"), "at minutes 0, 25, 50"),
+        ("*/90 * * * *", CronSchedule("0", "*", "*", "*", "*"), "hourly"),
+        ("10-50/20 * * * *", CronSchedule("10-50/20", "*", "*", "*", "*"), "at minutes 10-50/20"),
+        ("7 * * * *", CronSchedule("7", "*", "*", "*", "*"), "every hour at minute 7"),
+        ("0 */2 * * *", CronSchedule("0", "*/2", "*", "*", "*"), "every 2 hours"),
+        ("0 */12 * * *", CronSchedule("0", "*/12", "*", "*", "*"), "every day at 00:00 and 12:00"),
+        (
+            "0 */7 * * *",
+            CronSchedule("0", "*/7", "*", "*", "*"),
+            "every day at 00:00, 07:00, 14:00 and 21:00",
+        ),
+        ("*/5 9-17 * * *", CronSchedule("*/5", "9-17", "*", "*", "*"), "every 5 minutes in hours 9-17"),
+        ("5 9-17 * * *", CronSchedule("5", "9-17", "*", "*", "*"), "at minute 5 in hours 9-17"),
+        ("30 2 * * *", CronSchedule("30", "2", "*", "*", "*"), "every day at 02:30"),
+        ("30 2 * * mon-fri", CronSchedule("30", "2", "*", "*", "mon-fri"), "at 02:30 on Mon-Fri"),
+        ("30 2 * * 1-5", CronSchedule("30", "2", "*", "*", "mon-fri"), "at 02:30 on Mon-Fri"),
+        ("0 3 * * 0", CronSchedule("0", "3", "*", "*", "sun"), "at 03:00 on Sun"),
+        ("0 3 * * 7", CronSchedule("0", "3", "*", "*", "sun"), "at 03:00 on Sun"),
+        ("0 3 * * SUN", CronSchedule("0", "3", "*", "*", "sun"), "at 03:00 on Sun"),
+        ("0 3 * * fri-sun", CronSchedule("0", "3", "*", "*", "fri-sun"), "at 03:00 on Fri-Sun"),
+        ("0 3 * * 5-7", CronSchedule("0", "3", "*", "*", "fri-sun"), "at 03:00 on Fri-Sun"),
+        ("0 3 * * sun-sun", CronSchedule("0", "3", "*", "*", "sun"), "at 03:00 on Sun"),
+        ("0 3 * * 0,6", CronSchedule("0", "3", "*", "*", "sat,sun"), "at 03:00 on Sat, Sun"),
+        ("0 3 * * 1,3,5", CronSchedule("0", "3", "*", "*", "mon,wed,fri"), "at 03:00 on Mon, Wed, Fri"),
+        ("0 3 * * 0-7", CronSchedule("0", "3", "*", "*", "*"), "every day at 03:00"),
+        ("0 3 1,15 * *", CronSchedule("0", "3", "1,15", "*", "*"), "at 03:00 on day 1, 15 of the month"),
+        ("0 3 29 2 *", CronSchedule("0", "3", "29", "2", "*"), "at 03:00 on day 29 of Feb"),
+        ("0 3 * nov,JAN *", CronSchedule("0", "3", "*", "1,11", "*"), "every day at 03:00 in Jan, Nov"),
+        ("0 3 * 6-8 sat", CronSchedule("0", "3", "*", "6-8", "sat"), "at 03:00 on Sat in Jun, Jul, Aug"),
     ],
 )
-def test_cron(text: str, cron: Cron, words: str) -> None:
+def test_cron(text: str, cron: CronSchedule, words: str) -> None:
     assert parse_schedule(text) == cron
     assert parse_schedule(text).text == text
-    assert describe(cron) == words
+    assert describe_schedule(cron) == words
 
 
 @pytest.mark.parametrize(
@@ -125,7 +135,7 @@ def test_a_bad_schedule_is_refused_with_what_to_write(text: str, hint: str) -> N
     ],
 )
 def test_every(text: str, words: str) -> None:
-    assert describe(parse_every(text)) == words
+    assert describe_schedule(parse_every(text)) == words
 
 
 @pytest.mark.parametrize("text", ["0s", "500ms", "600w", "hourly", "15"])
@@ -198,7 +208,7 @@ def test_a_schedule_matches_what_cron_would(
     assert values_of(trigger["hour"], range(24)) == hour[1]
     assert values_of(trigger["month"], range(1, 13)) == month[1]
     assert values_of(trigger["day_of_week"], range(7)) == set(times.weekdays)
-    assert describe(cron)
+    assert describe_schedule(cron)
 
 
 def values_of(field: object, span: range) -> set[int]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.examples import cases
-from zvault.core.policy.schedule import Cron, next_time, parse_schedule
+from zvault.core.policy.schedule import CronSchedule, find_next_time, parse_schedule
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SPRING = datetime(2026, 3, 29, tzinfo=BERLIN)  # 01:59 is followed by 03:00
@@ -19,7 +19,7 @@ AUTUMN = datetime(2026, 10, 25, tzinfo=BERLIN)  # 02:59 is followed by 02:00
 def coming(text: str, after: datetime, zone: tzinfo = BERLIN) -> Iterator[datetime]:
     cron = parse_schedule(text)
     while True:
-        after = next_time(cron, after, zone)
+        after = find_next_time(cron, after, zone)
         yield after
 
 
@@ -29,10 +29,10 @@ def walls(text: str, after: datetime, count: int, zone: tzinfo = BERLIN) -> list
 
 def test_the_next_time_is_later_and_in_the_zone() -> None:
     at = datetime(2026, 11, 21, 9, tzinfo=UTC)
-    found = next_time(parse_schedule("hourly"), at, BERLIN)
+    found = find_next_time(parse_schedule("hourly"), at, BERLIN)
     assert found == at + timedelta(hours=1)
     assert found.tzinfo is BERLIN
-    assert next_time(parse_schedule("hourly"), at - timedelta(microseconds=1), BERLIN) == at
+    assert find_next_time(parse_schedule("hourly"), at - timedelta(microseconds=1), BERLIN) == at
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_no_week_or_month_is_lost_to_the_clock() -> None:
     before = datetime(2026, 3, 27, 12, tzinfo=UTC)
     for text, expected in (("weekly", date(2026, 3, 30)), ("monthly", date(2026, 4, 1))):
         cron = parse_schedule(text)
-        assert next_time(cron, before, BERLIN).date() == expected
+        assert find_next_time(cron, before, BERLIN).date() == expected
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_odd_changes(zone: str, text: str, after: datetime, expected: list[str])
 
 def test_a_leap_day_is_found_across_a_century() -> None:
     cron = parse_schedule("0 0 29 2 *")
-    assert next_time(cron, datetime(2096, 2, 29, 1, tzinfo=UTC), UTC).date() == date(2104, 2, 29)
+    assert find_next_time(cron, datetime(2096, 2, 29, 1, tzinfo=UTC), UTC).date() == date(2104, 2, 29)
 
 
 def test_a_schedule_that_never_comes_is_an_error_and_no_endless_search() -> None:
     with pytest.raises(ValueError, match="never comes"):
-        next_time(Cron("0", "0", "31", "2", "*"), AUTUMN, BERLIN)
+        find_next_time(CronSchedule("0", "0", "31", "2", "*"), AUTUMN, BERLIN)
 
 
 # Against a walk over every minute, and where the clock does not change against APScheduler.
@@ -147,7 +147,7 @@ SCHEDULES = st.builds(
 ) | st.sampled_from(["hourly", "daily", "weekly", "monthly", "0 2 25-29 * *", "30 2 */2 3,10 *"])
 
 
-def walked(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
+def walked(cron: CronSchedule, after: datetime, zone: tzinfo) -> datetime:
     """The next time, found by going through the minutes one by one."""
     times = cron.times()
     shown: dict[datetime, list[datetime]] = {}  # what the wall shows -> the instants at which it shows it
@@ -187,7 +187,7 @@ def test_it_agrees_with_a_walk_over_every_minute(
     cron = parse_schedule(text)
     after = around.astimezone(UTC) + timedelta(seconds=seconds)
     expected = walked(cron, after, zone)
-    found = next_time(cron, after, zone)
+    found = find_next_time(cron, after, zone)
     if expected.year < 9999:
         # In UTC: where the clock is put back, Python calls equal times of two zones unequal (PEP 495).
         assert found.astimezone(UTC) == expected
@@ -199,4 +199,6 @@ def test_it_agrees_with_a_walk_over_every_minute(
 def test_it_agrees_with_apscheduler_where_the_clock_does_not_change(text: str, after: datetime) -> None:
     cron = parse_schedule(text)
     trigger = CronTrigger(**cron.fields(), timezone=UTC)
-    assert next_time(cron, after, UTC) == trigger.get_next_fire_time(None, after + timedelta(microseconds=1))
+    assert find_next_time(cron, after, UTC) == trigger.get_next_fire_time(
+        None, after + timedelta(microseconds=1)
+    )

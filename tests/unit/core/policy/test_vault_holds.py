@@ -19,9 +19,9 @@ from tests.unit.core.policy.retention_rules import (
     snap,
 )
 from zvault.core.model import Snapshot
-from zvault.core.policy.prune_limit import excess, within_limit
-from zvault.core.policy.retention import LONG, KeepDecision, KeepRules
-from zvault.core.policy.vault_holds import RECENT, perhaps_held, to_hold
+from zvault.core.policy.prune_limit import find_prune_excess, limit_prune
+from zvault.core.policy.retention import LONG_RULES, KeepDecision, KeepRules
+from zvault.core.policy.vault_holds import RECENT_SNAPSHOTS, select_possibly_held, select_snapshots_to_hold
 
 HOUR = 3600
 START = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
@@ -38,7 +38,7 @@ def test_long_is_what_the_long_rules_alone_would_keep(case: Case) -> None:
     expected = {
         one.snapshot.guid
         for one in run(snapshots, alone, now=now, zone=zone)
-        if one.reason.split()[0] in LONG
+        if one.reason.split()[0] in LONG_RULES
     }
     assert {one.snapshot.guid for one in judge(case) if one.long} == expected
 
@@ -48,7 +48,7 @@ def test_held_is_the_newest_and_what_a_long_rule_keeps_and_all_of_it_stays(case:
     verdicts = judge(case)
     mine = [one for one in case[0] if ours(one)]
     newest = max(mine, key=lambda one: one.createtxg, default=None)
-    held = to_hold(verdicts, ours)
+    held = select_snapshots_to_hold(verdicts, ours)
     assert {one.guid for one in held} == {
         one.snapshot.guid for one in verdicts if one.long or one.snapshot == newest
     }
@@ -57,8 +57,8 @@ def test_held_is_the_newest_and_what_a_long_rule_keeps_and_all_of_it_stays(case:
 
 def test_what_also_sends_may_be_the_newest_and_what_others_made_is_not() -> None:
     snapshots = [snap(1, 10), snap(2, 20, "also-"), snap(3, 30, "mine-")]
-    assert to_hold(run(snapshots, KeepRules()), brought) == [snapshots[1]]
-    assert to_hold([], brought) == []
+    assert select_snapshots_to_hold(run(snapshots, KeepRules()), brought) == [snapshots[1]]
+    assert select_snapshots_to_hold([], brought) == []
 
 
 @dataclass
@@ -82,14 +82,14 @@ class Vault:
         if not cut_off:
             verdicts = run(self.snapshots, rules, now=max(START, self.now), zone=self.zone)
             self.move(verdicts, arrived)
-            over = excess(verdicts, share, ours, arrived)
-            left = kept(within_limit(verdicts, over, arrived))
+            over = find_prune_excess(verdicts, share, ours, arrived)
+            left = kept(limit_prune(verdicts, over, arrived))
             assert self.held <= {one.guid for one in left}, "what is held could not be pruned"
             self.snapshots = left
 
     def move(self, verdicts: list[KeepDecision], arrived: set[int]) -> None:
-        wanted = {one.guid for one in to_hold(verdicts, ours)}
-        asked = {one.guid for one in perhaps_held(verdicts, ours, ours, self.zone, arrived)}
+        wanted = {one.guid for one in select_snapshots_to_hold(verdicts, ours)}
+        asked = {one.guid for one in select_possibly_held(verdicts, ours, ours, self.zone, arrived)}
         assert wanted <= asked
         self.held = (self.held | wanted) - (asked & self.held - wanted)
 
@@ -112,13 +112,13 @@ def test_after_each_run_that_ends_exactly_that_is_held(
         if cut_off:
             continue
         verdicts = run(vault.snapshots, active, now=vault.now, zone=zone)
-        wanted = {one.guid for one in to_hold(verdicts, ours)}
+        wanted = {one.guid for one in select_snapshots_to_hold(verdicts, ours)}
         by_rule = {one.snapshot.guid for one in verdicts if one.keep}
         assert wanted <= vault.held <= by_rule
-    if most < RECENT:  # nothing is forgotten but where so many came in runs that were cut off
+    if most < RECENT_SNAPSHOTS:  # nothing is forgotten but where so many came in runs that were cut off
         vault.run([], rules, 1.0, False)
         verdicts = run(vault.snapshots, rules, now=vault.now, zone=zone)
-        assert vault.held == {one.guid for one in to_hold(verdicts, ours)}
+        assert vault.held == {one.guid for one in select_snapshots_to_hold(verdicts, ours)}
 
 
 @given(
@@ -132,7 +132,7 @@ def test_whatever_dates_a_source_makes_up_what_is_held_is_kept(
         vault.run([day * 24 * HOUR for day in days], rules, 0.5, cut_off)
         if not cut_off:
             verdicts = run(vault.snapshots, rules, now=max(START, vault.now), zone=UTC)
-            assert {one.guid for one in to_hold(verdicts, ours)} <= vault.held
+            assert {one.guid for one in select_snapshots_to_hold(verdicts, ours)} <= vault.held
             assert vault.held <= {one.snapshot.guid for one in verdicts if one.keep}
 
 
@@ -140,5 +140,5 @@ def test_whatever_dates_a_source_makes_up_what_is_held_is_kept(
 def test_of_a_long_history_few_are_asked(count: int) -> None:
     snapshots = [snap(number, START + number * HOUR) for number in range(count)]
     rules = KeepRules(hourly=count, weekly=8, monthly=12)
-    asked = perhaps_held(run(snapshots, rules), ours, ours, UTC)
-    assert len(asked) <= RECENT + count // (7 * 24) + count // (28 * 24) + 4
+    asked = select_possibly_held(run(snapshots, rules), ours, ours, UTC)
+    assert len(asked) <= RECENT_SNAPSHOTS + count // (7 * 24) + count // (28 * 24) + 4

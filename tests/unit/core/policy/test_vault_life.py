@@ -9,31 +9,31 @@ from pathlib import Path
 import pytest
 
 from zvault.core.policy.vault_life import (
-    TABLE,
-    TRANSITIONS,
-    WITHHELD,
-    Adoption,
-    Event,
+    VAULT_TABLE,
+    VAULT_TRANSITIONS,
+    WITHHELD_STATES,
     IdleNeed,
-    LeftBehind,
-    Life,
-    VaultFacts,
-    adoption,
-    after,
-    care,
-    may,
-    withheld,
+    LeftoverLease,
+    VaultAdoption,
+    VaultEvent,
+    VaultLife,
+    VaultLifeFacts,
+    decide_adoption,
+    decide_idle_care,
+    is_withheld,
+    may_happen,
+    move_vault,
 )
 from zvault.core.transitions import IllegalTransition
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "explanation" / "vaults.md"
-MOVING = [Life.COMING_UP, Life.COMING_BACK, Life.GOING_DOWN]
-AT_REST = [life for life in Life if life not in MOVING]
-IDLE = VaultFacts()
-PINNED, ALWAYS = VaultFacts(pinned=True), VaultFacts(always=True)
+MOVING = [VaultLife.COMING_UP, VaultLife.COMING_BACK, VaultLife.GOING_DOWN]
+AT_REST = [life for life in VaultLife if life not in MOVING]
+IDLE = VaultLifeFacts()
+PINNED, ALWAYS = VaultLifeFacts(pinned=True), VaultLifeFacts(always=True)
 
 
-def drawn() -> dict[tuple[Life, Event], Life]:
+def drawn() -> dict[tuple[VaultLife, VaultEvent], VaultLife]:
     """The table, read back from the drawing in the documentation."""
     drawing = re.search(r"```mermaid\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert drawing is not None
@@ -51,113 +51,121 @@ def drawn() -> dict[tuple[Life, Event], Life]:
             edges += [(source, found[2], found[3]) for source in groups.get(found[1], [found[1]])]
         elif line.strip() == "end":
             inside = []
-    by_label = {life.label: life for life in Life}
+    by_label = {life.label: life for life in VaultLife}
     lives = {name: by_label[label] for name, label in labels.items()}
-    assert set(lives.values()) == set(Life)
+    assert set(lives.values()) == set(VaultLife)
     assert len(set(edges)) == len(edges)
-    return {(lives[source], Event(event)): lives[target] for source, event, target in edges}
+    return {(lives[source], VaultEvent(event)): lives[target] for source, event, target in edges}
 
 
 def test_the_drawing_is_the_table():
-    assert drawn() == TABLE
+    assert drawn() == VAULT_TABLE
 
 
 def test_no_two_rows_are_about_the_same():
-    assert len(TABLE) == sum(len(row.sources) for row in TRANSITIONS)
-    assert {row.event for row in TRANSITIONS} == set(Event)
-    assert len({life.label for life in Life}) == len(Life)
+    assert len(VAULT_TABLE) == sum(len(row.sources) for row in VAULT_TRANSITIONS)
+    assert {row.event for row in VAULT_TRANSITIONS} == set(VaultEvent)
+    assert len({life.label for life in VaultLife}) == len(VaultLife)
 
 
 def test_every_state_can_be_reached_and_left_for_up_and_down():
-    def reached(start: Life) -> set[Life]:
+    def reached(start: VaultLife) -> set[VaultLife]:
         found = {start}
-        while more := {target for (source, _), target in TABLE.items() if source in found} - found:
+        while more := {target for (source, _), target in VAULT_TABLE.items() if source in found} - found:
             found |= more
         return found
 
-    assert reached(Life.UNKNOWN) == set(Life)
-    for life in Life:
-        assert {Life.UP, Life.DOWN} <= reached(life)
+    assert reached(VaultLife.UNKNOWN) == set(VaultLife)
+    for life in VaultLife:
+        assert {VaultLife.UP, VaultLife.DOWN} <= reached(life)
 
 
 @pytest.mark.parametrize("life", MOVING)
-def test_a_move_ends_before_another_begins(life: Life):
-    ends = {Event.CAME_UP, Event.FAIL, Event.WENT_DOWN}
-    assert {event for event in Event if may(life, event)} <= ends
-    assert len([event for event in Event if may(life, event)]) == 2
+def test_a_move_ends_before_another_begins(life: VaultLife):
+    ends = {VaultEvent.CAME_UP, VaultEvent.FAIL, VaultEvent.WENT_DOWN}
+    assert {event for event in VaultEvent if may_happen(life, event)} <= ends
+    assert len([event for event in VaultEvent if may_happen(life, event)]) == 2
 
 
 @pytest.mark.parametrize("life", AT_REST)
-def test_at_rest_it_can_be_brought_up_and_taken_down_but_not_below_its_users(life: Life):
-    assert after(life, Event.BRING_UP, IDLE) in {Life.COMING_UP, Life.COMING_BACK}
-    assert after(life, Event.TAKE_DOWN, IDLE) is Life.GOING_DOWN
+def test_at_rest_it_can_be_brought_up_and_taken_down_but_not_below_its_users(life: VaultLife):
+    assert move_vault(life, VaultEvent.BRING_UP, IDLE) in {VaultLife.COMING_UP, VaultLife.COMING_BACK}
+    assert move_vault(life, VaultEvent.TAKE_DOWN, IDLE) is VaultLife.GOING_DOWN
     with pytest.raises(IllegalTransition, match="while something uses it"):
-        after(life, Event.TAKE_DOWN, VaultFacts(users=True))
+        move_vault(life, VaultEvent.TAKE_DOWN, VaultLifeFacts(users=True))
 
 
 def test_what_the_table_does_not_have_is_refused():
-    for life, event in set(product(Life, Event)) - set(TABLE):
+    for life, event in set(product(VaultLife, VaultEvent)) - set(VAULT_TABLE):
         with pytest.raises(IllegalTransition, match=life.label):
-            after(life, event, IDLE)
+            move_vault(life, event, IDLE)
 
 
 def test_what_zvault_exported_itself_is_never_taken_for_exported_by_hand():
-    assert not may(Life.EXPORTED, Event.FIND_EXPORTED)
-    assert TABLE[Life.EXPORTED, Event.BRING_UP] is Life.COMING_UP, "from where a failure is tried again"
-    assert not may(TABLE[Life.COMING_UP, Event.FAIL], Event.FIND_EXPORTED)
+    assert not may_happen(VaultLife.EXPORTED, VaultEvent.FIND_EXPORTED)
+    assert VAULT_TABLE[VaultLife.EXPORTED, VaultEvent.BRING_UP] is VaultLife.COMING_UP, (
+        "from where a failure is tried again"
+    )
+    assert not may_happen(VAULT_TABLE[VaultLife.COMING_UP, VaultEvent.FAIL], VaultEvent.FIND_EXPORTED)
 
 
-@pytest.mark.parametrize("life", sorted(WITHHELD, key=str))
+@pytest.mark.parametrize("life", sorted(WITHHELD_STATES, key=str))
 @pytest.mark.parametrize("facts", [PINNED, ALWAYS])
-def test_what_a_person_chose_is_not_brought_up_by_itself(life: Life, facts: VaultFacts):
-    assert withheld(life, facts)
-    assert not withheld(life, IDLE)
+def test_what_a_person_chose_is_not_brought_up_by_itself(life: VaultLife, facts: VaultLifeFacts):
+    assert is_withheld(life, facts)
+    assert not is_withheld(life, IDLE)
     for exported in (False, True):
-        assert care(life, facts, well=False, exported=exported, left_over=True) is IdleNeed.NOTHING
-    assert care(life, facts, well=True, exported=False, left_over=False) is IdleNeed.NOTE_IMPORTED
+        assert (
+            decide_idle_care(life, facts, well=False, exported=exported, left_over=True) is IdleNeed.NOTHING
+        )
+    assert decide_idle_care(life, facts, well=True, exported=False, left_over=False) is IdleNeed.NOTE_IMPORTED
 
 
-@pytest.mark.parametrize("facts", [VaultFacts(users=True, pinned=True), VaultFacts(asleep=True, always=True)])
-def test_nothing_is_done_below_users_or_before_a_sleep(facts: VaultFacts):
-    for life, well, exported in product(Life, (False, True), (False, True)):
-        assert care(life, facts, well=well, exported=exported, left_over=True) is IdleNeed.NOTHING
+@pytest.mark.parametrize(
+    "facts", [VaultLifeFacts(users=True, pinned=True), VaultLifeFacts(asleep=True, always=True)]
+)
+def test_nothing_is_done_below_users_or_before_a_sleep(facts: VaultLifeFacts):
+    for life, well, exported in product(VaultLife, (False, True), (False, True)):
+        assert decide_idle_care(life, facts, well=well, exported=exported, left_over=True) is IdleNeed.NOTHING
 
 
 @pytest.mark.parametrize(
     ("life", "facts", "well", "exported", "then"),
     [
-        (Life.UP, PINNED, True, False, IdleNeed.NOTHING),
-        (Life.UP, PINNED, False, False, IdleNeed.BRING_UP),
-        (Life.UP, ALWAYS, False, True, IdleNeed.LEAVE_EXPORTED),
-        (Life.LOST, ALWAYS, False, True, IdleNeed.LEAVE_EXPORTED),
-        (Life.FAILED, ALWAYS, False, True, IdleNeed.BRING_UP),
-        (Life.EXPORTED, PINNED, False, True, IdleNeed.BRING_UP),
-        (Life.DOWN, ALWAYS, False, False, IdleNeed.BRING_UP),
-        (Life.HALF_DOWN, IDLE, False, False, IdleNeed.TAKE_DOWN),
-        (Life.UP, IDLE, True, False, IdleNeed.TAKE_DOWN),
+        (VaultLife.UP, PINNED, True, False, IdleNeed.NOTHING),
+        (VaultLife.UP, PINNED, False, False, IdleNeed.BRING_UP),
+        (VaultLife.UP, ALWAYS, False, True, IdleNeed.LEAVE_EXPORTED),
+        (VaultLife.LOST, ALWAYS, False, True, IdleNeed.LEAVE_EXPORTED),
+        (VaultLife.FAILED, ALWAYS, False, True, IdleNeed.BRING_UP),
+        (VaultLife.EXPORTED, PINNED, False, True, IdleNeed.BRING_UP),
+        (VaultLife.DOWN, ALWAYS, False, False, IdleNeed.BRING_UP),
+        (VaultLife.HALF_DOWN, IDLE, False, False, IdleNeed.TAKE_DOWN),
+        (VaultLife.UP, IDLE, True, False, IdleNeed.TAKE_DOWN),
     ],
 )
-def test_what_it_needs(life: Life, facts: VaultFacts, well: bool, exported: bool, then: IdleNeed):
-    assert care(life, facts, well=well, exported=exported, left_over=True) is then
+def test_what_it_needs(life: VaultLife, facts: VaultLifeFacts, well: bool, exported: bool, then: IdleNeed):
+    assert decide_idle_care(life, facts, well=well, exported=exported, left_over=True) is then
 
 
 def test_one_that_is_not_to_be_up_is_left_unless_something_failed():
-    for life in Life:
-        assert care(life, IDLE, well=False, exported=False, left_over=False) is IdleNeed.NOTHING
+    for life in VaultLife:
+        assert decide_idle_care(life, IDLE, well=False, exported=False, left_over=False) is IdleNeed.NOTHING
 
 
 @pytest.mark.parametrize(
     ("left", "always", "needed", "then"),
     [
-        (None, False, True, Adoption.NOTHING),
-        (LeftBehind(stale=True, pinned=True), False, True, Adoption.FORGET),
-        (None, True, False, Adoption.BRING_UP),
-        (LeftBehind(stale=True), True, False, Adoption.BRING_UP),
-        (LeftBehind(), True, False, Adoption.BRING_UP),
-        (LeftBehind(pinned=True), False, True, Adoption.PIN),
-        (LeftBehind(), False, True, Adoption.WAIT),
-        (LeftBehind(), False, False, Adoption.TAKE_DOWN),
+        (None, False, True, VaultAdoption.NOTHING),
+        (LeftoverLease(stale=True, pinned=True), False, True, VaultAdoption.FORGET),
+        (None, True, False, VaultAdoption.BRING_UP),
+        (LeftoverLease(stale=True), True, False, VaultAdoption.BRING_UP),
+        (LeftoverLease(), True, False, VaultAdoption.BRING_UP),
+        (LeftoverLease(pinned=True), False, True, VaultAdoption.PIN),
+        (LeftoverLease(), False, True, VaultAdoption.WAIT),
+        (LeftoverLease(), False, False, VaultAdoption.TAKE_DOWN),
     ],
 )
-def test_what_a_new_zvaultd_does_with_it(left: LeftBehind | None, always: bool, needed: bool, then: Adoption):
-    assert adoption(left, always=always, needed=needed) is then
+def test_what_a_new_zvaultd_does_with_it(
+    left: LeftoverLease | None, always: bool, needed: bool, then: VaultAdoption
+):
+    assert decide_adoption(left, always=always, needed=needed) is then

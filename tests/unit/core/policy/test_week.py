@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.policy.schedule import parse_every, parse_schedule
-from zvault.core.policy.week import DAYS, FEW, week
+from zvault.core.policy.week import MOST_NAMED_TIMES, WEEK_DAYS, list_week
 
 NOW = datetime(2026, 11, 23, 22, 0, tzinfo=UTC).timestamp()
 """A Monday; in Vienna it is 23:00."""
@@ -19,7 +19,9 @@ VIENNA = ZoneInfo("Europe/Vienna")
 
 def told(text: str, first: float, zone: object = VIENNA) -> list[tuple[str, int, str]]:
     schedule = parse_every(text) if text[0].isdigit() and " " not in text else parse_schedule(text)
-    return [(due.date.isoformat()[8:], len(due.times), due.words) for due in week(schedule, first, NOW, zone)]  # type: ignore[arg-type]
+    return [
+        (due.date.isoformat()[8:], len(due.times), due.words) for due in list_week(schedule, first, NOW, zone)
+    ]  # type: ignore[arg-type]
 
 
 def test_few_times_are_named_and_many_are_words():
@@ -44,13 +46,13 @@ def test_what_is_due_later_than_a_week_is_not_there():
 )
 def test_each_day_is_one_of_the_next_seven_and_says_when(text: str, first: int):
     schedule = parse_every(text) if text in ("1h", "9h", "1s", "3d") else parse_schedule(text)
-    found = week(schedule, NOW + first, NOW, VIENNA)
-    assert len(found) <= DAYS
+    found = list_week(schedule, NOW + first, NOW, VIENNA)
+    assert len(found) <= WEEK_DAYS
     assert [due.date for due in found] == sorted({due.date for due in found})
     for due in found:
         assert bool(due.times) != bool(due.words)
-        assert len(due.times) <= FEW + 1
-        assert all(NOW <= at < NOW + (DAYS + 1) * 86400 for at in due.times)
+        assert len(due.times) <= MOST_NAMED_TIMES + 1
+        assert all(NOW <= at < NOW + (WEEK_DAYS + 1) * 86400 for at in due.times)
 
 
 @pytest.mark.parametrize("first", [NOW - 50, NOW - 5 * 86400])

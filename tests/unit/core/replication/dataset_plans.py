@@ -5,11 +5,11 @@ from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
 from zvault.core.replication.plan_model import (
-    Ours,
-    Policy,
+    SnapshotFilter,
     TransferPlan,
+    TransferPolicy,
 )
-from zvault.core.replication.vault_changes import Abort
+from zvault.core.replication.vault_changes import AbortReceive
 
 CASES = {
     "what is wanted": 2500,
@@ -25,10 +25,10 @@ CASES = {
 
 def aborted(plan: TransferPlan) -> str:
     """Why the vault's resume token is of no use and has to go; empty where it does not."""
-    return next((change.reason for change in plan.changes if isinstance(change, Abort)), "")
+    return next((change.reason for change in plan.changes if isinstance(change, AbortReceive)), "")
 
 
-def plan(world: World, *, newest_only: bool = False, wanted: Ours = ours) -> TransferPlan:
+def plan(world: World, *, newest_only: bool = False, wanted: SnapshotFilter = ours) -> TransferPlan:
     base = newest_common(world)
     case = DatasetCase(
         world.source_dataset(),
@@ -37,7 +37,7 @@ def plan(world: World, *, newest_only: bool = False, wanted: Ours = ours) -> Tra
         interrupted=world.interrupted(),
         unchanged=base is not None and not world.written and world.quiet.issuperset(world.after(base)),
     )
-    return plan_transfer(case, wanted, Policy(newest_only))
+    return plan_transfer(case, wanted, TransferPolicy(newest_only))
 
 
 def newest_common(world: World) -> int | None:

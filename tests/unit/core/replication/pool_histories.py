@@ -6,9 +6,9 @@ from tests.unit.core.replication.pool_model import Clock, Data, Illegal, Pool
 from tests.unit.core.replication.pools_model import Pools, Stop
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.lineage import ASIDE, Pairing
-from zvault.core.replication.matching import match
-from zvault.core.replication.plan_model import OnConflict, Policy, TransferPlan
+from zvault.core.replication.lineage import ASIDE_INFIX, Pairing
+from zvault.core.replication.matching import pair_datasets
+from zvault.core.replication.plan_model import OnConflict, TransferPlan, TransferPolicy
 from zvault.core.replication.planner import PoolAnswers, plan_tree
 
 OURS = "zvault_"
@@ -32,7 +32,7 @@ def excluded(name: str, all_in: bool) -> bool:
 
 def listing(two: Pools) -> Tree:
     """What a look at the vault shows: the root, and what was set aside beside it."""
-    beside = [DatasetName(name) for name in two.vault.data if name.startswith(VAULT + ASIDE)]
+    beside = [DatasetName(name) for name in two.vault.data if name.startswith(VAULT + ASIDE_INFIX)]
     beside = [name for name in beside if name.parent == VAULT.parent]
     trees = [two.vault.tree(name) for name in (VAULT, *beside)]
     return Tree({name: one for tree in trees for name, one in tree.datasets.items()})
@@ -42,7 +42,7 @@ def pairing(two: Pools, all_in: bool = False) -> Pairing:
     source = two.source.tree(SOURCE)
     placed = [(dataset, dataset.name.moved(SOURCE, VAULT)) for dataset in source]
     wanted = [one for one in placed if not excluded(one[0].name, all_in)]
-    return match(source, wanted, listing(two), left_out=[one for one in placed if one not in wanted])
+    return pair_datasets(source, wanted, listing(two), left_out=[one for one in placed if one not in wanted])
 
 
 STAMPS = iter(range(10**9))
@@ -71,7 +71,7 @@ def planned(
         found,
         listing(two),
         wanted=ours,
-        policy=Policy(on_conflict=on_conflict, stamp=stamp),
+        policy=TransferPolicy(on_conflict=on_conflict, stamp=stamp),
         answers=PoolAnswers(two.interrupted(), unchanged, held),
     )
 

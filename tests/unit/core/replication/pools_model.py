@@ -11,8 +11,20 @@ from dataclasses import dataclass, field
 from tests.unit.core.replication.pool_model import Clock, Data, Illegal, Partial, Point, Pool
 from zvault.core.model import Base, Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Action, Interrupted, Step, TransferPlan, sent_by
-from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
+from zvault.core.replication.plan_model import (
+    InterruptedReceive,
+    TransferAction,
+    TransferPlan,
+    TransferStep,
+    list_sent_by,
+)
+from zvault.core.replication.vault_changes import (
+    AbortReceive,
+    BranchDataset,
+    RenameDataset,
+    RollbackDataset,
+    VaultChange,
+)
 
 
 class Stop(Exception):
@@ -47,9 +59,9 @@ class Pools:
         self.fuel -= 1
         return self.fuel < 0
 
-    def carry_out(self, plans: list[TransferPlan]) -> dict[str, Action]:
+    def carry_out(self, plans: list[TransferPlan]) -> dict[str, TransferAction]:
         """As the executor does it; the datasets that did not go through, with the action of their plan."""
-        failed: dict[str, Action] = {}
+        failed: dict[str, TransferAction] = {}
         done: set[str] = set()
         for plan in plans:
             assert set(plan.after) <= done | set(failed), "what comes before is planned before"
@@ -59,7 +71,7 @@ class Pools:
                 continue
             for change in plan.changes:
                 self.change(change)
-            if plan.action is Action.CONFLICT:
+            if plan.action is TransferAction.CONFLICT:
                 failed[plan.dataset] = plan.action
                 continue
             if plan.begins:
@@ -76,13 +88,13 @@ class Pools:
             if parent not in self.vault.data:
                 self.vault.create(parent, placeholder=True)
 
-    def change(self, change: Change) -> None:
+    def change(self, change: VaultChange) -> None:
         match change:
-            case Rename(old, new):
+            case RenameDataset(old, new):
                 self.stop_if_due()
                 self.make_parents(new)
                 self.vault.rename(old, new)
-            case Abort(dataset):
+            case AbortReceive(dataset):
                 self.stop_if_due()
                 data = self.vault.get(dataset)
                 if data.partial is None:
@@ -90,10 +102,10 @@ class Pools:
                 if data.partial.newborn:
                     del self.vault.data[dataset]
                 data.partial = None
-            case Rollback(dataset, snapname, lost, written):
+            case RollbackDataset(dataset, snapname, lost, written):
                 self.stop_if_due()
                 self.rollback(dataset, snapname, lost, written)
-            case Branch(origin, new):
+            case BranchDataset(origin, new):
                 holder, _, snapname = origin.partition("@")
                 if new not in self.vault.data:
                     self.stop_if_due()
@@ -119,7 +131,7 @@ class Pools:
         del data.snaps[place + 1 :]
         data.written = 0
 
-    def stream(self, step: Step, plan: TransferPlan) -> None:
+    def stream(self, step: TransferStep, plan: TransferPlan) -> None:
         source = self.source.get(plan.dataset)
         to = source.named(step.to.snapname)
         base: Base | None = step.base
@@ -132,7 +144,9 @@ class Pools:
         if base is not None:
             found = self.base(plan.dataset, base, to)
             guid, is_clone = found.guid, isinstance(base, Snapshot) and base.dataset != plan.dataset
-        first = [source.named(snap.snapname) for snap in sent_by(step, self.tree_of(plan.dataset).snapshots)]
+        first = [
+            source.named(snap.snapname) for snap in list_sent_by(step, self.tree_of(plan.dataset).snapshots)
+        ]
         if step.intermediates and (is_clone or isinstance(base, Bookmark)):
             raise Illegal("-I only from a snapshot of its own")
         self.admit(plan.target, guid, is_clone, step, source)
@@ -175,7 +189,7 @@ class Pools:
         self.source.get(dataset).marks.append(Point(point.guid, markname, point.txg))
         return Bookmark(DatasetName(dataset), markname, point.guid, point.txg, point.txg)
 
-    def admit(self, target: str, base: int, is_clone: bool, step: Step, source: Data) -> None:
+    def admit(self, target: str, base: int, is_clone: bool, step: TransferStep, source: Data) -> None:
         """Whether ``zfs receive`` takes a stream; makes the dataset of one that begins."""
         there = self.vault.data.get(target)
         if is_clone or base == 0:
@@ -229,14 +243,14 @@ class Pools:
         there.snaps.append(Point(snap.guid, snap.snapname, self.vault.clock.tick()))
         there.placeholder, there.sent = False, "1:Lce"
 
-    def interrupted(self) -> dict[str, Interrupted]:
+    def interrupted(self) -> dict[str, InterruptedReceive]:
         """What the source says of each token on the vault."""
         points = {point.guid for data in self.source.data.values() for point in (*data.snaps, *data.marks)}
         found = {}
         for name, data in self.vault.data.items():
             if data.partial is not None:
                 known = data.partial.to in points and data.partial.base in {0, *points}
-                found[name] = Interrupted(
+                found[name] = InterruptedReceive(
                     "token", data.partial.to, "" if known else "a snapshot it needs is gone"
                 )
         return found

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 from zvault.core.errors import Refused
 from zvault.core.model import Dataset, Snapshot, Tree
-from zvault.core.name_rules import check_into, check_word, vault_dataset
+from zvault.core.name_rules import check_target_template, check_word, make_vault_dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.adoption import adopt, called, first, tables
+from zvault.core.replication.adoption import (
+    find_adoption,
+    list_adoption_commands,
+    suggest_name,
+    write_adoption_tables,
+)
 
 DAILY = "autosnap_2026-11-{day:02}_00:00:01_daily"
 
@@ -62,11 +67,11 @@ def test_a_tree_is_found_wherever_it_is(replica: str, into: str) -> None:
         tree(source, "", "home", "home/ann", days=range(2, 5)),
         tree(replica, "", "home", "home/ann"),
     )
-    found = adopt(source, here, DatasetName(replica), there)
+    found = find_adoption(source, here, DatasetName(replica), there)
     assert found.into == into
-    check_into(into)
+    check_target_template(into)
     for name, held in found.followed.items():
-        assert vault_dataset(into, "cold", "h", name, source) == held
+        assert make_vault_dataset(into, "cold", "h", name, source) == held
     assert len(found.followed) == 3
     assert (found.elsewhere, found.missing, found.strangers) == ((), (), ())
     assert found.also == ("autosnap_*",)
@@ -78,7 +83,7 @@ def test_what_is_missing_elsewhere_or_strange_is_told() -> None:
     there = side(
         {"cold/a": {"x": 1}, "cold/a/then": {"x": 3}, "cold/a/other": {"y": 9}, "cold/a/b": {"x": 4}}
     )
-    found = adopt(source, here, replica, there)
+    found = find_adoption(source, here, replica, there)
     assert found.into == "a/{path}"
     assert (found.elsewhere, found.missing, found.strangers) == (
         ("tank/now",),
@@ -86,7 +91,7 @@ def test_what_is_missing_elsewhere_or_strange_is_told() -> None:
         ("cold/a/other",),
     )
     assert found.also == ("x",)
-    lines = list(tables("tank", "tank", "cold", ("cold", "ssh://vault"), found))
+    lines = list(write_adoption_tables("tank", "tank", "cold", ("cold", "ssh://vault"), found))
     assert lines[:4] == ["[vault.cold]", 'pool = "cold"', 'host = "ssh://vault"', ""]
     assert '#exclude = ["tank/new"]  # of these there is no replica: else they are sent in full' in lines
 
@@ -95,19 +100,19 @@ def test_what_is_missing_elsewhere_or_strange_is_told() -> None:
 def test_a_name_of_another_host_stays_one_string(odd: str) -> None:
     source, replica = DatasetName("tank"), DatasetName(f"cold/{odd}")
     here = side({"tank": {odd: 1}, f"tank/{odd}": {"x": 2}})
-    found = adopt(source, here, replica, side({replica: {odd: 1}}))
-    text = "\n".join(tables("v1.0", "tank", called(odd), (f"co{odd}ld", None), found))
+    found = find_adoption(source, here, replica, side({replica: {odd: 1}}))
+    text = "\n".join(write_adoption_tables("v1.0", "tank", suggest_name(odd), (f"co{odd}ld", None), found))
     for line in text, text.replace("#exclude", "exclude").replace("#also", "also"):
         read = tomllib.loads(line)
         assert set(read) == {"vault", "backup"}
-        assert read["vault"][called(odd)] == {"pool": f"co{odd}ld"}
+        assert read["vault"][suggest_name(odd)] == {"pool": f"co{odd}ld"}
         assert read["backup"]["v1.0"]["into"] == f"{odd}/{{path}}"
     assert (read["backup"]["v1.0"]["exclude"], read["backup"]["v1.0"]["also"]) == ([f"tank/{odd}"], [odd])
 
 
 @given(st.text(max_size=80))
 def test_it_is_called_as_the_configuration_allows(name: str) -> None:
-    check_word(called(name))
+    check_word(suggest_name(name))
 
 
 def test_parents_that_only_hold_replicas_are_no_strangers() -> None:
@@ -115,7 +120,7 @@ def test_parents_that_only_hold_replicas_are_no_strangers() -> None:
         side({"tank/a": {"x": 1}}),
         side({"cold/z": {}, "cold/z/tank": {}, "cold/z/tank/a": {"x": 1}}),
     )
-    found = adopt(DatasetName("tank/a"), here, DatasetName("cold/z"), there)
+    found = find_adoption(DatasetName("tank/a"), here, DatasetName("cold/z"), there)
     assert (found.into, found.strangers) == ("z/{dataset}", ())
 
 
@@ -126,27 +131,27 @@ def test_what_was_written_to_a_replica_since_is_to_be_taken_back() -> None:
     )
     sizes = {"cold/r": 14336, "cold/r/a b": 512, "cold/r/c": 7}
     written = Tree({name: replace(one, written=sizes.get(name, 0)) for name, one in there.datasets.items()})
-    found = adopt(DatasetName("tank"), here, DatasetName("cold/r"), written)
+    found = find_adoption(DatasetName("tank"), here, DatasetName("cold/r"), written)
     assert found.changed == {"cold/r@x": 14336, "cold/r/a b@x": 512}
-    assert list(first(DatasetName("cold/r"), found)) == [
+    assert list(list_adoption_commands(DatasetName("cold/r"), found)) == [
         "zfs unmount cold/r",
         "zfs rollback cold/r@x",
         "zfs rollback 'cold/r/a b@x'",
     ]
-    unchanged = adopt(DatasetName("tank"), here, DatasetName("cold/r"), there)
-    assert list(first(DatasetName("cold/r"), unchanged)) == []
+    unchanged = find_adoption(DatasetName("tank"), here, DatasetName("cold/r"), there)
+    assert list(list_adoption_commands(DatasetName("cold/r"), unchanged)) == []
 
 
 def test_names_prove_nothing() -> None:
     source, replica = DatasetName("tank"), DatasetName("cold/tank")
     with pytest.raises(Refused, match="no replica") as caught:
-        adopt(source, tree(source, ""), replica, tree(replica, "", first=500))
+        find_adoption(source, tree(source, ""), replica, tree(replica, "", first=500))
     assert "GUID" in caught.value.why
 
 
 def test_a_pools_root_dataset_cannot_be_gone_on_with() -> None:
     with pytest.raises(Refused, match="root dataset") as caught:
-        adopt(DatasetName("tank"), tree("tank", "", "a"), DatasetName("cold"), tree("cold", "", "a"))
+        find_adoption(DatasetName("tank"), tree("tank", "", "a"), DatasetName("cold"), tree("cold", "", "a"))
     assert "zvaultctl adopt tank/NAME cold/NAME" in caught.value.next
 
 
@@ -156,7 +161,7 @@ def test_a_pools_root_dataset_cannot_be_gone_on_with() -> None:
 )
 def test_into_leads_to_every_replica(paths: set[str], replica: str) -> None:
     source, every = DatasetName("tank"), ["", *sorted(paths)]
-    found = adopt(source, tree(source, *every), DatasetName(replica), tree(replica, *every))
-    assert {vault_dataset(found.into, "cold", "h", name, source): name for name in found.followed} == {
+    found = find_adoption(source, tree(source, *every), DatasetName(replica), tree(replica, *every))
+    assert {make_vault_dataset(found.into, "cold", "h", name, source): name for name in found.followed} == {
         held: name for name, held in found.followed.items()
     }

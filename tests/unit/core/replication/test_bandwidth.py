@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.replication.bandwidth import DAYS, Limit, RateWindow, parse_days, parse_time
+from zvault.core.replication.bandwidth import WEEKDAY_WORDS, RateLimit, RateWindow, parse_days, parse_time
 
 MONDAY = datetime(2026, 11, 23)
 
@@ -22,14 +22,16 @@ MONDAY = datetime(2026, 11, 23)
 )
 def test_a_window_over_midnight_belongs_to_the_day_it_starts_on(day: str, time: str, covered: bool) -> None:
     window = RateWindow(1, parse_time("18:00"), parse_time("6:30"), parse_days("fri"))
-    assert window.covers(MONDAY + timedelta(days=DAYS.index(day), minutes=parse_time(time))) is covered
+    assert (
+        window.covers(MONDAY + timedelta(days=WEEKDAY_WORDS.index(day), minutes=parse_time(time))) is covered
+    )
 
 
 def test_the_first_window_counts() -> None:
-    limit = Limit((RateWindow(5, 60, 120), RateWindow(None, 0, 180), RateWindow(7)))
+    limit = RateLimit((RateWindow(5, 60, 120), RateWindow(None, 0, 180), RateWindow(7)))
     rates = [limit.rate(MONDAY + timedelta(minutes=minute)) for minute in (0, 60, 119, 120, 180)]
     assert rates == [None, 5, 5, None, 7]
-    assert Limit().rate(MONDAY) is None
+    assert RateLimit().rate(MONDAY) is None
 
 
 @given(st.integers(0, 1439), st.integers(0, 1439), st.frozensets(st.integers(0, 6), min_size=1))

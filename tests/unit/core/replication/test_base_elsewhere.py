@@ -14,18 +14,18 @@ from tests.unit.core.replication.pool_model import Clock, Data, Illegal, Point, 
 from tests.unit.core.replication.pools_model import Pools
 from tests.unit.examples import cases
 from zvault.core.integrity.damage import HealTarget, LoggedBlock
-from zvault.core.integrity.healing import anew
+from zvault.core.integrity.healing import list_resend_commands
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.refusals import BEGIN_ANEW
+from zvault.core.refusals import SET_ASIDE_ADVICE
 from zvault.core.replication.base_elsewhere import BasesElsewhere, PoolSearch, lacks_base
-from zvault.core.replication.base_names import mark_name, unsent_mark_name
+from zvault.core.replication.base_names import make_mark_name, make_unsent_mark_name
 from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
-from zvault.core.replication.lineage import ASIDE, DatasetPair, Pairing
-from zvault.core.replication.matching import match
-from zvault.core.replication.plan_model import Action, OnConflict, Policy, TransferPlan
+from zvault.core.replication.lineage import ASIDE_INFIX, DatasetPair, Pairing
+from zvault.core.replication.matching import pair_datasets
+from zvault.core.replication.plan_model import OnConflict, TransferAction, TransferPlan, TransferPolicy
 from zvault.core.replication.planner import PoolAnswers, plan_tree
-from zvault.core.replication.send_record import misfit
+from zvault.core.replication.send_record import find_flag_conflict
 from zvault.core.replication.stream_flags import SentFlags
 
 POOL = 0xC01D
@@ -58,7 +58,7 @@ class World:
 
     def listing(self) -> Tree:
         """The backup's place, and what was set aside beside it."""
-        beside = [name for name in self.pools.vault.data if name.startswith(self.target + ASIDE)]
+        beside = [name for name in self.pools.vault.data if name.startswith(self.target + ASIDE_INFIX)]
         roots = [self.target, *(name for name in beside if "/" not in name[len(self.target) :])]
         trees = [self.pools.vault.tree(name) for name in roots]
         return Tree({name: one for tree in trees for name, one in tree.datasets.items()})
@@ -69,9 +69,9 @@ class World:
         there = self.listing()
         pool = self.pools.vault.tree("cold")
         search = PoolSearch(pool, POOL, [self.target], anew=on_conflict == "new-dataset")
-        found = search.find(match(source, wanted, there))
+        found = search.find(pair_datasets(source, wanted, there))
         there = Tree({**there.datasets, **found.follow})
-        return match(source, wanted, there), there, found
+        return pair_datasets(source, wanted, there), there, found
 
     def plan(self, on_conflict: OnConflict = "stop") -> list[TransferPlan]:
         pairing, there, found = self.look(on_conflict)
@@ -82,7 +82,7 @@ class World:
                 pairing,
                 there,
                 wanted=ours,
-                policy=Policy(on_conflict=on_conflict, stamp=stamp),
+                policy=TransferPolicy(on_conflict=on_conflict, stamp=stamp),
                 answers=PoolAnswers(self.pools.interrupted()),
                 conflicts=found.stray,
             )
@@ -112,7 +112,7 @@ class World:
         )
         if base is not None:
             others = [mark for mark in source.marks if not mark.snapname.startswith("zvault")]
-            source.marks = [*others, Point(base.guid, mark_name(POOL, base.guid), base.txg)]
+            source.marks = [*others, Point(base.guid, make_mark_name(POOL, base.guid), base.txg)]
 
     def standing(self) -> dict[int, set[str]]:
         """By GUID, the bases that a dataset of the vault ends with, and the source datasets that bookmark each."""
@@ -130,12 +130,12 @@ class World:
         followed = {pair.vault.name for pair in pairing.pairs if pair.vault is not None}
         vault = self.pools.vault.data
         for plan in plans:
-            if not any(step.kind is Action.FULL for step in plan.steps):
+            if not any(step.kind is TransferAction.FULL for step in plan.steps):
                 continue
             source = self.pools.source.data[plan.dataset]
             guids = {point.guid for point in (*source.snaps, *source.marks)}
             for name, data in vault.items():
-                if not data.snaps or name in followed or ASIDE in name or below(name, self.target):
+                if not data.snaps or name in followed or ASIDE_INFIX in name or below(name, self.target):
                     continue
                 assert data.snaps[-1].guid not in guids, (
                     f"{plan.dataset} is sent in full, and {name} has its base"
@@ -274,7 +274,7 @@ def snap(dataset: str, number: int) -> Snapshot:
 
 def source(*numbers: int, marks: tuple[int, ...] = (), pool: int = POOL, sent: bool = True) -> Dataset:
     name = DatasetName("tank")
-    form = mark_name if sent else unsent_mark_name
+    form = make_mark_name if sent else make_unsent_mark_name
     return Dataset(
         name,
         7,
@@ -294,7 +294,7 @@ def decided(
 ) -> BasesElsewhere:
     target = DatasetName("cold/filer2/tank")
     own = Tree({at_place.name: at_place} if at_place is not None else {})
-    pairing = match(Tree({here.name: here}), [(here, target)], own)
+    pairing = pair_datasets(Tree({here.name: here}), [(here, target)], own)
     pool = Tree({one.name: one for one in there})
     return PoolSearch(pool, POOL, [target], [DatasetName("cold/live")], anew).find(pairing)
 
@@ -346,7 +346,7 @@ def test_what_inherits_its_key_is_renamed_nowhere_outside_of_where_that_comes_fr
         (source(1, 2, 3), old(1, 2, 9)),
         (source(1, 2, 3), old(1, 2, sent="")),
         (source(1, 2, 3, marks=(2,)), old(1, 2, name="cold/live/data")),
-        (source(1, 2, 3, marks=(2,)), old(1, 2, name=f"cold/filer1/tank{ASIDE}20261121T090000Z")),
+        (source(1, 2, 3, marks=(2,)), old(1, 2, name=f"cold/filer1/tank{ASIDE_INFIX}20261121T090000Z")),
     ],
 )
 def test_what_is_no_backup_of_it_is_no_matter(here: Dataset, there: Dataset) -> None:
@@ -358,11 +358,13 @@ UNLIKE = replace(SENT_FLAGS, large_blocks=False)
 CHANGED = old(1, 2, 9, name="cold/filer2/tank", written=512)
 WOUND = HealTarget("cold/filer2/tank", "/f", (), LoggedBlock("cold/filer2/tank", 7, 1, 0, 1))
 ADVICES: dict[str, Callable[[Dataset], object]] = {
-    "flags": lambda there: misfit(source(1), there, UNLIKE, SENT_FLAGS),
-    "raw": lambda there: misfit(replace(source(1), encrypted=True), there, UNLIKE, None),
-    "zfs": lambda there: BEGIN_ANEW.replace("NAME", there.name),
+    "flags": lambda there: find_flag_conflict(source(1), there, UNLIKE, SENT_FLAGS),
+    "raw": lambda there: find_flag_conflict(replace(source(1), encrypted=True), there, UNLIKE, None),
+    "zfs": lambda there: SET_ASIDE_ADVICE.replace("NAME", there.name),
     "plan": lambda there: plan_transfer(DatasetCase(source(1, 2), there.name, CHANGED), lambda _: True),
-    "heal": lambda there: anew([WOUND], {there.name: there}, f"{ASIDE}20261121T090000Z"),
+    "heal": lambda there: list_resend_commands(
+        [WOUND], {there.name: there}, f"{ASIDE_INFIX}20261121T090000Z"
+    ),
 }
 
 
@@ -414,7 +416,7 @@ def test_the_advice_renames_a_tree_by_its_top() -> None:
         for number, one in enumerate(here)
     ]
     wanted = [(one, DatasetName(f"cold/filer2/{one.name}")) for one in here]
-    pairing = match(Tree({one.name: one for one in here}), wanted, Tree())
+    pairing = pair_datasets(Tree({one.name: one for one in here}), wanted, Tree())
     found = PoolSearch(Tree({DatasetName(name): one for name, one in there.items()}), POOL).find(pairing)
     assert found.stray.keys() == set(names)
     for stray in found.stray.values():

@@ -15,11 +15,11 @@ from tests.unit.examples import cases
 from zvault.core.model import Snapshot
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import (
-    Action,
-    Ours,
-    Step,
+    SnapshotFilter,
+    TransferAction,
     TransferPlan,
-    incremental_steps,
+    TransferStep,
+    make_incremental_steps,
 )
 
 
@@ -148,7 +148,7 @@ def world_of(history: bytes) -> World:
     return world
 
 
-def goal_of(world: World, *, newest_only: bool = False, wanted: Ours = ours) -> list[int]:
+def goal_of(world: World, *, newest_only: bool = False, wanted: SnapshotFilter = ours) -> list[int]:
     """What the vault had, then all that is wanted and newer than what both sides share."""
     resumable = world.interrupted()
     since_begun = world.partial is not None and world.partial.base
@@ -180,13 +180,13 @@ def any_snapshot(snapshot: Snapshot) -> bool:
 @settings(max_examples=cases(CASES["what is wanted"]))
 @given(histories(24), st.booleans(), st.sampled_from([ours, ours, any_snapshot]))
 def test_a_plan_is_legal_and_leaves_exactly_what_is_wanted(
-    history: bytes, newest_only: bool, wanted: Ours
+    history: bytes, newest_only: bool, wanted: SnapshotFilter
 ) -> None:
     world = world_of(history)
     made = plan(world, newest_only=newest_only, wanted=wanted)
     event(str(made.action))
     assert made.reason
-    if made.action is Action.CONFLICT:
+    if made.action is TransferAction.CONFLICT:
         assert not made.steps
         assert not made.changes
         assert made.next
@@ -198,7 +198,7 @@ def test_a_plan_is_legal_and_leaves_exactly_what_is_wanted(
     missing = len(goal) - len(world.had())
     assert made.pending == missing
     assert bool(made.steps) == bool(missing)
-    assert (made.action is Action.NOTHING) == (not made.steps)
+    assert (made.action is TransferAction.NOTHING) == (not made.steps)
     assert all(step.reason for step in made.steps)
 
 
@@ -207,7 +207,7 @@ def test_a_plan_is_legal_and_leaves_exactly_what_is_wanted(
 def test_no_other_plan_needs_fewer_streams(history: bytes) -> None:
     world = world_of(history)
     made = plan(world)
-    if made.action is Action.CONFLICT:
+    if made.action is TransferAction.CONFLICT:
         return
     start = world.copy()
     if aborted(made):
@@ -226,9 +226,9 @@ def test_a_conflict_is_one_that_the_next_snapshot_cannot_overcome(history: bytes
     if aborted(made):
         start.abort()
     way = fewest_streams(start, goal_of(world))
-    if made.action is Action.CONFLICT:
+    if made.action is TransferAction.CONFLICT:
         assert way is None
-    assert (plan(world).action is Action.CONFLICT) == (way is None)
+    assert (plan(world).action is TransferAction.CONFLICT) == (way is None)
 
 
 @settings(max_examples=cases(CASES["bases"]))
@@ -257,9 +257,14 @@ def test_the_base_is_the_newest_that_both_sides_share_by_guid(history: bytes) ->
 def test_after_a_plan_there_is_nothing_left_to_do(history: bytes) -> None:
     world = world_of(history)
     made = plan(world)
-    if made.action is not Action.CONFLICT:
+    if made.action is not TransferAction.CONFLICT:
         again = plan(carry_out(world, made))
-        assert (again.action, again.steps, aborted(again), again.pending) == (Action.NOTHING, (), "", 0)
+        assert (again.action, again.steps, aborted(again), again.pending) == (
+            TransferAction.NOTHING,
+            (),
+            "",
+            0,
+        )
 
 
 @given(st.lists(st.booleans(), max_size=10), st.booleans())
@@ -279,7 +284,7 @@ def test_streams_from_a_base_bring_what_is_wanted_and_nothing_else(
         del world.source[0]
         start = world.marks[0]
     steps = list(
-        incremental_steps(world.source, start, [s for s in world.source[:] if ours(s) and s != base])
+        make_incremental_steps(world.source, start, [s for s in world.source[:] if ours(s) and s != base])
     )
     goal = goal_of(world)
     assert len(steps) == fewest_streams(world, goal)
@@ -294,13 +299,13 @@ def test_the_model_refuses_what_zfs_refuses() -> None:
         _take_ours(world, 0)
     first, second, third = world.source
     world.bookmark(first)
-    world.run(Step(Action.FULL, first))
+    world.run(TransferStep(TransferAction.FULL, first))
     for wrong in (
-        Step(Action.FULL, second),
-        Step(Action.INCREMENTAL, third, second),
-        Step(Action.INCREMENTAL, first, first),
-        Step(Action.INCREMENTAL, third, world.marks[0], intermediates=True),
-        Step(Action.RESUME, second, token="none"),
+        TransferStep(TransferAction.FULL, second),
+        TransferStep(TransferAction.INCREMENTAL, third, second),
+        TransferStep(TransferAction.INCREMENTAL, first, first),
+        TransferStep(TransferAction.INCREMENTAL, third, world.marks[0], intermediates=True),
+        TransferStep(TransferAction.RESUME, second, token="none"),
     ):
         with pytest.raises(Illegal):
             world.copy().run(wrong)

@@ -9,12 +9,12 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
 from zvault.core.replication.plan_model import (
     MOST_IN_A_STREAM,
-    Action,
-    Interrupted,
-    Policy,
-    Step,
-    incremental_steps,
-    sent_by,
+    InterruptedReceive,
+    TransferAction,
+    TransferPolicy,
+    TransferStep,
+    list_sent_by,
+    make_incremental_steps,
 )
 
 
@@ -34,7 +34,7 @@ def source(*points: Snapshot | Bookmark) -> Dataset:
 
 def test_a_new_dataset_goes_in_full_and_its_history_after_it() -> None:
     made = plan_transfer(DatasetCase(source(snap(1), snap(2), snap(3)), "cold/a", None), ours)
-    assert made.action is Action.FULL
+    assert made.action is TransferAction.FULL
     assert streams(made) == [
         ("", None, "tank/a@zvault_1"),
         ("-I", "tank/a@zvault_1", "tank/a@zvault_3"),
@@ -78,12 +78,15 @@ def test_an_older_snapshot_that_never_arrived_stays_behind() -> None:
 
 def test_a_vault_that_is_up_to_date_says_with_what() -> None:
     made = plan_transfer(DatasetCase(source(snap(1)), "cold/a", vault(1)), ours)
-    assert (made.action, made.reason) == (Action.NOTHING, "the vault has was1, the newest")
+    assert (made.action, made.reason) == (TransferAction.NOTHING, "the vault has was1, the newest")
 
 
 def test_a_source_without_our_snapshots_has_nothing_to_send() -> None:
     made = plan_transfer(DatasetCase(source(snap(1, "by-hand")), "cold/a", None), ours)
-    assert (made.action, made.reason) == (Action.NOTHING, "the source has no snapshot made by zvault yet")
+    assert (made.action, made.reason) == (
+        TransferAction.NOTHING,
+        "the source has no snapshot made by zvault yet",
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_a_source_without_our_snapshots_has_nothing_to_send() -> None:
 )
 def test_a_conflict_says_why_and_what_to_do(there: Dataset, reason: str) -> None:
     made = plan_transfer(DatasetCase(source(snap(1), snap(2)), "cold/a", there), ours)
-    assert made.action is Action.CONFLICT
+    assert made.action is TransferAction.CONFLICT
     assert reason in made.reason
     assert "cold/a" in made.next
     assert made.steps == ()
@@ -113,12 +116,15 @@ def test_the_advice_for_a_conflict_begins_with_what_loses_nothing() -> None:
 def test_an_interrupted_receive_is_resumed_and_the_rest_follows() -> None:
     there = vault(1, token="t")
     case = DatasetCase(
-        source(snap(1), snap(2), snap(3), snap(4)), "cold/a", there, interrupted=Interrupted("t", 102)
+        source(snap(1), snap(2), snap(3), snap(4)), "cold/a", there, interrupted=InterruptedReceive("t", 102)
     )
     made = plan_transfer(case, ours)
-    assert made.action is Action.RESUME
-    assert made.steps[0] == Step(
-        Action.RESUME, snap(2), token="t", reason="an interrupted receive of zvault_2 waits on the vault"
+    assert made.action is TransferAction.RESUME
+    assert made.steps[0] == TransferStep(
+        TransferAction.RESUME,
+        snap(2),
+        token="t",
+        reason="an interrupted receive of zvault_2 waits on the vault",
     )
     assert streams(made)[1:] == [("-I", "tank/a@zvault_2", "tank/a@zvault_4")]
     assert made.pending == 3
@@ -127,55 +133,56 @@ def test_an_interrupted_receive_is_resumed_and_the_rest_follows() -> None:
 @pytest.mark.parametrize(
     ("interrupted", "why"),
     [
-        (Interrupted("t", 102, "used in the initial send no longer exists"), "no longer exists"),
-        (Interrupted("t", 999), "the snapshot it was sending is gone from the source"),
-        (Interrupted("t", 103, from_guid=0), "starts from another snapshot"),
-        (Interrupted("t", 103, from_guid=102), "starts from another snapshot"),
-        (Interrupted("t", 103, pool="other"), "for the pool other, not tank"),
+        (InterruptedReceive("t", 102, "used in the initial send no longer exists"), "no longer exists"),
+        (InterruptedReceive("t", 999), "the snapshot it was sending is gone from the source"),
+        (InterruptedReceive("t", 103, from_guid=0), "starts from another snapshot"),
+        (InterruptedReceive("t", 103, from_guid=102), "starts from another snapshot"),
+        (InterruptedReceive("t", 103, pool="other"), "for the pool other, not tank"),
     ],
 )
-def test_a_stale_token_is_given_up_with_its_reason(interrupted: Interrupted, why: str) -> None:
+def test_a_stale_token_is_given_up_with_its_reason(interrupted: InterruptedReceive, why: str) -> None:
     made = plan_transfer(
         DatasetCase(source(snap(1), snap(3)), "cold/a", vault(1, token="t"), interrupted=interrupted), ours
     )
-    assert made.action is Action.INCREMENTAL
+    assert made.action is TransferAction.INCREMENTAL
     assert why in aborted(made)
     assert streams(made) == [("-i", "tank/a@zvault_1", "tank/a@zvault_3")]
 
 
 def test_who_may_destroy_nothing_on_the_vault_says_who_can_give_a_stale_token_up() -> None:
     case = DatasetCase(
-        source(snap(1), snap(3)), "cold/a", vault(1, token="t"), interrupted=Interrupted("t", 999)
+        source(snap(1), snap(3)), "cold/a", vault(1, token="t"), interrupted=InterruptedReceive("t", 999)
     )
-    made = plan_transfer(case, ours, Policy(destroys=False))
-    assert (made.action, made.changes, made.pending) == (Action.CONFLICT, (), 2)
+    made = plan_transfer(case, ours, TransferPolicy(destroys=False))
+    assert (made.action, made.changes, made.pending) == (TransferAction.CONFLICT, (), 2)
     assert "gone from the source; this host may not give it up" in made.reason
     assert made.next == "run 'zfs receive -A cold/a' on the vault's host"
 
 
 @pytest.mark.parametrize("numbers", [(), (1,)])
 def test_a_token_that_starts_from_what_was_received_is_resumed(numbers: tuple[int, ...]) -> None:
-    interrupted = Interrupted("t", 103, from_guid=101 if numbers else 0, pool="tank")
+    interrupted = InterruptedReceive("t", 103, from_guid=101 if numbers else 0, pool="tank")
     there = vault(*numbers, token="t")
     made = plan_transfer(
         DatasetCase(source(snap(1), snap(3)), "cold/a", there, interrupted=interrupted), ours
     )
-    assert made.action is Action.RESUME
+    assert made.action is TransferAction.RESUME
 
 
 def test_a_full_receive_that_cannot_be_resumed_begins_anew() -> None:
     made = plan_transfer(
-        DatasetCase(source(snap(3)), "cold/a", vault(token="t"), interrupted=Interrupted("t", 102)), ours
+        DatasetCase(source(snap(3)), "cold/a", vault(token="t"), interrupted=InterruptedReceive("t", 102)),
+        ours,
     )
-    assert made.action is Action.FULL
+    assert made.action is TransferAction.FULL
     assert aborted(made)
 
 
 def test_a_very_long_backlog_comes_in_several_streams_that_follow_on_each_other() -> None:
     snapshots = tuple(snap(number) for number in range(1, MOST_IN_A_STREAM + 12))
-    steps = list(incremental_steps(snapshots, snapshots[0], snapshots[1:]))
+    steps = list(make_incremental_steps(snapshots, snapshots[0], snapshots[1:]))
     assert [(step.base, step.to) for step in steps] == [
         (snapshots[0], snapshots[MOST_IN_A_STREAM]),
         (snapshots[MOST_IN_A_STREAM], snapshots[-1]),
     ]
-    assert [snap for step in steps for snap in sent_by(step, snapshots)] == list(snapshots[1:])
+    assert [snap for step in steps for snap in list_sent_by(step, snapshots)] == list(snapshots[1:])

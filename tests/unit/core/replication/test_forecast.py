@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.forecast import (
-    estimate,
-    foreseen,
+    add_snapshot,
+    apply_plans,
+    estimate_step,
     is_imagined,
-    part_to_ask,
-    with_sent,
-    with_snapshot,
+    is_predictable,
+    trim_step_to_existing,
 )
-from zvault.core.replication.matching import match
-from zvault.core.replication.plan_model import Action, Policy, Step, TransferPlan
+from zvault.core.replication.matching import pair_datasets
+from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferPolicy, TransferStep
 from zvault.core.replication.planner import plan_tree
 
 SNAPNAME = "zvault_2026-11-21T09:00:00Z"
@@ -56,10 +56,10 @@ def both_sides(draw: st.DrawFn) -> tuple[Tree, Tree]:
 
 
 def planned(
-    source: Tree, vault: Tree, policy: Policy
+    source: Tree, vault: Tree, policy: TransferPolicy
 ) -> tuple[list[TransferPlan], dict[str, Dataset | None]]:
     pairs = tuple((dataset, dataset.name.moved("tank", DatasetName("cold/tank"))) for dataset in source)
-    pairing = match(source, pairs, vault)
+    pairing = pair_datasets(source, pairs, vault)
     plans = plan_tree(pairing, vault, wanted=ours, policy=policy)
     return plans, {pair.source.name: pair.vault for pair in pairing.pairs}
 
@@ -67,22 +67,22 @@ def planned(
 @given(both_sides(), st.booleans())
 def test_after_what_is_foreseen_nothing_is_left_to_send(sides: tuple[Tree, Tree], newest_only: bool) -> None:
     source, vault = sides
-    policy = Policy(newest_only=newest_only)
-    imagined = with_snapshot(source, set(source.datasets), SNAPNAME, NOW)
+    policy = TransferPolicy(newest_only=newest_only)
+    imagined = add_snapshot(source, set(source.datasets), SNAPNAME, NOW)
     plans, at = planned(imagined, vault, policy)
     assert all(plan.steps[-1].to.snapname == SNAPNAME for plan in plans)
-    after = with_sent(vault, imagined, [(plan, at[plan.dataset]) for plan in plans])
+    after = apply_plans(vault, imagined, [(plan, at[plan.dataset]) for plan in plans])
     for name, before in vault.datasets.items():
         kept = after.datasets[name].snapshots[: len(before.snapshots)]
         assert kept == before.snapshots, "what is there stays, in its order"
     again, _ = planned(imagined, after, policy)
-    assert {plan.action for plan in again} == {Action.NOTHING}
+    assert {plan.action for plan in again} == {TransferAction.NOTHING}
 
 
 @given(both_sides())
 def test_an_imagined_snapshot_is_the_newest_and_nothing_else_changes(sides: tuple[Tree, Tree]) -> None:
     source, _ = sides
-    imagined = with_snapshot(source, {"tank", "tank/a"}, SNAPNAME, NOW)
+    imagined = add_snapshot(source, {"tank", "tank/a"}, SNAPNAME, NOW)
     assert list(imagined.datasets) == list(source.datasets)
     for before, after in zip(source, imagined, strict=True):
         made = [snap for snap in after.snapshots if is_imagined(snap)]
@@ -98,23 +98,25 @@ def test_the_size_is_zfs_estimate_up_to_now_and_what_was_written_since() -> None
     source = Tree(
         {"tank": Dataset(DatasetName("tank"), 1, "filesystem", written=10, snapshots=(first, second))}
     )
-    dataset = with_snapshot(source, {"tank"}, SNAPNAME, NOW).datasets["tank"]
+    dataset = add_snapshot(source, {"tank"}, SNAPNAME, NOW).datasets["tank"]
     made = dataset.snapshots[-1]
-    whole = Step(Action.INCREMENTAL, made, first, intermediates=True)
-    assert part_to_ask(whole, dataset) == replace(whole, to=second)
-    assert part_to_ask(Step(Action.INCREMENTAL, made, second), dataset) is None
-    assert part_to_ask(Step(Action.FULL, made), dataset) == Step(Action.FULL, second)
-    there = Step(Action.INCREMENTAL, second, first)
-    assert part_to_ask(there, dataset) == there
-    assert estimate(whole, 10, 5) == 15
-    assert estimate(there, 10, 5) == 5
-    assert estimate(whole, 10, None) is None
+    whole = TransferStep(TransferAction.INCREMENTAL, made, first, intermediates=True)
+    assert trim_step_to_existing(whole, dataset) == replace(whole, to=second)
+    assert trim_step_to_existing(TransferStep(TransferAction.INCREMENTAL, made, second), dataset) is None
+    assert trim_step_to_existing(TransferStep(TransferAction.FULL, made), dataset) == TransferStep(
+        TransferAction.FULL, second
+    )
+    there = TransferStep(TransferAction.INCREMENTAL, second, first)
+    assert trim_step_to_existing(there, dataset) == there
+    assert estimate_step(whole, 10, 5) == 15
+    assert estimate_step(there, 10, 5) == 5
+    assert estimate_step(whole, 10, None) is None
 
 
 def test_the_first_snapshot_of_all_is_what_was_written() -> None:
     source = Tree({"tank": Dataset(DatasetName("tank"), 1, "filesystem", written=10)})
-    dataset = with_snapshot(source, {"tank"}, SNAPNAME, NOW).datasets["tank"]
-    assert part_to_ask(Step(Action.FULL, dataset.snapshots[-1]), dataset) is None
+    dataset = add_snapshot(source, {"tank"}, SNAPNAME, NOW).datasets["tank"]
+    assert trim_step_to_existing(TransferStep(TransferAction.FULL, dataset.snapshots[-1]), dataset) is None
 
 
 def test_what_a_plan_changes_first_is_not_foreseen() -> None:
@@ -123,6 +125,6 @@ def test_what_a_plan_changes_first_is_not_foreseen() -> None:
     )
     other = Dataset(DatasetName("cold/tank"), 2, "filesystem", snapshots=history("cold/tank", [False], 900))
     vault = Tree({"cold/tank": other})
-    plans, at = planned(source, vault, Policy(on_conflict="new-dataset", stamp="20261121T090000Z"))
-    assert [foreseen(plan) for plan in plans] == [False]
-    assert with_sent(vault, source, [(plan, at[plan.dataset]) for plan in plans]) == vault
+    plans, at = planned(source, vault, TransferPolicy(on_conflict="new-dataset", stamp="20261121T090000Z"))
+    assert [is_predictable(plan) for plan in plans] == [False]
+    assert apply_plans(vault, source, [(plan, at[plan.dataset]) for plan in plans]) == vault

@@ -7,16 +7,16 @@ import pytest
 from zvault.core.replication.receive_properties import (
     COMES_IN,
     KEEP_OUT,
-    REFUSED,
     SET_HERE,
-    SETTABLE,
+    SETTABLE_PROPERTIES,
+    UNRECEIVABLE_PROPERTIES,
     VOLUME_KEEP_OUT,
     find_unlisted,
-    kept_out,
+    list_excluded_properties,
 )
 from zvault.zfs.gate.check import REFUSED_PROPERTIES
-from zvault.zfs.parse import parse_settable
-from zvault.zfs.stream import receive_argv
+from zvault.zfs.parse_listing import parse_settable
+from zvault.zfs.stream_argv import receive_argv
 
 USAGE = """missing property argument
 usage:
@@ -67,7 +67,7 @@ def test_what_zfs_can_set_is_read_from_its_usage() -> None:
 
 @pytest.mark.parametrize("name", [*SETTABLE_2_3, *ADDED_2_4])
 def test_each_is_in_one_list_only(name: str) -> None:
-    lists = [COMES_IN, {*KEEP_OUT, *VOLUME_KEEP_OUT}, SET_HERE, REFUSED]
+    lists = [COMES_IN, {*KEEP_OUT, *VOLUME_KEEP_OUT}, SET_HERE, UNRECEIVABLE_PROPERTIES]
     assert sum(name in one for one in lists) == 1, name
 
 
@@ -79,7 +79,7 @@ def test_what_no_list_has_is_kept_out() -> None:
 
 
 def test_the_gate_refuses_what_zfs_receive_cannot_leave_out() -> None:
-    assert REFUSED.keys() == REFUSED_PROPERTIES
+    assert UNRECEIVABLE_PROPERTIES.keys() == REFUSED_PROPERTIES
 
 
 def test_what_would_show_or_stop_a_dataset_never_comes_in() -> None:
@@ -87,7 +87,7 @@ def test_what_would_show_or_stop_a_dataset_never_comes_in() -> None:
         *("snapdev", "zoned", "context", "fscontext", "defcontext", "rootcontext"),
         *("filesystem_limit", "snapshot_limit", "mountpoint", "sharenfs", "sharesmb", "volmode"),
     }
-    assert dangerous <= {*kept_out("filesystem")}
+    assert dangerous <= {*list_excluded_properties("filesystem")}
     applies = dangerous - {"zoned", "filesystem_limit", "mountpoint", "sharenfs", "sharesmb", "volmode"}
-    assert applies <= {*kept_out("volume")}
-    assert not dangerous & SETTABLE.keys()
+    assert applies <= {*list_excluded_properties("volume")}
+    assert not dangerous & SETTABLE_PROPERTIES.keys()

@@ -9,7 +9,7 @@ from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication import matching
 from zvault.core.replication.lineage import Pairing
-from zvault.core.replication.matching import KnownPairs, match
+from zvault.core.replication.matching import KnownPairs, pair_datasets
 
 
 def dataset(name: str, *numbers: int) -> Dataset:
@@ -25,8 +25,8 @@ def tree(*datasets: Dataset) -> Tree:
 def look(source: Tree, vault: Tree, known: KnownPairs) -> Pairing:
     """As matched with what is known, which matching all must equal."""
     wanted = [(one, DatasetName(f"cold/{one.name}")) for one in source]
-    found = match(source, wanted, vault, known=known)
-    assert found == match(source, wanted, vault)
+    found = pair_datasets(source, wanted, vault, known=known)
+    assert found == pair_datasets(source, wanted, vault)
     return found
 
 
@@ -69,7 +69,7 @@ def test_the_backup_is_that_of_what_had_it_first_whichever_of_both_is_selected(s
     vault = tree(dataset("cold/tank", 1), old := dataset("cold/tank/home", 1, 2, 3))
     each = [(one, DatasetName(f"cold/{one.name}")) for one in source]
     wanted = [pair for pair in each if pair[0].name in {"tank", selected}]
-    pairing = match(source, wanted, vault, left_out=[pair for pair in each if pair not in wanted])
+    pairing = pair_datasets(source, wanted, vault, left_out=[pair for pair in each if pair not in wanted])
     followed = {pair.source.name: pair.vault for pair in (*pairing.pairs, *pairing.unselected)}
     assert (followed["tank/renamed"], followed["tank/copy"]) == (old, None)
 
@@ -78,7 +78,7 @@ def test_of_two_that_had_it_at_the_same_time_the_selected_one_has_the_backup() -
     one, other = dataset("tank/a", 1, 2), dataset("tank/b", 1, 2)
     source, vault = tree(dataset("tank", 1), one, other), tree(old := dataset("cold/old", 1, 2))
     for taken, left in ((one, other), (other, one)):
-        pairing = match(
+        pairing = pair_datasets(
             source, [(taken, DatasetName("cold/x"))], vault, left_out=[(left, DatasetName("cold/y"))]
         )
         assert (pairing.pairs[0].vault, pairing.unselected[0].vault) == (old, None)
@@ -98,12 +98,12 @@ def test_only_what_changed_is_paired_anew() -> None:
     there = [dataset("cold/tank", 1), *(dataset(f"cold/tank/d{number:02}", 1, 2) for number in range(40))]
     known, vault = KnownPairs(), tree(*there)
     wanted = [(one, DatasetName(f"cold/{one.name}")) for one in sources]
-    before = match(tree(*sources), wanted, vault, known=known)
+    before = pair_datasets(tree(*sources), wanted, vault, known=known)
     sources[7] = dataset("tank/d06", 1, 2, 3)
     wanted[7] = sources[7], wanted[7][1]
     there[9] = dataset("cold/tank/d08", 2)
-    after = match(tree(*sources), wanted, tree(*there), known=known)
+    after = pair_datasets(tree(*sources), wanted, tree(*there), known=known)
     different = [place for place, pair in enumerate(after.pairs) if pair is not before.pairs[place]]
     assert different == [7, 9]
-    assert after == match(tree(*sources), wanted, tree(*there))
-    assert matching.match(tree(*sources), wanted, tree(*there), known=known).pairs == after.pairs
+    assert after == pair_datasets(tree(*sources), wanted, tree(*there))
+    assert matching.pair_datasets(tree(*sources), wanted, tree(*there), known=known).pairs == after.pairs

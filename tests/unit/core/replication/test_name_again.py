@@ -13,8 +13,14 @@ from tests.unit.core.replication.zfs_model import ours
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
-from zvault.core.replication.plan_model import Action, OnConflict, Policy, TransferPlan, sent_by
-from zvault.core.replication.vault_changes import Branch, Rename, RenameSnapshot
+from zvault.core.replication.plan_model import (
+    OnConflict,
+    TransferAction,
+    TransferPlan,
+    TransferPolicy,
+    list_sent_by,
+)
+from zvault.core.replication.vault_changes import BranchDataset, RenameDataset, RenameSnapshot
 
 STAMP = "20261121T090000Z"
 POLICIES: tuple[OnConflict, ...] = ("stop", "rollback", "new-dataset")
@@ -29,7 +35,7 @@ def plan(
     source: Dataset, vault: Dataset, on_conflict: OnConflict = "stop", *, newest: bool = False
 ) -> TransferPlan:
     case = DatasetCase(source, DatasetName("cold/a"), vault)
-    return plan_transfer(case, lambda _: True, Policy(newest, on_conflict, STAMP, ours=ours))
+    return plan_transfer(case, lambda _: True, TransferPolicy(newest, on_conflict, STAMP, ours=ours))
 
 
 @pytest.mark.parametrize("on_conflict", POLICIES)
@@ -39,7 +45,7 @@ def test_what_comes_with_the_next_snapshot_is_left_out(on_conflict: OnConflict, 
     vault = side("cold/a", snap(1), replace(snap(2, "vzdump"), createtxg=0))
     vault = replace(vault, snapshots=tuple(sorted(vault.snapshots, key=lambda one: one.createtxg)))
     made = plan(source, vault, on_conflict, newest=newest)
-    assert made.action is Action.INCREMENTAL
+    assert made.action is TransferAction.INCREMENTAL
     assert streams(made) == [("-i", snap(1).name, snap(4).name)]
     assert not made.changes
     assert made.left_out == ("tank/a@vzdump",)
@@ -63,7 +69,7 @@ def test_a_name_too_long_to_be_lengthened_is_a_conflict() -> None:
     made = plan(
         side("tank/a", snap(1), snap(3, name)), side("cold/a", replace(snap(2, name), createtxg=0), snap(1))
     )
-    assert made.action is Action.CONFLICT
+    assert made.action is TransferAction.CONFLICT
     assert "zfs rename" in made.next
 
 
@@ -71,9 +77,9 @@ def test_one_of_our_own_stops_unless_conflicts_are_set_aside() -> None:
     taken = snap(3)
     vault = side("cold/a", replace(taken, guid=999, createtxg=0), snap(1))
     source = side("tank/a", snap(1), taken)
-    assert plan(source, vault).action is Action.CONFLICT
+    assert plan(source, vault).action is TransferAction.CONFLICT
     made = plan(source, vault, "new-dataset")
-    assert made.action is Action.INCREMENTAL
+    assert made.action is TransferAction.INCREMENTAL
     assert [type(one) for one in made.changes] == [RenameSnapshot]
 
 
@@ -81,8 +87,8 @@ def test_what_was_set_aside_for_another_reason_goes_on_incrementally_all_the_sam
     vault = side("cold/a", replace(snap(2, "x"), createtxg=0), snap(1), snap(7, "by hand"))
     source = side("tank/a", snap(1), snap(3, "x"))
     made = plan(source, vault, "new-dataset")
-    assert made.action is Action.INCREMENTAL
-    assert [type(one) for one in made.changes] == [Rename, Branch, RenameSnapshot]
+    assert made.action is TransferAction.INCREMENTAL
+    assert [type(one) for one in made.changes] == [RenameDataset, BranchDataset, RenameSnapshot]
 
 
 @given(
@@ -100,9 +106,9 @@ def test_with_a_base_nothing_is_ever_sent_in_full_and_no_name_is_sent_twice(
     ]
     old = [replace(snap(100 + place, f"{name}0"), createtxg=0) for place, name in enumerate(stale)]
     made = plan(side("tank/a", snap(1), *fresh), side("cold/a", *old, snap(1)), on_conflict, newest=newest)
-    assert made.action is Action.INCREMENTAL
+    assert made.action is TransferAction.INCREMENTAL
     renamed = {change.old.snapname for change in made.changes if isinstance(change, RenameSnapshot)}
-    sent = [one for step in made.steps for one in sent_by(step, fresh)]
+    sent = [one for step in made.steps for one in list_sent_by(step, fresh)]
     there = {one.snapname for one in old} - renamed
     assert there.isdisjoint(one.snapname for one in sent)
     assert {one.name for one in sent}.isdisjoint(made.left_out)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.ops.ops_world import START, dataset, snap, snapname, tree
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.name_clash import clashes, still_own
+from zvault.core.replication.name_clash import find_clashes, list_still_own
 
 
 @given(st.sets(st.integers(0, 6)), st.sets(st.integers(0, 6)), st.sets(st.integers(0, 6)), st.booleans())
@@ -22,7 +22,7 @@ def test_what_clashes_is_what_was_made_and_is_another_on_the_vault(
     there = [snap(n) for n in same] + [replace(snap(n), guid=900 + n) for n in other - same]
     source, vault = dataset("tank", *map(snap, range(7))), dataset("tank", *there)
     pair: Any = SimpleNamespace(source=source, vault=vault, base=(1, 1) if common else None)
-    found = clashes({snap(n).name for n in made}, [pair])
+    found = find_clashes({snap(n).name for n in made}, [pair])
     assert found == [snap(n).name for n in sorted(made & (other - same)) if common]
 
 
@@ -48,7 +48,7 @@ def test_of_what_was_made_only_what_is_still_that_counts(calls: list[list[str]])
         made.append(names)
         others = sum(fate in {"received from elsewhere", "another renamed"} for fate in fates)
         strangers += others and others >= fates.count("stays")
-    found = still_own(made, there, on_vault)
+    found = list_still_own(made, there, on_vault)
     vaults = {one.guid for of in on_vault for one in of.snapshots}
     assert not any(one.guid in vaults for one in found)
     if not strangers:

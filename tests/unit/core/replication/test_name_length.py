@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import LARGEST_GUID, mark_name
-from zvault.core.replication.name_length import name_conflict
+from zvault.core.replication.base_names import LARGEST_GUID, make_mark_name
+from zvault.core.replication.name_length import find_name_conflict
 
 ZFS = 255
 """Characters in the longest full name of anything."""
@@ -22,19 +22,19 @@ def test_what_is_planned_fits_and_what_does_not_fit_is_told(length: int, above: 
     snapname = f"{'p' * prefix}_2026-11-21T09:00:00Z"
     names = [
         source.snapshot(snapname),
-        source.bookmark(mark_name(LARGEST_GUID, LARGEST_GUID)),
+        source.bookmark(make_mark_name(LARGEST_GUID, LARGEST_GUID)),
         target.snapshot(snapname),
         target.child("%recv"),
     ]
-    found = name_conflict(source, target, len(snapname))
+    found = find_name_conflict(source, target, len(snapname))
     assert (found is None) is all(len(name) <= ZFS for name in names)
     assert found is None or (source in found.problem and "'exclude'" in found.advice)
 
 
 def test_the_longest_name_that_has_room_for_a_bookmark():
     snapname = len("zvault_2026-11-21T09:00:00Z")
-    assert name_conflict(dataset(214), dataset(214), snapname) is None
-    found = name_conflict(dataset(215), dataset(215), snapname)
+    assert find_name_conflict(dataset(214), dataset(214), snapname) is None
+    found = find_name_conflict(dataset(215), dataset(215), snapname)
     assert found is not None
     assert "it has 215 characters" in found.problem
     assert "room for 214" in found.problem
@@ -42,7 +42,7 @@ def test_the_longest_name_that_has_room_for_a_bookmark():
 
 
 def test_a_name_on_the_vault_that_is_too_long():
-    found = name_conflict(
+    found = find_name_conflict(
         dataset(200),
         DatasetName("cold/host/more/and/more").child(dataset(212)),
         len("zvault_2026-11-21T09:00:00Z"),

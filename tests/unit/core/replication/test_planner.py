@@ -21,8 +21,8 @@ from tests.unit.core.replication.pool_histories import (
 from tests.unit.core.replication.pools_model import Pools, Stop
 from tests.unit.examples import cases, same_cases
 from zvault.core.replication.lineage import is_aside
-from zvault.core.replication.plan_model import Action, OnConflict, TransferPlan
-from zvault.core.replication.vault_changes import Rename, Rollback
+from zvault.core.replication.plan_model import OnConflict, TransferAction, TransferPlan
+from zvault.core.replication.vault_changes import RenameDataset, RollbackDataset
 
 CASES = {
     "any history": 2500,
@@ -81,9 +81,11 @@ def test_a_plan_is_legal_loses_nothing_untold_and_leaves_both_sides_alike(
         for change in plan.changes:
             event(type(change).__name__)
         assert plan.reason
-        assert (plan.action is Action.CONFLICT) <= bool(plan.next)
-        assert plan.action is not Action.CONFLICT or all(isinstance(one, Rename) for one in plan.changes)
-        assert on_conflict == "rollback" or not any(isinstance(one, Rollback) for one in plan.changes)
+        assert (plan.action is TransferAction.CONFLICT) <= bool(plan.next)
+        assert plan.action is not TransferAction.CONFLICT or all(
+            isinstance(one, RenameDataset) for one in plan.changes
+        )
+        assert on_conflict == "rollback" or not any(isinstance(one, RollbackDataset) for one in plan.changes)
     two = before.copy()
     failed = two.carry_out(plans)
     assert_nothing_lost(before, two)
@@ -92,7 +94,7 @@ def test_a_plan_is_legal_loses_nothing_untold_and_leaves_both_sides_alike(
         assert plan.dataset in failed or has_all(two, plan)
     for plan in planned(two, on_conflict, all_in):
         if plan.dataset not in failed:
-            assert (plan.action, plan.steps, plan.changes) == (Action.NOTHING, (), ())
+            assert (plan.action, plan.steps, plan.changes) == (TransferAction.NOTHING, (), ())
 
 
 @settings(max_examples=cases(CASES["written since"]))
@@ -107,7 +109,7 @@ def test_where_nothing_is_left_to_do_it_does_not_matter_what_was_written_on_the_
         listed.vault.data[name].written = 4096 * (seen >> place & 1)
         two.vault.data[name].written = 4096 * (is_now >> place & 1)
     plans = planned(listed, on_conflict, is_now=two)
-    idle = all(plan.action is Action.NOTHING and not plan.changes for plan in plans)
+    idle = all(plan.action is TransferAction.NOTHING and not plan.changes for plan in plans)
     event(f"nothing left to do: {idle}")
     if idle:
         assert plans == planned(two, on_conflict)
@@ -197,11 +199,11 @@ def test_what_was_renamed_or_cloned_is_not_sent_again(history: bytes) -> None:
     had = {snap.guid for data in two.vault.data.values() for snap in data.snaps}
     for plan in planned(two, "stop"):
         event(str(plan.action))
-        assert plan.action is not Action.CONFLICT
+        assert plan.action is not TransferAction.CONFLICT
         there = two.vault.data.get(plan.target)
         shared = any(snap.guid in had for _, snap in two.source.lineage(plan.dataset))
         if shared and not (there and there.placeholder):
-            assert plan.action is not Action.FULL
+            assert plan.action is not TransferAction.FULL
 
 
 @settings(max_examples=same_cases(CASES["promoted"]), derandomize=True)
@@ -210,11 +212,11 @@ def test_what_was_sent_is_not_sent_again_whoever_is_promoted(history: bytes) -> 
     """Renames apart: to promote one and give its name to another, several times within a run, may be too much."""
     two = after(history, [what for what in ON_SOURCE if what not in {_rename, _swap}])
     for plan in planned(two, "stop"):
-        assert plan.action is not Action.CONFLICT
+        assert plan.action is not TransferAction.CONFLICT
         there = two.vault.data.get(plan.target)
         if not (there and there.placeholder) and two.source.data[plan.dataset].guid in two.sent:
             event(f"{plan.action}, borrowed" if plan.borrowed else str(plan.action))
-            assert plan.action is not Action.FULL
+            assert plan.action is not TransferAction.FULL
     two.carry_out(planned(two, "stop"))
 
 

@@ -14,9 +14,9 @@ from tests.unit.core.replication.pool_histories import (
 from tests.unit.core.replication.pools_model import Pools
 from zvault.core.replication.lineage import is_aside
 from zvault.core.replication.name_length import NameConflict
-from zvault.core.replication.plan_model import Action, OnConflict, TransferPlan
+from zvault.core.replication.plan_model import OnConflict, TransferAction, TransferPlan
 from zvault.core.replication.planner import plan_tree
-from zvault.core.replication.vault_changes import Branch, Rename
+from zvault.core.replication.vault_changes import BranchDataset, RenameDataset
 
 
 def story(*events: tuple[str, ...]) -> Pools:
@@ -52,7 +52,7 @@ def test_a_renamed_dataset_is_renamed_on_the_vault_and_its_children_come_along()
     assert told(plans["tank/s/c"]) == ["rename cold/s/a to cold/s/c: it follows tank/s/c"]
     assert told(plans["tank/s/c/b"]) == []
     assert plans["tank/s/c/b"].after == ("tank/s/c",)
-    assert {plan.action for plan in plans.values()} == {Action.INCREMENTAL}
+    assert {plan.action for plan in plans.values()} == {TransferAction.INCREMENTAL}
 
 
 def test_a_dataset_whose_name_is_too_long_is_told_and_the_others_go_on() -> None:
@@ -61,9 +61,9 @@ def test_a_dataset_whose_name_is_too_long_is_told_and_the_others_go_on() -> None
     conflict = NameConflict("it is too long", "rename it")
     plans = plan_tree(found, listing(two), wanted=ours, conflicts={"tank/s/a": conflict})
     made = {plan.dataset: plan for plan in plans}
-    assert (made["tank/s/a"].action, made["tank/s/a"].reason) == (Action.CONFLICT, "it is too long")
+    assert (made["tank/s/a"].action, made["tank/s/a"].reason) == (TransferAction.CONFLICT, "it is too long")
     assert (made["tank/s/a"].next, made["tank/s/a"].changes) == ("rename it", ())
-    assert made["tank/s/b"].action is not Action.CONFLICT
+    assert made["tank/s/b"].action is not TransferAction.CONFLICT
 
 
 def test_a_clone_waits_for_what_it_branched_off_from_to_be_renamed() -> None:
@@ -130,7 +130,7 @@ def test_a_clone_begins_at_its_origin() -> None:
     snapname = two.source.data["tank/s/b"].snaps[-1].snapname
     two.source.clone("tank/s/b", snapname, "tank/s/a")
     plan = next_run(two)["tank/s/a"]
-    assert plan.action is Action.INCREMENTAL
+    assert plan.action is TransferAction.INCREMENTAL
     assert plan.steps[0].origin == f"cold/s/b@{snapname}"
     assert (
         plan.reason
@@ -151,7 +151,7 @@ def test_a_clone_of_what_the_vault_lacks_goes_in_full() -> None:
     two = story(("create", "tank/s/b"), ("snapshot", "tank/s/b", "by-hand"))
     two.source.clone("tank/s/b", "by-hand", "tank/s/a")
     plan = next_run(two)["tank/s/a"]
-    assert plan.action is Action.FULL
+    assert plan.action is TransferAction.FULL
     assert plan.reason.endswith("and not tank/s/b@by-hand either, of which tank/s/a is a clone")
 
 
@@ -171,7 +171,7 @@ def test_a_dataset_replaced_by_its_promoted_clone() -> None:
         "rename cold/s/a to cold/s/c: it follows tank/s/c",
         f"make cold/s/a from cold/s/c@{first}, and promote it: the history of tank/s/a up to there is in cold/s/c",
     ]
-    assert plans["tank/s/c"].action is plans["tank/s/a"].action is Action.INCREMENTAL
+    assert plans["tank/s/c"].action is plans["tank/s/a"].action is TransferAction.INCREMENTAL
     assert plans["tank/s/c"].after == ("tank/s/a",)
 
 
@@ -200,7 +200,7 @@ def diverged() -> Pools:
 
 def test_a_changed_dataset_is_left_as_it_is_unless_told_otherwise() -> None:
     plan = next_run(diverged())["tank/s/a"]
-    assert plan.action is Action.CONFLICT
+    assert plan.action is TransferAction.CONFLICT
     assert "cold/s/a has mine, newer than the base" in plan.reason
 
 
@@ -218,7 +218,7 @@ def test_nothing_that_somebody_needs_is_rolled_back(why: str) -> None:
     else:
         two.vault.clone("cold/s/a", "mine", "cold/s/mine")
     plan = next_run(two, "rollback")["tank/s/a"]
-    assert plan.action is Action.CONFLICT
+    assert plan.action is TransferAction.CONFLICT
     expected = "@mine is held" if why == "held" else "cold/s/mine is a clone of @mine"
     assert plan.reason.endswith(f"it is not rolled back: {expected}")
 
@@ -227,11 +227,11 @@ def test_a_changed_dataset_is_set_aside_and_nothing_is_sent_twice() -> None:
     two = diverged()
     plans = next_run(two, "new-dataset")
     rename, branch = plans["tank/s/a"].changes
-    assert isinstance(rename, Rename)
+    assert isinstance(rename, RenameDataset)
     assert is_aside(rename.new)
-    assert isinstance(branch, Branch)
+    assert isinstance(branch, BranchDataset)
     assert branch.origin.startswith(f"{rename.new}@zvault_")
-    assert plans["tank/s/a"].action is Action.INCREMENTAL
+    assert plans["tank/s/a"].action is TransferAction.INCREMENTAL
     # What lies below it comes back.
     assert told(plans["tank/s/a/b"]) == [f"rename {rename.new}/b to cold/s/a/b: it follows tank/s/a/b"]
     assert plans["tank/s/a/b"].after == ("tank/s/a",)
@@ -243,10 +243,10 @@ def test_what_shares_nothing_is_set_aside_and_sent_in_full() -> None:
     two.vault.create("cold/s/a")
     two.vault.snapshot("cold/s", "other")
     two.vault.snapshot("cold/s/a", "other")
-    assert next_run(two)["tank/s/a"].action is Action.CONFLICT
-    assert next_run(two, "rollback")["tank/s/a"].action is Action.CONFLICT
+    assert next_run(two)["tank/s/a"].action is TransferAction.CONFLICT
+    assert next_run(two, "rollback")["tank/s/a"].action is TransferAction.CONFLICT
     plans = next_run(two, "new-dataset")
-    assert [plans[name].action for name in ("tank/s", "tank/s/a")] == [Action.FULL] * 2
+    assert [plans[name].action for name in ("tank/s", "tank/s/a")] == [TransferAction.FULL] * 2
 
 
 def test_a_placeholder_becomes_the_real_dataset() -> None:
@@ -256,7 +256,7 @@ def test_a_placeholder_becomes_the_real_dataset() -> None:
     plans = {plan.dataset: plan for plan in planned(two, "stop", all_in=True)}
     assert plans["tank/s/x"].steps[0].over
     assert plans["tank/s/x"].reason == "cold/s/x is only a placeholder so far"
-    assert plans["tank/s/x/a"].action is Action.INCREMENTAL
+    assert plans["tank/s/x/a"].action is TransferAction.INCREMENTAL
 
 
 def test_what_vanished_is_gone_but_not_what_is_only_excluded() -> None:
@@ -278,15 +278,15 @@ def test_an_encrypted_dataset_cannot_go_over_a_placeholder_nor_over_foreign_snap
     run_all(two)
     plans = {plan.dataset: plan for plan in planned(two, "stop", all_in=True)}
     (rename,) = plans["tank/s/x"].changes
-    assert isinstance(rename, Rename)
+    assert isinstance(rename, RenameDataset)
     assert rename.reason == "cold/s/x is only a placeholder, which tank/s/x cannot replace"
     two.copy().carry_out(list(plans.values()))
     two.carry_out(list(plans.values()))
     two.vault.snapshot("cold/s/x", "mine")
     take_ours(two, 0)
     again = {plan.dataset: plan for plan in planned(two, "stop", all_in=True)}
-    assert again["tank/s/x"].action is Action.CONFLICT
+    assert again["tank/s/x"].action is TransferAction.CONFLICT
     two.vault.snapshot("cold/s/x/a", "mine")
     assert {p.dataset: p for p in planned(two, "stop", all_in=True)}[
         "tank/s/x/a"
-    ].action is Action.INCREMENTAL
+    ].action is TransferAction.INCREMENTAL

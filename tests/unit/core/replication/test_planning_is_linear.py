@@ -19,40 +19,44 @@ from tests.unit.examples import cases
 from zvault.core.model import Base, Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.policy.known_verdicts import KnownVerdicts
-from zvault.core.policy.prune_limit import excess, within_limit
-from zvault.core.policy.retention import KeepRules, in_order
-from zvault.core.replication.dataset_plan import DatasetCase, Relative, plan_transfer
-from zvault.core.replication.forecast import with_sent
-from zvault.core.replication.matching import match
+from zvault.core.policy.prune_limit import find_prune_excess, limit_prune
+from zvault.core.policy.retention import KeepRules, order_by_prune
+from zvault.core.replication.dataset_plan import DatasetCase, RelatedSnapshot, plan_transfer
+from zvault.core.replication.forecast import apply_plans
+from zvault.core.replication.matching import pair_datasets
 from zvault.core.replication.plan_model import (
     MOST_IN_A_STREAM,
-    Action,
-    Step,
+    TransferAction,
     TransferPlan,
-    incremental_steps,
-    sent_by,
+    TransferStep,
+    list_sent_by,
+    make_incremental_steps,
 )
 from zvault.core.replication.planner import plan_tree
-from zvault.core.replication.sent_reason import snapshot_fate
-from zvault.core.snapshot_list import SnapshotList, after, between
+from zvault.core.replication.sent_reason import find_snapshot_fate
+from zvault.core.snapshot_list import SnapshotList, list_newer_snapshots, list_snapshots_between
 
 SOURCE, VAULT = DatasetName("tank/a"), DatasetName("cold/a")
 
 # The rules as they were, which looked at all snapshots for each step: slow, and plainly right.
 
 
-def all_sent_by(step: Step, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+def all_sent_by(step: TransferStep, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     if step.base is None or not step.intermediates:
         return [step.to]
     return [one for one in snapshots if step.base.createtxg < one.createtxg <= step.to.createtxg]
 
 
-def all_steps(snapshots: Sequence[Snapshot], base: Base, wanted: Sequence[Snapshot]) -> Iterator[Step]:
-    def step(current: Base, run: list[Snapshot]) -> Step:
+def all_steps(
+    snapshots: Sequence[Snapshot], base: Base, wanted: Sequence[Snapshot]
+) -> Iterator[TransferStep]:
+    def step(current: Base, run: list[Snapshot]) -> TransferStep:
         reason = f"the snapshot after {current.shortname}"
         if len(run) > 1:
             reason = f"{len(run)} snapshots after {current.shortname}"
-        return Step(Action.INCREMENTAL, run[-1], current, intermediates=len(run) > 1, reason=reason)
+        return TransferStep(
+            TransferAction.INCREMENTAL, run[-1], current, intermediates=len(run) > 1, reason=reason
+        )
 
     wanted_guids = {one.guid for one in wanted}
     current, run, adjacent = base, list[Snapshot](), True
@@ -74,7 +78,7 @@ def all_steps(snapshots: Sequence[Snapshot], base: Base, wanted: Sequence[Snapsh
         yield step(current, run)
 
 
-def all_begin(kin: Sequence[Relative], wanted: Sequence[Snapshot]) -> Relative | None:
+def all_begin(kin: Sequence[RelatedSnapshot], wanted: Sequence[Snapshot]) -> RelatedSnapshot | None:
     return next((one for one in kin if any(it.createtxg > one.base.createtxg for it in wanted)), None)
 
 
@@ -99,8 +103,8 @@ def forms(found: Sequence[Snapshot]) -> list[Sequence[Snapshot]]:
 @given(histories(), st.integers(-1, 70), st.integers(-1, 70))
 def test_what_bisection_finds_is_what_there_is(found: list[Snapshot], first: int, last: int) -> None:
     for snapshots in forms(found):
-        assert list(after(snapshots, first)) == [one for one in found if one.createtxg > first]
-        assert list(between(snapshots, first, last)) == [
+        assert list(list_newer_snapshots(snapshots, first)) == [one for one in found if one.createtxg > first]
+        assert list(list_snapshots_between(snapshots, first, last)) == [
             one for one in found if first < one.createtxg <= last
         ]
 
@@ -113,9 +117,9 @@ def test_the_steps_and_what_they_send_are_as_they_were(found: list[Snapshot], da
     base = data.draw(st.sampled_from(bases))
     wanted = [one for one in found if ours(one) and one.createtxg > base.createtxg]
     for snapshots in forms(found):
-        steps = list(incremental_steps(snapshots, base, wanted))
+        steps = list(make_incremental_steps(snapshots, base, wanted))
         assert steps == list(all_steps(found, base, wanted))
-        assert [sent_by(one, snapshots) for one in steps] == [all_sent_by(one, found) for one in steps]
+        assert [list_sent_by(one, snapshots) for one in steps] == [all_sent_by(one, found) for one in steps]
 
 
 @settings(max_examples=cases(100))
@@ -123,7 +127,7 @@ def test_the_steps_and_what_they_send_are_as_they_were(found: list[Snapshot], da
 def test_a_dataset_begins_from_the_same_relative(found: list[Snapshot], data: st.DataObject) -> None:
     """The first of its relatives after which there is anything to send."""
     kin = tuple(
-        Relative(one, VAULT.suffixed("-old").snapshot(one.snapname))
+        RelatedSnapshot(one, VAULT.add_suffix("-old").snapshot(one.snapname))
         for one in reversed(data.draw(st.lists(st.sampled_from(found), unique=True)) if found else [])
     )
     dataset = Dataset(SOURCE, 1, "filesystem", snapshots=tuple(found))
@@ -131,7 +135,11 @@ def test_a_dataset_begins_from_the_same_relative(found: list[Snapshot], data: st
     wanted = [one for one in found if ours(one)]
     begun = all_begin(kin, wanted) if wanted else None
     assert made.action is (
-        Action.NOTHING if not wanted else Action.INCREMENTAL if begun is not None else Action.FULL
+        TransferAction.NOTHING
+        if not wanted
+        else TransferAction.INCREMENTAL
+        if begun is not None
+        else TransferAction.FULL
     )
     if begun is not None:
         assert made.base == begun.base
@@ -170,7 +178,7 @@ def counted(dataset: DatasetName, numbers: Sequence[int]) -> Counted:
 def plan_one(count: int) -> TransferPlan:
     source = Dataset(SOURCE, 1, "filesystem", snapshots=counted(SOURCE, range(1, count)))
     there = Dataset(VAULT, 2, "filesystem", snapshots=counted(VAULT, [1]))
-    pairing = match(Tree({SOURCE: source}), ((source, VAULT),), Tree({VAULT: there}))
+    pairing = pair_datasets(Tree({SOURCE: source}), ((source, VAULT),), Tree({VAULT: there}))
     (plan,) = plan_tree(pairing, Tree({VAULT: there}), wanted=ours)
     assert len(plan.steps) > count // 3
     return plan
@@ -179,7 +187,7 @@ def plan_one(count: int) -> TransferPlan:
 def plan_promoted(count: int) -> TransferPlan:
     """The history is on the vault already, in another dataset, and nothing newer is to be sent."""
     source = Dataset(SOURCE, 1, "filesystem", snapshots=counted(SOURCE, range(1, count)))
-    kin = tuple(Relative(one, VAULT.snapshot(one.snapname)) for one in reversed(source.snapshots))
+    kin = tuple(RelatedSnapshot(one, VAULT.snapshot(one.snapname)) for one in reversed(source.snapshots))
     return plan_transfer(
         DatasetCase(source, DatasetName("cold/b"), kin=kin), lambda one: one.snapname == "zvault_1"
     )
@@ -188,13 +196,13 @@ def plan_promoted(count: int) -> TransferPlan:
 def foresee(count: int) -> Tree:
     plan = plan_one(count)
     source = Dataset(SOURCE, 1, "filesystem", snapshots=counted(SOURCE, range(1, count)))
-    return with_sent(Tree(), Tree({SOURCE: source}), [(plan, None)])
+    return apply_plans(Tree(), Tree({SOURCE: source}), [(plan, None)])
 
 
 def tell_fate(count: int) -> None:
     plan = plan_one(count)
     source = Dataset(SOURCE, 1, "filesystem", snapshots=counted(SOURCE, range(1, count)))
-    assert snapshot_fate(source.snapshots[-1], plan, source, (), wanted=ours).fate in {
+    assert find_snapshot_fate(source.snapshots[-1], plan, source, (), wanted=ours).fate in {
         "to be sent",
         "not sent",
     }
@@ -205,9 +213,9 @@ def judge(count: int) -> None:
     snapshots = counted(SOURCE, range(1, count))
     rules = KeepRules(last=3, hourly=24, daily=7, weekly=4, monthly=12, yearly=3)
     verdicts = KnownVerdicts(UTC, ours, lasting=False).decide(snapshots, rules, now=count, protected={})
-    over = excess(verdicts, 0.1, ours)
+    over = find_prune_excess(verdicts, 0.1, ours)
     assert over is not None
-    assert len(in_order(within_limit(verdicts, over))) == over.allowed
+    assert len(order_by_prune(limit_prune(verdicts, over))) == over.allowed
 
 
 @pytest.mark.parametrize("work", [plan_one, plan_promoted, foresee, tell_fate, judge])

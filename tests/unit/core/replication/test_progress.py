@@ -3,24 +3,24 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.replication.progress import SPAN, FillRange, Rate, RunMeter
+from zvault.core.replication.progress import RATE_SPAN, FillRange, RecentRate, RunMeter
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
-    pace = Rate()
+    pace = RecentRate()
     assert pace.rate() == 0
     pace.note(0, 0)
     assert pace.rate() == 0
     for second in range(1, 101):
         pace.note(second, 1000 * second)
     assert pace.rate() == 1000
-    for second in range(101, 101 + int(SPAN)):
+    for second in range(101, 101 + int(RATE_SPAN)):
         pace.note(second, 100_000)
     assert pace.rate() == 0
 
 
 def test_a_clock_that_stands_still_says_nothing() -> None:
-    pace = Rate()
+    pace = RecentRate()
     pace.note(5, 10)
     pace.note(5, 20)
     assert pace.rate() == 0
@@ -32,9 +32,9 @@ def test_marks_are_those_of_the_last_seconds() -> None:
     for second, value in enumerate((50, 3, 97, 40, 60)):
         marks.note(second, value)
     assert marks.range() == (3, 97)
-    marks.note(SPAN + 1.5, 55)
+    marks.note(RATE_SPAN + 1.5, 55)
     assert marks.range() == (40, 97)
-    marks.note(3 * SPAN, 7)
+    marks.note(3 * RATE_SPAN, 7)
     assert marks.range() == (7, 7)
 
 

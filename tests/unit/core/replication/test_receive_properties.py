@@ -11,34 +11,34 @@ from hypothesis import strategies as st
 
 from zvault.core.replication.receive_properties import (
     KEEP_OUT,
-    RULED,
-    SETTABLE,
+    RULED_PROPERTIES,
+    SETTABLE_PROPERTIES,
     VOLUME_KEEP_OUT,
     ReceiveProperties,
-    changes,
-    check_name,
-    checked_value,
-    kept_out,
-    named,
-    on_record,
-    record,
+    check_receive_property,
+    format_property_words,
+    list_excluded_properties,
+    list_named_properties,
+    normalize_receive_value,
+    parse_property_words,
+    plan_property_changes,
 )
 
 USER = "org.example:note"
 
 
-@pytest.mark.parametrize("name", sorted(RULED))
+@pytest.mark.parametrize("name", sorted(RULED_PROPERTIES))
 @pytest.mark.parametrize("leave_out", [True, False])
 def test_what_zvault_rules_nobody_else_does(name: str, leave_out: bool) -> None:
     with pytest.raises(ValueError, match=f"'{name}' is not a backup's to say: [a-z]"):
-        check_name(name, leave_out=leave_out)
+        check_receive_property(name, leave_out=leave_out)
 
 
 def test_what_is_kept_out_may_be_set_or_is_ruled_and_is_left_out_anyway() -> None:
     for name in {*KEEP_OUT, *VOLUME_KEEP_OUT}:
-        assert (name in SETTABLE) != (name in RULED), name
+        assert (name in SETTABLE_PROPERTIES) != (name in RULED_PROPERTIES), name
         with pytest.raises(ValueError, match=r"not a backup's|nothing to leave out"):
-            check_name(name, leave_out=True)
+            check_receive_property(name, leave_out=True)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_is_kept_out_may_be_set_or_is_ruled_and_is_left_out_anyway() -> Non
 )
 def test_other_names(name: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        check_name(name)
+        check_receive_property(name)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_other_names(name: str, said: str) -> None:
     ],
 )
 def test_values_as_zfs_prints_them(name: str, value: str, stored: str) -> None:
-    assert checked_value(name, value) == stored
-    assert checked_value(name, stored) == stored
+    assert normalize_receive_value(name, value) == stored
+    assert normalize_receive_value(name, stored) == stored
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_values_as_zfs_prints_them(name: str, value: str, stored: str) -> None:
 )
 def test_values_that_are_refused(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=name):
-        checked_value(name, value)
+        normalize_receive_value(name, value)
 
 
 def test_a_volume_gets_what_it_can_have() -> None:
@@ -119,7 +119,7 @@ def test_a_volume_gets_what_it_can_have() -> None:
     ],
 )
 def test_a_record_names_nothing_that_no_backup_may_set(text: str) -> None:
-    assert on_record(text) == frozenset()
+    assert parse_property_words(text) == frozenset()
 
 
 NAMES = ["atime", "checksum", "compression", "sync", USER, "recordsize"]
@@ -144,12 +144,12 @@ class Zfs:
 
     def receive(self, sent: dict[str, str], own: ReceiveProperties, kind: str) -> None:
         self.received = dict(sent)
-        for name in (*kept_out(kind), *own.to_leave_out(kind)):
+        for name in (*list_excluded_properties(kind), *own.to_leave_out(kind)):
             if name not in self.local:
                 self.inherited.add(name)
         for name, value in own.to_set(kind).items():
             self.local[name] = value
-        self.noted = record(own.words(kind) | on_record(self.noted))
+        self.noted = format_property_words(own.words(kind) | parse_property_words(self.noted))
 
     def source(self, name: str) -> tuple[str, str]:
         if name in self.local:
@@ -159,8 +159,11 @@ class Zfs:
         return "default", "default"
 
     def change(self, own: ReceiveProperties, kind: str) -> bool:
-        there = {name: self.source(name) for name in named(own.words(kind) | on_record(self.noted))}
-        change = changes(own, kind, there, self.noted)
+        there = {
+            name: self.source(name)
+            for name in list_named_properties(own.words(kind) | parse_property_words(self.noted))
+        }
+        change = plan_property_changes(own, kind, there, self.noted)
         self.local |= change.put
         self.inherited -= change.put.keys()
         for name in change.inherit:
@@ -206,7 +209,7 @@ def test_however_it_was_before_a_run_leaves_it_as_it_is_said_now(
                 assert (value, source) == (own.values[name], "local")
             elif name in own.to_leave_out(kind):
                 assert source != "received"
-            elif name in kept_out(kind):
+            elif name in list_excluded_properties(kind):
                 assert source != "received", "a source decides what the vault rules"
             elif name in ever:
                 assert source != "local", "what was said before is gone"
@@ -221,6 +224,8 @@ def test_however_it_was_before_a_run_leaves_it_as_it_is_said_now(
 def test_what_was_not_on_record_and_is_not_chosen_is_not_touched(
     own: ReceiveProperties, sources: dict[str, str]
 ) -> None:
-    change = changes(own, "filesystem", {name: ("x", source) for name, source in sources.items()}, "")
+    change = plan_property_changes(
+        own, "filesystem", {name: ("x", source) for name, source in sources.items()}, ""
+    )
     touched = set(itertools.chain(change.put, change.inherit, change.revert))
-    assert touched <= named(own.words("filesystem"))
+    assert touched <= list_named_properties(own.words("filesystem"))

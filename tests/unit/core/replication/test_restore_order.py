@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.replication.restore_order import at, named, newest, plan
+from zvault.core.replication.restore_order import pick_at, pick_named, pick_newest, plan_restorations
 
 C, NEW = DatasetName("c"), DatasetName("new")
 
@@ -32,29 +32,36 @@ def streams(found):
 
 def test_one_dataset_comes_alone_unless_all_below_is_asked_for():
     cold = tree(dataset("c", "s1", "s2"), dataset("c/a", "s2"), dataset("c/b"))
-    assert streams(plan(cold, C, NEW, newest, recursive=False)) == [("new", [("s2", None, None)])]
-    assert [one.target for one in plan(cold, C, NEW, newest, recursive=True)] == ["new", "new/a"]
-    assert streams(plan(cold, C, NEW, at(1), recursive=True)) == [("new", [("s1", None, None)])]
-    assert plan(cold, C, NEW, named("s9"), recursive=False) == []
+    assert streams(plan_restorations(cold, C, NEW, pick_newest, recursive=False)) == [
+        ("new", [("s2", None, None)])
+    ]
+    assert [one.target for one in plan_restorations(cold, C, NEW, pick_newest, recursive=True)] == [
+        "new",
+        "new/a",
+    ]
+    assert streams(plan_restorations(cold, C, NEW, pick_at(1), recursive=True)) == [
+        ("new", [("s1", None, None)])
+    ]
+    assert plan_restorations(cold, C, NEW, pick_named("s9"), recursive=False) == []
 
 
 def test_the_origin_of_a_clone_comes_first_and_up_to_where_it_branches():
     cold = tree(
         dataset("c", "s9"), dataset("c/ark", "s5", origin="c/zoo@s2"), dataset("c/zoo", "s1", "s2", "s9")
     )
-    assert streams(plan(cold, C, NEW, newest, recursive=True)) == [
+    assert streams(plan_restorations(cold, C, NEW, pick_newest, recursive=True)) == [
         ("new", [("s9", None, None)]),
         ("new/zoo", [("s2", None, None), ("s9", "c/zoo@s2", None)]),
         ("new/ark", [("s5", "c/zoo@s2", "new/zoo@s2")]),
     ]
     # Restored alone, or to before it branched, it is no clone any more.
-    alone = plan(cold, DatasetName("c/ark"), DatasetName("new"), newest, recursive=False)
+    alone = plan_restorations(cold, DatasetName("c/ark"), DatasetName("new"), pick_newest, recursive=False)
     assert streams(alone) == [("new", [("s5", None, None)])]
 
 
 def test_a_parent_that_is_a_clone_of_what_is_below_it_comes_first_and_in_full():
     cold = tree(dataset("c", "s5", origin="c/a@s1"), dataset("c/a", "s1", "s6"))
-    assert streams(plan(cold, C, NEW, newest, recursive=True)) == [
+    assert streams(plan_restorations(cold, C, NEW, pick_newest, recursive=True)) == [
         ("new", [("s5", None, None)]),
         ("new/a", [("s6", None, None)]),
     ]
@@ -62,7 +69,7 @@ def test_a_parent_that_is_a_clone_of_what_is_below_it_comes_first_and_in_full():
 
 def test_what_is_there_already_is_not_sent_again():
     cold = tree(dataset("c", "s9"), dataset("c/ark", "s5", origin="c/zoo@s2"), dataset("c/zoo", "s2", "s9"))
-    zoo = plan(cold, C, NEW, newest, recursive=True)[1]
+    zoo = plan_restorations(cold, C, NEW, pick_newest, recursive=True)[1]
     first, second = zoo.streams
     assert zoo.left({first.snapshot.guid}).streams == (second,)
     assert zoo.left({second.snapshot.guid}).streams == ()
@@ -89,7 +96,7 @@ def trees(draw):
 
 @given(trees())
 def test_whatever_is_a_clone_of_what_nothing_is_restored_before_what_it_needs(cold):
-    found = plan(cold, C, NEW, newest, recursive=True)
+    found = plan_restorations(cold, C, NEW, pick_newest, recursive=True)
     assert sorted(one.dataset.name for one in found) == sorted(cold.datasets)
     there: set[str] = set()
     for one in found:

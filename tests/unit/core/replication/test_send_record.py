@@ -6,8 +6,14 @@ from hypothesis import strategies as st
 
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Interrupted
-from zvault.core.replication.send_record import entry, fault, judged, misfit, recorded
+from zvault.core.replication.plan_model import InterruptedReceive
+from zvault.core.replication.send_record import (
+    check_resume_token,
+    classify_resume_fault,
+    find_flag_conflict,
+    find_recorded_flags,
+    format_send_record,
+)
 from zvault.core.replication.stream_flags import SentFlags
 
 GUID = 0x1F
@@ -55,22 +61,22 @@ def test_what_flags_amount_to(asked: SentFlags, encrypted: bool, amount: SentFla
 @given(one=flags, guid=st.integers(1, 2**64 - 1))
 def test_what_is_put_on_record_is_read_again(one: SentFlags, guid: int) -> None:
     here = source(guid=guid)
-    assert recorded(vault(entry(here, one)), here, None) == one
+    assert find_recorded_flags(vault(format_send_record(here, one)), here, None) == one
 
 
 @pytest.mark.parametrize("sent", ["", "-", "on", "1f"])
 def test_what_is_no_record(sent: str) -> None:
-    assert recorded(vault(sent), source(), None) is None
+    assert find_recorded_flags(vault(sent), source(), None) is None
 
 
 def test_a_parents_record_is_not_its_own() -> None:
     parent = vault("aa:Lce")
-    assert recorded(vault("aa:Lce"), source(), parent) is None
-    assert recorded(vault("aa:Lce"), source(), None) is None, "it cannot be told"
+    assert find_recorded_flags(vault("aa:Lce"), source(), parent) is None
+    assert find_recorded_flags(vault("aa:Lce"), source(), None) is None, "it cannot be told"
 
 
 def test_the_record_of_a_source_that_was_replaced_still_counts() -> None:
-    assert recorded(vault("aa:ce"), source(), vault("bb:Lce")) == SentFlags.of_letters("ce")
+    assert find_recorded_flags(vault("aa:ce"), source(), vault("bb:Lce")) == SentFlags.of_letters("ce")
 
 
 # What may follow
@@ -81,9 +87,9 @@ def test_only_a_change_of_large_blocks_or_raw_is_refused(
     before: SentFlags, wanted: SentFlags, encrypted: bool
 ) -> None:
     before, wanted = (one.amounting_to(encrypted=encrypted) for one in (before, wanted))
-    found = misfit(source(encrypted=encrypted), vault(encrypted=encrypted), wanted, before)
+    found = find_flag_conflict(source(encrypted=encrypted), vault(encrypted=encrypted), wanted, before)
     assert (found is None) == (before.large_blocks == wanted.large_blocks)
-    assert misfit(source(encrypted=encrypted), vault(encrypted=encrypted), wanted, None) is None
+    assert find_flag_conflict(source(encrypted=encrypted), vault(encrypted=encrypted), wanted, None) is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def test_only_a_change_of_large_blocks_or_raw_is_refused(
 def test_a_refusal_names_the_issue_and_a_way_out(
     encrypted: bool, there: bool, wanted: SentFlags, before: SentFlags | None, issue: str, advice: str
 ) -> None:
-    found = misfit(source(encrypted=encrypted), vault(encrypted=there), wanted, before)
+    found = find_flag_conflict(source(encrypted=encrypted), vault(encrypted=there), wanted, before)
     assert found is not None
     assert f"OpenZFS {issue}" in found.problem or f", {issue}" in found.problem
     assert advice in found.advice
@@ -109,8 +115,8 @@ def test_a_refusal_names_the_issue_and_a_way_out(
 # Tokens
 
 
-def token(one: SentFlags | None, problem: str = "") -> Interrupted:
-    return Interrupted("1-abc", 7, problem, flags=one)
+def token(one: SentFlags | None, problem: str = "") -> InterruptedReceive:
+    return InterruptedReceive("1-abc", 7, problem, flags=one)
 
 
 @pytest.mark.parametrize(
@@ -133,20 +139,23 @@ def token(one: SentFlags | None, problem: str = "") -> Interrupted:
 def test_a_token_whose_flags_are_no_longer_wanted(
     begun: SentFlags | None, empty: bool, wanted: SentFlags, before: SentFlags | None, problem: str
 ) -> None:
-    found = judged(token(begun), source(), vault(empty=empty), wanted, before)
+    found = check_resume_token(token(begun), source(), vault(empty=empty), wanted, before)
     assert found.problem.startswith(problem)
     assert bool(found.problem) == bool(problem)
-    assert fault(found.problem) == ("flags" if problem else "other")
+    assert classify_resume_fault(found.problem) == ("flags" if problem else "other")
 
 
 def test_a_token_that_is_not_raw_is_of_no_use_to_what_is_encrypted() -> None:
-    found = judged(token(ALL), source(encrypted=True), vault(empty=True), RAW, None)
+    found = check_resume_token(token(ALL), source(encrypted=True), vault(empty=True), RAW, None)
     assert found.problem == "it was begun without -w, and goes raw now"
-    assert judged(token(RAW), source(encrypted=True), vault(empty=True), RAW, None) == token(RAW)
+    assert check_resume_token(token(RAW), source(encrypted=True), vault(empty=True), RAW, None) == token(RAW)
 
 
 def test_what_zfs_has_against_a_token_comes_first() -> None:
-    assert judged(token(RAW, "it is corrupt"), source(), vault(), ALL, None).problem == "it is corrupt"
+    assert (
+        check_resume_token(token(RAW, "it is corrupt"), source(), vault(), ALL, None).problem
+        == "it is corrupt"
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,9 +172,9 @@ def test_what_zfs_has_against_a_token_comes_first() -> None:
     ],
 )
 def test_the_words_of_zfs_2_3_9_as_a_label(words: str, label: str) -> None:
-    assert fault(words) == label
+    assert classify_resume_fault(words) == label
 
 
 def test_how_far_a_token_got() -> None:
-    assert Interrupted("1-abc", 7, done=3 << 20, left=1 << 20).progress == "at 3M of 4M"
-    assert Interrupted("1-abc", 7).progress == ""
+    assert InterruptedReceive("1-abc", 7, done=3 << 20, left=1 << 20).progress == "at 3M of 4M"
+    assert InterruptedReceive("1-abc", 7).progress == ""

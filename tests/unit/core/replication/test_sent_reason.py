@@ -13,9 +13,9 @@ from tests.unit.examples import cases
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
-from zvault.core.replication.lag import DatasetLag, basis, dataset_lag
-from zvault.core.replication.plan_model import Policy
-from zvault.core.replication.sent_reason import SnapshotFate, blocker, snapshot_fate
+from zvault.core.replication.lag import DatasetLag, describe_lag_basis, measure_dataset_lag
+from zvault.core.replication.plan_model import TransferPolicy
+from zvault.core.replication.sent_reason import SnapshotFate, find_blocking_plan, find_snapshot_fate
 
 NAME, TARGET = DatasetName("tank/a"), DatasetName("cold/a")
 
@@ -33,8 +33,8 @@ def test_what_is_said_is_what_a_run_does(history: bytes, on_conflict: str) -> No
         pair = pairs[plan.dataset]
         there = {snap.guid for snap in pair.vault.snapshots} if pair.vault is not None else set()
         for snap in pair.source.snapshots:
-            fate = snapshot_fate(
-                snap, plan, pair.source, there, wanted=ours, blocked_by=blocker(plan, by_name)
+            fate = find_snapshot_fate(
+                snap, plan, pair.source, there, wanted=ours, blocked_by=find_blocking_plan(plan, by_name)
             )
             assert (fate.fate == "there") == (snap.guid in there)
             assert fate.reason
@@ -59,12 +59,12 @@ def dataset(name: DatasetName, *points: Snapshot, **fields: object) -> Dataset:
 
 
 def fates(source: Dataset, vault: Dataset | None, **policy: object) -> dict[str, tuple[str, str]]:
-    made = Policy(**policy)
+    made = TransferPolicy(**policy)
     plan = plan_transfer(DatasetCase(source, TARGET, vault), ours, made)
     there = {one.guid for one in vault.snapshots} if vault is not None else set()
     told = {}
     for one in source.snapshots:
-        fate = snapshot_fate(one, plan, source, there, wanted=ours, newest_only=made.newest_only)
+        fate = find_snapshot_fate(one, plan, source, there, wanted=ours, newest_only=made.newest_only)
         told[one.snapname] = (fate.fate, fate.reason)
     return told
 
@@ -113,15 +113,15 @@ def test_a_bookmark_as_the_base_is_older_than_what_comes() -> None:
             "the vault has no snapshot of it that zvault made for this backup",
         ),
         (
-            dataset_lag([snap(1), snap(2), snap(3)], {1}),
+            measure_dataset_lag([snap(1), snap(2), snap(3)], {1}),
             "the vault has @zvault_1, made 1970-01-01 01:00; the source has 2 newer ones",
         ),
         (
-            dataset_lag([snap(1)], {1}, unchanged={1: 7200.0}),
+            measure_dataset_lag([snap(1)], {1}, unchanged={1: 7200.0}),
             "the vault has @zvault_1, made 1970-01-01 01:00, and nothing was written to the source until "
             "1970-01-01 02:00; the source has no newer one",
         ),
     ],
 )
 def test_what_a_lag_rests_on(lag: DatasetLag, told: str) -> None:
-    assert basis(lag, UTC, 9e9) == told
+    assert describe_lag_basis(lag, UTC, 9e9) == told

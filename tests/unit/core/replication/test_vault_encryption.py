@@ -11,13 +11,13 @@ import pytest
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import Pairing
-from zvault.core.replication.matching import match
-from zvault.core.replication.plan_model import Action, Step, TransferPlan
+from zvault.core.replication.matching import pair_datasets
+from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep
 from zvault.core.replication.planner import plan_tree
 from zvault.core.replication.vault_encryption import (
     KeysAbove,
-    Lying,
     ReceivingPlace,
+    VaultEncryption,
     VaultKeys,
     decide_encryption,
     decide_encryptions,
@@ -43,34 +43,34 @@ HOLDERS_MISSING = ReceivingPlace(key_root="usb/enc", cover="usb/enc", parents_ke
 REFUSED = "refused"
 # Source (encrypted?), place, key loaded?, begins?: how it lies, and whether it is refused.
 TABLE = [
-    (False, PLAIN_PLACE, False, True, Lying.CLEAR, ""),
-    (False, PLAIN_PLACE, False, False, Lying.CLEAR, ""),
-    (False, ENCRYPTED, True, True, Lying.INHERITED, ""),
-    (False, ENCRYPTED, True, False, Lying.INHERITED, ""),
-    (False, ENCRYPTED, False, True, Lying.INHERITED, REFUSED),
-    (False, ENCRYPTED, False, False, Lying.INHERITED, REFUSED),
-    (False, BELOW_COPY, True, True, Lying.CLEAR_AS_SOURCE, ""),
-    (False, BELOW_COPY, False, True, Lying.CLEAR_AS_SOURCE, ""),
-    (False, BELOW_COVERED_COPY, True, True, Lying.EXPOSED, REFUSED),
-    (False, BELOW_COVERED_COPY, False, True, Lying.EXPOSED, REFUSED),
-    (False, BELOW_CLEAR, True, True, Lying.EXPOSED, REFUSED),
-    (False, BELOW_CLEAR, True, False, Lying.EXPOSED, ""),
-    (False, HOLDERS_MISSING, False, True, Lying.INHERITED, REFUSED),
-    (False, HOLDERS_MISSING, True, True, Lying.INHERITED, ""),
-    (True, PLAIN_PLACE, False, True, Lying.RAW, ""),
-    (True, ENCRYPTED, False, True, Lying.RAW, ""),
-    (True, ENCRYPTED, False, False, Lying.RAW, ""),
-    (True, BELOW_COPY, False, True, Lying.RAW, ""),
-    (True, BELOW_COVERED_COPY, False, True, Lying.RAW, ""),
-    (True, BELOW_CLEAR, False, True, Lying.RAW, ""),
-    (True, HOLDERS_MISSING, False, True, Lying.RAW, REFUSED),
-    (True, HOLDERS_MISSING, True, True, Lying.RAW, ""),
+    (False, PLAIN_PLACE, False, True, VaultEncryption.CLEAR, ""),
+    (False, PLAIN_PLACE, False, False, VaultEncryption.CLEAR, ""),
+    (False, ENCRYPTED, True, True, VaultEncryption.INHERITED, ""),
+    (False, ENCRYPTED, True, False, VaultEncryption.INHERITED, ""),
+    (False, ENCRYPTED, False, True, VaultEncryption.INHERITED, REFUSED),
+    (False, ENCRYPTED, False, False, VaultEncryption.INHERITED, REFUSED),
+    (False, BELOW_COPY, True, True, VaultEncryption.CLEAR_AS_SOURCE, ""),
+    (False, BELOW_COPY, False, True, VaultEncryption.CLEAR_AS_SOURCE, ""),
+    (False, BELOW_COVERED_COPY, True, True, VaultEncryption.EXPOSED, REFUSED),
+    (False, BELOW_COVERED_COPY, False, True, VaultEncryption.EXPOSED, REFUSED),
+    (False, BELOW_CLEAR, True, True, VaultEncryption.EXPOSED, REFUSED),
+    (False, BELOW_CLEAR, True, False, VaultEncryption.EXPOSED, ""),
+    (False, HOLDERS_MISSING, False, True, VaultEncryption.INHERITED, REFUSED),
+    (False, HOLDERS_MISSING, True, True, VaultEncryption.INHERITED, ""),
+    (True, PLAIN_PLACE, False, True, VaultEncryption.RAW, ""),
+    (True, ENCRYPTED, False, True, VaultEncryption.RAW, ""),
+    (True, ENCRYPTED, False, False, VaultEncryption.RAW, ""),
+    (True, BELOW_COPY, False, True, VaultEncryption.RAW, ""),
+    (True, BELOW_COVERED_COPY, False, True, VaultEncryption.RAW, ""),
+    (True, BELOW_CLEAR, False, True, VaultEncryption.RAW, ""),
+    (True, HOLDERS_MISSING, False, True, VaultEncryption.RAW, REFUSED),
+    (True, HOLDERS_MISSING, True, True, VaultEncryption.RAW, ""),
 ]
 
 
 @pytest.mark.parametrize(("encrypted", "place", "key", "begins", "lying", "refusal"), TABLE)
 def test_each_source_at_each_place(
-    encrypted: bool, place: ReceivingPlace, key: bool, begins: bool, lying: Lying, refusal: str
+    encrypted: bool, place: ReceivingPlace, key: bool, begins: bool, lying: VaultEncryption, refusal: str
 ) -> None:
     made = decide_encryption(
         "usb/enc/a",
@@ -81,7 +81,7 @@ def test_each_source_at_each_place(
     assert made.lying is lying
     assert bool(made.refusal) == bool(refusal)
     assert bool(made.advice) == bool(refusal)
-    if refusal and not key and lying is not Lying.EXPOSED:
+    if refusal and not key and lying is not VaultEncryption.EXPOSED:
         assert "zfs load-key usb/enc" in made.advice
 
 
@@ -92,7 +92,7 @@ def test_nothing_new_ever_lies_in_the_clear_below_what_the_vault_encrypted() -> 
         place = ReceivingPlace(key, cover, True, copies, parents)
         made = decide_encryption("usb/enc/a", place, is_loaded, source_encrypted=False)
         if cover and not made.refusal:
-            assert made.lying is Lying.INHERITED
+            assert made.lying is VaultEncryption.INHERITED
             assert is_loaded is loaded
 
 
@@ -121,12 +121,12 @@ def tree(*datasets: Dataset) -> Tree:
 
 def paired(source: Tree, vault: Tree, into: str) -> Pairing:
     pairs = tuple((each, DatasetName(into + each.name.removeprefix("tank"))) for each in source)
-    return match(source, pairs, vault)
+    return pair_datasets(source, pairs, vault)
 
 
 def decided(
     source: Tree, vault: Tree, into: str, above: dict[str, str], is_loaded: Callable[[str], bool] = loaded
-) -> dict[str, tuple[Lying, bool]]:
+) -> dict[str, tuple[VaultEncryption, bool]]:
     pairing = paired(source, vault, into)
     plans = plan_tree(pairing, vault, wanted=lambda _: True)
     made = decide_encryptions(VaultKeys(vault, KeysAbove(above)), pairing, plans, is_loaded)
@@ -139,11 +139,11 @@ HOME = tree(one("tank/home", 1), one("tank/home/a", 2))
 def test_what_is_new_below_an_encrypted_dataset_inherits_and_so_does_all_below_it() -> None:
     above = {"usb": "", "usb/enc": "usb/enc"}
     assert decided(HOME, Tree(), "usb/enc", above) == {
-        "tank/home": (Lying.INHERITED, False),
-        "tank/home/a": (Lying.INHERITED, False),
+        "tank/home": (VaultEncryption.INHERITED, False),
+        "tank/home/a": (VaultEncryption.INHERITED, False),
     }
     assert decided(HOME, Tree(), "usb", {"usb": ""}) == dict.fromkeys(
-        ("tank/home", "tank/home/a"), (Lying.CLEAR, False)
+        ("tank/home", "tank/home/a"), (VaultEncryption.CLEAR, False)
     )
 
 
@@ -151,14 +151,14 @@ def test_over_a_placeholder_in_the_clear_nothing_is_received_that_is_to_be_encry
     """What is received over a dataset (-F) gets its encryption from that one, not from what is above it."""
     source, above = tree(one("tank/home", 1)), {"usb": "", "usb/enc": "usb/enc"}
     vault = tree(replace(one("usb/enc/home"), placeholder=True))
-    assert decided(source, vault, "usb/enc", above) == {"tank/home": (Lying.EXPOSED, True)}
+    assert decided(source, vault, "usb/enc", above) == {"tank/home": (VaultEncryption.EXPOSED, True)}
     assert decided(source, tree(replace(one("usb/home"), placeholder=True)), "usb", {"usb": ""}) == {
-        "tank/home": (Lying.CLEAR, False)
+        "tank/home": (VaultEncryption.CLEAR, False)
     }
 
 
 def test_a_root_dataset_that_is_encrypted_is_no_other_case() -> None:
-    assert decided(HOME, Tree(), "usb", {"usb": "usb"})["tank/home"] == (Lying.INHERITED, False)
+    assert decided(HOME, Tree(), "usb", {"usb": "usb"})["tank/home"] == (VaultEncryption.INHERITED, False)
 
 
 def test_what_was_received_in_the_clear_goes_on_and_nothing_new_comes_below_it() -> None:
@@ -166,8 +166,8 @@ def test_what_was_received_in_the_clear_goes_on_and_nothing_new_comes_below_it()
     source = tree(one("tank/home", 1, 3), one("tank/home/a", 2))
     above = {"usb": "", "usb/enc": "usb/enc"}
     assert decided(source, vault, "usb/enc", above) == {
-        "tank/home": (Lying.EXPOSED, False),
-        "tank/home/a": (Lying.EXPOSED, True),
+        "tank/home": (VaultEncryption.EXPOSED, False),
+        "tank/home/a": (VaultEncryption.EXPOSED, True),
     }
     keys = VaultKeys(vault, KeysAbove(above))
     assert find_exposed(keys, paired(source, vault, "usb/enc")) == {"usb/enc/home": "usb/enc"}
@@ -178,10 +178,10 @@ def test_what_another_tool_encrypted_goes_on_encrypted_and_so_does_what_is_new_b
     vault = tree(one("usb/enc/home", 1, key="usb/enc"))
     source = tree(one("tank/home", 1, 3), one("tank/home/a", 2))
     assert set(decided(source, vault, "usb/enc", {"usb": "", "usb/enc": "usb/enc"}).values()) == {
-        (Lying.INHERITED, False)
+        (VaultEncryption.INHERITED, False)
     }
     told = decided(source, vault, "usb/enc", {"usb": "", "usb/enc": "usb/enc"}, locked)
-    assert set(told.values()) == {(Lying.INHERITED, True)}
+    assert set(told.values()) == {(VaultEncryption.INHERITED, True)}
 
 
 def test_what_the_source_has_in_the_clear_below_what_goes_raw_lies_so_on_the_vault() -> None:
@@ -190,16 +190,16 @@ def test_what_the_source_has_in_the_clear_below_what_goes_raw_lies_so_on_the_vau
     raw = tree(one("usb/home", 1, key="usb/home"))
     for vault in (Tree(), raw):
         assert decided(source, vault, "usb", {"usb": ""}) == {
-            "tank/home": (Lying.RAW, False),
-            "tank/home/off": (Lying.CLEAR_AS_SOURCE, False),
+            "tank/home": (VaultEncryption.RAW, False),
+            "tank/home/off": (VaultEncryption.CLEAR_AS_SOURCE, False),
         }
     both = tree(one("usb/home", 1, key="usb/home"), one("usb/home/off", 2))
     secret = one("tank/home", 1, 3, key="tank/home")
     source = tree(secret, one("tank/home/off", 2, 4), one("tank/home/off/new", 9))
     assert decided(source, both, "usb", {"usb": ""}) == {
-        "tank/home": (Lying.RAW, False),
-        "tank/home/off": (Lying.CLEAR_AS_SOURCE, False),
-        "tank/home/off/new": (Lying.CLEAR_AS_SOURCE, False),
+        "tank/home": (VaultEncryption.RAW, False),
+        "tank/home/off": (VaultEncryption.CLEAR_AS_SOURCE, False),
+        "tank/home/off/new": (VaultEncryption.CLEAR_AS_SOURCE, False),
     }
     keys = VaultKeys(both, KeysAbove({"usb": ""}))
     assert find_exposed(keys, paired(source, both, "usb")) == {}
@@ -214,12 +214,12 @@ def test_what_lies_below_a_raw_copy_of_what_is_excluded_by_now_lies_as_on_its_so
         (source.datasets[f"tank/home/{name}"], DatasetName(f"usb/home/{name}")) for name in ("off", "new")
     ]
     left_out = [(source.datasets["tank/home"], DatasetName("usb/home"))]
-    pairing = match(source, wanted, vault, left_out=left_out)
+    pairing = pair_datasets(source, wanted, vault, left_out=left_out)
     plans = plan_tree(pairing, vault, wanted=lambda _: True)
     keys = VaultKeys(vault, KeysAbove({"usb": ""}))
     made = decide_encryptions(keys, pairing, plans, locked)
     assert {name: (each.lying, each.refusal) for name, each in made.items()} == dict.fromkeys(
-        ("tank/home/off", "tank/home/new"), (Lying.CLEAR_AS_SOURCE, "")
+        ("tank/home/off", "tank/home/new"), (VaultEncryption.CLEAR_AS_SOURCE, "")
     )
     assert find_exposed(keys, pairing) == {}
 
@@ -242,14 +242,19 @@ def test_what_is_gone_from_the_source_is_no_more_exposed_than_it_was_there() -> 
 def test_below_a_raw_copy_that_lies_below_an_encrypted_dataset_it_is_refused() -> None:
     source = tree(one("tank/home", 1, key="tank/home"), one("tank/home/off", 2))
     told = decided(source, Tree(), "usb/enc", {"usb": "", "usb/enc": "usb/enc"})
-    assert told == {"tank/home": (Lying.RAW, False), "tank/home/off": (Lying.EXPOSED, True)}
+    assert told == {
+        "tank/home": (VaultEncryption.RAW, False),
+        "tank/home/off": (VaultEncryption.EXPOSED, True),
+    }
 
 
 def test_where_the_holders_cannot_be_made_not_even_a_raw_stream_is_sent() -> None:
     source = tree(one("tank/home", 1, key="tank/home"))
     above = {"usb": "", "usb/enc": "usb/enc"}
-    assert decided(source, Tree(), "usb/enc/of/here", above, locked) == {"tank/home": (Lying.RAW, True)}
-    assert decided(source, Tree(), "usb/enc", above, locked) == {"tank/home": (Lying.RAW, False)}
+    assert decided(source, Tree(), "usb/enc/of/here", above, locked) == {
+        "tank/home": (VaultEncryption.RAW, True)
+    }
+    assert decided(source, Tree(), "usb/enc", above, locked) == {"tank/home": (VaultEncryption.RAW, False)}
 
 
 def test_a_clone_lies_as_what_it_is_a_clone_of() -> None:
@@ -258,9 +263,9 @@ def test_a_clone_lies_as_what_it_is_a_clone_of() -> None:
     source = tree(one("tank/home", 1), clone)
     above = {"usb": "", "usb/enc": "usb/enc"}
     clear = tree(one("usb/enc/home", 1))
-    assert decided(source, clear, "usb/enc", above)["tank/copy"] == (Lying.EXPOSED, True)
+    assert decided(source, clear, "usb/enc", above)["tank/copy"] == (VaultEncryption.EXPOSED, True)
     kept = tree(one("usb/enc/home", 1, key="usb/enc"))
-    assert decided(source, kept, "usb/enc", above)["tank/copy"] == (Lying.INHERITED, False)
+    assert decided(source, kept, "usb/enc", above)["tank/copy"] == (VaultEncryption.INHERITED, False)
 
 
 def test_a_raw_copy_above_the_backups_root_gives_its_key_to_nothing() -> None:
@@ -277,10 +282,11 @@ def test_without_any_key_nothing_is_looked_for() -> None:
     plan = TransferPlan(
         DatasetName("tank/home/off"),
         DatasetName("usb/home/off"),
-        Action.FULL,
+        TransferAction.FULL,
         "",
-        (Step(Action.FULL, snapshot("tank/home/off", 2)),),
+        (TransferStep(TransferAction.FULL, snapshot("tank/home/off", 2)),),
     )
     assert (
-        decide_encryptions(VaultKeys(Tree()), pairing, [plan], locked)["tank/home/off"].lying is Lying.CLEAR
+        decide_encryptions(VaultKeys(Tree()), pairing, [plan], locked)["tank/home/off"].lying
+        is VaultEncryption.CLEAR
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from zvault.core.model import Base, Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Action, Interrupted, Step
+from zvault.core.replication.plan_model import InterruptedReceive, TransferAction, TransferStep
 
 OURS = "zvault_"
 
@@ -91,7 +91,7 @@ class World:
             raise Illegal(f"cannot open {base.name}: it does not exist")
         return found[0]
 
-    def run(self, step: Step) -> None:
+    def run(self, step: TransferStep) -> None:
         """``zfs send … | zfs receive target``, with no -F."""
         if step.token is not None:
             self.resume(step)
@@ -111,7 +111,7 @@ class World:
             raise Illegal("multiple snapshots cannot be sent from a bookmark")
         self.receive(base.guid, [s for s in self.source if base.createtxg < s.createtxg <= to.createtxg])
 
-    def resume(self, step: Step) -> None:
+    def resume(self, step: TransferStep) -> None:
         waits = self.partial
         if waits is None or waits.token != step.token:
             raise Illegal("the token is not that of the vault's interrupted receive")
@@ -166,14 +166,14 @@ class World:
             self.target, 2, "filesystem", written=self.written, resume_token=token, snapshots=snapshots
         )
 
-    def interrupted(self) -> Interrupted | None:
+    def interrupted(self) -> InterruptedReceive | None:
         """What ``zfs send -nvP -t`` says of the vault's token on this source."""
         waits = self.partial
         if waits is None:
             return None
         points = {point.guid for point in (*self.source, *self.marks)}
         gone = waits.to not in {snap.guid for snap in self.source} or waits.base not in {0, *points}
-        return Interrupted(waits.token, waits.to, "a snapshot it needs is gone" if gone else "")
+        return InterruptedReceive(waits.token, waits.to, "a snapshot it needs is gone" if gone else "")
 
     def had(self) -> list[int]:
         return [snap.guid for snap in self.vault or ()]
@@ -225,11 +225,14 @@ def fewest_streams(world: World, goal: list[int]) -> int | None:
     return None
 
 
-def every_stream(world: World) -> list[Step]:
-    steps = [Step(Action.FULL, to) for to in world.source]
+def every_stream(world: World) -> list[TransferStep]:
+    steps = [TransferStep(TransferAction.FULL, to) for to in world.source]
     for base in (*world.source, *world.marks):
         for to in world.source:
-            steps += [Step(Action.INCREMENTAL, to, base, intermediates=many) for many in (False, True)]
+            steps += [
+                TransferStep(TransferAction.INCREMENTAL, to, base, intermediates=many)
+                for many in (False, True)
+            ]
     if world.partial is not None:
-        steps += [Step(Action.RESUME, to, token=world.partial.token) for to in world.source]
+        steps += [TransferStep(TransferAction.RESUME, to, token=world.partial.token) for to in world.source]
     return steps

@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.sharing.decide import (
-    SPREAD,
-    Action,
-    Decision,
-    Due,
-    Holder,
-    Member,
+from zvault.core.sharing.election import ElectionState
+from zvault.core.sharing.foreign_watch import ForeignWatch
+from zvault.core.sharing.run_decision import (
+    HOST_SPREAD,
+    DueRun,
+    LeaseHolder,
+    RunAction,
+    RunDecision,
     SeenLease,
     SeenNote,
-    Settled,
-    Unreadable,
-    beat,
-    decide,
-    silence,
+    SettledRun,
+    SharingHost,
+    UnreadableNote,
+    compute_beat,
+    compute_silence,
+    decide_run,
 )
-from zvault.core.sharing.note import LastRun, Note, Outcome
-from zvault.core.sharing.turn import Turn
-from zvault.core.sharing.watch import Watch
+from zvault.core.sharing.shared_note import LastSharedRun, SharedNote, SharedRunOutcome
 
 HOUR, LEASE = 3600.0, 300.0
 
@@ -35,38 +35,42 @@ HOUR, LEASE = 3600.0, 300.0
 class Standby:
     """One host that waits for a vault, with a store that answers at once; looks are counted."""
 
-    due: Due
-    me: Member
+    due: DueRun
+    me: SharingHost
     note: SeenNote | None = None
     lease: SeenLease | None = None
     looks: int = 0
 
-    def until_it_acts(self, holder: RunningHolder, now: float, end: float) -> tuple[Decision, float]:
+    def until_it_acts(self, holder: RunningHolder, now: float, end: float) -> tuple[RunDecision, float]:
         """Decide again and again until it is to do something, or the time is over."""
         while now < end:
-            found = decide(self.due, self.me, self.note, self.lease, now)
-            if found.action is Action.WAIT:
+            found = decide_run(self.due, self.me, self.note, self.lease, now)
+            if found.action is RunAction.WAIT:
                 assert found.until is not None
                 now = found.until
-            elif found.action is Action.LOOK_AT_NOTE:
+            elif found.action is RunAction.LOOK_AT_NOTE:
                 self.looks += 1
                 note, written = holder.note(now)
                 etag, told = str(written), float(int(now) - int(written))
                 seen = self.note
                 self.note = (
-                    Watch.begin(note, etag, now, told) if seen is None else seen.look(note, etag, now, told)
+                    ForeignWatch.begin(note, etag, now, told)
+                    if seen is None
+                    else seen.look(note, etag, now, told)
                 )
-            elif found.action is Action.LOOK_AT_LEASE:
+            elif found.action is RunAction.LOOK_AT_LEASE:
                 self.looks += 1
                 renewed = holder.renewed(now)
                 etag, told = str(renewed), float(int(now) - int(renewed))
-                said, last = Holder("x", "x-boot", LEASE), self.lease
+                said, last = LeaseHolder("x", "x-boot", LEASE), self.lease
                 self.lease = (
-                    Watch.begin(said, etag, now, told) if last is None else last.look(said, etag, now, told)
+                    ForeignWatch.begin(said, etag, now, told)
+                    if last is None
+                    else last.look(said, etag, now, told)
                 )
             else:
                 return found, now
-        return decide(self.due, self.me, self.note, self.lease, now), now
+        return decide_run(self.due, self.me, self.note, self.lease, now), now
 
 
 @dataclass(frozen=True)
@@ -80,11 +84,11 @@ class RunningHolder:
         """When it renewed its lease last."""
         return (min(now, self.dies) // (LEASE / 10)) * (LEASE / 10)
 
-    def note(self, now: float) -> tuple[Note, float]:
+    def note(self, now: float) -> tuple[SharedNote, float]:
         """The note, and when it was written last."""
-        written = (min(now, self.dies, self.hangs) // beat(LEASE)) * beat(LEASE)
-        last = LastRun(5, "x", Outcome.RUNNING, 0.0, age=written)
-        return Note("x", 7, holding=True, runs={"filer": last}), written
+        written = (min(now, self.dies, self.hangs) // compute_beat(LEASE)) * compute_beat(LEASE)
+        last = LastSharedRun(5, "x", SharedRunOutcome.RUNNING, 0.0, age=written)
+        return SharedNote("x", 7, holding=True, runs={"filer": last}), written
 
 
 @st.composite
@@ -94,7 +98,10 @@ def standbys(draw: st.DrawFn) -> tuple[Standby, float]:
     hosts = ("x", *(f"h{number}" for number in range(count - 1)))
     at = draw(st.floats(0, 5000.0))
     name = draw(st.sampled_from(hosts[1:]))
-    return Standby(Due("filer", at, HOUR, Settled(4, at)), Member(name, hosts, LEASE, Turn.STANDING_BY)), at
+    return Standby(
+        DueRun("filer", at, HOUR, SettledRun(4, at)),
+        SharingHost(name, hosts, LEASE, ElectionState.STANDING_BY),
+    ), at
 
 
 @given(standbys(), st.floats(0, 5000.0))
@@ -105,7 +112,7 @@ def test_a_dead_holder_is_taken_over_within_its_lease_and_a_minute(
     holder = RunningHolder(dies, hangs=1e9)
     found, now = host.until_it_acts(holder, at, 1e6)
     last = holder.renewed(dies)
-    assert (found.action, found.of) == (Action.TAKE_OVER, "x-boot")
+    assert (found.action, found.of) == (RunAction.TAKE_OVER, "x-boot")
     assert now >= last + LEASE - 1.0  # the store tells whole seconds; the guard stops after half of the lease
     assert now <= max(last + LEASE, at) + 60.0
 
@@ -116,8 +123,12 @@ def test_a_holder_that_hangs_is_taken_over_too(standby: tuple[Standby, float], h
     holder = RunningHolder(1e9, hangs)
     found, now = host.until_it_acts(holder, at, 1e6)
     written = holder.note(hangs)[1]
-    assert found.action is Action.TAKE_OVER
-    assert written + silence(LEASE) - 1.0 <= now <= max(written + silence(LEASE), at) + LEASE + 60.0
+    assert found.action is RunAction.TAKE_OVER
+    assert (
+        written + compute_silence(LEASE) - 1.0
+        <= now
+        <= max(written + compute_silence(LEASE), at) + LEASE + 60.0
+    )
 
 
 @given(standbys())
@@ -127,7 +138,7 @@ def test_a_holder_that_is_well_is_never_taken_over_and_few_looks_are_made(
     host, at = standby
     day = 86400.0
     found, _ = host.until_it_acts(RunningHolder(1e9, 1e9), at, at + day)
-    assert found.action is not Action.TAKE_OVER
+    assert found.action is not RunAction.TAKE_OVER
     assert host.looks <= 2 * day / (LEASE * 0.9) + 3
 
 
@@ -135,7 +146,9 @@ def test_hosts_take_over_one_after_the_other_in_their_order() -> None:
     hosts = ("x", "b", "c", "d")
     times = []
     for name in hosts[1:]:
-        host = Standby(Due("filer", 100.0, HOUR), Member(name, hosts, LEASE, Turn.STANDING_BY))
+        host = Standby(
+            DueRun("filer", 100.0, HOUR), SharingHost(name, hosts, LEASE, ElectionState.STANDING_BY)
+        )
         times.append(host.until_it_acts(RunningHolder(200.0, 1e9), 100.0, 1e6)[1])
     assert all(later - earlier >= 10.0 for earlier, later in pairwise(times))
 
@@ -150,8 +163,8 @@ def test_one_host_makes_the_run_of_each_due_moment(
 ) -> None:
     """Hosts whose wall clocks are wrong by minutes, and that see the note at once; some are away at some moments."""
     hosts = tuple(f"h{number}" for number in range(len(ahead)))
-    members = {name: Member(name, hosts, LEASE, Turn.STANDING_BY) for name in hosts}
-    settled: dict[str, Settled] = {}
+    members = {name: SharingHost(name, hosts, LEASE, ElectionState.STANDING_BY) for name in hosts}
+    settled: dict[str, SettledRun] = {}
     runs: list[float] = []
     moments = sorted(
         (number * period - error + members[name].stagger, name)
@@ -159,19 +172,21 @@ def test_one_host_makes_the_run_of_each_due_moment(
         if (hosts.index(name), number - 1) not in gone
     )
     for now, name in moments:
-        made = {"filer": LastRun(len(runs), "x", Outcome.DONE, 0.0)} if runs else {}
-        note = Note("x", 1, runs=made)
-        seen = Watch[Note | Unreadable].begin(note, str(len(runs)), now, now - runs[-1] if runs else 0.0)
-        due = Due("filer", now - members[name].stagger, period, settled.get(name))
-        found = decide(due, members[name], seen, None, now + 1e-6)
-        assert found.action in (Action.RUN, Action.SKIP)
-        if found.action is Action.RUN:
+        made = {"filer": LastSharedRun(len(runs), "x", SharedRunOutcome.DONE, 0.0)} if runs else {}
+        note = SharedNote("x", 1, runs=made)
+        seen = ForeignWatch[SharedNote | UnreadableNote].begin(
+            note, str(len(runs)), now, now - runs[-1] if runs else 0.0
+        )
+        due = DueRun("filer", now - members[name].stagger, period, settled.get(name))
+        found = decide_run(due, members[name], seen, None, now + 1e-6)
+        assert found.action in (RunAction.RUN, RunAction.SKIP)
+        if found.action is RunAction.RUN:
             runs.append(now)
-        settled[name] = Settled(len(runs), now)
+        settled[name] = SettledRun(len(runs), now)
     away = len({number for _, number in gone})
     assert 19 - away <= len(runs) <= 23 + 2 * away
     if not away:
-        known, last = period + 600.0 + SPREAD, 20 * period - 600.0
+        known, last = period + 600.0 + HOST_SPREAD, 20 * period - 600.0
         settled_down = [at for at in runs if known < at < last]  # all remember a moment, and have another one
         for one, later in pairwise(settled_down):
             assert later - one == pytest.approx(period)

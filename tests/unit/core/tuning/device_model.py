@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from zvault.core.tuning.measurement import LARGEST, Knee, MeasuredPoint, by_place, knee, next_place
+from zvault.core.tuning.measurement import (
+    LARGEST_MERGED,
+    BandwidthKnee,
+    MeasuredPoint,
+    choose_next_point,
+    find_knee,
+    index_points,
+)
 
 
 @dataclass(frozen=True)
@@ -24,12 +31,12 @@ class Model:
         return MeasuredPoint(size, depth, busy * size / alone, alone * depth / busy)
 
 
-def search(model: Model, largest: int = LARGEST) -> tuple[list[MeasuredPoint], Knee]:
+def search(model: Model, largest: int = LARGEST_MERGED) -> tuple[list[MeasuredPoint], BandwidthKnee]:
     points: list[MeasuredPoint] = []
-    while (place := next_place(by_place(points), largest)) is not None:
+    while (place := choose_next_point(index_points(points), largest)) is not None:
         points.append(model.point(*place))
         assert len(points) < 30, "it does not end"
-    return points, knee(by_place(points), largest)
+    return points, find_knee(index_points(points), largest)
 
 
 HDD, SSD, S3 = Model(4, 0.035, 60e6), Model(16, 0.002, 100e6), Model(32, 0.030, 10e6)

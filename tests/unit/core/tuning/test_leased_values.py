@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.unit.examples import cases
-from zvault.core.tuning.leased_values import LeasedValue, after, moves
+from zvault.core.tuning.leased_values import LeasedValue, list_leases_after, plan_value_moves
 
 NAMES = ["zfs_txg_timeout", "zfs_vdev_async_write_max_active", "zfs_vdev_async_write_min_active"]
 REFUSED = "666"
@@ -15,48 +15,48 @@ REFUSED = "666"
 
 def test_what_was_there_first_goes_back_also_after_a_second_value():
     now = {"a": "1"}
-    first = moves({"a": "2"}, {}, now)
+    first = plan_value_moves({"a": "2"}, {}, now)
     assert (first.write, first.during) == ({"a": "2"}, {"a": LeasedValue("1", ("1", "2"))})
-    held = after(first, {"a": "2"}, {"a": "2"})
+    held = list_leases_after(first, {"a": "2"}, {"a": "2"})
     assert held == {"a": LeasedValue("1", ("2",))}
-    second = moves({"a": "3"}, held, {"a": "2"})
+    second = plan_value_moves({"a": "3"}, held, {"a": "2"})
     assert second.during == {"a": LeasedValue("1", ("2", "3"))}
-    held = after(second, {"a": "3"}, {"a": "3"})
-    back = moves({}, held, {"a": "3"})
+    held = list_leases_after(second, {"a": "3"}, {"a": "3"})
+    back = plan_value_moves({}, held, {"a": "3"})
     assert back.write == {"a": "1"}
-    assert after(back, {}, {"a": "1"}) == {}
+    assert list_leases_after(back, {}, {"a": "1"}) == {}
 
 
 def test_a_value_that_is_as_wanted_is_held_and_not_written():
-    done = moves({"a": "1"}, {}, {"a": "1"})
+    done = plan_value_moves({"a": "1"}, {}, {"a": "1"})
     assert done.write == {}
-    assert after(done, {"a": "1"}, {"a": "1"}) == {"a": LeasedValue("1", ("1",))}
+    assert list_leases_after(done, {"a": "1"}, {"a": "1"}) == {"a": LeasedValue("1", ("1",))}
 
 
 def test_what_somebody_else_set_is_theirs_while_it_is_wanted_and_afterwards():
     held = {"a": LeasedValue("1", ("2",))}
-    up = moves({"a": "2"}, held, {"a": "7"})
+    up = plan_value_moves({"a": "2"}, held, {"a": "7"})
     assert (up.write, up.others, up.during) == ({}, {"a": "7"}, held)
-    assert after(up, {"a": "2"}, {"a": "7"}) == held
-    down = moves({}, held, {"a": "7"})
+    assert list_leases_after(up, {"a": "2"}, {"a": "7"}) == held
+    down = plan_value_moves({}, held, {"a": "7"})
     assert (down.write, down.others) == ({}, {"a": "7"})
-    assert after(down, {}, {"a": "7"}) == {}
+    assert list_leases_after(down, {}, {"a": "7"}) == {}
 
 
 def test_what_could_not_be_put_back_is_kept_for_another_try():
-    back = moves({}, {"a": LeasedValue("1", ("2",))}, {"a": "2"})
-    assert after(back, {}, {"a": "2"}) == {"a": LeasedValue("1", ("2", "1"))}
+    back = plan_value_moves({}, {"a": LeasedValue("1", ("2",))}, {"a": "2"})
+    assert list_leases_after(back, {}, {"a": "2"}) == {"a": LeasedValue("1", ("2", "1"))}
 
 
 def test_a_parameter_that_went_away_is_forgotten():
-    assert moves({}, {"gone": LeasedValue("1", ("2",))}, {}).during == {}
-    assert moves({"gone": "1"}, {}, {}).write == {}
+    assert plan_value_moves({}, {"gone": LeasedValue("1", ("2",))}, {}).during == {}
+    assert plan_value_moves({"gone": "1"}, {}, {}).write == {}
 
 
 def test_a_minimum_is_never_above_its_maximum_on_the_way():
     low, high = "x_min_active", "x_max_active"
-    assert list(moves({low: "16", high: "32"}, {}, {low: "2", high: "10"}).write) == [high, low]
-    assert list(moves({low: "2", high: "4"}, {}, {low: "8", high: "10"}).write) == [low, high]
+    assert list(plan_value_moves({low: "16", high: "32"}, {}, {low: "2", high: "10"}).write) == [high, low]
+    assert list(plan_value_moves({low: "2", high: "4"}, {}, {low: "8", high: "10"}).write) == [low, high]
 
 
 values = st.sampled_from(["1", "2", "3", "4", REFUSED])
@@ -82,7 +82,7 @@ class Kernel(RuleBasedStateMachine):
     def settle(self, wanted: dict[str, str], dies_after: int) -> None:
         """Carry it out; ``dies_after`` counts notes and writes, 5 is to the end."""
         target = wanted
-        todo = moves(target, self.note, self.now)
+        todo = plan_value_moves(target, self.note, self.now)
         steps = iter(range(dies_after))
         if next(steps, None) is None:
             return
@@ -93,7 +93,7 @@ class Kernel(RuleBasedStateMachine):
             if value != REFUSED:
                 self.now[name] = value
         if next(steps, None) is not None:
-            self.write_down(after(todo, target, self.now))
+            self.write_down(list_leases_after(todo, target, self.now))
 
     def write_down(self, note: dict[str, LeasedValue]) -> None:
         """What is released is its owner's from then on."""

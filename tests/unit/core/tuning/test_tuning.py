@@ -6,42 +6,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.tuning.parameters import KNOWN
+from zvault.core.tuning.parameters import KNOWN_PARAMETERS
 from zvault.core.tuning.tuning import (
-    AGGREGATION,
-    Host,
-    Parameter,
+    AGGREGATION_LIMITS,
+    KernelParameter,
     ParameterDecision,
+    TunedHost,
     TuningRequest,
-    decide,
-    default_of,
-    modprobe,
+    decide_parameters,
+    find_default,
+    list_modprobe_options,
 )
 from zvault.core.zfs_version import parse_version
 
 GIB = 1 << 30
-FLASH, DISK = AGGREGATION[False], AGGREGATION[True]
+FLASH, DISK = AGGREGATION_LIMITS[False], AGGREGATION_LIMITS[True]
 DEPTH = "zfs_vdev_async_write_max_active"
 LEAST = "zfs_vdev_async_write_min_active"
 DIRTY = "zfs_dirty_data_max"
 LOADED = "zfs_dirty_data_max_max"
 PARAMETERS = {
-    DISK: Parameter("1048576", True),
-    FLASH: Parameter("131072", True),
-    DEPTH: Parameter("10", True),
-    LEAST: Parameter("2", True),
-    DIRTY: Parameter("400000000", True),
-    LOADED: Parameter(str(GIB), False),
-    "zfs_txg_timeout": Parameter("5", True),
-    "zio_dva_throttle_enabled": Parameter("1", True),
-    "zfs_deadman_failmode": Parameter("wait", True),
+    DISK: KernelParameter("1048576", True),
+    FLASH: KernelParameter("131072", True),
+    DEPTH: KernelParameter("10", True),
+    LEAST: KernelParameter("2", True),
+    DIRTY: KernelParameter("400000000", True),
+    LOADED: KernelParameter(str(GIB), False),
+    "zfs_txg_timeout": KernelParameter("5", True),
+    "zio_dva_throttle_enabled": KernelParameter("1", True),
+    "zfs_deadman_failmode": KernelParameter("wait", True),
 }
-HOST = Host((2, 4, 1), 8 * GIB, PARAMETERS)
+HOST = TunedHost((2, 4, 1), 8 * GIB, PARAMETERS)
 SPINS, STILL = frozenset({True}), frozenset({False})
 
 
-def only(*requests: TuningRequest, host: Host = HOST) -> ParameterDecision:
-    (verdict,) = decide(requests, host)
+def only(*requests: TuningRequest, host: TunedHost = HOST) -> ParameterDecision:
+    (verdict,) = decide_parameters(requests, host)
     return verdict
 
 
@@ -63,7 +63,7 @@ def test_two_vaults_are_reconciled_by_the_parameters_rule(name: str, one: str, o
     verdict = only(TuningRequest("a", {name: one}), TuningRequest("b", {name: other}))
     assert verdict.value == value
     assert f"a wants {one}, b wants {other}; the " in verdict.why
-    assert KNOWN[name].because in verdict.why
+    assert KNOWN_PARAMETERS[name].because in verdict.why
 
 
 def test_where_there_is_no_rule_nobody_gets_it():
@@ -83,7 +83,7 @@ def test_where_there_is_no_rule_nobody_gets_it():
     ],
 )  # fmt: skip
 def test_what_this_openzfs_lacks_is_told_and_no_trouble(version: str, name: str, said: str):
-    host = Host(parse_version(version), GIB, PARAMETERS)
+    host = TunedHost(parse_version(version), GIB, PARAMETERS)
     verdict = only(TuningRequest("cold", {name: "1"}), host=host)
     assert (verdict.value, verdict.fate, verdict.trouble) == (None, "absent", False)
     assert said in verdict.why
@@ -94,9 +94,9 @@ def test_what_counts_only_at_load_is_a_trouble_unless_it_is_so_already():
     verdict = only(request)
     assert (verdict.value, verdict.fate, verdict.trouble) == (None, "load-time", True)
     assert "only when it is loaded" in verdict.why
-    assert modprobe([request], HOST) == [(LOADED, str(2 * GIB), "wanted by cold")]
+    assert list_modprobe_options([request], HOST) == [(LOADED, str(2 * GIB), "wanted by cold")]
     assert only(TuningRequest("cold", {LOADED: str(GIB)})).value == str(GIB)
-    assert modprobe([TuningRequest("cold", {DEPTH: "4"})], HOST) == []
+    assert list_modprobe_options([TuningRequest("cold", {DEPTH: "4"})], HOST) == []
 
 
 @pytest.mark.parametrize(("rotational", "counts"), [(STILL, FLASH), (SPINS, DISK)])
@@ -105,7 +105,8 @@ def test_the_aggregation_limit_is_that_of_the_devices_that_are_there(
     rotational: frozenset[bool], counts: str, named: str
 ):
     verdicts = {
-        one.name: one for one in decide([TuningRequest("cold", {named: "4194304"}, rotational)], HOST)
+        one.name: one
+        for one in decide_parameters([TuningRequest("cold", {named: "4194304"}, rotational)], HOST)
     }
     assert verdicts[counts].value == "4194304"
     if named != counts:
@@ -115,13 +116,15 @@ def test_the_aggregation_limit_is_that_of_the_devices_that_are_there(
 
 
 def test_devices_of_both_kinds_and_unknown_ones():
-    both = decide([TuningRequest("cold", {FLASH: "4194304"}, SPINS | STILL)], HOST)
+    both = decide_parameters([TuningRequest("cold", {FLASH: "4194304"}, SPINS | STILL)], HOST)
     assert {one.name: one.value for one in both} == {FLASH: "4194304", DISK: "4194304"}
-    assert [one.name for one in decide([TuningRequest("cold", {FLASH: "4194304"})], HOST)] == [FLASH]
+    assert [one.name for one in decide_parameters([TuningRequest("cold", {FLASH: "4194304"})], HOST)] == [
+        FLASH
+    ]
 
 
 def test_a_limit_one_vault_has_no_use_for_is_still_the_others():
-    verdicts = decide(
+    verdicts = decide_parameters(
         [TuningRequest("a", {FLASH: "1"}, SPINS), TuningRequest("b", {FLASH: "2"}, STILL)], HOST
     )
     assert {one.name: one.value for one in verdicts} == {DISK: "1", FLASH: "2"}
@@ -132,15 +135,15 @@ def test_a_limit_one_vault_has_no_use_for_is_still_the_others():
     [(8 * GIB, 4 * GIB, GIB), (2 * GIB, GIB, GIB // 2), (8 * GIB, GIB // 2, GIB // 2)],
 )
 def test_dirty_data_stays_within_memory(memory: int, wanted: int, value: int):
-    verdict = only(TuningRequest("cold", {DIRTY: str(wanted)}), host=Host((2, 3, 9), memory, PARAMETERS))
+    verdict = only(TuningRequest("cold", {DIRTY: str(wanted)}), host=TunedHost((2, 3, 9), memory, PARAMETERS))
     assert verdict.value == str(value)
     assert ("memory allows" in verdict.why) == (value != wanted)
 
 
 def test_defaults_are_openzfs_own():
-    assert default_of(FLASH, HOST) == "131072"
-    assert default_of(DIRTY, HOST) == str(8 * GIB // 10)
-    assert default_of("zfs_nonsense", HOST) is None
+    assert find_default(FLASH, HOST) == "131072"
+    assert find_default(DIRTY, HOST) == str(8 * GIB // 10)
+    assert find_default("zfs_nonsense", HOST) is None
 
 
 names = st.sampled_from([*PARAMETERS, "zfs_vdev_queue_depth_pct", "zfs_nonsense"])
@@ -150,14 +153,16 @@ requests = st.lists(
     unique_by=lambda request: request.vault,
     max_size=4,
 )
-hosts = st.builds(Host, st.just((2, 4, 1)), st.integers(GIB, 1 << 40), st.just(PARAMETERS))
+hosts = st.builds(TunedHost, st.just((2, 4, 1)), st.integers(GIB, 1 << 40), st.just(PARAMETERS))
 
 
 @given(requests, hosts, st.randoms())
-def test_whatever_is_wanted(found: list[TuningRequest], host: Host, random: object):
-    verdicts = {one.name: one for one in decide(found, host)}
+def test_whatever_is_wanted(found: list[TuningRequest], host: TunedHost, random: object):
+    verdicts = {one.name: one for one in decide_parameters(found, host)}
     shuffled = sorted(found, key=lambda request: random.random())  # type: ignore[attr-defined]
-    assert list(verdicts.values()) == decide(shuffled, host), "the order of coming up counts for nothing"
+    assert list(verdicts.values()) == decide_parameters(shuffled, host), (
+        "the order of coming up counts for nothing"
+    )
     asked = {value for request in found for value in request.module.values()}
     for name, verdict in verdicts.items():
         assert verdict.wanted

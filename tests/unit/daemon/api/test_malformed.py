@@ -17,7 +17,7 @@ from zvault.api import routes
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import ToolMissing
-from zvault.daemon.app import Daemon
+from zvault.daemon.app import ZvaultDaemon
 from zvault.system.process.runner import HostRunner
 
 CONFIG = {
@@ -97,11 +97,11 @@ class NoTools(HostRunner):
 
 
 @pytest.fixture
-async def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Daemon, Path]]:
+async def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[ZvaultDaemon, Path]]:
     monkeypatch.setattr("zvault.daemon.app.HostRunner", NoTools)
     monkeypatch.setattr("zvault.daemon.api.access._peer_uid", lambda _: 0)
     folder = tmp_path
-    it = Daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+    it = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
     await it.api.listen(tmp_path / "s")
     yield it, tmp_path / "s"
     for run in list(it.runs.current.values()):
@@ -136,7 +136,7 @@ QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 @settings(max_examples=cases(150), deadline=None, suppress_health_check=QUIET)
 @given(data=st.data())
-async def test_no_call_meets_an_unknown_error(daemon: tuple[Daemon, Path], data: st.DataObject):
+async def test_no_call_meets_an_unknown_error(daemon: tuple[ZvaultDaemon, Path], data: st.DataObject):
     _, path = daemon
     route = data.draw(st.sampled_from([one for one in routes.ROUTES if one is not routes.EVENTS]))
     target = route.path
@@ -170,7 +170,7 @@ async def test_no_call_meets_an_unknown_error(daemon: tuple[Daemon, Path], data:
         {"backup": "b", "dataset": "tank", "to": "tank/x", "snapshot": ""},
     ],
 )
-async def test_a_restore_of_nothing_starts_no_run(daemon: tuple[Daemon, Path], body: dict[str, str]):
+async def test_a_restore_of_nothing_starts_no_run(daemon: tuple[ZvaultDaemon, Path], body: dict[str, str]):
     it, path = daemon
     status, answer = await call(path, "POST", "/v1/restore", json.dumps(body).encode())
     assert status == 400
@@ -202,13 +202,13 @@ async def test_a_restore_of_nothing_starts_no_run(daemon: tuple[Daemon, Path], b
     ],
 )
 async def test_malformed_calls(
-    daemon: tuple[Daemon, Path], method: str, target: str, body: bytes, expected: int
+    daemon: tuple[ZvaultDaemon, Path], method: str, target: str, body: bytes, expected: int
 ):
     status, answer = await call(daemon[1], method, target, body)
     assert (status, well_told(status, answer)) == (expected, True), answer
 
 
-async def test_a_body_that_is_too_large_is_not_taken(daemon: tuple[Daemon, Path]):
+async def test_a_body_that_is_too_large_is_not_taken(daemon: tuple[ZvaultDaemon, Path]):
     body = json.dumps({"backup": "b" * (3 << 19)}).encode()
     status, _ = await call(daemon[1], "POST", "/v1/find", body)
     assert status == 413

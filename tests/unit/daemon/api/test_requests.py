@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from zvault.core.errors import Refused
-from zvault.daemon.api.browse import look_request, path_of
-from zvault.daemon.api.restore_verify import files_request, mount_request
+from zvault.daemon.api.browse import parse_look_request, read_path
+from zvault.daemon.api.restore_verify import parse_files_request, parse_mount_request
 
 RESTORE = {"backup": "b", "dataset": "tank", "to": "/srv/back"}
 
@@ -16,37 +16,42 @@ RESTORE = {"backup": "b", "dataset": "tank", "to": "/srv/back"}
 @pytest.mark.parametrize("path", [None, 0, 0.0, False, True, [], {}, ["a"], 7])
 def test_only_a_text_is_a_path(path: Any) -> None:
     with pytest.raises(Refused):
-        look_request({"backup": "b", "path": path})
+        parse_look_request({"backup": "b", "path": path})
     if path is not None:
         with pytest.raises(Refused):
-            path_of({"path": path})
+            read_path({"path": path})
 
 
 def test_an_empty_path_is_the_root_of_a_dataset() -> None:
-    assert look_request({"backup": "b", "path": ""}).path == ""
-    assert look_request({"backup": "b", "path": "docs"}).path == "docs"
+    assert parse_look_request({"backup": "b", "path": ""}).path == ""
+    assert parse_look_request({"backup": "b", "path": "docs"}).path == "docs"
     with pytest.raises(Refused):
-        look_request({"backup": "b"})
+        parse_look_request({"backup": "b"})
 
 
 def test_a_difference_without_a_path_is_that_of_the_dataset() -> None:
-    assert [path_of(body) for body in ({}, {"path": None}, {"path": ""}, {"path": "a"})] == ["", "", "", "a"]
+    assert [read_path(body) for body in ({}, {"path": None}, {"path": ""}, {"path": "a"})] == [
+        "",
+        "",
+        "",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize("files", [0, False, "", {}, "docs", {"docs": 1}, [1]])
 def test_only_an_array_of_paths_is_files(files: Any) -> None:
     with pytest.raises(Refused):
-        files_request({**RESTORE, "files": files})
+        parse_files_request({**RESTORE, "files": files})
 
 
 def test_no_files_are_all_files() -> None:
     for body in (RESTORE, {**RESTORE, "files": None}, {**RESTORE, "files": []}):
-        assert files_request(body).paths == ()
+        assert parse_files_request(body).paths == ()
 
 
 @pytest.mark.parametrize("seconds", [0, -1, True, "9", [], float("nan"), float("inf"), 10**400])
 def test_only_a_number_that_is_some_time_is_how_long_a_snapshot_stays_mounted(seconds: Any) -> None:
     body = {"backup": "b", "folder": "/mnt"}
     with pytest.raises(Refused):
-        mount_request({**body, "seconds": seconds})
-    assert mount_request({**body, "seconds": 9}).seconds == 9.0
+        parse_mount_request({**body, "seconds": seconds})
+    assert parse_mount_request({**body, "seconds": 9}).seconds == 9.0

@@ -13,34 +13,34 @@ import pytest
 from tests.unit.api.conforms import wrong_answer
 from tests.unit.cli.api_documents import daemon, vault
 from zvault.api import routes
-from zvault.api.routes import Route
-from zvault.cli.client import Client
+from zvault.api.routes import ApiRoute
+from zvault.cli.daemon_client import HttpClient
 from zvault.core.errors import NotFound, Refused
-from zvault.core.integrity.damage import Damage
+from zvault.core.integrity.damage import DamagedFile
 from zvault.daemon.api import vaults as vaults_api
 from zvault.daemon.api.server import Api
-from zvault.daemon.knowledge import DaemonKnowledge
+from zvault.daemon.daemon_knowledge import DaemonKnowledge
 from zvault.daemon.notify.notifier import Notifier
 
 Ask = Callable[..., Any]
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
+async def client(tmp_path: Path) -> AsyncIterator[HttpClient]:
     status = daemon()
     parts: list[Any] = [SimpleNamespace(), SimpleNamespace(), Notifier(status, list, set)]
     served = Api(status, status.runs, status.history, status.runs.events, status.runs.vaults, *parts)
     await served.listen(tmp_path / "s")
-    yield Client(tmp_path / "s")
+    yield HttpClient(tmp_path / "s")
     await served.close()
 
 
-async def get(client: Client, route: Route[Any], **arguments: object) -> Any:
+async def get(client: HttpClient, route: ApiRoute[Any], **arguments: object) -> Any:
     """The client blocks; the daemon is in this thread."""
     return await asyncio.to_thread(client.get, route, arguments)
 
 
-async def test_whom_it_tells(client: Client):
+async def test_whom_it_tells(client: HttpClient):
     found = await get(client, routes.NOTIFY)
     assert wrong_answer(found, routes.NOTIFY) == []
     assert found == {"targets": []}
@@ -49,13 +49,13 @@ async def test_whom_it_tells(client: Client):
     assert await asyncio.to_thread(client.post, routes.NOTIFY_TEST) == {"results": []}
 
 
-async def test_the_status(client: Client):
+async def test_the_status(client: HttpClient):
     found = await get(client, routes.STATUS)
     assert wrong_answer(found, routes.STATUS) == []
     assert [backup["name"] for backup in found["backups"]] == ["home"]
 
 
-async def test_the_history(client: Client):
+async def test_the_history(client: HttpClient):
     found = await get(client, routes.HISTORY, backup="home", limit=5)
     assert wrong_answer(found, routes.HISTORY) == []
     assert [run["id"] for run in found["runs"]] == ["r1"]
@@ -65,7 +65,7 @@ async def test_the_history(client: Client):
         await get(client, routes.HISTORY, limit="many")
 
 
-async def test_pages_of_the_list_are_of_one_backup_and_of_some_datasets(client: Client):
+async def test_pages_of_the_list_are_of_one_backup_and_of_some_datasets(client: HttpClient):
     with pytest.raises(Refused, match="pages are of one backup"):
         await get(client, routes.LIST, limit=5)
     for limit in ("0", "many", "1234567", "-1"):
@@ -75,7 +75,7 @@ async def test_pages_of_the_list_are_of_one_backup_and_of_some_datasets(client: 
         await get(client, routes.LIST, backup="home", after="tank")
 
 
-async def test_the_events_of_a_run(client: Client):
+async def test_the_events_of_a_run(client: HttpClient):
     runs = daemon().runs
     emit = runs.emitter("r9", "home")
     emit("run-started", trigger="hand")
@@ -88,7 +88,7 @@ async def test_the_events_of_a_run(client: Client):
         await asyncio.to_thread(lambda: list(client.events("r8")))
 
 
-async def test_a_long_answer(client: Client, monkeypatch: pytest.MonkeyPatch):
+async def test_a_long_answer(client: HttpClient, monkeypatch: pytest.MonkeyPatch):
     """With follow=1 it tells how it goes, and ends with the route's document; without, that is all."""
 
     async def up(say: Callable[[str], None]) -> None:
@@ -102,7 +102,7 @@ async def test_a_long_answer(client: Client, monkeypatch: pytest.MonkeyPatch):
     async def document(_: object) -> dict[str, Any]:
         return made
 
-    monkeypatch.setattr(vaults_api, "vault_document", document)
+    monkeypatch.setattr(vaults_api, "make_vault_document", document)
     monkeypatch.setattr("zvault.daemon.api.access._peer_uid", lambda _: 0)
 
     def follow() -> tuple[list[str], Any]:
@@ -118,7 +118,7 @@ async def test_a_long_answer(client: Client, monkeypatch: pytest.MonkeyPatch):
     assert answer == {"vault": made}
 
 
-async def test_what_explains_a_dataset(client: Client, monkeypatch: pytest.MonkeyPatch):
+async def test_what_explains_a_dataset(client: HttpClient, monkeypatch: pytest.MonkeyPatch):
     """Its name goes into the path as one part, and comes out of it as it was."""
     asked: list[str] = []
 
@@ -136,14 +136,14 @@ async def test_what_explains_a_dataset(client: Client, monkeypatch: pytest.Monke
         assert (knowledge.vault_seen(backup), knowledge.lags(backup)) == (None, None)
         return {"name": name, "at": 1.0, "uncovered": "", "accounts": []}
 
-    monkeypatch.setattr("zvault.ops.explain.document.explain_document", explained)
+    monkeypatch.setattr("zvault.ops.explain.document.make_explain_document", explained)
     name = "tank/my files@a:b c%2F"
     found = await get(client, routes.EXPLAIN, name=name)
     assert wrong_answer(found, routes.EXPLAIN) == []
     assert (found["name"], asked) == (name, [name])
 
 
-async def test_why_a_dataset_failed_and_a_damage_stays_is_in_the_events(client: Client):
+async def test_why_a_dataset_failed_and_a_damage_stays_is_in_the_events(client: HttpClient):
     status = daemon()
     emit, error = status.runs.emitter("r7", "home"), {"reason": "x", "what": "a", "why": "b", "next": "c"}
     emit("dataset-failed", dataset="tank/home", error={**error, "what": "first"}, again=True)
@@ -153,6 +153,6 @@ async def test_why_a_dataset_failed_and_a_damage_stays_is_in_the_events(client: 
     knowledge = DaemonKnowledge(status, [])
     assert knowledge.failed("r7", "tank/home") == error
     assert knowledge.failed("r7", "tank") is None
-    assert knowledge.unhealed("cold", Damage("cold/a", "s", "/f")) == "nobody has it"
-    assert knowledge.unhealed("cold", Damage("cold/a", "s", "/g")) == ""
-    assert knowledge.unhealed("other", Damage("cold/a", "s", "/f")) == ""
+    assert knowledge.unhealed("cold", DamagedFile("cold/a", "s", "/f")) == "nobody has it"
+    assert knowledge.unhealed("cold", DamagedFile("cold/a", "s", "/g")) == ""
+    assert knowledge.unhealed("other", DamagedFile("cold/a", "s", "/f")) == ""

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.daemon.lag_world import World, install
 from tests.unit.ops.ops_world import HOUR, START
 from zvault.core.health.backup import BackupFacts, judge_backup
-from zvault.core.integrity.verification import Proof
-from zvault.daemon.health.facts import backup_facts
+from zvault.core.integrity.verification import LevelProof
+from zvault.daemon.health.facts import make_backup_facts
 
 DAY = 24 * HOUR
 YEAR = 365 * DAY
@@ -27,7 +27,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
 
 def facts(world: World) -> BackupFacts:
     it = world.context.env.backup("b")
-    return backup_facts(
+    return make_backup_facts(
         world.context, world.runs, world.history, it, started=world.clock.at, next_run=None, not_read=""
     )
 
@@ -69,11 +69,11 @@ NOW = START + 400 * DAY
 LONG_AGO, AHEAD = NOW - 300 * DAY, NOW + 10 * YEAR
 
 
-def proof(proven: float | None = None, since: float | None = None) -> Proof:
+def proof(proven: float | None = None, since: float | None = None) -> LevelProof:
     def date(at: float | None) -> int | None:
         return None if at is None else int(at)
 
-    return Proof(date(proven), date(proven), "ok", since=date(since))
+    return LevelProof(date(proven), date(proven), "ok", since=date(since))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def proof(proven: float | None = None, since: float | None = None) -> Proof:
     ],
 )
 async def test_a_proof_dated_ahead_is_neither_one_that_never_was_nor_a_new_one(
-    world: World, sample: Proof, guids: Proof, keys: tuple[str, ...]
+    world: World, sample: LevelProof, guids: LevelProof, keys: tuple[str, ...]
 ) -> None:
     world.config["b"] |= {"verify": {"sample": "1%", "every": "1w"}}
     await world.restart()

@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from zvault.core.health.backup_conditions import BACKUP_CONDITIONS, FAILED, LATE, NEW
-from zvault.core.health.vault_conditions import DAMAGED, VAULT_CONDITIONS
-from zvault.core.health.verdict import Condition, Kind, Verdict, finding
+from zvault.core.health.backup_conditions import BACKUP_CONDITIONS, BACKUP_LATE, FAILED, NEW
+from zvault.core.health.vault_conditions import VAULT_CONDITIONS, VAULT_DAMAGED
+from zvault.core.health.verdict import HealthCondition, HealthVerdict, SubjectKind, make_finding
 from zvault.daemon.health import journal as module
 from zvault.daemon.health.journal import VerdictJournal
 
-TANK: tuple[Kind, str] = "backup", "tank"
-COLD: tuple[Kind, str] = "vault", "cold"
+TANK: tuple[SubjectKind, str] = "backup", "tank"
+COLD: tuple[SubjectKind, str] = "vault", "cold"
 
 
-def backup(*conditions: Condition) -> Verdict:
-    return Verdict.of([finding(one, "tank", "this is why") for one in conditions], BACKUP_CONDITIONS)
+def backup(*conditions: HealthCondition) -> HealthVerdict:
+    return HealthVerdict.of(
+        [make_finding(one, "tank", "this is why") for one in conditions], BACKUP_CONDITIONS
+    )
 
 
 @pytest.fixture
@@ -33,7 +35,15 @@ def texts(heard: Any) -> list[str]:
 
 def test_a_change_is_told_once_with_why_and_what_next(heard: Any):
     journal = VerdictJournal()
-    for verdict in (backup(), backup(), backup(LATE), backup(LATE), backup(FAILED, LATE), backup(), backup()):
+    for verdict in (
+        backup(),
+        backup(),
+        backup(BACKUP_LATE),
+        backup(BACKUP_LATE),
+        backup(FAILED, BACKUP_LATE),
+        backup(),
+        backup(),
+    ):
         journal.tell({TANK: verdict})
     assert texts(heard) == [
         "backup tank (warning) is late: this is why. Next: start it with 'zvaultctl run tank'; see 'zvaultctl history "
@@ -50,7 +60,7 @@ def test_a_change_is_told_once_with_why_and_what_next(heard: Any):
 def test_the_reason_alone_is_no_change(heard: Any):
     journal = VerdictJournal()
     for why in ("the lag is 4h", "the lag is 5h"):
-        journal.tell({TANK: Verdict((finding(LATE, "tank", why),))})
+        journal.tell({TANK: HealthVerdict((make_finding(BACKUP_LATE, "tank", why),))})
     assert len(texts(heard)) == 1
 
 
@@ -60,7 +70,7 @@ def test_what_is_unknown_at_the_start_is_told_only_if_it_stays_so(
     journal = VerdictJournal()
     journal.tell({TANK: backup(NEW)})
     assert texts(heard) == []
-    monkeypatch.setattr(module, "SETTLING", 0.0)
+    monkeypatch.setattr(module, "UNKNOWN_SETTLING", 0.0)
     journal.tell({TANK: backup(NEW)})
     assert texts(heard) == [
         "backup tank (unknown) never ran: this is why. Next: start it with 'zvaultctl run tank'"
@@ -71,8 +81,8 @@ def test_what_is_unknown_at_the_start_is_told_only_if_it_stays_so(
 
 def test_a_vault_that_moves_is_told_of_once_it_is_there(heard: Any):
     journal = VerdictJournal()
-    bad = Verdict.of([finding(DAMAGED, "cold", "1 error")], VAULT_CONDITIONS)
-    journal.tell({COLD: Verdict(), TANK: backup()})
+    bad = HealthVerdict.of([make_finding(VAULT_DAMAGED, "cold", "1 error")], VAULT_CONDITIONS)
+    journal.tell({COLD: HealthVerdict(), TANK: backup()})
     journal.tell({COLD: bad, TANK: backup()}, moving={"cold"})
     assert texts(heard) == []
     journal.tell({COLD: bad, TANK: backup()})
@@ -81,7 +91,7 @@ def test_a_vault_that_moves_is_told_of_once_it_is_there(heard: Any):
 
 def test_what_is_no_longer_configured_is_forgotten(heard: Any):
     journal = VerdictJournal()
-    journal.tell({TANK: backup(LATE)})
+    journal.tell({TANK: backup(BACKUP_LATE)})
     journal.tell({})
     journal.tell({TANK: backup()})
     assert len(texts(heard)) == 1, "another backup of that name was never late"
@@ -90,8 +100,8 @@ def test_what_is_no_longer_configured_is_forgotten(heard: Any):
 def test_a_backup_that_is_being_read_is_told_of_once_it_was(heard: Any):
     journal = VerdictJournal()
     journal.tell({TANK: backup()})
-    journal.tell({TANK: backup(LATE)}, unread={"tank"})
+    journal.tell({TANK: backup(BACKUP_LATE)}, unread={"tank"})
     journal.tell({TANK: backup()})
     assert texts(heard) == []
-    journal.tell({TANK: backup(LATE)}, unread={"other"})
+    journal.tell({TANK: backup(BACKUP_LATE)}, unread={"other"})
     assert len(texts(heard)) == 1

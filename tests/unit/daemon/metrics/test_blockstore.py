@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from zvault.daemon.metrics.blockstore import blockstore_metrics
-from zvault.devices.nbd.blockstore_server import SILENT, document
-from zvault.object_store.metered import BOUNDS, MeteredStore
+from zvault.daemon.metrics.blockstore import collect_blockstore
+from zvault.devices.nbd.blockstore_server import SILENT, make_store_document
+from zvault.object_store.metered_store import BOUNDS, MeteredStore
 
 NOW = 1_795_265_053.5
 ENGINE = {
@@ -45,7 +45,7 @@ class Nothing:
 
 def samples(told: dict[str, Any] | None) -> dict[str, float]:
     """A scrape of one vault with a block store and another device, by name and the labels beyond vault and device."""
-    store = document(told, NOW) if told is not None else None
+    store = make_store_document(told, NOW) if told is not None else None
     devices = [
         {"name": "cold-0", "store": store},
         {"name": "cold-1", "store": None},
@@ -54,7 +54,7 @@ def samples(told: dict[str, Any] | None) -> dict[str, float]:
 
     class One(Collector):
         def collect(self) -> Any:
-            return blockstore_metrics([{"name": "cold", "devices": devices}])
+            return collect_blockstore([{"name": "cold", "devices": devices}])
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(One())
@@ -113,7 +113,7 @@ def test_requests_by_type() -> None:
     ],
 )
 def test_trouble_is_told_in_words(change: dict[str, Any], told: str | None) -> None:
-    assert document(SERVES | change, NOW)["trouble"] == told
+    assert make_store_document(SERVES | change, NOW)["trouble"] == told
     assert samples(SERVES | change)["zvault_blockstore_trouble"] == (told is not None)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zvault.api.cost import CostDocument, asked, spent, told_cost
-from zvault.daemon.metrics.cost import cost_metrics
+from zvault.api.cost import CostDocument, describe_cost, describe_requests, describe_spending
+from zvault.daemon.metrics.cost import collect_cost
 
 
 def document(**more: Any) -> CostDocument:
@@ -38,21 +38,21 @@ def document(**more: Any) -> CostDocument:
     ],
 )
 def test_what_was_spent(more: dict[str, Any], text: str) -> None:
-    assert spent(document(**more)) == text
+    assert describe_spending(document(**more)) == text
 
 
 def test_what_nobody_counts_is_told_and_not_as_nothing() -> None:
     known = "$7.35 this month, $9.60 at this pace; 41,204 put, 3,310 get, 2 delete"
-    assert told_cost(document(), []) == known
-    assert told_cost(document(), ["a (s3backer)"]) == f"{known}; not counted: a (s3backer)"
-    assert told_cost(document(cost=None, put=0, get=0, delete=0), []) == "no requests"
-    assert told_cost(None, ["a (s3backer)", "b"]) == "not counted: a (s3backer), b"
-    assert told_cost(None, []) == ""
+    assert describe_cost(document(), []) == known
+    assert describe_cost(document(), ["a (s3backer)"]) == f"{known}; not counted: a (s3backer)"
+    assert describe_cost(document(cost=None, put=0, get=0, delete=0), []) == "no requests"
+    assert describe_cost(None, ["a (s3backer)", "b"]) == "not counted: a (s3backer), b"
+    assert describe_cost(None, []) == ""
 
 
 def test_what_was_asked() -> None:
-    assert asked(document()) == "41,204 put, 3,310 get, 2 delete"
-    assert asked(document(put=0, get=0, delete=0)) == "no requests"
+    assert describe_requests(document()) == "41,204 put, 3,310 get, 2 delete"
+    assert describe_requests(document(put=0, get=0, delete=0)) == "no requests"
 
 
 def test_metrics_have_no_sample_of_what_is_not_known() -> None:
@@ -64,7 +64,7 @@ def test_metrics_have_no_sample_of_what_is_not_known() -> None:
     ]
     found = {
         metric.name: {one.labels["vault"]: one.value for one in metric.samples}
-        for metric in cost_metrics(known)
+        for metric in collect_cost(known)
     }
     assert found == {
         "zvault_vault_month_cost": {"cloud": 7.3512, "new": 7.3512},

@@ -13,19 +13,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.core.diagnosis.stalls import KINDS, StallSign
+from zvault.core.diagnosis.stalls import STALL_KINDS, StallSign
 from zvault.core.errors import Busy
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon.metrics.exporter import Metrics
-from zvault.daemon.page.topics import Topic
+from zvault.daemon.host_election import HostElection
+from zvault.daemon.metrics.exporter import MetricsCollector
+from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.run_counters import RunCounters
-from zvault.daemon.status import Status
-from zvault.daemon.turns import Turns
+from zvault.daemon.status import DaemonStatus
 from zvault.daemon.web.server import WebServer
 from zvault.ops.context import Context
-from zvault.ops.state.environment import Clock, Environment
+from zvault.ops.state.environment import Environment, WallClock
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import HostRunner
 
@@ -34,7 +34,7 @@ TAG = "zvault_2026-11-21T09:00:00Z"
 NEWEST = Snapshot(DatasetName("tank/my data"), TAG, 1, 1, int(NOW) - 3600)
 
 
-class StoppedClock(Clock):
+class StoppedClock(WallClock):
     def time(self) -> float:
         return NOW
 
@@ -70,7 +70,7 @@ class FakeHistory:
 
 
 @pytest.fixture
-def status() -> Status:
+def status() -> DaemonStatus:
     config = Config.model_validate(
         {
             "vault": {"cold": {"pool": "cold"}},
@@ -85,26 +85,26 @@ def status() -> Status:
     context = Context.of(Environment(config, paths, HostRunner(), "host", StoppedClock()))
     vaults = [SimpleNamespace(name="cold", awake=SimpleNamespace(held=True, since=1e9))]
     runs = FakeRuns()
-    runs.turns = Turns(context, Vaults(context))
+    runs.turns = HostElection(context, Vaults(context))
     parts: Any = (
         SimpleNamespace(vaults=SimpleNamespace(all=lambda: vaults)),
         runs,
         FakeHistory(),
         SimpleNamespace(next_run=lambda name: NOW + 60 if name == "b" else None, behind=lambda: 0.0),
     )
-    return Status(context, *parts, started=NOW - 5)
+    return DaemonStatus(context, *parts, started=NOW - 5)
 
 
 @pytest.fixture
-def metrics(status: Status) -> Metrics:
-    return Metrics(status)
+def metrics(status: DaemonStatus) -> MetricsCollector:
+    return MetricsCollector(status)
 
 
-def families(metrics: Metrics) -> dict[str, Metric]:
+def families(metrics: MetricsCollector) -> dict[str, Metric]:
     return {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
 
 
-def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
+def samples(metrics: MetricsCollector, name: str) -> dict[tuple[str, ...], float]:
     """The samples of one family, by the values of their labels in the order of the labels' names."""
     return {tuple(sample.labels.values()): sample.value for sample in families(metrics)[name].samples}
 
@@ -139,7 +139,7 @@ VAULT_DOWN = {
 }
 
 
-def fill(metrics: Metrics) -> None:
+def fill(metrics: MetricsCollector) -> None:
     runs: Any = metrics.status.runs
     runs.lags = {
         "b": {
@@ -165,14 +165,14 @@ def fill(metrics: Metrics) -> None:
     metrics.vaults = [VAULT_UP]
 
 
-def test_state_that_cannot_be_written_shows(metrics: Metrics) -> None:
+def test_state_that_cannot_be_written_shows(metrics: MetricsCollector) -> None:
     assert samples(metrics, "zvault_state_writable") == {(): 1.0}
     state: Any = SimpleNamespace(trouble="nothing can be written", looked=True, space=0)
     metrics.status.state = state
     assert samples(metrics, "zvault_state_writable") == {(): 0.0}
 
 
-def test_a_success_dated_later_than_now_hides_no_run_that_failed_since(metrics: Metrics) -> None:
+def test_a_success_dated_later_than_now_hides_no_run_that_failed_since(metrics: MetricsCollector) -> None:
     """The alert compares them: it would be silent until that day comes."""
     fill(metrics)
     history: Any = metrics.status.history
@@ -184,19 +184,19 @@ def test_a_success_dated_later_than_now_hides_no_run_that_failed_since(metrics: 
     assert samples(metrics, "zvault_backup_next_run_timestamp_seconds") == {("b",): NOW + 60}
 
 
-def test_lag_grows_with_the_clock_from_the_newest_snapshot_on_the_vault(metrics: Metrics) -> None:
+def test_lag_grows_with_the_clock_from_the_newest_snapshot_on_the_vault(metrics: MetricsCollector) -> None:
     fill(metrics)
     assert samples(metrics, "zvault_backup_lag_seconds") == {("b", "tank/my data"): 3600.5}
 
 
-def test_a_lag_that_is_not_known_has_no_sample_rather_than_a_small_one(metrics: Metrics) -> None:
+def test_a_lag_that_is_not_known_has_no_sample_rather_than_a_small_one(metrics: MetricsCollector) -> None:
     assert samples(metrics, "zvault_backup_lag_seconds") == {}
     fill(metrics)
     assert ("b", 'tank/"odd\\') not in samples(metrics, "zvault_backup_lag_seconds")
     assert samples(metrics, "zvault_backup_pending_snapshots")["b", 'tank/"odd\\'] == 7
 
 
-def test_the_base_has_an_age_of_its_own(metrics: Metrics) -> None:
+def test_the_base_has_an_age_of_its_own(metrics: MetricsCollector) -> None:
     # A bookmark may be all that is left of it on the source: then the lag is not known, and the base is.
     assert samples(metrics, "zvault_base_age_seconds") == {}
     fill(metrics)
@@ -206,7 +206,7 @@ def test_the_base_has_an_age_of_its_own(metrics: Metrics) -> None:
     }
 
 
-def test_what_never_happened_has_no_time(metrics: Metrics) -> None:
+def test_what_never_happened_has_no_time(metrics: MetricsCollector) -> None:
     assert samples(metrics, "zvault_backup_last_success_timestamp_seconds") == {}
     assert samples(metrics, "zvault_backup_last_run_timestamp_seconds") == {}
     assert samples(metrics, "zvault_backup_next_run_timestamp_seconds") == {("b",): NOW + 60}
@@ -215,14 +215,14 @@ def test_what_never_happened_has_no_time(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_backup_last_run_timestamp_seconds") == {("b",): NOW - 100}
 
 
-def test_limits_and_runs_of_each_backup(metrics: Metrics) -> None:
+def test_limits_and_runs_of_each_backup(metrics: MetricsCollector) -> None:
     assert samples(metrics, "zvault_backup_max_lag_seconds") == {("b",): 10800.0}
     runs: Any = metrics.status.runs
     runs.current["c"] = SimpleNamespace(id="r1", bytes_done=1, bytes_total=2, waiting=None, turn=None)
     assert samples(metrics, "zvault_backup_running") == {("b",): 0.0, ("c",): 1.0}
 
 
-def test_counters_begin_at_zero_and_count(metrics: Metrics) -> None:
+def test_counters_begin_at_zero_and_count(metrics: MetricsCollector) -> None:
     # A series that begins with the first failure is one whose first failure increase() cannot see.
     results = ("ok", "partial", "failed", "interrupted", "skipped")
     zero = {(name, result): 0.0 for name in "bc" for result in results}
@@ -240,16 +240,16 @@ def test_counters_begin_at_zero_and_count(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_prune_over_limit_datasets") == {("b", "source"): 0, ("b", "vault"): 2}
 
 
-def test_stalls_are_counted_by_vault_and_kind(metrics: Metrics) -> None:
+def test_stalls_are_counted_by_vault_and_kind(metrics: MetricsCollector) -> None:
     zero = samples(metrics, "zvault_stalls")
-    assert set(zero) == {(kind, vault) for kind in KINDS for vault in ("cold", "")}
+    assert set(zero) == {(kind, vault) for kind in STALL_KINDS for vault in ("cold", "")}
     assert not any(zero.values())
     metrics.status.stalls.note("cold", StallSign("deadman", "late"), NOW)
     metrics.status.stalls.note(None, StallSign("hung_task", "hangs"), NOW)
     assert samples(metrics, "zvault_stalls") == {**zero, ("deadman", "cold"): 1, ("hung_task", ""): 1}
 
 
-def test_a_vault_that_is_up(metrics: Metrics) -> None:
+def test_a_vault_that_is_up(metrics: MetricsCollector) -> None:
     fill(metrics)
     assert samples(metrics, "zvault_vault_up") == {("cold",): 1}
     assert samples(metrics, "zvault_device_up") == {("cold-0", "cold"): 1, ("cold-1", "cold"): 0}
@@ -262,7 +262,7 @@ def test_a_vault_that_is_up(metrics: Metrics) -> None:
 
 
 def test_a_vault_that_fills_has_a_time_and_one_that_does_not_has_none(
-    metrics: Metrics, status: Status, monkeypatch: pytest.MonkeyPatch
+    metrics: MetricsCollector, status: DaemonStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(metrics)
     assert samples(metrics, "zvault_vault_full_seconds") == {}
@@ -277,7 +277,7 @@ def test_a_vault_that_fills_has_a_time_and_one_that_does_not_has_none(
     assert samples(metrics, "zvault_vault_uncounted_devices") == {("cold",): 1}
 
 
-def test_a_vault_that_is_down_has_no_size_and_no_state(metrics: Metrics) -> None:
+def test_a_vault_that_is_down_has_no_size_and_no_state(metrics: MetricsCollector) -> None:
     metrics.vaults = [VAULT_DOWN]
     assert samples(metrics, "zvault_vault_up") == {("cold",): 0}
     for name in ("size", "allocated", "free"):
@@ -285,7 +285,7 @@ def test_a_vault_that_is_down_has_no_size_and_no_state(metrics: Metrics) -> None
     assert samples(metrics, "zvault_pool_state") == {}
 
 
-def test_names_follow_the_conventions(metrics: Metrics) -> None:
+def test_names_follow_the_conventions(metrics: MetricsCollector) -> None:
     """https://prometheus.io/docs/practices/naming/ : base units, _total on counters, no type in the name."""
     fill(metrics)
     for family in families(metrics).values():
@@ -306,7 +306,7 @@ def test_names_follow_the_conventions(metrics: Metrics) -> None:
     assert metrics.text().count(b"# TYPE zvault_backup_lag_seconds gauge") == 1
 
 
-def test_no_label_has_a_snapshot_in_it(metrics: Metrics) -> None:
+def test_no_label_has_a_snapshot_in_it(metrics: MetricsCollector) -> None:
     fill(metrics)
     assert TAG not in metrics.text().decode()
     known = {"backup", "vault", "dataset", "result", "reason", "side", "device", "pool", "state", "version"}
@@ -317,7 +317,7 @@ def test_no_label_has_a_snapshot_in_it(metrics: Metrics) -> None:
             assert not any("@" in value for value in sample.labels.values())
 
 
-def test_no_series_comes_twice(metrics: Metrics) -> None:
+def test_no_series_comes_twice(metrics: MetricsCollector) -> None:
     fill(metrics)
     seen = Counter(
         (sample.name, tuple(sorted(sample.labels.items())))
@@ -327,13 +327,13 @@ def test_no_series_comes_twice(metrics: Metrics) -> None:
     assert max(seen.values()) == 1
 
 
-def test_a_scrape_is_the_same_twice(metrics: Metrics) -> None:
+def test_a_scrape_is_the_same_twice(metrics: MetricsCollector) -> None:
     fill(metrics)
     assert metrics.text() == metrics.text()
 
 
-async def test_it_is_served_where_it_was_told(metrics: Metrics) -> None:
-    server = WebServer({Topic.METRICS: lambda _: metrics.text()})
+async def test_it_is_served_where_it_was_told(metrics: MetricsCollector) -> None:
+    server = WebServer({PageTopic.METRICS: lambda _: metrics.text()})
     await server.listen("127.0.0.1", 0, {})
     port = server.port
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -355,7 +355,7 @@ def lag(dataset: str, hours: int | None, pending: int | None = 0) -> DatasetLag:
     return DatasetLag(dataset, newest, pending, base=newest.creation if newest is not None else None)
 
 
-def test_beyond_a_limit_the_datasets_of_a_backup_are_one_series(metrics: Metrics) -> None:
+def test_beyond_a_limit_the_datasets_of_a_backup_are_one_series(metrics: MetricsCollector) -> None:
     runs: Any = metrics.status.runs
     config = metrics.status.context.env.config
     limited = config.model_copy(update={"daemon": config.daemon.model_copy(update={"metrics_datasets": 2})})
@@ -380,6 +380,6 @@ def test_beyond_a_limit_the_datasets_of_a_backup_are_one_series(metrics: Metrics
     assert samples(metrics, "zvault_backup_snapshot_age_seconds") == {("b", "*"): 7200.5}
 
 
-def test_the_loop_tells_how_long_it_kept_others_waiting_where_it_is_measured(status: Status) -> None:
-    assert samples(Metrics(status, loop_lag=lambda: 0.25), "zvault_loop_lag_seconds") == {(): 0.25}
-    assert samples(Metrics(status), "zvault_loop_lag_seconds") == {}
+def test_the_loop_tells_how_long_it_kept_others_waiting_where_it_is_measured(status: DaemonStatus) -> None:
+    assert samples(MetricsCollector(status, loop_lag=lambda: 0.25), "zvault_loop_lag_seconds") == {(): 0.25}
+    assert samples(MetricsCollector(status), "zvault_loop_lag_seconds") == {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zvault.config.load import load
+from zvault.config.load_config import load_config
 from zvault.config.paths import Paths
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.ops.state.environment import Environment
@@ -32,7 +32,7 @@ def paths(tmp_path: Path) -> Paths:
 
 @pytest.fixture
 def monitor(paths: Paths) -> ConfigMonitor:
-    return ConfigMonitor(Environment.of(load(paths), paths, HostRunner()))
+    return ConfigMonitor(Environment.of(load_config(paths), paths, HostRunner()))
 
 
 async def differs(monitor: ConfigMonitor) -> str:
@@ -54,7 +54,7 @@ async def test_what_only_looks_other_is_the_same(monitor: ConfigMonitor, paths: 
 async def test_another_one_is_told_until_it_is_in_force(monitor: ConfigMonitor, paths: Paths):
     (paths.etc / "conf.d" / "more.toml").write_text('[vault.ice]\npool = "ice"\n')
     assert "systemctl reload zvaultd" in await differs(monitor)
-    monitor.env.reconfigure(load(paths))
+    monitor.env.reconfigure(load_config(paths))
     assert await differs(monitor) == ""
 
 

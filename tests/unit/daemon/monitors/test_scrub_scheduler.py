@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import context
-from zvault.core.integrity.damage import Damage
+from zvault.core.integrity.damage import DamagedFile
 from zvault.daemon.monitors import scrub_scheduler
-from zvault.daemon.monitors.scrub_scheduler import RESTS, ScrubScheduler, VaultScrub
-from zvault.ops.state.pool_health import Condition
+from zvault.daemon.monitors.scrub_scheduler import DOWN_DECISION_INTERVAL, ScrubScheduler, VaultScrub
+from zvault.ops.state.pool_health import PoolCondition
 
-HURT = Condition(0.0, errors=1, damages=(Damage("cold/a", "s1", "/f"),), named=1)
+HURT = PoolCondition(0.0, errors=1, damages=(DamagedFile("cold/a", "s1", "/f"),), named=1)
 
 
 class Decided(ScrubScheduler):
@@ -31,7 +31,7 @@ class Decided(ScrubScheduler):
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     told: list[str] = []
-    monkeypatch.setattr(scrub_scheduler, "about", lambda _: told.append)
+    monkeypatch.setattr(scrub_scheduler, "make_vault_logger", lambda _: told.append)
     return told
 
 
@@ -94,7 +94,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Looked:
     return it
 
 
-def see(it: Looked, care: VaultScrub, condition: Condition) -> int:
+def see(it: Looked, care: VaultScrub, condition: PoolCondition) -> int:
     """Have it decide on a vault in that condition; how often it was healed by then."""
     it.context.records.conditions.put("cold", condition)
     vault = it.context.env.vault("cold").model_copy(update={"heal": "auto"})
@@ -102,14 +102,14 @@ def see(it: Looked, care: VaultScrub, condition: Condition) -> int:
     return it.healed
 
 
-def end(it: Looked, care: VaultScrub, left: Condition) -> None:
+def end(it: Looked, care: VaultScrub, left: PoolCondition) -> None:
     """A healing ends, and that is left."""
     it.context.records.conditions.put("cold", left)
     it._healed("cold", care)
 
 
-SOUND = Condition(0.0)
-OTHER = replace(HURT, damages=(Damage("cold/a", "s2", "/g"),))
+SOUND = PoolCondition(0.0)
+OTHER = replace(HURT, damages=(DamagedFile("cold/a", "s2", "/g"),))
 
 
 def test_what_a_healing_left_is_not_tried_again(looked: Looked) -> None:
@@ -123,7 +123,7 @@ def test_what_a_healing_left_is_not_tried_again(looked: Looked) -> None:
 
 @pytest.mark.parametrize("again", [HURT, OTHER])
 def test_damage_that_comes_after_a_healing_is_healed_though_nobody_saw_the_pool_sound(
-    looked: Looked, again: Condition
+    looked: Looked, again: PoolCondition
 ) -> None:
     care = VaultScrub(due=math.inf)
     assert see(looked, care, HURT) == 1
@@ -141,7 +141,7 @@ def test_as_many_other_damages_as_a_healing_left_are_tried(looked: Looked) -> No
 async def test_a_vault_that_is_down_is_decided_about_again_when_something_may_be_due(
     looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scrub_scheduler, "wanted", lambda *_: None)
+    monkeypatch.setattr(scrub_scheduler, "find_scrub_reason", lambda *_: None)
     decided = 0
     decide = looked._decide
 
@@ -161,10 +161,10 @@ async def test_a_vault_that_is_down_is_decided_about_again_when_something_may_be
             await asyncio.sleep(0)
         return decided - before
 
-    never = Condition(clock.at)
+    never = PoolCondition(clock.at)
     looked.context.records.conditions.put("cold", never)
     assert [await cares(), await cares()] == [1, 0]
-    clock.at += RESTS
+    clock.at += DOWN_DECISION_INTERVAL
     assert [await cares(), await cares()] == [1, 0]
     looked.context.records.conditions.put("cold", replace(never, named=1))
     assert [await cares(), await cares()] == [1, 0]

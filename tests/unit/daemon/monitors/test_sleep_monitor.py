@@ -13,10 +13,10 @@ import pytest
 from tests.unit.patience import eventually
 from zvault.core.errors import DeviceGone, ToolMissing
 from zvault.daemon.monitors import sleep_monitor
-from zvault.daemon.monitors.sleep_monitor import LONG, SleepMonitor
+from zvault.daemon.monitors.sleep_monitor import LONG_INHIBITION, SleepMonitor
 from zvault.ops.state.activity import Activity
-from zvault.ops.vaults.sleep import PausedScrub
-from zvault.system.logind import Announcement, Inhibitor
+from zvault.ops.vaults.vault_sleep import PausedScrub
+from zvault.system.logind import InhibitorLock, SleepAnnouncement
 
 
 def alone(name: str) -> Any:
@@ -26,8 +26,8 @@ def alone(name: str) -> Any:
     return SimpleNamespace(name=name, error=None, config=config, awake=awake, facts=facts)
 
 
-ASLEEP, AWAKE = Announcement("sleep", True), Announcement("sleep", False)
-DOWN, CALLED_OFF = Announcement("shutdown", True), Announcement("shutdown", False)
+ASLEEP, AWAKE = SleepAnnouncement("sleep", True), SleepAnnouncement("sleep", False)
+DOWN, CALLED_OFF = SleepAnnouncement("shutdown", True), SleepAnnouncement("shutdown", False)
 
 
 class Host:
@@ -35,7 +35,7 @@ class Host:
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.heard: asyncio.Queue[Announcement | None] = asyncio.Queue()
+        self.heard: asyncio.Queue[SleepAnnouncement | None] = asyncio.Queue()
         self.problem: ToolMissing | None = None
         self.now = 1e9
         self.context: Any = SimpleNamespace(
@@ -50,20 +50,20 @@ class Host:
         self.current: dict[str, object] = {}
 
     @asynccontextmanager
-    async def hear_announcements(self) -> AsyncIterator[asyncio.Queue[Announcement | None]]:
+    async def hear_announcements(self) -> AsyncIterator[asyncio.Queue[SleepAnnouncement | None]]:
         if self.problem is not None:
             raise self.problem
         self.log.append("listens")
         yield self.heard
 
     @asynccontextmanager
-    async def inhibit(self, *, why: str, what: str, mode: str) -> AsyncIterator[Inhibitor]:
+    async def hold_inhibitor(self, *, why: str, what: str, mode: str) -> AsyncIterator[InhibitorLock]:
         self.log.append(f"{mode} {what}")
-        yield Inhibitor(held=True)
+        yield InhibitorLock(held=True)
         self.log.append("lets it sleep")
 
     async def put_down(self, why: str, within: float) -> set[str]:
-        assert within < sleep_monitor.USUAL_DELAY - sleep_monitor.MARGIN < 5
+        assert within < sleep_monitor.USUAL_DELAY - sleep_monitor.DELAY_RESERVE < 5
         assert not self.context.activity.awake.is_set()
         self.log.append(f"puts down: {why}")
         return {"home"}
@@ -76,11 +76,11 @@ class Host:
         self.log.append("takes all down")
         return {"home"}
 
-    async def lie_down(self, vault: Any, until: float, say: object) -> PausedScrub:
+    async def prepare_for_sleep(self, vault: Any, until: float, say: object) -> PausedScrub:
         self.log.append(f"{vault.name} lies down")
         return PausedScrub(scrub=vault.name == "spare")
 
-    async def get_up(self, vault: Any, rest: PausedScrub, say: object, *, needed: bool) -> None:
+    async def resume_after_sleep(self, vault: Any, rest: PausedScrub, say: object, *, needed: bool) -> None:
         then = " for a run" if needed else " and goes on with its scrub" if rest.scrub else ""
         self.log.append(f"{vault.name} gets up{then}")
         if vault.name == "cold":
@@ -90,14 +90,20 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     it = Host()
-    for name in ("hear_announcements", "inhibit", "lie_down", "get_up", "prepare_shutdown"):
+    for name in (
+        "hear_announcements",
+        "hold_inhibitor",
+        "prepare_for_sleep",
+        "resume_after_sleep",
+        "prepare_shutdown",
+    ):
         monkeypatch.setattr(sleep_monitor, name, getattr(it, name))
 
     async def delay() -> float:
         raise ToolMissing("logind does not answer", "", "")
 
-    monkeypatch.setattr(sleep_monitor, "longest_delay", delay)
-    monkeypatch.setattr(sleep_monitor, "AGAIN", 0.01)
+    monkeypatch.setattr(sleep_monitor, "read_longest_delay", delay)
+    monkeypatch.setattr(sleep_monitor, "LOGIND_RETRY_PAUSE", 0.01)
     return it
 
 
@@ -146,12 +152,12 @@ async def test_everything_is_put_down_before_and_taken_up_after(host: Host, it: 
 async def test_an_error_nobody_foresaw_keeps_neither_runs_nor_the_next_sleep_waiting(
     host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def get_up(vault: Any, *_: object, **__: object) -> None:
+    async def resume_after_sleep(vault: Any, *_: object, **__: object) -> None:
         host.log.append(f"{vault.name} gets up")
         if vault.name == "cold":
             raise RuntimeError("nobody foresaw it")
 
-    monkeypatch.setattr(sleep_monitor, "get_up", get_up)
+    monkeypatch.setattr(sleep_monitor, "resume_after_sleep", resume_after_sleep)
     host.heard.put_nowait(ASLEEP)
     await settle()
     host.log.clear()
@@ -167,11 +173,11 @@ async def test_a_vault_that_does_not_get_up_keeps_no_run_on_another_waiting(
 ) -> None:
     comes = asyncio.Event()
 
-    async def get_up(vault: Any, *_: object, **__: object) -> None:
+    async def resume_after_sleep(vault: Any, *_: object, **__: object) -> None:
         if vault.name == hangs:
             await comes.wait()
 
-    monkeypatch.setattr(sleep_monitor, "get_up", get_up)
+    monkeypatch.setattr(sleep_monitor, "resume_after_sleep", resume_after_sleep)
     monkeypatch.setattr(sleep_monitor, "PROMPT", 0.05)
     host.heard.put_nowait(ASLEEP)
     await eventually(lambda: "lets it sleep" in host.log)
@@ -203,7 +209,7 @@ async def test_without_logind_it_is_asked_again(host: Host, it: SleepMonitor):
 
 
 async def test_an_inhibitor_that_is_held_for_days_is_told(host: Host, it: SleepMonitor):
-    host.vault.awake.since = host.now - LONG + 1
+    host.vault.awake.since = host.now - LONG_INHIBITION + 1
     assert it.warnings() == {}
     host.now += 2 * 86400
     (told,) = it.warnings().values()
@@ -242,7 +248,7 @@ async def test_where_a_shutdown_is_called_off_vaults_that_were_up_are_again_and_
 
 @pytest.mark.parametrize("announced", [ASLEEP, DOWN])
 async def test_an_end_that_nobody_tells_of_keeps_no_backup_from_running(
-    host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch, announced: Announcement
+    host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch, announced: SleepAnnouncement
 ) -> None:
     monkeypatch.setattr(sleep_monitor, "END_OVERDUE", 0.05)
     host.heard.put_nowait(announced)
@@ -253,7 +259,7 @@ async def test_an_end_that_nobody_tells_of_keeps_no_backup_from_running(
 async def test_a_bus_that_ends_with_the_host_starts_nothing_before_zvaultd_ends(
     host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sleep_monitor, "AGAIN", 3600.0)
+    monkeypatch.setattr(sleep_monitor, "LOGIND_RETRY_PAUSE", 3600.0)
     host.heard.put_nowait(DOWN)
     host.heard.put_nowait(None)
     await settle()

@@ -10,14 +10,20 @@ from typing import Any
 
 import pytest
 
-from zvault.core.diagnosis.stalls import PATIENCE, Stalls, StallSign
+from zvault.core.diagnosis.stalls import HUNG_TASK_PATIENCE, StallLog, StallSign
 from zvault.core.errors import DeadlineExceeded, ZvaultError
 from zvault.daemon.monitors import stall_monitor as module
-from zvault.daemon.monitors.stall_monitor import SourcePositions, StallMonitor, devices_of, heard, patience
+from zvault.daemon.monitors.stall_monitor import (
+    SourcePositions,
+    StallMonitor,
+    list_device_names,
+    read_hang_patience,
+    read_positions,
+)
 from zvault.ops.vaults.lease import VaultLease
 from zvault.system.kernel_log import KernelRecord
+from zvault.system.lease_store import LeaseStore
 from zvault.system.process.runner import HostRunner
-from zvault.system.state_files import LeaseStore
 
 HUNG = StallSign("hung_task", "zfs hangs", pid=427, zfs=True)
 TXGS = "txg birth state\n8 0 S 0 0 0 0 0 0 0 0 0\n"
@@ -55,7 +61,7 @@ def watch(tmp_path: Path, said: dict[str, str | None]) -> StallMonitor:
         activity=SimpleNamespace(asleep=False),
     )
     vaults: Any = SimpleNamespace(all=lambda: found)
-    return StallMonitor(context, vaults, Stalls())
+    return StallMonitor(context, vaults, StallLog())
 
 
 async def test_a_device_is_that_of_the_vault_on_this_host(tmp_path: Path):
@@ -74,7 +80,7 @@ async def test_a_process_that_cannot_be_asked_waits_for_the_pool_that_stands_sti
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "_since_boot", lambda: 100 * 10**9)
-    monkeypatch.setattr(module, "imported_pools", lambda: ["coldpool"])
+    monkeypatch.setattr(module, "list_imported_pools", lambda: ["coldpool"])
     said: dict[str, str | None] = {"/proc/427/cmdline": None, "/proc/spl/kstat/zfs/coldpool/txgs": TXGS}
     assert await watch(tmp_path, said)._owner(HUNG) == "cold"
     monkeypatch.setattr(module, "_since_boot", lambda: 10**9)
@@ -85,7 +91,7 @@ async def test_no_program_looks_at_the_groups_of_a_pool_that_is_not_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "_since_boot", lambda: 100 * 10**9)
-    monkeypatch.setattr(module, "imported_pools", lambda: ["coldpool"])
+    monkeypatch.setattr(module, "list_imported_pools", lambda: ["coldpool"])
     said: dict[str, str | None] = {f"/proc/spl/kstat/zfs/{name}pool/txgs": TXGS for name in ("cold", "nas")}
     assert await watch(tmp_path, said)._syncing() == {"cold": (8, 100.0)}
 
@@ -123,7 +129,7 @@ def test_the_next_daemon_of_this_boot_knows_what_was_told(tmp_path: Path):
     assert (it._heard.record, it._heard.event) == (None, None)
     it._write(SourcePositions(12, 7, 99))
     assert watch(tmp_path, {})._heard == SourcePositions(12, 7, 99)
-    later = heard(LeaseStore(tmp_path / "heard", boot_id="another boot"))
+    later = read_positions(LeaseStore(tmp_path / "heard", boot_id="another boot"))
     assert (later.record, later.event) == (None, None)
 
 
@@ -159,20 +165,26 @@ def test_devices_below_devices(tmp_path: Path):
     (tmp_path / "bcache0" / "slaves" / "nbd0").mkdir(parents=True)
     (tmp_path / "bcache0" / "slaves" / "nvme0n1p4").mkdir()
     (tmp_path / "nbd0" / "slaves").mkdir(parents=True)
-    assert devices_of(["/dev/bcache0", "/dev/rbd1"], tmp_path) == {"bcache0", "nbd0", "nvme0n1p4", "rbd1"}
+    assert list_device_names(["/dev/bcache0", "/dev/rbd1"], tmp_path) == {
+        "bcache0",
+        "nbd0",
+        "nvme0n1p4",
+        "rbd1",
+    }
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("30\n", 30.0), ("0\n", PATIENCE), ("", PATIENCE), (None, PATIENCE)]
+    ("text", "seconds"),
+    [("30\n", 30.0), ("0\n", HUNG_TASK_PATIENCE), ("", HUNG_TASK_PATIENCE), (None, HUNG_TASK_PATIENCE)],
 )
 def test_patience_is_the_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, seconds: float
 ):
     file = tmp_path / "hung_task_timeout_secs"
-    monkeypatch.setattr(module, "TIMEOUT", file)
+    monkeypatch.setattr(module, "HUNG_TASK_TIMEOUT", file)
     if text is not None:
         file.write_text(text)
-    assert patience() == seconds
+    assert read_hang_patience() == seconds
 
 
 OOPS = (

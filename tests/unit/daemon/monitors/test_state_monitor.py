@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from zvault.daemon.history import History
-from zvault.daemon.monitors.state_monitor import StateMonitor, probe
+from zvault.daemon.history import RunHistory
+from zvault.daemon.monitors.state_monitor import StateMonitor, find_write_trouble
 
 
 @pytest.fixture
 def monitor(tmp_path: Path) -> Iterator[StateMonitor]:
-    history = History(tmp_path / "state" / "history.sqlite")
+    history = RunHistory(tmp_path / "state" / "history.sqlite")
     yield StateMonitor(tmp_path / "state", history)
     history.close()
 
@@ -63,4 +63,4 @@ async def test_a_history_that_cannot_be_written_is_told_although_the_folder_can(
 
 def test_a_device_that_is_full_is_told(tmp_path: Path) -> None:
     (tmp_path / ".writable").symlink_to("/dev/full")
-    assert probe(tmp_path) == "No space left on device"
+    assert find_write_trouble(tmp_path) == "No space left on device"

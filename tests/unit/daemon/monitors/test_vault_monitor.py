@@ -12,10 +12,10 @@ import pytest
 
 from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.core.errors import Busy, DeviceGone
-from zvault.core.policy.vault_life import Life, VaultFacts
+from zvault.core.policy.vault_life import VaultLife, VaultLifeFacts
 from zvault.daemon.monitors import vault_monitor
-from zvault.daemon.monitors.vault_monitor import STALE, VaultMonitor
-from zvault.ops.state.environment import Clock
+from zvault.daemon.monitors.vault_monitor import LATE_LOOK_LIMIT, VaultMonitor
+from zvault.ops.state.environment import WallClock
 from zvault.system.process.kernel_waits import KERNEL_WAITS
 
 WELL: dict[str, Any] = {
@@ -43,7 +43,7 @@ class Vault:
     name = "cold"
     moving = False
     changed = 0.0
-    life = Life.UP
+    life = VaultLife.UP
     pinned = False
     awake = SimpleNamespace(held=False, since=None)
     context = SimpleNamespace(
@@ -64,7 +64,7 @@ class Vault:
         self.repaired = 0
         self.broken = False
         self.leaving: Busy | None = None
-        self.facts = VaultFacts()
+        self.facts = VaultLifeFacts()
 
     def on_its_way_out(self) -> Busy | None:
         return self.leaving
@@ -85,11 +85,11 @@ def vault(monkeypatch: pytest.MonkeyPatch) -> Vault:
             await asyncio.sleep(0.01)
         return vault.document
 
-    monkeypatch.setattr(vault_monitor, "vault_document", look)
+    monkeypatch.setattr(vault_monitor, "make_vault_document", look)
     monkeypatch.setattr(
-        vault_monitor, "unknown_document", lambda _: {**WELL, "state": "down", "health": None}
+        vault_monitor, "make_unknown_document", lambda _: {**WELL, "state": "down", "health": None}
     )
-    monkeypatch.setattr(vault_monitor, "PATIENCE", 0.05)
+    monkeypatch.setattr(vault_monitor, "FRESH_LOOK_PATIENCE", 0.05)
     return it
 
 
@@ -106,7 +106,7 @@ async def test_a_look_that_hangs_keeps_nobody_waiting(
     vault.hangs = True
     async with asyncio.timeout(PATIENCE):
         assert await it.documents() == [WELL]
-        monkeypatch.setattr(vault_monitor, "STALE", 0.0)
+        monkeypatch.setattr(vault_monitor, "LATE_LOOK_LIMIT", 0.0)
         (told,) = await it.documents()
     assert told["state"] == "gone"
     assert "cannot be looked at" in told["error"]["what"]
@@ -119,7 +119,7 @@ async def test_a_look_that_hangs_keeps_nobody_waiting(
         await asyncio.sleep(0.01)
 
 
-class SetClock(Clock):
+class SetClock(WallClock):
     """Monotonic time as the test sets it."""
 
     now = 1000.0
@@ -132,7 +132,7 @@ async def test_no_vault_is_gone_while_another_is_imported(
     it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch
 ):
     assert await it.documents() == [WELL]
-    monkeypatch.setattr(vault_monitor, "STALE", 0.001)
+    monkeypatch.setattr(vault_monitor, "LATE_LOOK_LIMIT", 0.001)
     async with KERNEL_WAITS.enter(("zpool", "import", "-N", "other"), 1.0):
         vault.hangs = True
         for _ in range(3):
@@ -154,9 +154,9 @@ async def test_a_look_is_late_from_when_it_began_not_from_when_the_last_came_bac
     vault.hangs = True
     clock.now += 35.0
     assert (await it.documents())[0]["state"] == "down"
-    clock.now += STALE - 1.0
+    clock.now += LATE_LOOK_LIMIT - 1.0
     states = [(await it.documents())[0]["state"]]
-    while clock.now < 1035.0 + 3 * STALE:
+    while clock.now < 1035.0 + 3 * LATE_LOOK_LIMIT:
         clock.now += 1.0
         states.append((await it.documents())[0]["state"])
     assert states[0] == "down"
@@ -193,7 +193,7 @@ async def test_a_look_that_began_before_it_went_down_in_good_order_finds_no_devi
             move(vault)
         return found
 
-    monkeypatch.setattr(vault_monitor, "vault_document", look)
+    monkeypatch.setattr(vault_monitor, "make_vault_document", look)
     assert await it.documents() == [DOWN]
     assert documents == []
 
@@ -213,16 +213,16 @@ async def test_on_the_way_down_only_what_lies_below_an_imported_pool_is_lost(
 PARTIAL: dict[str, Any] = {**WELL, "state": "partial", "health": None}
 
 
-@pytest.mark.parametrize("ends", [Life.UP, Life.DOWN, Life.HELD_DOWN])
+@pytest.mark.parametrize("ends", [VaultLife.UP, VaultLife.DOWN, VaultLife.HELD_DOWN])
 async def test_a_host_that_stands_still_after_a_move_tells_nothing_that_was_seen_in_it(
-    it: VaultMonitor, vault: Vault, ends: Life
+    it: VaultMonitor, vault: Vault, ends: VaultLife
 ):
     """A look in the move saw it half up, and the next one is late."""
     vault.document, vault.moving = PARTIAL, True
     assert await it.documents() == [PARTIAL]
     vault.moving, vault.changed, vault.life, vault.hangs = False, time.monotonic(), ends, True
     (told,) = await it.documents()
-    assert (told["state"], told["health"]) == ("up" if ends is Life.UP else "down", None)
+    assert (told["state"], told["health"]) == ("up" if ends is VaultLife.UP else "down", None)
 
 
 @pytest.mark.parametrize("moves", ["ends", "fails"])
@@ -239,7 +239,7 @@ async def test_a_look_that_began_in_a_move_and_ends_after_it_is_taken_again(
             vault.changed = time.monotonic()
         return documents.pop(0)
 
-    monkeypatch.setattr(vault_monitor, "vault_document", look)
+    monkeypatch.setattr(vault_monitor, "make_vault_document", look)
     assert await it.documents() == [DOWN]
 
 
@@ -277,7 +277,7 @@ async def test_what_zvault_does_with_a_vault_is_told_though_a_look_is_late(it: V
 async def test_a_vault_is_not_repaired_again_before_the_pause_is_over(
     it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch
 ):
-    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+    for pause in ("FIRST_REPAIR_PAUSE", "LONGEST_REPAIR_PAUSE"):
         monkeypatch.setattr(vault_monitor, pause, FOR_EVER)
     vault.broken = True
     for _ in range(3):
@@ -292,19 +292,19 @@ DOWN: dict[str, Any] = {**WELL, "state": "down", "health": None}
 async def test_a_vault_that_is_down_is_looked_at_less_often_by_itself(
     it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(vault_monitor, "imported_pools", lambda: ["tank"])
+    monkeypatch.setattr(vault_monitor, "list_imported_pools", lambda: ["tank"])
     vault.document, vault.changed = DOWN, time.monotonic()
     for _ in range(3):
         assert await it.watch() == [DOWN]
         await asyncio.sleep(0)
     assert (vault.looks, vault.repaired) == (1, 1), "nothing of it could be taken down"
-    vault.facts = VaultFacts(always=True)
+    vault.facts = VaultLifeFacts(always=True)
     await it.watch()
     await asyncio.sleep(0)
     assert (vault.looks, vault.repaired) == (1, 2), "it is brought up as soon as that can be"
     await it.documents()
     assert vault.looks == 2, "whoever asks is told what is there now"
-    monkeypatch.setattr(vault_monitor, "DOWN_EVERY", 0.0)
+    monkeypatch.setattr(vault_monitor, "DOWN_VAULT_INTERVAL", 0.0)
     await it.watch()
     assert vault.looks == 3
 
@@ -335,7 +335,7 @@ def configure_anew(vault: Vault) -> None:
 async def test_a_vault_with_which_something_was_done_is_looked_at(
     it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch, what: Callable[[Vault], object]
 ):
-    monkeypatch.setattr(vault_monitor, "imported_pools", list)
+    monkeypatch.setattr(vault_monitor, "list_imported_pools", list)
     vault.document = DOWN
     await it.watch()
     what(vault)
@@ -347,7 +347,7 @@ async def test_a_pool_that_somebody_else_imported_is_seen_by_the_next_look(
     it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch
 ):
     pools: list[str] = []
-    monkeypatch.setattr(vault_monitor, "imported_pools", lambda: pools)
+    monkeypatch.setattr(vault_monitor, "list_imported_pools", lambda: pools)
     vault.document = DOWN
     await it.watch()
     pools.append("cold")

@@ -13,18 +13,18 @@ from tests.unit.patience import FOR_EVER, PATIENCE
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
-from zvault.core.integrity.verification import Proof
+from zvault.core.integrity.verification import LevelProof
 from zvault.daemon.monitors import verify_scheduler as module
-from zvault.daemon.monitors.verify_scheduler import REST, VerifyScheduler
+from zvault.daemon.monitors.verify_scheduler import UNPROVEN_PAUSE, VerifyScheduler
 from zvault.ops.context import Context
-from zvault.ops.state.environment import Clock, Environment
+from zvault.ops.state.environment import Environment, WallClock
 from zvault.system.process.runner import HostRunner
 
 DAY = 86400.0
 NOW = 1_795_000_000.0
 
 
-class SetClock(Clock):
+class SetClock(WallClock):
     now_ = NOW
     slept = 0.0
 
@@ -41,7 +41,7 @@ class SetClock(Clock):
 class FakeRuns:
     def __init__(self) -> None:
         self.current: dict[str, Any] = {}
-        self.proofs: dict[str, dict[str, Proof]] = {}
+        self.proofs: dict[str, dict[str, LevelProof]] = {}
         self.launched: list[str] = []
         self.closed = ""
 
@@ -72,8 +72,8 @@ def verify_scheduler(tmp_path: Path) -> VerifyScheduler:
     return VerifyScheduler(context, vaults, FakeRuns())  # type: ignore[arg-type]
 
 
-def begun(days_ago: float) -> dict[str, Proof]:
-    return {"guids": Proof(since=int(NOW - days_ago * DAY))}
+def begun(days_ago: float) -> dict[str, LevelProof]:
+    return {"guids": LevelProof(since=int(NOW - days_ago * DAY))}
 
 
 async def test_what_is_due_the_longest_is_started_and_one_a_vault(verify_scheduler: VerifyScheduler) -> None:
@@ -97,7 +97,7 @@ async def test_what_is_due_the_longest_is_started_and_one_a_vault(verify_schedul
     runs.current.clear()
     await verify_scheduler.look()
     assert len(runs.launched) == 3, "none is tried again at once, though it left no proof"
-    verify_scheduler.context.env.clock.now_ += REST  # type: ignore[attr-defined]
+    verify_scheduler.context.env.clock.now_ += UNPROVEN_PAUSE  # type: ignore[attr-defined]
     await verify_scheduler.look()
     assert len(runs.launched) == 4
 
@@ -166,7 +166,7 @@ async def test_what_leaves_no_proof_is_tried_more_and_more_rarely(verify_schedul
     assert len(await hours(verify_scheduler, 31)) == 5, "in hours 1, 2, 4, 8, 16, and again in 32"
     assert len(await hours(verify_scheduler, 24 * 3)) == 3, "once a day in the end"
     now = verify_scheduler.context.env.clock.time()
-    runs.proofs = {"a": {**begun(8), "sample": Proof(proven=int(now), tried=int(now), result="ok")}}
+    runs.proofs = {"a": {**begun(8), "sample": LevelProof(proven=int(now), tried=int(now), result="ok")}}
     assert await hours(verify_scheduler, 24) == []
     runs.proofs = {"a": begun(8)}
     assert len(await hours(verify_scheduler, 3)) == 2, "what was proven in between begins anew"

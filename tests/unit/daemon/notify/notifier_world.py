@@ -15,11 +15,11 @@ import pytest
 
 from tests.unit.ops.ops_world import HOUR, START, context
 from zvault.config.schema import Notify
-from zvault.daemon.events import Events
-from zvault.daemon.history import History
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.history import RunHistory
 from zvault.daemon.notify.notifier import Notifier
-from zvault.daemon.runs import Runs
-from zvault.daemon.status import Status
+from zvault.daemon.status import DaemonStatus
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import HostRunner
 
@@ -80,12 +80,12 @@ class World:
     def up(self) -> None:
         self.where = context(START + 3 * HOUR, folder=self.folder)
         self.where.env.runner = HostRunner()
-        self.history = History(self.folder / "history.sqlite")
-        events = Events()
-        self.runs = Runs(self.where, Vaults(self.where), self.history, events)
+        self.history = RunHistory(self.folder / "history.sqlite")
+        events = EventPublisher()
+        self.runs = BackupRuns(self.where, Vaults(self.where), self.history, events)
         monitor: Any = SimpleNamespace(documents=lambda: asyncio.sleep(0, []))
         scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
-        self.status = Status(self.where, monitor, self.runs, self.history, scheduler, started=START)
+        self.status = DaemonStatus(self.where, monitor, self.runs, self.history, scheduler, started=START)
         self.notifier = Notifier(self.status, list, set)
         events.hooks.append(self.notifier.hear)
 

@@ -18,7 +18,7 @@ from tests.unit.daemon.notify.notifier_world import (
 from tests.unit.ops.ops_world import HOUR, START
 from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from zvault.api import routes
-from zvault.core.notify.outbox import FAILING
+from zvault.core.notify.outbox import FAILING_TRIES
 
 
 async def test_a_failing_backup_is_told_once_and_its_recovery_once_over_restarts(
@@ -42,8 +42,8 @@ async def test_what_was_not_delivered_is_tried_again_also_by_the_next_daemon(wor
     world.tell(x=table)
     web.status = 503
     world.ran("1", "failed")
-    for tries in range(FAILING + 1):
-        assert ("notify x" in world.status.warnings) == (tries >= FAILING)
+    for tries in range(FAILING_TRIES + 1):
+        assert ("notify x" in world.status.warnings) == (tries >= FAILING_TRIES)
         await world.look()
         world.later(HOUR)
     assert not web.got
@@ -67,7 +67,7 @@ async def test_what_was_not_delivered_is_tried_again_also_by_the_next_daemon(wor
 async def test_others_are_told_that_one_cannot_be_reached(world: World, web: Web) -> None:
     world.tell(x={"webhook": "http://127.0.0.1:9/", "after": "0s"}, y={"webhook": web.url, "after": "0s"})
     world.ran("1", "failed")
-    for _ in range(FAILING + 1):
+    for _ in range(FAILING_TRIES + 1):
         await world.look()
         world.later(HOUR)
     assert web.titles == ["backup b failed when it ran last", "zvaultd cannot deliver notifications"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zvault.core.notify.message import Beat
+from zvault.core.notify.message import PingKind
 from zvault.daemon.notify.run_pings import RunPings
 
 UP = {"event": "vault-up", "vault": "cold", "message": "pool cold is up"}
@@ -23,7 +23,7 @@ def finished(result: str) -> dict[str, Any]:
     return {"event": "run-finished", "trigger": "schedule", "result": result, "error": error, **figures}
 
 
-def beats(*events: dict[str, Any], shared: bool) -> list[Beat]:
+def beats(*events: dict[str, Any], shared: bool) -> list[PingKind]:
     pings = RunPings(lambda backup: shared and backup == "b")
     heard: list[Any] = [pings.hear({**event, "run": "1", "backup": "b", "time": 1.0}) for event in events]  # type: ignore[arg-type,misc]
     return [ping.beat for ping in heard if ping is not None]
@@ -37,7 +37,7 @@ def test_a_run_that_another_host_makes_is_not_told_at_all():
     ("result", "end"), [("ok", "success"), ("failed", "failure"), ("partial", "failure")]
 )
 @pytest.mark.parametrize("shared", [True, False])
-def test_one_that_is_made_is_told_from_its_beginning_to_its_end(result: str, end: Beat, shared: bool):
+def test_one_that_is_made_is_told_from_its_beginning_to_its_end(result: str, end: PingKind, shared: bool):
     assert beats(started(), UP, UP, finished(result), shared=shared) == ["start", end]
 
 

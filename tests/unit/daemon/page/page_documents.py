@@ -10,14 +10,22 @@ from zvault.api.status import BackupDocument
 from zvault.api.vaults import JudgedVault
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.conditions import CONDITIONS
-from zvault.core.health.verdict import Condition, Kind
-from zvault.daemon.page.model import BackupPage, DatasetPage, DayDocument, FilesPage, Mark, Overview, RunPage
+from zvault.core.health.verdict import HealthCondition, SubjectKind
+from zvault.daemon.page.page_model import (
+    BackupPage,
+    DatasetPage,
+    DayDocument,
+    FilesPage,
+    Overview,
+    RunPage,
+    TimelineMark,
+)
 
 NOW = 1_795_269_126.0
 WELL: HealthDocument = {"level": "ok", "state": "ok", "findings": []}
 
 
-def found(condition: Condition, why: str = "why") -> FindingDocument:
+def found(condition: HealthCondition, why: str = "why") -> FindingDocument:
     return {
         "condition": condition.key,
         "level": condition.level,
@@ -34,7 +42,7 @@ def verdict(*findings: FindingDocument) -> HealthDocument:
     return {"level": findings[0]["level"], "state": findings[0]["state"], "findings": list(findings)}
 
 
-def every_condition(kind: Kind) -> list[Condition]:
+def every_condition(kind: SubjectKind) -> list[HealthCondition]:
     return list(CONDITIONS[kind])
 
 
@@ -207,7 +215,7 @@ def run_page(text: str = "tank") -> RunPage:
 def dataset_page(text: str = "tank", **more: Any) -> DatasetPage:
     there, goes = {"keep": True, "why": text}, {"keep": False, "why": text}
     point: Any = {"name": text, "made": NOW - 60, "source": goes, "vault": there, "base": True}
-    both = Mark.SOURCE | Mark.VAULT
+    both = TimelineMark.SOURCE | TimelineMark.VAULT
     made: Any = {
         "now": NOW,
         "host": text,
@@ -221,11 +229,11 @@ def dataset_page(text: str = "tank", **more: Any) -> DatasetPage:
         "scheduled": True,
         "next_run": NOW + 600,
         "drawn": [
-            (NOW - 60, int(both | Mark.BASE | Mark.GOES_ON_SOURCE)),
-            (NOW - 30, int(Mark.SOURCE | Mark.WAITING)),
-            (NOW - 90 * 86400, int(Mark.VAULT | Mark.FOREIGN)),
+            (NOW - 60, int(both | TimelineMark.BASE | TimelineMark.GOES_ON_SOURCE)),
+            (NOW - 30, int(TimelineMark.SOURCE | TimelineMark.WAITING)),
+            (NOW - 90 * 86400, int(TimelineMark.VAULT | TimelineMark.FOREIGN)),
         ],
-        "counts": {str(mark.name): 1 for mark in Mark},
+        "counts": {str(mark.name): 1 for mark in TimelineMark},
         "points": [point, {**point, "source": None, "vault": {"keep": None, "why": ""}, "base": False}],
         "total": 250,
         "page": 2,

@@ -17,18 +17,18 @@ from zvault.config.schema import Config
 from zvault.core.errors import DeadlineExceeded
 from zvault.core.names import SnapshotName
 from zvault.daemon.page import file_source
-from zvault.daemon.page.file_source import AT_ONCE, FileSource
-from zvault.daemon.page.files_view import command, shell_word
+from zvault.daemon.page.file_source import FOLDERS_AT_ONCE, FileSource
+from zvault.daemon.page.files_view import make_restore_command, quote_shell_word
 from zvault.ops.context import Context
 from zvault.ops.state.activity import ActiveMount
-from zvault.ops.state.environment import Clock, Environment
+from zvault.ops.state.environment import Environment, WallClock
 
 SNAPSHOT = SnapshotName("cold/tank@a")
 
 
 @given(st.binary(min_size=1, max_size=12).filter(lambda it: b"\0" not in it))
 def test_a_shell_reads_back_any_name_and_a_terminal_is_told_nothing(name: bytes):
-    word = shell_word(name)
+    word = quote_shell_word(name)
     assert word.isprintable()
     told = subprocess.run(
         ["bash", "-c", f"printf %s {word}"], stdout=subprocess.PIPE, check=True, env={"LC_ALL": "C.UTF-8"}
@@ -38,9 +38,12 @@ def test_a_shell_reads_back_any_name_and_a_terminal_is_told_nothing(name: bytes)
 
 def test_the_command_restores_one_file_or_all():
     page = files_page("x y")
-    assert command(page, b"") == "mkdir -p /root/restored && zvaultctl restore 'x y' 'x y' /root/restored"
-    assert command(page, b"-a/b'c").endswith(""" --file='-a/b'"'"'c'""")
-    assert command(page, b"1\n2").endswith(" --file=$'1\\0122'")
+    assert (
+        make_restore_command(page, b"")
+        == "mkdir -p /root/restored && zvaultctl restore 'x y' 'x y' /root/restored"
+    )
+    assert make_restore_command(page, b"-a/b'c").endswith(""" --file='-a/b'"'"'c'""")
+    assert make_restore_command(page, b"1\n2").endswith(" --file=$'1\\0122'")
 
 
 class Runner:
@@ -69,7 +72,7 @@ async def test_what_hangs_is_left_alone_for_longer_and_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     now, runner = 1000.0, Runner()
-    monkeypatch.setattr(Clock, "monotonic", lambda _: now)
+    monkeypatch.setattr(WallClock, "monotonic", lambda _: now)
     it = source(tmp_path, runner, files=True)
     found = await it.page("0a\x000\0")
     assert found is not None
@@ -89,7 +92,7 @@ async def test_what_hangs_is_left_alone_for_longer_and_longer(
 async def test_few_are_listed_at_a_time(tmp_path: Path):
     runner = Runner()
     it = source(tmp_path, runner, files=True)
-    it._at_work = AT_ONCE
+    it._at_work = FOLDERS_AT_ONCE
     found = await it.page("0a\x000\0")
     assert found is not None
     assert "others are being listed" in found["error"]
@@ -106,7 +109,7 @@ async def test_nothing_is_listed_but_what_is_mounted_and_where_that_is_wanted(tm
     assert it.mounts("other") == []
     assert [one["snapshot"] for one in it.mounts("b")] == [SNAPSHOT]
     assert b64encode(b"a") == b"YQ=="
-    assert file_source.DEADLINE < 8
+    assert file_source.LIST_FOLDER_DEADLINE < 8
 
 
 @pytest.mark.parametrize("page", [{}, {"listen": "127.0.0.1:9713"}])

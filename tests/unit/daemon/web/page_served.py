@@ -22,7 +22,7 @@ from tests.unit.daemon.page.page_documents import (
 )
 from tests.unit.daemon.web.clients import asked
 from tests.unit.patience import PATIENCE
-from zvault.daemon.page.topics import Topic
+from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.web.server import WebServer
 
 HEADERS = (
@@ -38,31 +38,31 @@ class Told:
     """What zvaultd tells, and how often it was asked."""
 
     def __init__(self) -> None:
-        self.asked: Counter[Topic] = Counter()
+        self.asked: Counter[PageTopic] = Counter()
         self.subjects: list[str] = []
         self.document: Any = overview([backup(f"b{one}") for one in range(200)])
 
-    def answers(self) -> dict[Topic, Any]:
-        def tell(topic: Topic, subject: str) -> bytes:
+    def answers(self) -> dict[PageTopic, Any]:
+        def tell(topic: PageTopic, subject: str) -> bytes:
             self.asked[topic] += 1
             self.subjects.append(subject)
             return self.text(topic, subject)
 
-        return {topic: lambda subject, topic=topic: tell(topic, subject) for topic in Topic}
+        return {topic: lambda subject, topic=topic: tell(topic, subject) for topic in PageTopic}
 
-    def text(self, topic: Topic, subject: str) -> bytes:
+    def text(self, topic: PageTopic, subject: str) -> bytes:
         match topic:
-            case Topic.METRICS:
+            case PageTopic.METRICS:
                 return b"zvault_up 1\n"
-            case Topic.OVERVIEW:
+            case PageTopic.OVERVIEW:
                 return json.dumps(self.document).encode()
-            case Topic.BACKUP:
+            case PageTopic.BACKUP:
                 return json.dumps(backup_page() if subject.endswith(":b1") else None).encode()
-            case Topic.RUN:
+            case PageTopic.RUN:
                 return json.dumps(run_page()).encode()
-            case Topic.DATASET:
+            case PageTopic.DATASET:
                 return json.dumps(dataset_page() if subject == "1\0b1\0tank/a b" else None).encode()
-            case Topic.FILES:
+            case PageTopic.FILES:
                 return json.dumps(files_page() if subject.startswith("0a\0") else None).encode()
 
 

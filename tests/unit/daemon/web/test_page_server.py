@@ -27,8 +27,8 @@ from tests.unit.daemon.web.page_served import (
     whole,
 )
 from tests.unit.patience import PATIENCE
-from zvault.daemon.page.topics import Topic
-from zvault.daemon.web.login import sealed
+from zvault.daemon.page.topics import PageTopic
+from zvault.daemon.web.login import seal_login
 from zvault.daemon.web.server import WebServer
 
 OF_MODULE = pytest.mark.asyncio(loop_scope="module")
@@ -107,7 +107,7 @@ async def test_what_takes_long_to_tell_keeps_nobody_else_waiting():
         await go_on.wait()
         return json.dumps(files_page()).encode()
 
-    server.answers = {**server.answers, Topic.FILES: slow}
+    server.answers = {**server.answers, PageTopic.FILES: slow}
     await server.serve(files=True)
     try:
         waiting = asyncio.create_task(ask(server, "/files?mount=0a"))
@@ -160,7 +160,7 @@ async def test_two_hundred_clients_at_once_are_answered_or_told_and_ask_zvaultd_
     assert set(got) <= {"200", "503", "turned away"}, got
     assert got["200"] >= 100, got
     # One question a second, however many ask.
-    assert server.told.asked[Topic.OVERVIEW] <= seconds + 2
+    assert server.told.asked[PageTopic.OVERVIEW] <= seconds + 2
     assert status(await ask(server)) == 200
 
 
@@ -198,9 +198,9 @@ async def test_live_changes_are_told_to_a_few_and_the_others_still_get_the_page(
         # That it is still there is told as well.
         assert await until_line(reader, "{}") == {}
         # Once for all of them, every two seconds.
-        before, began = server.told.asked[Topic.OVERVIEW], time.monotonic()
+        before, began = server.told.asked[PageTopic.OVERVIEW], time.monotonic()
         await asyncio.sleep(4)
-        assert server.told.asked[Topic.OVERVIEW] - before <= (time.monotonic() - began) / 2 + 3
+        assert server.told.asked[PageTopic.OVERVIEW] - before <= (time.monotonic() - began) / 2 + 3
     finally:
         for _, _, writer in listening:
             writer.transport.abort()
@@ -240,7 +240,7 @@ async def _long_line(reader: asyncio.StreamReader) -> str:
 
 async def test_names_that_are_made_up_are_not_asked_of_zvaultd(server: Page):
     await asyncio.gather(*(ask(server, f"/backup?name=x{one}") for one in range(20)))
-    assert server.told.asked[Topic.BACKUP] == 0
+    assert server.told.asked[PageTopic.BACKUP] == 0
     await ask(server, "/backup?name=b1&page=000007")
     assert server.told.subjects[-1] == "7:b1"
 
@@ -254,7 +254,7 @@ async def test_while_zvaultd_cannot_tell_the_page_says_so(server: Page):
 
 async def test_it_has_no_rights_and_its_password_stands_in_no_argument():
     it = Page()
-    await it.serve(login=sealed("admin", "S3CRET"))
+    await it.serve(login=seal_login("admin", "S3CRET"))
     try:
         assert status(await ask(it)) == 401
         assert it.process is not None
@@ -274,7 +274,7 @@ def basic(text: str) -> str:
 
 async def test_who_has_the_password_is_let_in_and_who_guesses_is_shut_out():
     it = Page()
-    await it.serve(login=sealed("admin", "pass:wörd"))
+    await it.serve(login=seal_login("admin", "pass:wörd"))
     try:
         assert status(await ask(it, "/", basic("admin:pass:wörd"))) == 200
         answer = await ask(it, "/")
@@ -288,7 +288,7 @@ async def test_who_has_the_password_is_let_in_and_who_guesses_is_shut_out():
             assert status(await ask(it, "/backup?name=b1", line)) == 401
         for target in ("/page.css", "/live", "/runbook?name=ZvaultBackupLate", "/run?id=x"):
             assert status(await ask(it, target)) == 401
-        assert it.told.asked == {Topic.OVERVIEW: 1}
+        assert it.told.asked == {PageTopic.OVERVIEW: 1}
         # Metrics are as open as before.
         assert status(await ask(it, "/metrics")) == 200
         codes = [status(await ask(it, "/", basic(f"admin:{guess}"))) for guess in range(10)]

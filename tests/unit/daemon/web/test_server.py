@@ -14,9 +14,9 @@ import pytest
 from tests.unit.daemon.web.clients import asked
 from tests.unit.patience import PATIENCE, eventually
 from zvault.core.errors import Busy
-from zvault.daemon.page.topics import Topic
+from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.web import server as module
-from zvault.daemon.web.channel import RESTED
+from zvault.daemon.web.listener_channel import RESTED
 from zvault.daemon.web.server import WebServer
 
 
@@ -38,7 +38,7 @@ class Metrics(WebServer):
     """Serves figures, and nothing else."""
 
     def __init__(self, figures: Figures, rest: float = 300.0) -> None:
-        super().__init__({Topic.METRICS: lambda _: figures.text()}, rest)
+        super().__init__({PageTopic.METRICS: lambda _: figures.text()}, rest)
         self.metrics = figures
 
     async def serve(self, port: int = 0) -> None:
@@ -204,11 +204,11 @@ async def test_one_that_cannot_be_started_is_told_and_leaves_nothing(
 
 ALONE = """
 import asyncio, sys
-from zvault.daemon.page.topics import Topic
-from zvault.daemon.web.channel import RESTED
+from zvault.daemon.page.topics import PageTopic
+from zvault.daemon.web.listener_channel import RESTED
 from zvault.daemon.web.server import WebServer
 async def run():
-    server = WebServer({Topic.METRICS: lambda _: b"x 1\\n"})
+    server = WebServer({PageTopic.METRICS: lambda _: b"x 1\\n"})
     await server.listen("127.0.0.1", 0, {})
     print(server.port, flush=True)
     while server.process is None:

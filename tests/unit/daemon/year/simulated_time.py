@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, tzinfo
 from typing import Any
 
-from zvault.ops.state.environment import Clock
+from zvault.ops.state.environment import WallClock
 
 PATIENCE = 10.0
 """Real seconds for something that no timer brings, such as an answer from a socket."""
@@ -56,7 +56,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         """Nobody sends one."""
 
 
-class SimulatedClock(Clock):
+class SimulatedClock(WallClock):
     """The host's clock: it goes on with the loop, and can be set."""
 
     def __init__(self, loop: SimulatedLoop, began: float) -> None:

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.unit.ops.no_keys import NoKeys
-from zvault.core.integrity.verification import Level, Proof
+from zvault.core.integrity.verification import LevelProof, ProofLevel
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.ops.replication.transfer import Transfers
-from zvault.ops.stream.stream import Streamed
+from zvault.ops.stream.run_stream import StreamResult
 from zvault.zfs.changes import LzcFailure, NamesGone
 from zvault.zfs.pool.pool import PoolState
 
@@ -61,7 +61,7 @@ class Pool:
     guid: int
     datasets: dict[str, Own] = field(default_factory=dict)
     away: bool = False
-    proofs: dict[Level, Proof] = field(default_factory=dict)
+    proofs: dict[ProofLevel, LevelProof] = field(default_factory=dict)
 
 
 @dataclass
@@ -135,7 +135,7 @@ class SimulatedZfs(NoKeys):
     async def estimate(self, *_: object) -> int:
         return 4096
 
-    async def filled(self, _: str) -> str:
+    async def describe_content(self, _: str) -> str:
         return ""
 
     async def exists(self, name: str) -> bool:
@@ -229,7 +229,7 @@ class SimulatedZpool:
         """Nothing is being exported."""
 
 
-async def carry(self: Any, step: Any, plan: Any, dataset: Dataset, *_: object) -> Streamed:
+async def carry(self: Any, step: Any, plan: Any, dataset: Dataset, *_: object) -> StreamResult:
     """What a stream brings; in place of Transfers._carry."""
     source, vault = self.opened.source.pools.dataset(dataset.name), self.opened.vault.zfs.pools
     there = vault.pools[DatasetName(plan.target).pool].datasets.setdefault(plan.target, Own(vault.new()))
@@ -241,4 +241,4 @@ async def carry(self: Any, step: Any, plan: Any, dataset: Dataset, *_: object) -
                 raise LzcFailure("receive", f"{point.snapname} exists", [])
             there.points[point.snapname] = Point(point.snapname, point.guid, vault.new(), point.creation)
     there.sent = Transfers._record(self, step, dataset)
-    return Streamed(4096, 0.0)
+    return StreamResult(4096, 0.0)

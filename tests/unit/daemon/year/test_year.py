@@ -264,7 +264,7 @@ def snapshots_went_on(life: Life) -> None:
 
 
 def the_loop_computed_nothing(life: Life) -> None:
-    """No callback of zvaultd's took long: what does belongs beside the loop (system/computing.py)."""
+    """No callback of zvaultd's took long: what does belongs beside the loop (system/side_threads.py)."""
     assert life.turns.turns > 1000 * life.days
     assert life.turns.worst < MOST, f"the loop computed:\n{life.turns}"
 

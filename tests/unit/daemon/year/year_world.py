@@ -26,26 +26,26 @@ from tests.unit.daemon.year.simulated_zfs import (
     SimulatedZpool,
     carry,
 )
-from zvault.api.events import Event
+from zvault.api.events import RunEvent
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import ToolMissing
-from zvault.core.integrity.verification import Proof
+from zvault.core.integrity.verification import LevelProof
 from zvault.core.policy import schedule
 from zvault.daemon import app, lag_readings, scheduler
-from zvault.daemon.app import Daemon
+from zvault.daemon.app import ZvaultDaemon
 from zvault.daemon.journald import log
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import StallMonitor
 from zvault.ops import run as run_module
+from zvault.ops.replication import listing as sides_module
 from zvault.ops.replication import run_plan
-from zvault.ops.replication import sides as sides_module
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.vaults import inhibitor, lifecycle, vault
-from zvault.ops.verification import verify
+from zvault.ops.verification import verification
 from zvault.system import tasks
-from zvault.system.logind import Inhibitor
+from zvault.system.logind import InhibitorLock
 from zvault.system.process.runner import HostRunner
 
 HOUR, DAY = 3600.0, 86400.0
@@ -79,14 +79,14 @@ CONFIG: dict[str, Any] = {
 
 EVERY: dict[str, float] = {
     "OBSERVE_EVERY": 1200.0,
-    "STATUS_EVERY": 3600.0,
+    "STATUS_LINE_INTERVAL": 3600.0,
     "READINGS_EVERY": DAY,
     "NOTIFY_PAUSE": 3600.0,
-    "LOOK_EVERY": 1200.0,
-    "EVENTS_EVERY": 1200.0,
-    "STATE_EVERY": 7200.0,
-    "CONFIG_EVERY": DAY,
-    "PROVE_EVERY": 1200.0,
+    "VAULT_INTERVAL": 1200.0,
+    "FEED_INTERVAL": 1200.0,
+    "STATE_INTERVAL": 7200.0,
+    "CONFIG_INTERVAL": DAY,
+    "VERIFY_INTERVAL": 1200.0,
 }
 """Seconds between zvaultd's looks: what matters here comes by the hour, and a second is looked at no closer."""
 
@@ -215,8 +215,8 @@ class World:
             return world.proofs_of(_)
 
         @contextlib.asynccontextmanager
-        async def inhibit(*, why: str, what: str, mode: str) -> AsyncIterator[Inhibitor]:
-            yield Inhibitor(held=True)
+        async def inhibit(*, why: str, what: str, mode: str) -> AsyncIterator[InhibitorLock]:
+            yield InhibitorLock(held=True)
 
         monkeypatch.setattr(log, "propagate", False)
         monkeypatch.setattr(log, "isEnabledFor", lambda level: level >= logging.INFO)
@@ -225,31 +225,33 @@ class World:
         monkeypatch.setattr(scheduler, "TICK", TICK)
         monkeypatch.setattr(tasks, "WATCH_EVERY", 1e9)
         monkeypatch.setattr(app, "HostRunner", NoTools)
-        monkeypatch.setattr(app, "loaded_version", lambda: (2, 3, 9))
+        monkeypatch.setattr(app, "read_loaded_version", lambda: (2, 3, 9))
         monkeypatch.setattr(apscheduler, "datetime", self.clock.datetime_class())
         monkeypatch.setattr(StallMonitor, "watch", for_ever)
         monkeypatch.setattr(SleepMonitor, "watch", for_ever)
-        monkeypatch.setattr(inhibitor, "inhibit", inhibit)
-        for name in ("tuned", "untuned"):
+        monkeypatch.setattr(inhibitor, "hold_inhibitor", inhibit)
+        for name in ("set_vault_parameters", "restore_parameters"):
             monkeypatch.setattr(lifecycle, name, nothing)
-        monkeypatch.setattr(vault, "look_at", nothing)
+        monkeypatch.setattr(vault, "examine_pool", nothing)
         monkeypatch.setattr(lag_readings, "read_proofs", proofs)
         monkeypatch.setattr(run_module, "prove_guids", proofs)
         for name in ("update_vault", "update_properties"):
             monkeypatch.setattr(run_module, name, nothing)
-        monkeypatch.setattr(run_module, "drift_watched", lambda *_: contextlib.nullcontext())
+        monkeypatch.setattr(run_module, "watch_drift", lambda *_: contextlib.nullcontext())
         monkeypatch.setattr(run_plan, "read_source", none)
-        monkeypatch.setattr(sides_module.rename_clone_rollback, "beside", lambda *_: asyncio.sleep(0, []))
+        monkeypatch.setattr(
+            sides_module.rename_clone_rollback, "list_datasets_beside", lambda *_: asyncio.sleep(0, [])
+        )
         monkeypatch.setattr(SmallStreams, "learn", nothing)
         monkeypatch.setattr(Transfers, "lacking", lambda _: asyncio.sleep(0, []))
         monkeypatch.setattr(Transfers, "_carry", carry)
-        monkeypatch.setattr(verify.Verification, "execute", _verified(self))
+        monkeypatch.setattr(verification.Verification, "execute", _verified(self))
 
     def proofs_of(self, arguments: tuple[object, ...]) -> Any:
         """The proofs that are on the vault, which is told by any of a function's arguments."""
         zfs = next(one for one in map(_client, arguments) if one is not None)
         pool = self.pools.pools[zfs.vault]
-        pool.proofs.setdefault("guids", Proof(since=int(self.clock.time())))
+        pool.proofs.setdefault("guids", LevelProof(since=int(self.clock.time())))
         return dict(pool.proofs)
 
     # The daemon
@@ -259,7 +261,7 @@ class World:
         (self.folder / "zvault.toml").write_text(
             "".join(f"{key} = {in_toml(CONFIG[key])}\n" for key in CONFIG)
         )
-        self.daemon = Daemon(Config.model_validate(CONFIG), paths, self.clock)
+        self.daemon = ZvaultDaemon(Config.model_validate(CONFIG), paths, self.clock)
         clients: Any = self.daemon.context.clients
         clients._sources[None] = SimulatedZfs(self.pools)
         for name in CONFIG["vault"]:
@@ -275,7 +277,7 @@ class World:
         await self.serving
         log.removeHandler(self.journal)
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: RunEvent) -> None:
         if event["event"] == "run-started":
             self.begun.append((self.loop.now, event["backup"], event["trigger"]))
         if event["event"] == "snapshot":
@@ -336,7 +338,7 @@ def _verified(world: World) -> Any:
         async with self.vaults[name].use(f"verify {self.name}", self.say):
             now = int(world.clock.time())
             proofs = world.pools.pools[name].proofs
-            proofs[self.level] = Proof(proven=now, tried=now, result="ok")
+            proofs[self.level] = LevelProof(proven=now, tried=now, result="ok")
             self.proofs = dict(proofs)
             self.found.datasets = 1
 

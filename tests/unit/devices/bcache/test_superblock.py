@@ -7,8 +7,8 @@ import pytest
 from zvault.devices.bcache import layer as bcache
 from zvault.devices.bcache import sysfs as files
 from zvault.devices.bcache.layer import Bcache
-from zvault.devices.bcache.superblock import Super, commands, parse
-from zvault.devices.layer import Data, FoundLayer, Slot
+from zvault.devices.bcache.superblock import BcacheSuperblock, make_bcache_argvs, parse_superblock
+from zvault.devices.layer import Data, DeviceSlot, FoundLayer
 from zvault.system.process.runner import HostRunner
 
 # From bcache-tools 1.0.8 and Linux 7.2.
@@ -40,33 +40,33 @@ cset.uuid		dce15b3c-3b91-457c-8b47-d851153f5972
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (BACKING, Super("backing device", "0b437643-165c-4aed-b6de-dea3e0656060", "dirty")),
-        (CACHE, Super("cache device", "dce15b3c-3b91-457c-8b47-d851153f5972", "")),
+        (BACKING, BcacheSuperblock("backing device", "0b437643-165c-4aed-b6de-dea3e0656060", "dirty")),
+        (CACHE, BcacheSuperblock("cache device", "dce15b3c-3b91-457c-8b47-d851153f5972", "")),
         ("sb.magic		bad magic\nInvalid superblock (bad magic)\n", None),
         ("", None),
     ],
 )
-def test_superblocks(text: str, found: Super | None):
-    assert parse(text) == found
+def test_superblocks(text: str, found: BcacheSuperblock | None):
+    assert parse_superblock(text) == found
 
 
 def test_data_begin_where_an_object_does():
-    assert commands("/dev/nbd0", "/dev/x") == [
+    assert make_bcache_argvs("/dev/nbd0", "/dev/x") == [
         ["make-bcache", "-B", "--data-offset", "8192", "/dev/nbd0"],
         ["make-bcache", "-C", "/dev/x"],
     ]
-    assert commands(None, "/dev/x") == [["make-bcache", "-C", "/dev/x"]]
-    assert commands(None, None) == []
+    assert make_bcache_argvs(None, "/dev/x") == [["make-bcache", "-C", "/dev/x"]]
+    assert make_bcache_argvs(None, None) == []
 
 
-SLOT = Slot("cold", 0, Path("/run/zvault/device"))
+SLOT = DeviceSlot("cold", 0, Path("/run/zvault/device"))
 BEGUN: Data = {"below": "/dev/nbd0", "cache": "/dev/x"}
 DONE: Data = {**BEGUN, "device": "bcache0"}
 
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(files, "SYS_BLOCK", tmp_path)
+    monkeypatch.setattr(files, "BCACHE_SYS_BLOCK", tmp_path)
     return tmp_path
 
 
@@ -135,7 +135,7 @@ async def test_a_host_that_goes_down_does_not_wait_for_the_write_back(
         if file.name == "writeback_delay" and not hurried:
             (file.parent / "state").write_text("clean\n")
 
-    monkeypatch.setattr(files, "write", write)
+    monkeypatch.setattr(files, "write_bcache_file", write)
     layer = Bcache(HostRunner(), lambda: hurried)
     with pytest.raises(Stopped):
         await layer.down(SLOT, DONE | {"cset": "x"}, FoundLayer(), lost=False, say=told.append)

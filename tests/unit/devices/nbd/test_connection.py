@@ -6,15 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from zvault.devices.layer import FoundLayer, Slot
+from zvault.devices.device_record import DeviceRecord, FoundDevice, FoundLevel, LayerRecord
+from zvault.devices.layer import DeviceSlot, FoundLayer
 from zvault.devices.nbd import connection as nbd
-from zvault.devices.nbd.sockets import kernel_address, tcp_links, unix_links, unix_listening
-from zvault.devices.nbd.source import Connection, KernelDevice, NbdSource, judge
+from zvault.devices.nbd.sockets import (
+    encode_kernel_address,
+    is_unix_listening,
+    list_tcp_links,
+    list_unix_links,
+)
+from zvault.devices.nbd.source import KernelDevice, NbdSource, RecordedConnection, judge_connection
 from zvault.devices.nbd.target import TcpTarget, TlsFiles, UnixTarget
-from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, Level
 from zvault.system.process.runner import HostRunner
 from zvault.system.system_bus import UnitState
-from zvault.system.systemd_units import Units
+from zvault.system.systemd_units import SystemdUnits
 
 # From Linux 7.2: a server that listens, two clients of it, and a server of the same folder.
 UNIX = """\
@@ -43,29 +48,29 @@ def proc_net(tmp_path: Path) -> Path:
 
 
 def test_links_of_a_unix_socket(proc_net: Path):
-    assert unix_listening("/run/t/a b.sock", proc_net)
-    assert not unix_listening("/run/t/a", proc_net)
-    assert unix_links("/run/t/a b.sock", proc_net) == {"1279", "1276"}
-    assert unix_links("/run/t/a", proc_net) == {"961"}
-    assert unix_links("/run/t/b", proc_net) == set()
+    assert is_unix_listening("/run/t/a b.sock", proc_net)
+    assert not is_unix_listening("/run/t/a", proc_net)
+    assert list_unix_links("/run/t/a b.sock", proc_net) == {"1279", "1276"}
+    assert list_unix_links("/run/t/a", proc_net) == {"961"}
+    assert list_unix_links("/run/t/b", proc_net) == set()
 
 
 def test_links_over_tcp_are_this_ends_and_established(proc_net: Path):
-    assert tcp_links("127.0.0.1", 0x2A94, proc_net) == {"0100007F:A14C"}
-    assert tcp_links("127.0.0.2", 0x2A94, proc_net) == set()
-    assert tcp_links("::1", 0x2A94, proc_net) == set()
+    assert list_tcp_links("127.0.0.1", 0x2A94, proc_net) == {"0100007F:A14C"}
+    assert list_tcp_links("127.0.0.2", 0x2A94, proc_net) == set()
+    assert list_tcp_links("::1", 0x2A94, proc_net) == set()
 
 
 @pytest.mark.skipif("__import__('sys').byteorder != 'little'", reason="written for little-endian hosts")
 def test_addresses_as_the_kernel_writes_them():
-    assert kernel_address("192.168.1.10") == "0A01A8C0"
-    assert kernel_address("::1") == "00000000000000000000000001000000"
-    assert kernel_address("fe80::1%eth0") == "000080FE000000000000000001000000"
+    assert encode_kernel_address("192.168.1.10") == "0A01A8C0"
+    assert encode_kernel_address("::1") == "00000000000000000000000001000000"
+    assert encode_kernel_address("fe80::1%eth0") == "000080FE000000000000000001000000"
 
 
 def test_command():
     unix, tcp = UnixTarget("/run/a b.sock"), TcpTarget("192.0.2.1", 10809, "cold store")
-    assert nbd.command(unix, 3, timeout=90.0, connections=4) == [
+    assert nbd.connect_argv(unix, 3, timeout=90.0, connections=4) == [
         "nbd-client",
         "-unix",
         "/run/a b.sock",
@@ -75,7 +80,7 @@ def test_command():
         "-connections",
         "4",
     ]
-    assert nbd.command(tcp, 0, timeout=0.2, connections=1) == [
+    assert nbd.connect_argv(tcp, 0, timeout=0.2, connections=1) == [
         "nbd-client",
         "192.0.2.1",
         "10809",
@@ -91,7 +96,7 @@ def test_command():
 
 def test_over_tls_it_runs_in_a_scope_of_its_own():
     tls = TlsFiles("/t/ca-cert.pem", "nas.lab", "/t/client-cert.pem", "/t/client-key.pem")
-    argv = nbd.command(TcpTarget("192.0.2.1", 10809, tls=tls), 0, timeout=9, connections=1)
+    argv = nbd.connect_argv(TcpTarget("192.0.2.1", 10809, tls=tls), 0, timeout=9, connections=1)
     after = argv[argv.index("--") + 1 :]
     assert argv[:2] == ["systemd-run", "--scope"]
     assert after[:5] == ["nbd-client", "192.0.2.1", "10809", "/dev/nbd0", "-timeout"]
@@ -110,31 +115,36 @@ def device(sysfs: Path, index: int, size: int = 0, pid: int | None = None) -> No
 
 
 def test_free_devices(tmp_path: Path):
-    assert nbd.candidates(tmp_path) == [0]
+    assert nbd.list_free_devices(tmp_path) == [0]
     device(tmp_path, 0, 2048, 77)
     device(tmp_path, 10)
     device(tmp_path, 2)
     device(tmp_path, 3, 2048)  # set up, but not by netlink
     (tmp_path / "nbdx").mkdir()
-    assert nbd.candidates(tmp_path) == [2, 10, 11]
-    assert nbd.status(0, tmp_path) == nbd.Status(77, 1 << 20)
-    assert nbd.status(5, tmp_path) == nbd.Status(None, 0)
+    assert nbd.list_free_devices(tmp_path) == [2, 10, 11]
+    assert nbd.read_nbd_status(0, tmp_path) == nbd.NbdDeviceStatus(77, 1 << 20)
+    assert nbd.read_nbd_status(5, tmp_path) == nbd.NbdDeviceStatus(None, 0)
 
 
 def test_a_process_leaves_its_number(tmp_path: Path):
     file = tmp_path / "cold-0.client"
-    assert nbd.owner(file) is None
+    assert nbd.read_owner_pid(file) is None
     file.write_text("")
-    assert nbd.owner(file) is None
+    assert nbd.read_owner_pid(file) is None
     file.write_text("4711\n")
-    assert nbd.owner(file) == 4711
+    assert nbd.read_owner_pid(file) == 4711
 
 
 def test_a_connection_comes_back_from_its_lease():
-    connection = Connection("tcp:nas/x", 2, tcp=("192.0.2.1", 10809), number=3, pid=12, links=("a", "b"))
+    connection = RecordedConnection(
+        "tcp:nas/x", 2, tcp=("192.0.2.1", 10809), number=3, pid=12, links=("a", "b")
+    )
     data = json.loads(json.dumps(connection.as_data()))
-    assert Connection.of_data(data) == connection
-    assert Connection.of_data({"spec": "unix:/x", "connections": 1, "of a later version": 1}).unix is None
+    assert RecordedConnection.of_data(data) == connection
+    assert (
+        RecordedConnection.of_data({"spec": "unix:/x", "connections": 1, "of a later version": 1}).unix
+        is None
+    )
 
 
 def test_a_record_comes_back_from_its_lease():
@@ -151,12 +161,12 @@ def test_a_record_comes_back_from_its_lease():
     )
 
 
-SLOT = Slot("cold", 0, Path("/run/zvault/device"))
+SLOT = DeviceSlot("cold", 0, Path("/run/zvault/device"))
 RUNS = UnitState(SLOT.server.unit, True, "active", "success", 99)
 DIED = UnitState(SLOT.server.unit, True, "failed", "signal", 0)
-SERVED = Connection("nbdkit:file /x", 2, serves=True, unix="/s", number=3, pid=12, links=("1", "2"))
-FULL = KernelDevice(nbd.Status(12, 1 << 30), ours=True, alive=2)
-NEW = Connection("nbdkit:x", 1, serves=True)
+SERVED = RecordedConnection("nbdkit:file /x", 2, serves=True, unix="/s", number=3, pid=12, links=("1", "2"))
+FULL = KernelDevice(nbd.NbdDeviceStatus(12, 1 << 30), ours=True, alive=2)
+NEW = RecordedConnection("nbdkit:x", 1, serves=True)
 
 
 @pytest.mark.parametrize(
@@ -167,21 +177,28 @@ NEW = Connection("nbdkit:x", 1, serves=True)
         (SERVED, RUNS, replace(FULL, alive=1), "partial", "1 of 2 connections", True),
         (SERVED, RUNS, replace(FULL, alive=0), "gone", "is lost", False),
         (SERVED, DIED, replace(FULL, alive=0), "gone", "failed (signal)", False),
-        (SERVED, RUNS, KernelDevice(nbd.Status(13, 1), False, 2), "gone", "somebody else's", False),
-        (SERVED, RUNS, KernelDevice(nbd.Status(None, 0), False, 0), "gone", "not connected any more", False),
-        (Connection("unix:/x", 1), None, None, "partial", "being brought up", False),
+        (SERVED, RUNS, KernelDevice(nbd.NbdDeviceStatus(13, 1), False, 2), "gone", "somebody else's", False),
+        (
+            SERVED,
+            RUNS,
+            KernelDevice(nbd.NbdDeviceStatus(None, 0), False, 0),
+            "gone",
+            "not connected any more",
+            False,
+        ),
+        (RecordedConnection("unix:/x", 1), None, None, "partial", "being brought up", False),
         (NEW, DIED, None, "partial", "being brought up", False),
     ],
 )
 def test_what_a_connections_state_is(
-    connection: Connection,
+    connection: RecordedConnection,
     unit: UnitState | None,
     kernel: KernelDevice | None,
     state: str,
     detail: str,
     usable: bool,
 ):
-    found = judge(connection, unit, kernel)
+    found = judge_connection(connection, unit, kernel)
     assert (found.state, found.usable, found.present) == (state, usable, True)
     assert detail in found.detail
     assert (found.path == "/dev/nbd3") is (kernel is not None and kernel.ours)
@@ -196,7 +213,7 @@ def test_what_a_connections_state_is(
     ],
 )
 def test_a_source_without_a_lease(unit: UnitState | None, found: FoundLayer):
-    source = NbdSource(HostRunner(), Units(HostRunner()))
+    source = NbdSource(HostRunner(), SystemdUnits(HostRunner()))
     assert source.look(SLOT, None, unit) == found
     runs = source.look(SLOT, None, RUNS)
     assert (runs.state, runs.usable, runs.present) == ("partial", False, True)
@@ -234,6 +251,6 @@ def test_a_device_is_as_its_lowest_layer_that_is_not_up(
     path: str | None,
     topmost: FoundLayer | None,
 ):
-    seen = FoundDevice(SLOT, record, tuple(Level("any", {}, found) for found in layers))
+    seen = FoundDevice(SLOT, record, tuple(FoundLevel("any", {}, found) for found in layers))
     assert (seen.verdict(), seen.path, seen.topmost) == (verdict, path, topmost)
     assert seen.usable is (verdict[0] in {"up", "partial"} and path is not None)

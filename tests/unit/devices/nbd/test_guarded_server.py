@@ -18,16 +18,16 @@ from tests.unit.devices.s3_lease.test_takeover import MINE, Memory
 from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from zvault.config.tables.device import Device
 from zvault.core.errors import NotFound, ToolFailed
-from zvault.devices.layer import Slot
+from zvault.devices.layer import DeviceSlot
 from zvault.devices.nbd import guarded_server
 from zvault.devices.s3_lease.guard import LeaseGuard
-from zvault.devices.s3_lease.lease import BucketPlace, Store
-from zvault.system.credentials import credential_file
+from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore
+from zvault.system.credentials import find_credential_file
 
 
-def test_it_runs_below_a_guard_that_gives_it_time_and_knows_where_the_lease_is(slot: Slot):
+def test_it_runs_below_a_guard_that_gives_it_time_and_knows_where_the_lease_is(slot: DeviceSlot):
     device = Device.model_validate({"nbd": TEXT, "lease": "1m"})
-    argv = guarded_server.command(slot, device, spec(TEXT))
+    argv = guarded_server.guarded_server_argv(slot, device, spec(TEXT))
     assert argv[argv.index("zvault.devices.s3_lease.guard") + 1 : argv.index("--")] == [
         "guard",
         "--bound=60",
@@ -38,7 +38,7 @@ def test_it_runs_below_a_guard_that_gives_it_time_and_knows_where_the_lease_is(s
     assert str(found) == "s3://zv/cold.lease"
     assert found.endpoint == "https://s3.example.org"
     alone = Device.model_validate({"nbd": TEXT, "exclusive": False})
-    assert guarded_server.command(slot, alone, spec(TEXT))[0] == "nbdkit"
+    assert guarded_server.guarded_server_argv(slot, alone, spec(TEXT))[0] == "nbdkit"
 
 
 def guard(memory: Memory, patience: float, bound: float = 2.0) -> LeaseGuard:
@@ -122,7 +122,7 @@ def test_the_lease_has_the_same_keys_as_the_store(
     place = BucketPlace.of(
         ["bucket=zv", "key=cold", "region=eu", "endpoint=http://h:9", f"keys={file}", *words]
     )
-    client: Any = Store(place)._objects._clients.get()
+    client: Any = LeaseObjectStore(place)._objects._clients.get()
     assert client._request_signer._credentials.access_key == whose
     assert client.meta.region_name == "eu"
     assert client.meta.endpoint_url == "http://h:9"
@@ -134,10 +134,10 @@ def test_a_credential_is_systemds_or_else_the_hosts(tmp_path: Path, monkeypatch:
         folder.mkdir()
         keys(folder, default="x").rename(folder / "zvault.s3")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(own))
-    assert credential_file("zvault.s3", (host,)) == own / "zvault.s3"
+    assert find_credential_file("zvault.s3", (host,)) == own / "zvault.s3"
     (own / "zvault.s3").unlink()
-    assert credential_file("zvault.s3", (host,)) == host / "zvault.s3"
+    assert find_credential_file("zvault.s3", (host,)) == host / "zvault.s3"
     monkeypatch.delenv("CREDENTIALS_DIRECTORY")
     with pytest.raises(NotFound, match="there is no credential other") as caught:
-        credential_file("other", (host,))
+        find_credential_file("other", (host,))
     assert "ImportCredential=other" in caught.value.next

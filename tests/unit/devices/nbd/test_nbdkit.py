@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from zvault.config.device_specs.nbd import NbdkitServer, parse_nbd
 from zvault.core.errors import ToolFailed
-from zvault.devices.layer import Slot
-from zvault.devices.nbd.nbdkit import command, first_complaint, has_backing_file, make_backing_file
-from zvault.devices.server_unit import Server, script
+from zvault.devices.layer import DeviceSlot
+from zvault.devices.nbd.nbdkit import find_first_complaint, has_backing_file, make_backing_file, nbdkit_argv
+from zvault.devices.server_unit import DeviceServer, exec_shell_script
 from zvault.system.process.runner import HostRunner
 
 
 def test_command():
     spec = parse_nbd("nbdkit:file /srv/cold.img filter=delay rdelay=35ms filter=rate rate=60M")
     assert isinstance(spec, NbdkitServer)
-    assert command(spec, Path("/run/zvault/device/cold-0.sock")) == [
+    assert nbdkit_argv(spec, Path("/run/zvault/device/cold-0.sock")) == [
         "nbdkit",
         "-f",
         "-U",
@@ -34,42 +34,44 @@ def test_command():
 
 
 def test_the_script_becomes_the_program():
-    assert script(["nbdkit", "-f", "/srv/a b"]) == "#!/bin/sh\nexec nbdkit -f '/srv/a b'\n"
+    assert exec_shell_script(["nbdkit", "-f", "/srv/a b"]) == "#!/bin/sh\nexec nbdkit -f '/srv/a b'\n"
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), max_size=4))
 def test_the_shell_passes_on_every_word_as_it_is(words: list[str]):
     done = subprocess.run(
-        ["/bin/sh", "-c", script(["printf", "%s\\0", "first", *words])], capture_output=True, check=True
+        ["/bin/sh", "-c", exec_shell_script(["printf", "%s\\0", "first", *words])],
+        capture_output=True,
+        check=True,
     )
     assert done.stdout.decode().split("\0")[:-1] == ["first", *words]
 
 
 def test_names_that_follow_from_a_slot():
-    slot = Slot("cold.1-a", 3, Path("/run/zvault/device"))
+    slot = DeviceSlot("cold.1-a", 3, Path("/run/zvault/device"))
     assert slot.name == "cold.1-a-3"
     assert slot.lease == "device/cold.1-a/3"
-    assert slot.server == Server("cold.1-a-3", Path("/run/zvault/device"))
+    assert slot.server == DeviceServer("cold.1-a-3", Path("/run/zvault/device"))
     assert slot.server.unit == "zvault-device@cold.1-a-3.service"
     assert str(slot.server.script) == "/run/zvault/device/cold.1-a-3"
     assert str(slot.server.socket) == "/run/zvault/device/cold.1-a-3.sock"
 
 
 def test_the_longest_vaults_socket_fits_into_sun_path():
-    assert len(str(Slot("v" * 64, 999, Path("/run/zvault/device")).server.socket)) <= 107
+    assert len(str(DeviceSlot("v" * 64, 999, Path("/run/zvault/device")).server.socket)) <= 107
 
 
 @given(st.tuples(st.from_regex(r"[a-z0-9-]{1,5}", fullmatch=True), st.integers(0, 99)), st.data())
 def test_no_two_slots_share_a_name(first: tuple[str, int], data: st.DataObject):
     second = data.draw(st.tuples(st.from_regex(r"[a-z0-9-]{1,5}", fullmatch=True), st.integers(0, 99)))
-    same = Slot(*first, Path("/")).name == Slot(*second, Path("/")).name
+    same = DeviceSlot(*first, Path("/")).name == DeviceSlot(*second, Path("/")).name
     assert same == (first == second)
 
 
 def test_first_complaint():
     text = 'nbdkit: error: cannot open plugin "x"\n\nTo add this functionality you might need to install\n'
-    assert first_complaint(text) == 'cannot open plugin "x"'
-    assert first_complaint("\n") == "it gave no reason"
+    assert find_first_complaint(text) == 'cannot open plugin "x"'
+    assert find_first_complaint("\n") == "it gave no reason"
 
 
 @pytest.mark.parametrize("name", ["cold.img", "a 'b' \"c\" $d ü", "-rf"])
@@ -113,4 +115,6 @@ def test_quoting_agrees_with_the_configuration():
     spec = parse_nbd("nbdkit:file '/srv/a b' filter=delay rdelay=1")
     assert isinstance(spec, NbdkitServer)
     assert parse_nbd(str(spec)) == spec
-    assert shlex.split(script(command(spec, Path("/s"))).splitlines()[1])[1:] == command(spec, Path("/s"))
+    assert shlex.split(exec_shell_script(nbdkit_argv(spec, Path("/s"))).splitlines()[1])[1:] == nbdkit_argv(
+        spec, Path("/s")
+    )

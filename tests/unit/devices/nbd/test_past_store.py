@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.blockstore.serve_options import ServeOptions
-from zvault.config.device_specs.blockstore import USERS, BlockstoreServer
+from zvault.config.device_specs.blockstore import SERVER_USER_IDS, BlockstoreServer
 from zvault.config.device_specs.nbd import parse_nbd
 from zvault.config.tables.device import Device
-from zvault.devices.layer import Slot
+from zvault.devices.layer import DeviceSlot
 from zvault.devices.nbd import guarded_server
-from zvault.devices.nbd.past_store import FOR_WRITING, PastStore, for_reading, past_device
+from zvault.devices.nbd.past_store import FOR_WRITING, PastStore, make_past_device, strip_for_reading
 
 TEXT = (
     "zvault:zv/cold size=10T mode=writeback journal=/j journal-size=64M cache=/c cache-size=64M history=last:3"
@@ -24,7 +24,7 @@ TEXT = (
 
 @pytest.fixture
 def past() -> Device:
-    return past_device(Device.model_validate({"nbd": TEXT, "lease": "1m"}), "3-120", "/var/overlay")
+    return make_past_device(Device.model_validate({"nbd": TEXT, "lease": "1m"}), "3-120", "/var/overlay")
 
 
 def spec_of(device: Device) -> PastStore:
@@ -33,8 +33,8 @@ def spec_of(device: Device) -> PastStore:
 
 
 def test_its_argv(past: Device):
-    slot = Slot("cold:3-120", 0, Path("/run/zvault/device"))
-    argv = guarded_server.command(slot, past, spec_of(past))
+    slot = DeviceSlot("cold:3-120", 0, Path("/run/zvault/device"))
+    argv = guarded_server.guarded_server_argv(slot, past, spec_of(past))
     assert argv[:5] == ["env", "TMPDIR=/var/overlay", "nbdkit", "-f", "--filter=cow"], "no guard of a lease"
     assert "-r" not in argv, "the device can be written to"
     words = argv[next(i for i, word in enumerate(argv) if word.endswith("nbdkit_plugin.py")) + 1 :]
@@ -43,7 +43,7 @@ def test_its_argv(past: Device):
     assert told.spec.encryption == {"encryption-key": "/k"}
     assert told.status == Path("/run/zvault/device/cold:3-120-0.store/status")
     assert not FOR_WRITING & {word.partition("=")[0] for word in words}
-    assert guarded_server.server_of(slot, spec_of(past)).unit == "zvault-blockstore@cold:3-120-0.service"
+    assert guarded_server.make_server(slot, spec_of(past)).unit == "zvault-blockstore@cold:3-120-0.service"
 
 
 def test_it_is_told_apart_from_the_store_of_now(past: Device):
@@ -56,14 +56,14 @@ def test_its_user_is_another_than_that_of_the_server_that_writes(epoch: int, num
     device = Device.model_validate({"nbd": TEXT})
     writer = device.nbd
     assert isinstance(writer, BlockstoreServer)
-    found = spec_of(past_device(device, f"{epoch}-{number}", "/o"))
-    assert found.user in USERS
+    found = spec_of(make_past_device(device, f"{epoch}-{number}", "/o"))
+    assert found.user in SERVER_USER_IDS
     assert found.user != writer.user
 
 
 def test_what_is_for_writing_is_left_out_and_nothing_else():
     spec = parse_nbd(TEXT)
     assert isinstance(spec, BlockstoreServer)
-    left = {word.partition("=")[0] for word in for_reading(spec).settings}
+    left = {word.partition("=")[0] for word in strip_for_reading(spec).settings}
     assert left == {word.partition("=")[0] for word in spec.settings} - FOR_WRITING
     assert "credential" in left

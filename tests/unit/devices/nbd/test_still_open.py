@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from zvault.devices.layer import FoundLayer, Slot
+from zvault.devices.layer import DeviceSlot, FoundLayer
 from zvault.devices.nbd import connection as nbd
 from zvault.devices.nbd import nbdkit, source
-from zvault.devices.nbd.source import Connection, KernelDevice, NbdSource
-from zvault.system.process.runner import Result
-from zvault.system.systemd_units import Units
+from zvault.devices.nbd.source import KernelDevice, NbdSource, RecordedConnection
+from zvault.system.process.runner import ProcessResult
+from zvault.system.systemd_units import SystemdUnits
 
 USER = "pvs (process 77, user root)"
 UP = FoundLayer("up", "", "/dev/nbd0", 1 << 30, present=True)
-RECORD = Connection("tcp:nas", 1, serves=False, number=0, pid=12, links=("1",))
+RECORD = RecordedConnection("tcp:nas", 1, serves=False, number=0, pid=12, links=("1",))
 
 
 class Host:
@@ -27,14 +27,14 @@ class Host:
     def __init__(self) -> None:
         self.ran: list[str] = []
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         self.ran.append(argv[0])
-        return Result(tuple(argv), 0, f"{USER}\n" if argv[0] == "systemd-run" else "", "", 0.0)
+        return ProcessResult(tuple(argv), 0, f"{USER}\n" if argv[0] == "systemd-run" else "", "", 0.0)
 
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(nbd, "status", lambda _: nbd.Status(12, 1 << 30))
+    monkeypatch.setattr(nbd, "read_nbd_status", lambda _: nbd.NbdDeviceStatus(12, 1 << 30))
     monkeypatch.setattr(nbd, "PAUSE", 0.0)
     clock = iter(range(10**6))
     monkeypatch.setattr(nbd.time, "monotonic", lambda: float(next(clock)))
@@ -43,7 +43,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 async def test_who_has_it_open_is_named_and_no_reboot_is_asked_for(host: Host) -> None:
     with pytest.raises(nbd.StillOpen) as open_still:
-        await nbd.disconnect(0, host)  # type: ignore[arg-type]
+        await nbd.disconnect_device(0, host)  # type: ignore[arg-type]
     assert USER in open_still.value.why
     assert "no reboot" in open_still.value.next
     assert host.ran == ["nbd-client", "systemd-run"]
@@ -65,12 +65,12 @@ async def test_the_number_is_left_to_them_only_where_nothing_reaches_the_store(
     async def stop(*_: object) -> None:
         host.ran.append("stops the server")
 
-    monkeypatch.setattr(nbdkit, "stop", stop)
-    kernel = KernelDevice(nbd.Status(12, 1 << 30), ours=True, alive=alive)
+    monkeypatch.setattr(nbdkit, "stop_nbdkit", stop)
+    kernel = KernelDevice(nbd.NbdDeviceStatus(12, 1 << 30), ours=True, alive=alive)
     monkeypatch.setattr(source.KernelDevice, "of", lambda *_: kernel)
     said: list[str] = []
-    layer: Any = NbdSource(host, Units(host))  # type: ignore[arg-type]
-    slot, data = Slot("cold", 0, tmp_path), replace(RECORD, serves=serves).as_data()
+    layer: Any = NbdSource(host, SystemdUnits(host))  # type: ignore[arg-type]
+    slot, data = DeviceSlot("cold", 0, tmp_path), replace(RECORD, serves=serves).as_data()
     if not goes_down:
         with pytest.raises(nbd.StillOpen):
             await layer.down(slot, data, UP, lost=False, say=said.append)
@@ -87,4 +87,4 @@ def test_a_number_whose_discards_were_turned_off_is_taken_last(tmp_path: Path) -
         queue.mkdir(parents=True)
         (queue / "discard_max_hw_bytes").write_text(f"{hw}\n")
         (queue / "discard_max_bytes").write_text(f"{limit}\n")
-    assert nbd.candidates(tmp_path) == [1, 2, 3, 0]
+    assert nbd.list_free_devices(tmp_path) == [1, 2, 3, 0]

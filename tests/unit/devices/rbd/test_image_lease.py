@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from zvault.config.device_specs.rbd import RbdImage
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, Refused, TakenOver, ToolFailed
-from zvault.devices.layer import Slot
-from zvault.devices.rbd import image_lease, keeper, throw_away
+from zvault.devices.layer import DeviceSlot
+from zvault.devices.rbd import image_lease, keeper, throw_away_copy
 from zvault.devices.rbd import mapping as rbd_map
-from zvault.devices.rbd.cluster import Cluster, is_shut_out, may_blocklist
-from zvault.devices.rbd.keeper import next_epoch
-from zvault.devices.rbd.objects import RadosObjects, lock_ends
+from zvault.devices.rbd.cluster import CephCluster, is_shut_out, may_blocklist
+from zvault.devices.rbd.keeper import raise_epoch
+from zvault.devices.rbd.objects import RadosObjects, parse_lock_ends
 from zvault.devices.rbd.place import ImagePlace
 from zvault.devices.rbd.source import ImageRecord, RbdSource
-from zvault.object_store.interface import NEW, Damaged, ObjectMissing, PreconditionFailed
-from zvault.system.process.runner import HostRunner, Result
+from zvault.object_store.interface import NO_OBJECT_YET, ObjectDamaged, ObjectMissing, PreconditionFailed
+from zvault.system.process.runner import HostRunner, ProcessResult
 from zvault.system.system_bus import UnitState
-from zvault.system.systemd_units import Units
+from zvault.system.systemd_units import SystemdUnits
 
 # From Ceph 18.2.7: the answer to get_info about a lock that client.4124 holds with the cookie "abc".
 ANSWER = bytes.fromhex(
@@ -35,20 +35,20 @@ ANSWER = bytes.fromhex(
     "626301012f0000001079076b406357050101011c000000010000007e9a28"
     "2610000000020000007f0000010000000000000000000000000100000000"
 )
-PLACE = ImagePlace(RbdImage("rbd_meta", "", "cold"), Cluster(user="zvault"))
+PLACE = ImagePlace(RbdImage("rbd_meta", "", "cold"), CephCluster(user="zvault"))
 UNIT = "zvault-rbd-lease@cold-0.service"
-MAPPING = rbd_map.Mapping(3, PLACE.image, "10", "10.0.0.1:0/38", 1024)
+MAPPING = rbd_map.ImageMapping(3, PLACE.image, "10", "10.0.0.1:0/38", 1024)
 
 
 def test_when_a_lock_ends_is_read_from_the_answer_of_ceph() -> None:
-    assert lock_ends(ANSWER) == {"abc": pytest.approx(1795651856.089613, abs=1e-3)}
+    assert parse_lock_ends(ANSWER) == {"abc": pytest.approx(1795651856.089613, abs=1e-3)}
 
 
 @given(st.binary(max_size=200) | st.integers(0, len(ANSWER)).map(lambda cut: ANSWER[:cut]))
 def test_any_other_answer_is_damaged_or_read(answer: bytes) -> None:
     try:
-        ends = lock_ends(answer)
-    except Damaged:
+        ends = parse_lock_ends(answer)
+    except ObjectDamaged:
         return
     assert all(isinstance(end, float) for end in ends.values())
 
@@ -57,8 +57,8 @@ def test_any_other_answer_is_damaged_or_read(answer: bytes) -> None:
     "place",
     [
         PLACE,
-        ImagePlace(RbdImage("p", "ns", "i=1"), Cluster("/etc/ceph/a.conf", "z", "/etc/ceph/z.keyring")),
-        ImagePlace(RbdImage("p", "", "i"), Cluster()),
+        ImagePlace(RbdImage("p", "ns", "i=1"), CephCluster("/etc/ceph/a.conf", "z", "/etc/ceph/z.keyring")),
+        ImagePlace(RbdImage("p", "", "i"), CephCluster()),
     ],
 )
 def test_a_place_is_read_back_from_a_command_line(place: ImagePlace) -> None:
@@ -84,7 +84,7 @@ class Numbers(RadosObjects):
     def put(self, key: str, data: bytes, condition: str | None = None) -> str:
         if self.meanwhile:
             self.data, self.version = self.meanwhile.pop(0), self.version + 1
-        if condition != (NEW if self.data is None else str(self.version)):
+        if condition != (NO_OBJECT_YET if self.data is None else str(self.version)):
             raise PreconditionFailed("another", "")
         self.data, self.version = data, self.version + 1
         return str(self.version)
@@ -92,22 +92,22 @@ class Numbers(RadosObjects):
 
 def test_each_host_that_gets_the_lease_has_a_greater_epoch() -> None:
     objects = Numbers()
-    assert [next_epoch(PLACE, objects) for _ in range(3)] == [1, 2, 3]
+    assert [raise_epoch(PLACE, objects) for _ in range(3)] == [1, 2, 3]
 
 
 def test_an_epoch_that_another_host_raised_meanwhile_is_passed() -> None:
-    assert next_epoch(PLACE, Numbers(b"4", [b"5", b"6"])) == 7
+    assert raise_epoch(PLACE, Numbers(b"4", [b"5", b"6"])) == 7
 
 
 def test_an_epoch_that_is_raised_all_the_time_is_given_up() -> None:
     with pytest.raises(Busy):
-        next_epoch(PLACE, Numbers(b"4", [str(number).encode() for number in range(5, 50)]))
+        raise_epoch(PLACE, Numbers(b"4", [str(number).encode() for number in range(5, 50)]))
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"-1", b"9" * 5000, "٣".encode()])
 def test_what_is_no_epoch_is_refused(data: bytes) -> None:
     with pytest.raises(ToolFailed, match="epoch of rbd_meta/cold"):
-        next_epoch(PLACE, Numbers(data))
+        raise_epoch(PLACE, Numbers(data))
 
 
 def device(**more: object) -> Device:
@@ -133,32 +133,32 @@ def test_a_lease_needs_krbd_and_the_lock(more: dict[str, object], why: str) -> N
 
 
 def test_the_keeper_is_told_where_its_lease_is() -> None:
-    argv = image_lease.keeper_command(device(lease="1m"), "take", "--of=b")
+    argv = image_lease.keeper_argv(device(lease="1m"), "take", "--of=b")
     assert argv[-4:] == ["--", "pool=rbd_meta", "image=cold", "user=zvault"]
     assert argv[2:6] == ["-m", keeper.__name__, "take", "--of=b"]
 
 
 def test_an_image_with_a_lease_is_mapped_by_a_client_of_its_own() -> None:
-    argv = rbd_map.map_command(PLACE.image, Cluster(), exclusive=True, timeout=9.0, own_client=True)
+    argv = rbd_map.map_argv(PLACE.image, CephCluster(), exclusive=True, timeout=9.0, own_client=True)
     assert "osd_request_timeout=9,exclusive,lock_timeout=20,noshare" in argv
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"epoch": 0}', '{"epoch": "7"}', '{"epoch": true}'])
 def test_what_tells_no_epoch_is_none(tmp_path: Path, text: str) -> None:
-    slot = Slot("cold", 0, tmp_path)
-    assert image_lease.epoch(slot) is None
+    slot = DeviceSlot("cold", 0, tmp_path)
+    assert image_lease.read_lease_epoch(slot) is None
     (tmp_path / "cold-0.held").write_text(text)
-    assert image_lease.epoch(slot) is None
+    assert image_lease.read_lease_epoch(slot) is None
     (tmp_path / "cold-0.held").write_text('{"epoch": 7}')
-    assert image_lease.epoch(slot) == 7
+    assert image_lease.read_lease_epoch(slot) == 7
 
 
 def test_a_mapping_whose_lease_nobody_keeps_is_gone_without_its_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    runner, slot = HostRunner(), Slot("cold", 0, tmp_path)
-    source = RbdSource(runner, Units(runner))
-    monkeypatch.setattr(rbd_map, "mapped", lambda *_: MAPPING)
+    runner, slot = HostRunner(), DeviceSlot("cold", 0, tmp_path)
+    source = RbdSource(runner, SystemdUnits(runner))
+    monkeypatch.setattr(rbd_map, "find_mapping", lambda *_: MAPPING)
     data = {"image": "rbd_meta/cold", "image_id": "10", "map": "krbd", "cluster": {}, "mapped": True}
     leased = data | {"leased": True}
     assert source.unit(slot, leased, None) == UNIT == source.unit(slot, None, device(lease="1m"))
@@ -178,31 +178,31 @@ class Answers:
     def __init__(self, code: int, said: str, out: str = "") -> None:
         self.code, self.said, self.out, self.asked = code, said, out, list[list[str]]()
 
-    async def run(self, argv: list[str], **_: object) -> Result:
+    async def run(self, argv: list[str], **_: object) -> ProcessResult:
         self.asked.append(argv)
-        return Result(tuple(argv), self.code, self.out, self.said, 0.1)
+        return ProcessResult(tuple(argv), self.code, self.out, self.said, 0.1)
 
 
 def test_whether_a_user_may_shut_others_out_is_tried_on_an_address_that_nobody_has() -> None:
     may = Answers(0, "")
-    assert asyncio.run(may_blocklist(Cluster(user="z"), may))
+    assert asyncio.run(may_blocklist(CephCluster(user="z"), may))
     assert may.asked[0][-4:] == ["blocklist", "add", "192.0.2.1:0/1", "1"]
-    assert not asyncio.run(may_blocklist(Cluster(), Answers(13, "Error EACCES: access denied")))
+    assert not asyncio.run(may_blocklist(CephCluster(), Answers(13, "Error EACCES: access denied")))
     with pytest.raises(DeviceGone):
-        asyncio.run(may_blocklist(Cluster(), Answers(1, "monclient: timed out")))
+        asyncio.run(may_blocklist(CephCluster(), Answers(1, "monclient: timed out")))
 
 
 @pytest.mark.parametrize("client", ["10.0.0.1:0/38", "10.0.0.1:0/3"])
 def test_a_client_is_shut_out_if_it_is_on_the_blocklist_itself(client: str) -> None:
     said = [{"addr": "10.0.0.1:0/38", "until": "2027-11-26T01:00:00.000000+0000"}]
     runs = Answers(0, "", f"\n{json.dumps(said)}[]")  # the second is that of ranges
-    assert asyncio.run(is_shut_out(client, Cluster(), runs)) == (client == "10.0.0.1:0/38")
+    assert asyncio.run(is_shut_out(client, CephCluster(), runs)) == (client == "10.0.0.1:0/38")
 
 
 def test_a_mapping_that_was_shut_out_is_set_aside_for_the_copy_and_put_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(rbd_map, "SYS_BLOCK", tmp_path / "block")
+    monkeypatch.setattr(rbd_map, "MAPPING_SYS_BLOCK", tmp_path / "block")
     monkeypatch.setattr(Path, "is_block_device", lambda path: path.is_file())
     dev = tmp_path / "dev"
     (tmp_path / "block/rbd0").mkdir(parents=True)
@@ -210,21 +210,21 @@ def test_a_mapping_that_was_shut_out_is_set_aside_for_the_copy_and_put_back(
     path = dev / "rbd0"
     path.write_text("mapping")
     for to in ("/dev/nbd0", "/dev/nbd1"):  # the second after a crash
-        throw_away._lead(path, to)
+        throw_away_copy._lead(path, to)
         assert str(path.readlink()) == to
-    throw_away._lead(path, None)
+    throw_away_copy._lead(path, None)
     assert [(one.name, one.read_text()) for one in dev.iterdir()] == [("rbd0", "mapping")]
-    throw_away._lead(path, "/dev/nbd0")
+    throw_away_copy._lead(path, "/dev/nbd0")
     (tmp_path / "block/rbd0").rmdir()
-    throw_away._lead(path, None)
+    throw_away_copy._lead(path, None)
     assert list(dev.iterdir()) == []
 
 
 async def test_a_mapping_that_a_pool_has_open_stays(tmp_path: Path) -> None:
     busy = cast(Any, Answers(16, "rbd: sysfs write failed\nrbd: unmap failed: (16) Device or resource busy"))
-    source = RbdSource(busy, Units(busy))
+    source = RbdSource(busy, SystemdUnits(busy))
     said: list[str] = []
-    await throw_away.let_go(MAPPING, Cluster(), source.nbd, said.append)
+    await throw_away_copy.release_mapping(MAPPING, CephCluster(), source.nbd, said.append)
     assert said == ["/dev/rbd3 stays mapped: a pool has it open, or a process"]
     assert "/dev/rbd3" in busy.asked[0]
 
@@ -239,7 +239,7 @@ class Unmapping(Answers):
         super().__init__(0, "", json.dumps([{"addr": client, "until": "2027"}]))
         self.busy = busy
 
-    async def run(self, argv: list[str], **_: object) -> Result:
+    async def run(self, argv: list[str], **_: object) -> ProcessResult:
         result = await super().run(argv)
         return replace(result, returncode=16, stderr=BUSY) if self.busy and "unmap" in argv else result
 
@@ -249,11 +249,11 @@ class Unmapping(Answers):
 async def test_a_mapping_that_the_cluster_refuses_is_unmapped_or_not_gone_on_with(
     client: str, busy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rbd_map, "mapped", lambda *_: MAPPING)
+    monkeypatch.setattr(rbd_map, "find_mapping", lambda *_: MAPPING)
     runs = cast(Any, Unmapping(client, busy=busy))
-    source = RbdSource(runs, Units(runs))
+    source = RbdSource(runs, SystemdUnits(runs))
     record = ImageRecord("rbd_meta/cold", "10", "krbd", {}, leased=True)
-    refusing = source._refuse_if_shut_out(record, Cluster(), lambda _: None)
+    refusing = source._refuse_if_shut_out(record, CephCluster(), lambda _: None)
     if busy and client == MAPPING.client:
         with pytest.raises(TakenOver, match="refuses this host's mapping"):
             await refusing
@@ -265,14 +265,14 @@ async def test_a_mapping_that_the_cluster_refuses_is_unmapped_or_not_gone_on_wit
 async def test_a_copy_is_down_once_its_mappings_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old, by_hand, of_copy = MAPPING, replace(MAPPING, number=4), replace(MAPPING, number=5, read_only=True)
     there = [old, by_hand, of_copy]
-    monkeypatch.setattr(rbd_map, "mappings", lambda *_: list(there))
-    monkeypatch.setattr(throw_away, "_lead", lambda *_: None)
+    monkeypatch.setattr(rbd_map, "list_mappings", lambda *_: list(there))
+    monkeypatch.setattr(throw_away_copy, "_lead", lambda *_: None)
     runs = cast(Any, Unmapping(MAPPING.client, busy=True))
-    source, slot = RbdSource(runs, Units(runs)), Slot("cold", 0, tmp_path)
+    source, slot = RbdSource(runs, SystemdUnits(runs)), DeviceSlot("cold", 0, tmp_path)
 
     async def down(path: str) -> None:
-        await throw_away.down(
-            slot, {"path": path}, MAPPING.image, "10", Cluster(), source.nbd, lambda _: None
+        await throw_away_copy.remove_copy(
+            slot, {"path": path}, MAPPING.image, "10", CephCluster(), source.nbd, lambda _: None
         )
 
     with pytest.raises(DeviceGone, match=r"/dev/rbd3.* stays mapped"):
@@ -300,9 +300,9 @@ def test_what_is_mapped_read_only_is_no_device_of_a_vault(
             (tmp_path / f"bus/{number}/{name}").write_text(f"{text}\n")
         (tmp_path / f"block/rbd{number}").mkdir(parents=True)
         (tmp_path / f"block/rbd{number}/ro").write_text(f"{read_only}\n")
-    monkeypatch.setattr(rbd_map, "SYS_BLOCK", tmp_path / "block")
-    assert [one.number for one in rbd_map.mappings(PLACE.image, "10", tmp_path / "bus")] == [0, 1]
-    found = rbd_map.mapped(PLACE.image, "10", tmp_path / "bus")
+    monkeypatch.setattr(rbd_map, "MAPPING_SYS_BLOCK", tmp_path / "block")
+    assert [one.number for one in rbd_map.list_mappings(PLACE.image, "10", tmp_path / "bus")] == [0, 1]
+    found = rbd_map.find_mapping(PLACE.image, "10", tmp_path / "bus")
     assert found is not None
     assert found.number == 1
 
@@ -316,10 +316,15 @@ async def test_a_copy_waits_for_its_cluster_longer_than_the_vault_does(
         asked.extend(argv)
 
     monkeypatch.setattr(rbd_map, "map_krbd", mapping)
-    monkeypatch.setattr(rbd_map, "mappings", lambda *_: [])
-    source, job = RbdSource(HostRunner(), Units(HostRunner())), cast(Any, SimpleNamespace(device=device()))
+    monkeypatch.setattr(rbd_map, "list_mappings", lambda *_: [])
+    source, job = (
+        RbdSource(HostRunner(), SystemdUnits(HostRunner())),
+        cast(Any, SimpleNamespace(device=device())),
+    )
     with pytest.raises(DeviceGone, match="the kernel does not have the mapping"):
-        await throw_away.up(job, "/dev/rbd3", "10", Cluster(), source.nbd, lambda _: None)
+        await throw_away_copy.make_copy(job, "/dev/rbd3", "10", CephCluster(), source.nbd, lambda _: None)
     (options,) = (word for word in asked if "osd_request_timeout=" in word)
     assert {"osd_request_timeout=120", "noshare", "ro"} <= set(options.split(","))
-    assert Device.model_validate({"rbd": "a/b", "timeout": throw_away.COPY_TIMEOUT}).timeout > 2 * 120
+    assert (
+        Device.model_validate({"rbd": "a/b", "timeout": throw_away_copy.COPY_TIMEOUT_WORD}).timeout > 2 * 120
+    )

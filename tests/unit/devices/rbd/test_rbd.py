@@ -9,21 +9,21 @@ import pytest
 from zvault.config.device_specs.rbd import RbdImage, parse_rbd
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, ToolFailed, ZvaultError
-from zvault.devices.layer import FoundLayer, Slot
-from zvault.devices.rbd import holder
+from zvault.devices.layer import DeviceSlot, FoundLayer
 from zvault.devices.rbd import image as rbd
+from zvault.devices.rbd import image_owners
 from zvault.devices.rbd import mapping as rbd_map
-from zvault.devices.rbd.cluster import Cluster
-from zvault.devices.rbd.holder import Owner
+from zvault.devices.rbd.cluster import CephCluster
 from zvault.devices.rbd.image import ImageLayout
-from zvault.devices.rbd.image_lease import cluster_of
-from zvault.devices.rbd.source import RbdSource, shape_of
-from zvault.system.process.runner import HostRunner, Result
+from zvault.devices.rbd.image_lease import make_cluster
+from zvault.devices.rbd.image_owners import ImageOwner
+from zvault.devices.rbd.source import RbdSource, make_image_layout
+from zvault.system.process.runner import HostRunner, ProcessResult
 from zvault.system.system_bus import UnitState
-from zvault.system.systemd_units import Units
+from zvault.system.systemd_units import SystemdUnits
 
 COLD = RbdImage("rbd_meta", "", "cold")
-ATTIC = Cluster("/etc/ceph/attic.conf", "zvault", "/etc/ceph/z.keyring")
+ATTIC = CephCluster("/etc/ceph/attic.conf", "zvault", "/etc/ceph/z.keyring")
 TIMEOUT = "--client-mount-timeout=10"
 
 # From Ceph 18.2.7.
@@ -50,36 +50,36 @@ def test_no_images(text: str):
 
 
 def test_argv():
-    assert rbd.command(ATTIC, "info", "a/b") == [
+    assert rbd.rbd_argv(ATTIC, "info", "a/b") == [
         *("rbd", "info", "a/b", "--conf", "/etc/ceph/attic.conf", "--id", "zvault"),
         *("--keyring", "/etc/ceph/z.keyring", TIMEOUT),
     ]
     full = ImageLayout(90 << 40, "data", 8 << 20, 64 << 10, 8, ("exclusive-lock", "object-map"))
-    assert rbd.create_command(COLD, full, Cluster()) == [
+    assert rbd.create_image_argv(COLD, full, CephCluster()) == [
         *("rbd", "create", "rbd_meta/cold", "--size", "98956046499840B", "--data-pool", "data"),
         *("--object-size", "8388608B", "--stripe-unit", "65536B", "--stripe-count", "8"),
         *("--image-feature", "exclusive-lock,object-map", TIMEOUT),
     ]
-    assert rbd.create_command(COLD, ImageLayout(1 << 30), Cluster()) == [
+    assert rbd.create_image_argv(COLD, ImageLayout(1 << 30), CephCluster()) == [
         *("rbd", "create", "rbd_meta/cold", "--size", "1073741824B", TIMEOUT)
     ]
-    assert rbd_map.map_command(COLD, Cluster(), exclusive=True, timeout=90.0) == [
+    assert rbd_map.map_argv(COLD, CephCluster(), exclusive=True, timeout=90.0) == [
         *("rbd", "device", "map", "rbd_meta/cold"),
         *("-o", "osd_request_timeout=90,exclusive,lock_timeout=20", TIMEOUT),
     ]
-    assert "osd_request_timeout=1" in rbd_map.map_command(COLD, Cluster(), exclusive=False, timeout=0.2)
-    assert rbd_map.serve_command(COLD, Cluster(user="z"), exclusive=True, timeout=90.0, number=3) == [
+    assert "osd_request_timeout=1" in rbd_map.map_argv(COLD, CephCluster(), exclusive=False, timeout=0.2)
+    assert rbd_map.rbd_nbd_argv(COLD, CephCluster(user="z"), exclusive=True, timeout=90.0, number=3) == [
         *("rbd-nbd", "map", "rbd_meta/cold", "--foreground", "--io-timeout", "90"),
         *("--reattach-timeout", "1", "--exclusive"),
         *("--device", "/dev/nbd3", "--id", "z", TIMEOUT, "--rbd-cache=false"),
     ]
-    plain = rbd_map.serve_command(COLD, Cluster(), exclusive=False, timeout=90.0, number=None)
+    plain = rbd_map.rbd_nbd_argv(COLD, CephCluster(), exclusive=False, timeout=90.0, number=None)
     assert not {"--exclusive", "--device"} & set(plain)
 
 
 def test_the_fence_comes_before_the_lock_is_taken():
-    owner = Owner("10.0.0.1:0/38", "client.4125", "auto 1844", True)
-    fence, unlock = holder.fence_commands(COLD, owner, Cluster())
+    owner = ImageOwner("10.0.0.1:0/38", "client.4125", "auto 1844", True)
+    fence, unlock = image_owners.fence_argvs(COLD, owner, CephCluster())
     assert fence == [
         "ceph",
         "--connect-timeout",
@@ -91,7 +91,7 @@ def test_the_fence_comes_before_the_lock_is_taken():
         "31536000",
     ]
     assert unlock == ["rbd", "lock", "rm", "rbd_meta/cold", "auto 1844", "client.4125"]
-    busy = holder.in_use(COLD, [owner])
+    busy = image_owners.make_in_use_error(COLD, [owner])
     assert busy.why == "client.4125 at 10.0.0.1:0/38 holds its exclusive lock"
     assert "'zvaultctl vault take'" in busy.next
     named = replace(owner, host="filer1, since noon")
@@ -99,17 +99,17 @@ def test_the_fence_comes_before_the_lock_is_taken():
 
 
 def test_info():
-    image = rbd.parse_info(INFO)
+    image = rbd.parse_image_info(INFO)
     assert image.id == "102f306d3e62"
     assert image.shape == ImageLayout(
         2 << 30, "data", 1 << 20, 64 << 10, 4, ("layering", "striping", "exclusive-lock", "data-pool")
     )
-    plain = rbd.parse_info('{"id":"1","size":1024,"object_size":4194304,"features":[]}').shape
+    plain = rbd.parse_image_info('{"id":"1","size":1024,"object_size":4194304,"features":[]}').shape
     assert (plain.data_pool, plain.stripe_unit, plain.stripe_count) == (None, 4 << 20, 1)
 
 
 def test_differences():
-    found = rbd.parse_info(INFO).shape
+    found = rbd.parse_image_info(INFO).shape
     assert ImageLayout().differences(found) == []
     assert ImageLayout(size=2 << 30, data_pool="data", features=("exclusive-lock",)).differences(found) == []
     assert ImageLayout(1 << 30, "other", features=("object-map",)).differences(found) == [
@@ -122,9 +122,11 @@ def test_differences():
 
 def test_owners():
     address, lock = "10.0.0.1:0/3889681724", "auto 18446462598732840961"
-    assert holder.parse_owners(STATUS, LOCKS) == [Owner(address, "client.4125", lock, True)]
-    assert holder.parse_owners(STATUS, "[]") == [Owner(address, "client.4125", None, True)]
-    assert holder.parse_owners('{"watchers":[]}', LOCKS) == [Owner(address, "client.4125", lock, False)]
+    assert image_owners.parse_owners(STATUS, LOCKS) == [ImageOwner(address, "client.4125", lock, True)]
+    assert image_owners.parse_owners(STATUS, "[]") == [ImageOwner(address, "client.4125", None, True)]
+    assert image_owners.parse_owners('{"watchers":[]}', LOCKS) == [
+        ImageOwner(address, "client.4125", lock, False)
+    ]
 
 
 def mapping(bus: Path, number: int, **files: str) -> None:
@@ -144,29 +146,29 @@ def mapping(bus: Path, number: int, **files: str) -> None:
 
 
 def test_mapped(tmp_path: Path):
-    assert rbd_map.mapped(COLD, bus=tmp_path) is None
+    assert rbd_map.find_mapping(COLD, bus=tmp_path) is None
     mapping(tmp_path, 0, current_snap="yesterday")
     mapping(tmp_path, 1, pool_ns="ns")
     mapping(tmp_path, 2, image_id="20")
     mapping(tmp_path, 3)
     (tmp_path / "4").mkdir()
-    found = rbd_map.mapped(COLD, "10", tmp_path)
+    found = rbd_map.find_mapping(COLD, "10", tmp_path)
     assert found is not None
     assert (found.path, found.size, found.client) == ("/dev/rbd3", 1024, "10.0.0.1:0/38")
-    assert rbd_map.mapped(COLD, "30", tmp_path) is None
-    inside = rbd_map.mapped(RbdImage("rbd_meta", "ns", "cold"), bus=tmp_path)
+    assert rbd_map.find_mapping(COLD, "30", tmp_path) is None
+    inside = rbd_map.find_mapping(RbdImage("rbd_meta", "ns", "cold"), bus=tmp_path)
     assert inside is not None
     assert inside.number == 1
     mapping(tmp_path, 5, client_addr="10.0.0.1:0/39")
-    assert [one.number for one in rbd_map.mappings(COLD, "10", tmp_path)] == [3, 5]
+    assert [one.number for one in rbd_map.list_mappings(COLD, "10", tmp_path)] == [3, 5]
 
 
 def test_served_by(tmp_path: Path):
     for number, pid in ((0, "77"), (3, "78")):
         (tmp_path / f"nbd{number}").mkdir()
         (tmp_path / f"nbd{number}" / "pid").write_text(f"{pid}\n")
-    assert rbd_map.served_by(78, tmp_path) == 3
-    assert rbd_map.served_by(79, tmp_path) is None
+    assert rbd_map.find_served_device(78, tmp_path) == 3
+    assert rbd_map.find_served_device(79, tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_served_by(tmp_path: Path):
     ],
 )
 def test_what_went_wrong(code: int, said: str, kind: type[ZvaultError], why: str):
-    error = rbd.failure("it failed", Result(("rbd",), code, "", said, 0.1), COLD, Cluster())
+    error = rbd.make_rbd_error("it failed", ProcessResult(("rbd",), code, "", said, 0.1), COLD, CephCluster())
     assert type(error) is kind
     with pytest.raises(kind, match=why):
         raise error
@@ -210,8 +212,8 @@ def test_a_device_of_the_configuration():
         }
     )
     assert (device.layers, device.spec) == (("rbd",), "rbd:rbd_meta/cold")
-    assert shape_of(device) == ImageLayout(1 << 40, "data", 8 << 20, features=("exclusive-lock",))
-    assert cluster_of(device) == Cluster(user="zvault")
+    assert make_image_layout(device) == ImageLayout(1 << 40, "data", 8 << 20, features=("exclusive-lock",))
+    assert make_cluster(device) == CephCluster(user="zvault")
 
 
 @pytest.mark.parametrize(
@@ -239,8 +241,8 @@ def test_an_nbd_server_has_no_data_pool():
 
 def test_what_a_lost_or_unfinished_image_looks_like(tmp_path: Path):
     runner = HostRunner()
-    source = RbdSource(runner, Units(runner))
-    slot = Slot("cold", 0, tmp_path)
+    source = RbdSource(runner, SystemdUnits(runner))
+    slot = DeviceSlot("cold", 0, tmp_path)
     data = {"image": "no/such", "image_id": "1", "map": "krbd", "cluster": {}, "mapped": False}
     assert source.look(slot, data, None) == FoundLayer(
         "partial", "it is being brought up, or was when zvault stopped", present=True
@@ -261,11 +263,11 @@ class Cephs:
     def __init__(self, notes: list[str]) -> None:
         self.notes = notes
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         if "image-meta" in argv:
             note = self.notes.pop(0) if len(self.notes) > 1 else self.notes[0]
-            return Result(tuple(argv), 0 if note else 2, note, "", 0.1)
-        return Result(tuple(argv), 0, STATUS if "status" in argv else LOCKS, "", 0.1)
+            return ProcessResult(tuple(argv), 0 if note else 2, note, "", 0.1)
+        return ProcessResult(tuple(argv), 0, STATUS if "status" in argv else LOCKS, "", 0.1)
 
 
 NOTE = '{"host": "attic", "client": "10.0.0.1:0/3889681724", "boot": "b", "since": 1790000000}'
@@ -273,13 +275,13 @@ NOTE = '{"host": "attic", "client": "10.0.0.1:0/3889681724", "boot": "b", "since
 
 async def test_a_host_that_has_just_locked_an_image_is_named():
     with pytest.raises(Busy, match=r"attic, since 2026\S+ \S+ UTC \(client\.4125"):
-        await holder.refuse_if_owned(COLD, None, Cluster(), Cephs(["", NOTE]))
+        await image_owners.refuse_if_owned(COLD, None, CephCluster(), Cephs(["", NOTE]))
 
 
 async def test_one_that_leaves_no_note_is_told_by_its_address(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(holder, "NOTE_TIMEOUT", 0.5)
+    monkeypatch.setattr(image_owners, "NOTE_TIMEOUT", 0.5)
     with pytest.raises(Busy, match=r"client\.4125 at 10\.0\.0\.1:0/3889681724 holds its exclusive lock"):
-        await holder.refuse_if_owned(COLD, None, Cluster(), Cephs([""]))
+        await image_owners.refuse_if_owned(COLD, None, CephCluster(), Cephs([""]))
 
 
 class Trash:
@@ -289,9 +291,9 @@ class Trash:
         self.out, self.code = out, code
         self.asked: list[Sequence[str]] = []
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         self.asked.append(argv)
-        return Result(tuple(argv), self.code, self.out, "", 0.0)
+        return ProcessResult(tuple(argv), self.code, self.out, "", 0.0)
 
 
 async def test_an_image_in_the_trash_is_told_with_what_restores_it():

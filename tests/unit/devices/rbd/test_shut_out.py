@@ -12,9 +12,9 @@ from zvault.config.device_specs.rbd import RbdImage
 from zvault.core.errors import DeviceGone, TakenOver
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.source import ImageRecord, RbdSource
-from zvault.system.process.runner import Result
-from zvault.system.state_files import current_boot_id
-from zvault.system.systemd_units import Units
+from zvault.system.lease_store import read_boot_id
+from zvault.system.process.runner import ProcessResult
+from zvault.system.systemd_units import SystemdUnits
 
 MINE, OTHER = "10.0.0.1:0/38", "10.0.0.2:0/7"
 IMAGE = RbdImage("rbd_meta", "", "cold")
@@ -29,7 +29,7 @@ class Cluster:
         self.note = {"host": "filer2", "client": OTHER, "boot": boot, "since": 0.0}
         self.down = False
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         out: object = {}
         if "blocklist" in argv:
             out = [{"addr": one} for one in self.refused]
@@ -39,20 +39,20 @@ class Cluster:
             out = []
         elif "image-meta" in argv:
             out = self.note
-        return Result(
+        return ProcessResult(
             tuple(argv), int(self.down), json.dumps(out), "monclient: timed out" if self.down else "", 0.0
         )
 
 
 async def cause(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
-    mapping = rbd_map.Mapping(0, IMAGE, "1a2b", MINE, 1 << 30)
-    monkeypatch.setattr(rbd_map, "mapped", lambda *_: mapping)
-    source: Any = RbdSource(cluster, Units(cluster))  # type: ignore[arg-type]
+    mapping = rbd_map.ImageMapping(0, IMAGE, "1a2b", MINE, 1 << 30)
+    monkeypatch.setattr(rbd_map, "find_mapping", lambda *_: mapping)
+    source: Any = RbdSource(cluster, SystemdUnits(cluster))  # type: ignore[arg-type]
     return await source.find_cause(RECORD.as_data())
 
 
 async def test_one_that_nobody_took_is_let_in_again_without_a_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = await cause(Cluster([MINE], [], current_boot_id()), monkeypatch)
+    found = await cause(Cluster([MINE], [], read_boot_id()), monkeypatch)
     assert isinstance(found, DeviceGone)
     assert f"osd blocklist rm {MINE}" in found.next
     assert "no reboot" in found.next
@@ -62,7 +62,7 @@ async def test_one_that_nobody_took_is_let_in_again_without_a_reboot(monkeypatch
 async def test_one_that_another_host_has_had_since_is_not(
     monkeypatch: pytest.MonkeyPatch, watchers: list[str], boot: str
 ) -> None:
-    found = await cause(Cluster([MINE], watchers, boot or current_boot_id()), monkeypatch)
+    found = await cause(Cluster([MINE], watchers, boot or read_boot_id()), monkeypatch)
     assert isinstance(found, TakenOver)
     assert "blocklist rm" not in found.next
 

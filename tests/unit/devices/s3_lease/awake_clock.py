@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from zvault.devices.s3_lease.takeover import Clock
+from zvault.devices.s3_lease.takeover import BootClock
 
 MOST = 1.5
 """Seconds that count between two looks: a guard looks at the clock each second (``guard._rest``)."""
@@ -22,5 +22,5 @@ class Awake:
         return self.now
 
     @property
-    def clock(self) -> Clock:
-        return Clock(self._look)
+    def clock(self) -> BootClock:
+        return BootClock(self._look)

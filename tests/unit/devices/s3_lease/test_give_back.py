@@ -22,12 +22,12 @@ from zvault.core.units import parse_duration
 from zvault.devices.nbd import blockstore_server
 from zvault.devices.s3_lease import guard, held_lease
 from zvault.devices.s3_lease.guard import SETTLE_SECONDS, LeaseGuard
-from zvault.devices.s3_lease.guard_command import STOP_SECONDS
+from zvault.devices.s3_lease.guard_command import GUARD_STOP_SECONDS
 from zvault.devices.s3_lease.held_lease import GIVE_BACK_SECONDS, WATCHDOG_AFTER
-from zvault.devices.s3_lease.lease import Lease
+from zvault.devices.s3_lease.lease import LeaseContent
 from zvault.system.process import spawn
 from zvault.system.process.spawn import KILL_GRACE
-from zvault.system.systemd_units import STOP_DEADLINE
+from zvault.system.systemd_units import UNIT_STOP_DEADLINE
 
 
 @pytest.mark.parametrize("renewed", [False, True])
@@ -61,7 +61,7 @@ class Silent(Memory):
         super().__init__()
         self.over = threading.Event()
 
-    def put(self, lease: Lease, etag: str | None) -> str:
+    def put(self, lease: LeaseContent, etag: str | None) -> str:
         if self.silent:
             self.over.wait(self.silence)
         return super().put(lease, etag)
@@ -114,7 +114,7 @@ def test_its_process_ends_though_a_request_to_the_store_does_not():
 
 async def quiet(argv: list[str], **_: object) -> asyncio.subprocess.Process:
     nothing = asyncio.subprocess.DEVNULL
-    return await spawn.spawn(argv, stdin=nothing, stdout=nothing, stderr=nothing)
+    return await spawn.spawn_program(argv, stdin=nothing, stdout=nothing, stderr=nothing)
 
 
 async def told_to_stop(memory: Memory, there: Path) -> asyncio.Task[None]:
@@ -135,13 +135,13 @@ async def test_the_lease_of_a_server_that_had_to_be_killed_is_kept_until_the_sto
     killed: list[float] = []
 
     async def put_down(server: asyncio.subprocess.Process) -> bool:
-        dead = await spawn.put_down(server)
+        dead = await spawn.kill_process(server)
         killed.append(time.monotonic())
         return dead
 
     monkeypatch.setattr(guard, "SETTLE_SECONDS", 0.5)
-    monkeypatch.setattr(guard, "spawn", quiet)
-    monkeypatch.setattr(guard, "put_down", put_down)
+    monkeypatch.setattr(guard, "spawn_program", quiet)
+    monkeypatch.setattr(guard, "kill_process", put_down)
     running = await told_to_stop(memory, tmp_path / "there")
     await running
     assert memory.lease is not None
@@ -158,13 +158,13 @@ async def test_the_lease_of_a_server_that_cannot_be_ended_is_not_given_back(
         left.append(server)
         return False
 
-    monkeypatch.setattr(guard, "spawn", quiet)
-    monkeypatch.setattr(guard, "put_down", put_down)
+    monkeypatch.setattr(guard, "spawn_program", quiet)
+    monkeypatch.setattr(guard, "kill_process", put_down)
     running = await told_to_stop(memory, tmp_path / "there")
     with pytest.raises(DeviceGone, match="cannot be ended"):
         await running
     assert memory.lease == MINE
-    await spawn.put_down(left[0])
+    await spawn.kill_process(left[0])
 
 
 async def test_a_store_that_answers_later_than_the_next_renewal_is_due_keeps_the_server_alive(
@@ -172,7 +172,7 @@ async def test_a_store_that_answers_later_than_the_next_renewal_is_due_keeps_the
 ):
     awake = Awake()
     ends: list[float] = []
-    monkeypatch.setattr(guard, "spawn", quiet)
+    monkeypatch.setattr(guard, "spawn_program", quiet)
     monkeypatch.setattr(guard.sd_notify, "allow_silence", lambda left: ends.append(awake.now + left))
     clock, began = awake.clock, awake.now
     memory, mine = Silent(), replace(MINE, bound=10.0)
@@ -193,12 +193,16 @@ async def test_a_store_that_answers_later_than_the_next_renewal_is_due_keeps_the
 @pytest.mark.parametrize(
     ("unit", "patience", "gives_up"),
     [
-        ("zvault-device@.service", STOP_SECONDS, STOP_DEADLINE),
-        ("zvault-blockstore@.service", blockstore_server.STOP_SECONDS, blockstore_server.STOP_DEADLINE),
+        ("zvault-device@.service", GUARD_STOP_SECONDS, UNIT_STOP_DEADLINE),
+        (
+            "zvault-blockstore@.service",
+            blockstore_server.STORE_STOP_SECONDS,
+            blockstore_server.STORE_STOP_DEADLINE,
+        ),
     ],
 )
 def test_a_unit_waits_for_its_guard_and_zvault_for_the_unit(unit: str, patience: float, gives_up: float):
-    said = data.path(f"systemd/{unit}").read_text()
+    said = data.find_data_path(f"systemd/{unit}").read_text()
     (allowed,) = [line.partition("=")[2] for line in said.splitlines() if line.startswith("TimeoutStopSec=")]
     seconds = parse_duration(allowed)
     assert patience + KILL_GRACE + SETTLE_SECONDS + GIVE_BACK_SECONDS < seconds < gives_up
@@ -207,9 +211,9 @@ def test_a_unit_waits_for_its_guard_and_zvault_for_the_unit(unit: str, patience:
 @pytest.mark.parametrize(
     ("status", "resume", "kept"),
     [
-        ({"error": {"kind": "Damaged"}, "engine": None}, False, False),
-        ({"error": {"kind": "Damaged"}, "engine": None}, True, True),
-        ({"error": {"kind": "Damaged"}, "engine": {"mode": "strict"}}, False, True),
+        ({"error": {"kind": "ObjectDamaged"}, "engine": None}, False, False),
+        ({"error": {"kind": "ObjectDamaged"}, "engine": None}, True, True),
+        ({"error": {"kind": "ObjectDamaged"}, "engine": {"mode": "strict"}}, False, True),
         ({"error": None, "engine": None}, False, True),
         (None, False, True),
     ],
@@ -217,7 +221,7 @@ def test_a_unit_waits_for_its_guard_and_zvault_for_the_unit(unit: str, patience:
 async def test_the_lease_is_given_back_where_the_server_never_attached(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: object, resume: bool, kept: bool
 ):
-    monkeypatch.setattr(guard, "spawn", quiet)
+    monkeypatch.setattr(guard, "spawn_program", quiet)
     memory = Memory()
     if status is not None:
         (tmp_path / "status").write_text(json.dumps(status))

@@ -13,9 +13,15 @@ from tests.unit.object_store.hostile_s3 import lying
 from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
 from zvault.core.errors import Busy, DeviceGone, HeldElsewhere, NotFound, Refused
 from zvault.devices.s3_lease.held_lease import HeldLease
-from zvault.devices.s3_lease.lease import UNKNOWN_BOUND, BucketPlace, Lease, LeaseLost, Store
+from zvault.devices.s3_lease.lease import (
+    UNKNOWN_BOUND,
+    BucketPlace,
+    LeaseContent,
+    LeaseLost,
+    LeaseObjectStore,
+)
 from zvault.devices.s3_lease.note import NoteStore
-from zvault.devices.s3_lease.takeover import Clock, take, take_over
+from zvault.devices.s3_lease.takeover import BootClock, take_lease, take_lease_over
 from zvault.object_store.interface import Buffer
 
 pytest.importorskip("boto3")
@@ -28,8 +34,8 @@ def server() -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def store(server: S3Server) -> Store:
-    return Store(place(server, "access_key=KEY", "secret_key=SECRET"))
+def store(server: S3Server) -> LeaseObjectStore:
+    return LeaseObjectStore(place(server, "access_key=KEY", "secret_key=SECRET"))
 
 
 def place(server: S3Server, *words: str) -> BucketPlace:
@@ -44,7 +50,7 @@ def keys(file: Path, access: str) -> None:
 
 @pytest.mark.parametrize("bare", [False, True])
 def test_of_two_who_put_one_wins_whichever_form_of_etag_the_store_compares(
-    server: S3Server, store: Store, bare: bool
+    server: S3Server, store: LeaseObjectStore, bare: bool
 ):
     server.bare = bare
     assert store.read() is None
@@ -57,14 +63,14 @@ def test_of_two_who_put_one_wins_whichever_form_of_etag_the_store_compares(
     server.ahead = MINE.bound + 2
     seen = store.read()
     assert seen is not None
-    assert (replace(seen.lease, mark=""), seen.etag, seen.expired()) == (MINE, second, True)
+    assert (replace(seen.lease, mark=""), seen.etag, seen.is_expired()) == (MINE, second, True)
     server.store.delete(["cold.lease"])
     with pytest.raises(LeaseLost):
         store.put(MINE, second)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_store_is_seen_to_keep_to_conditions(server: S3Server, store: Store, at_once: bool):
+def test_a_store_is_seen_to_keep_to_conditions(server: S3Server, store: LeaseObjectStore, at_once: bool):
     store.refuse_without_conditions(MINE, at_once=at_once)
     assert not server.store.objects
     put = server.store.put
@@ -78,12 +84,12 @@ def test_a_store_is_seen_to_keep_to_conditions(server: S3Server, store: Store, a
     assert not server.store.objects
 
 
-def test_what_is_there_is_looked_at_after_an_error(server: S3Server, store: Store):
+def test_what_is_there_is_looked_at_after_an_error(server: S3Server, store: LeaseObjectStore):
     """RGW answers one of two conditional puts with 500, and an answer may be lost."""
 
     def taken(fault: str) -> str:
         server.put_faults["cold.lease"] = fault
-        return take(store, MINE, resume=False, say=pytest.fail, clock=Clock())
+        return take_lease(store, MINE, resume=False, say=pytest.fail, clock=BootClock())
 
     etag = store.put(replace(MINE, held=False), None)
     with pytest.raises(DeviceGone, match="500 InternalError"):
@@ -97,10 +103,10 @@ def test_what_is_there_is_looked_at_after_an_error(server: S3Server, store: Stor
     assert seen.lease.held
     store.put(THEIRS, seen.etag)
     with pytest.raises(Busy, match="held by there"):
-        take(store, MINE, resume=False, say=pytest.fail, clock=Clock())
+        take_lease(store, MINE, resume=False, say=pytest.fail, clock=BootClock())
 
 
-def test_what_may_pass_and_what_wants_a_person(server: S3Server, store: Store):
+def test_what_may_pass_and_what_wants_a_person(server: S3Server, store: LeaseObjectStore):
     server.faults = ["SlowDown", "AccessDenied"]
     with pytest.raises(DeviceGone, match=r"the lease s3://zvault/cold.lease cannot be had.*503 SlowDown"):
         store.read()
@@ -114,13 +120,13 @@ def test_what_may_pass_and_what_wants_a_person(server: S3Server, store: Store):
 def test_keys_that_were_refused_are_read_again(server: S3Server, tmp_path: Path):
     file = tmp_path / "s3.keys"
     keys(file, "OLD")
-    store = Store(place(server, f"keys={file}"))
+    store = LeaseObjectStore(place(server, f"keys={file}"))
     with pytest.raises(Refused, match="InvalidAccessKeyId"):
         store.put(MINE, None)
     keys(file, "KEY")
     store.put(MINE, None)
     secret = tmp_path / "secret"
-    store = Store(place(server, "access-key=KEY", f"secret-key=+{secret}"))
+    store = LeaseObjectStore(place(server, "access-key=KEY", f"secret-key=+{secret}"))
     with pytest.raises(Refused, match="cannot be read"):
         store.read()
     secret.write_text("SECRET\n")
@@ -129,21 +135,21 @@ def test_keys_that_were_refused_are_read_again(server: S3Server, tmp_path: Path)
 
 def test_a_credential_that_is_not_there_is_told_at_once(server: S3Server):
     with pytest.raises(NotFound, match=r"there is no credential zvault\.none"):
-        Store(place(server, "credential=zvault.none"))
+        LeaseObjectStore(place(server, "credential=zvault.none"))
 
 
-def test_a_lease_of_another_version_is_read(server: S3Server, store: Store):
+def test_a_lease_of_another_version_is_read(server: S3Server, store: LeaseObjectStore):
     server.store.put("cold.lease", MINE.as_bytes().replace(b'"host"', b'"later": 1, "host"'))
     seen = store.read()
     assert seen is not None
-    assert isinstance(seen.lease, Lease)
+    assert isinstance(seen.lease, LeaseContent)
 
 
 def test_a_lease_may_be_in_another_bucket_than_the_blocks(server: S3Server) -> None:
     found = place(server, "access_key=KEY", "secret_key=SECRET", "lease-bucket=other")
     assert str(found) == "s3://other/cold.lease"
     with pytest.raises(Refused, match="NoSuchBucket"):
-        Store(found).read()
+        LeaseObjectStore(found).read()
     there = BucketPlace.of(
         [
             "bucket=another",
@@ -155,27 +161,27 @@ def test_a_lease_may_be_in_another_bucket_than_the_blocks(server: S3Server) -> N
             "secret_key=SECRET",
         ]
     )
-    Store(there).put(MINE, None)
+    LeaseObjectStore(there).put(MINE, None)
     assert "cold.lease" in server.store.objects
 
 
 @pytest.mark.parametrize("etag", [True, False], ids=["ETag", "no ETag"])
 def test_a_lease_that_the_store_lost_is_held_by_nobody_knows_whom_until_a_person_takes_it(etag: bool):
     with lying() as server:
-        store = Store(place(server, "access_key=KEY", "secret_key=SECRET"))
+        store = LeaseObjectStore(place(server, "access_key=KEY", "secret_key=SECRET"))
         store.put(THEIRS, None)
         server.lose("cold.lease", etag=etag)
         for resume in (False, True):
             with pytest.raises(HeldElsewhere, match="zero bytes") as error:
-                take(store, MINE, resume=resume, say=pytest.fail, clock=Clock())
+                take_lease(store, MINE, resume=resume, say=pytest.fail, clock=BootClock())
             assert "vault take" in error.value.next
         seen = store.read()
         assert seen is not None
         assert (seen.is_lost, seen.lease.held, bool(seen.etag)) == (True, True, etag)
         now = [0.0]
-        clock = Clock(lambda: now[0], lambda seconds: now.append(now.pop() + seconds))
+        clock = BootClock(lambda: now[0], lambda seconds: now.append(now.pop() + seconds))
         said: list[str] = []
-        take_over(store, MINE, seen.lease.boot, said.append, clock)
+        take_lease_over(store, MINE, seen.lease.boot, said.append, clock)
         assert now[0] >= UNKNOWN_BOUND, "it may be a living host's"
         taken = store.read()
         assert taken is not None
@@ -185,8 +191,8 @@ def test_a_lease_that_the_store_lost_is_held_by_nobody_knows_whom_until_a_person
 @pytest.mark.parametrize("etag", [True, False], ids=["ETag", "no ETag"])
 def test_a_holder_puts_its_lost_lease_again_where_only_one_host_can(etag: bool):
     with lying() as server:
-        store = Store(place(server, "access_key=KEY", "secret_key=SECRET"))
-        held = HeldLease(store, MINE, store.put(MINE, None), Clock())
+        store = LeaseObjectStore(place(server, "access_key=KEY", "secret_key=SECRET"))
+        held = HeldLease(store, MINE, store.put(MINE, None), BootClock())
         server.lose("cold.lease", etag=etag)
         if not etag:
             with pytest.raises(DeviceGone, match="without an ETag"):
@@ -209,7 +215,7 @@ def test_a_note_that_the_store_lost_is_none_and_can_be_put():
 
 def test_a_store_without_etags_has_no_lease():
     with lying() as server:
-        store = Store(place(server, "access_key=KEY", "secret_key=SECRET"))
+        store = LeaseObjectStore(place(server, "access_key=KEY", "secret_key=SECRET"))
         store.put(MINE, None)
         server.without_etag.add("cold.lease")
         with pytest.raises(Refused, match="without an ETag"):

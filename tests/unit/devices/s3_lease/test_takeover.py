@@ -13,12 +13,19 @@ import pytest
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, Refused
 from zvault.devices.s3_lease import lease as lease_module
-from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, LeaseObject, Store, is_this_hosts
-from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
+from zvault.devices.s3_lease.lease import (
+    BucketPlace,
+    LeaseContent,
+    LeaseLost,
+    LeaseObject,
+    LeaseObjectStore,
+    is_own_lease,
+)
+from zvault.devices.s3_lease.takeover import BootClock, acknowledge_shutout, take_lease, take_lease_over
 
 PLACE = BucketPlace.of(["bucket=zv", "key=cold"])
-MINE = Lease("here", "10.0.0.1", "machine-here", "boot-here", 1000.0, 60.0)
-THEIRS = Lease("there", "10.0.0.2", "machine-there", "boot-there", 500.0, 60.0)
+MINE = LeaseContent("here", "10.0.0.1", "machine-here", "boot-here", 1000.0, 60.0)
+THEIRS = LeaseContent("there", "10.0.0.2", "machine-there", "boot-there", 500.0, 60.0)
 
 
 @dataclass
@@ -26,7 +33,7 @@ class Memory:
     """One object and a clock; ``meanwhile`` is what the rest of the world does while somebody sleeps."""
 
     place: BucketPlace = PLACE
-    lease: Lease | None = None
+    lease: LeaseContent | None = None
     put_at: float = 0.0
     now: float = 1000.0
     number: int = 0
@@ -38,14 +45,14 @@ class Memory:
             None if self.lease is None else LeaseObject(self.lease, str(self.number), self.now - self.put_at)
         )
 
-    def put(self, lease: Lease, etag: str | None) -> str:
+    def put(self, lease: LeaseContent, etag: str | None) -> str:
         if etag != (None if self.lease is None else str(self.number)):
             raise LeaseLost
         self.number += 1
         self.lease, self.put_at = lease, self.now
         return str(self.number)
 
-    def refuse_without_conditions(self, lease: Lease, *, at_once: bool) -> None:
+    def refuse_without_conditions(self, lease: LeaseContent, *, at_once: bool) -> None:
         assert lease.host
 
     def sleep(self, seconds: float) -> None:
@@ -53,34 +60,34 @@ class Memory:
         self.meanwhile(self)
 
     @property
-    def store(self) -> Store:
-        return cast(Store, self)
+    def store(self) -> LeaseObjectStore:
+        return cast(LeaseObjectStore, self)
 
     @property
-    def clock(self) -> Clock:
-        return Clock(lambda: self.now, self.sleep)
+    def clock(self) -> BootClock:
+        return BootClock(lambda: self.now, self.sleep)
 
-    def take(self, mine: Lease = MINE, *, resume: bool = False) -> str:
-        return take(self.store, mine, resume=resume, say=self.said.append, clock=self.clock)
+    def take(self, mine: LeaseContent = MINE, *, resume: bool = False) -> str:
+        return take_lease(self.store, mine, resume=resume, say=self.said.append, clock=self.clock)
 
-    def take_over(self, of: Lease = THEIRS) -> str:
-        return take_over(self.store, MINE, of.boot, self.said.append, self.clock)
+    def take_over(self, of: LeaseContent = THEIRS) -> str:
+        return take_lease_over(self.store, MINE, of.boot, self.said.append, self.clock)
 
 
 def test_a_lease_is_of_this_host_by_machine_and_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "machine-id").write_text("machine-here\n")
     monkeypatch.setattr(lease_module, "MACHINE_ID", tmp_path / "machine-id")
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
-    assert is_this_hosts(MINE)
-    assert is_this_hosts(replace(MINE, boot="the one before"))
-    assert not is_this_hosts(replace(MINE, machine="another by that name"))
-    assert not is_this_hosts(replace(MINE, host="there"))
+    assert is_own_lease(MINE)
+    assert is_own_lease(replace(MINE, boot="the one before"))
+    assert not is_own_lease(replace(MINE, machine="another by that name"))
+    assert not is_own_lease(replace(MINE, host="there"))
     (tmp_path / "machine-id").unlink()
-    assert not is_this_hosts(MINE)
+    assert not is_own_lease(MINE)
 
 
 @pytest.mark.parametrize("before", [None, replace(THEIRS, held=False), MINE])
-def test_it_is_had_where_nobody_else_has_it(before: Lease | None):
+def test_it_is_had_where_nobody_else_has_it(before: LeaseContent | None):
     memory = Memory(lease=before)
     memory.take()
     assert memory.lease == MINE
@@ -92,7 +99,7 @@ class Unsure(Memory):
 
     fate: str = ""
 
-    def put(self, lease: Lease, etag: str | None) -> str:
+    def put(self, lease: LeaseContent, etag: str | None) -> str:
         fate, self.fate = self.fate, ""
         if fate == "theirs":
             super().put(THEIRS, etag)
@@ -104,7 +111,7 @@ class Unsure(Memory):
 
 
 @pytest.mark.parametrize("before", [None, replace(THEIRS, held=False), MINE])
-def test_an_error_while_it_is_put_is_told_by_what_is_there_then(before: Lease | None):
+def test_an_error_while_it_is_put_is_told_by_what_is_there_then(before: LeaseContent | None):
     faster = Unsure(lease=before, fate="theirs")
     with pytest.raises(Busy, match="held by there"):
         faster.take()
@@ -145,13 +152,13 @@ def test_a_host_that_goes_by_the_same_identity_and_lives_is_not_outlived():
 
 
 @pytest.mark.parametrize("before", [THEIRS, replace(THEIRS, held=False)])
-def test_a_pool_that_waits_for_its_device_gets_it_only_if_nobody_had_it(before: Lease):
+def test_a_pool_that_waits_for_its_device_gets_it_only_if_nobody_had_it(before: LeaseContent):
     with pytest.raises(Refused, match="another's meanwhile"):
         Memory(lease=before).take(resume=True)
 
 
 @pytest.mark.parametrize("before", [MINE, replace(MINE, held=False)])
-def test_a_pool_that_waits_for_its_device_gets_it_if_this_boot_had_it_last(before: Lease):
+def test_a_pool_that_waits_for_its_device_gets_it_if_this_boot_had_it_last(before: LeaseContent):
     own = Memory(lease=before)
     own.take(resume=True)
     assert own.lease == MINE
@@ -175,7 +182,7 @@ def test_a_takeover_waits_for_the_bound_of_who_says_nothing():
 
 def test_a_takeover_ends_when_the_other_says_that_it_stopped():
     def notice(memory: Memory) -> None:
-        acknowledge(memory.store, THEIRS)
+        acknowledge_shutout(memory.store, THEIRS)
 
     memory = Memory(lease=THEIRS, put_at=990.0, meanwhile=notice)
     memory.take_over()
@@ -194,7 +201,7 @@ def test_one_that_has_stopped_by_its_own_rule_is_not_waited_for():
 
 def test_a_third_takes_over_from_the_second_and_the_first_may_still_write():
     second = replace(THEIRS, shut_out="boot-first", bound=90.0)
-    memory = Memory(lease=second, put_at=995.0, meanwhile=lambda it: acknowledge(it.store, THEIRS))
+    memory = Memory(lease=second, put_at=995.0, meanwhile=lambda it: acknowledge_shutout(it.store, THEIRS))
     memory.take_over()
     assert memory.now >= 1000.0 + second.bound, "the word of one of the two was taken for both"
 
@@ -227,7 +234,7 @@ def test_nobody_is_shut_out_whom_nobody_was_shown(age: float):
 
 
 def test_what_the_object_holds():
-    lease = Lease.of_bytes(MINE.as_bytes())
+    lease = LeaseContent.of_bytes(MINE.as_bytes())
     assert replace(lease, mark="") == MINE
     assert lease.as_bytes() != MINE.as_bytes(), "the same bytes have the same ETag"
     assert str(PLACE) == "s3://zv/cold.lease"

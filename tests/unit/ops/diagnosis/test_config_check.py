@@ -15,8 +15,8 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.devices import presence
 from zvault.ops.context import Context
-from zvault.ops.diagnosis.config_check import config_warnings
-from zvault.ops.state.pools import Seen
+from zvault.ops.diagnosis.config_check import list_config_warnings
+from zvault.ops.state.pool_book import SeenPool
 from zvault.system import mount
 
 
@@ -47,12 +47,12 @@ def world(folder: Path, source: Source, device: dict[str, Any] | None = None, **
 
 
 async def test_a_source_that_is_there_is_nothing_to_be_told_of(tmp_path: Path):
-    assert await config_warnings(world(tmp_path, Source("tank", "tank/a"))) == []
+    assert await list_config_warnings(world(tmp_path, Source("tank", "tank/a"))) == []
 
 
 async def test_what_cannot_be_snapshotted_is_told_unless_it_is_left_out(tmp_path: Path):
     names = ("tank", "tank/half", "tank/x/half", *(f"tank/half{number}" for number in range(4)))
-    found = await config_warnings(world(tmp_path, Source(*names)))
+    found = await list_config_warnings(world(tmp_path, Source(*names)))
     told = "backup.b.source: tank/half cannot be snapshotted, as it is half received"
     assert found[0].startswith(told)
     assert found[0].endswith("'zfs receive -A tank/half' destroys what has arrived")
@@ -61,7 +61,7 @@ async def test_what_cannot_be_snapshotted_is_told_unless_it_is_left_out(tmp_path
     backup = where.env.config.backup["b"]
     none = backup.snapshot.model_copy(update={"make": False})
     where.env.config.backup["b"] = backup.model_copy(update={"snapshot": none})
-    assert await config_warnings(where) == [], "it makes none"
+    assert await list_config_warnings(where) == [], "it makes none"
 
 
 async def test_what_include_names_has_to_be_there(tmp_path: Path):
@@ -72,7 +72,7 @@ async def test_what_include_names_has_to_be_there(tmp_path: Path):
         (["tank/home", "tank/mail", "tank/mail/**", "tank/vm/*"], "'tank/mail', 'tank/vm'"),
     ):
         where.env.config.backup["b"] = backup.model_copy(update={"include": include})
-        found = await config_warnings(where)
+        found = await list_config_warnings(where)
         assert len(found) == (missing is not None)
         told = f"backup.b.include: there is no dataset {missing}, so every run is partial"
         assert all(one.startswith(told) for one in found)
@@ -89,14 +89,14 @@ async def test_what_include_names_has_to_be_there(tmp_path: Path):
     ],
 )
 async def test_a_source_that_is_not_there(tmp_path: Path, error: Exception, told: str):
-    (found,) = await config_warnings(world(tmp_path, Source(fails=error)))
+    (found,) = await list_config_warnings(world(tmp_path, Source(fails=error)))
     assert found.startswith(f"backup.b.source: {told}")
 
 
 async def test_names_that_are_too_long_unless_they_are_left_out(tmp_path: Path):
     long = ["tank/".ljust(220, letter) for letter in "abcde"]
     source = Source("tank", *long, "tank/x", "tank/x/".ljust(220, "l"))
-    found = await config_warnings(world(tmp_path, source))
+    found = await list_config_warnings(world(tmp_path, source))
     assert [long[n] in text for n, text in enumerate(found[:3])] == [True] * 3
     assert "'exclude'" in found[0]
     assert found[3:] == ["backup.b.source: 2 more names are too long"]
@@ -105,25 +105,25 @@ async def test_names_that_are_too_long_unless_they_are_left_out(tmp_path: Path):
 async def test_a_file_that_is_not_there_is_missed_where_there_was_one(tmp_path: Path):
     device = {"nbd": f"nbdkit:file {tmp_path}/cold.img", "size": "1G"}
     new = world(tmp_path, Source("tank"), device, create=True)
-    assert await config_warnings(new) == [], "the first run makes it"
-    (found,) = await config_warnings(world(tmp_path, Source("tank"), device))
+    assert await list_config_warnings(new) == [], "the first run makes it"
+    (found,) = await list_config_warnings(world(tmp_path, Source("tank"), device))
     assert "'zvaultctl vault create cold' makes it" in found
-    new.records.pools.note(0xC01D, Seen("cold", "cold"))
-    (found,) = await config_warnings(new)
+    new.records.pools.note(0xC01D, SeenPool("cold", "cold"))
+    (found,) = await list_config_warnings(new)
     assert found.startswith(
         f"vault.cold.device[0]: there is no file {tmp_path}/cold.img, and vault cold had a pool"
     )
     assert not (tmp_path / "cold.img").exists()
     (tmp_path / "cold.img").write_text("something")
-    assert await config_warnings(new) == []
+    assert await list_config_warnings(new) == []
 
 
 async def test_what_is_not_mounted_or_does_not_answer(tmp_path: Path):
     device = {"nbd": f"nbdkit:file {tmp_path}/cold.img", "size": "1G", "requires_mount": str(tmp_path)}
-    (found,) = await config_warnings(world(tmp_path, Source("tank"), device, create=True))
+    (found,) = await list_config_warnings(world(tmp_path, Source("tank"), device, create=True))
     assert found.startswith(f"vault.cold.device[0]: nothing is mounted on {tmp_path}")
     server = {"nbd": f"unix:{tmp_path}/none.sock"}
-    (found,) = await config_warnings(world(tmp_path, Source("tank"), server))
+    (found,) = await list_config_warnings(world(tmp_path, Source("tank"), server))
     assert "cannot be reached" in found
 
 
@@ -135,13 +135,13 @@ async def test_a_journal_on_a_mount_that_may_be_missing_is_told(
     mounts, table = tmp_path / "mountinfo", tmp_path / "fstab"
     mounts.write_text("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 22 8:17 / /mnt/ssd rw - ext4 /dev/sdb1 rw\n")
     table.write_text("# none yet\n/dev/sda1 / ext4 errors=remount-ro 0 1\n")
-    real_mount, real_start = mount.mount_point_of, mount.is_mounted_at_start
-    monkeypatch.setattr(presence, "mount_point_of", lambda path: real_mount(path, mounts))
+    real_mount, real_start = mount.find_mount_point, mount.is_mounted_at_start
+    monkeypatch.setattr(presence, "find_mount_point", lambda path: real_mount(path, mounts))
     monkeypatch.setattr(presence, "is_mounted_at_start", lambda point: real_start(point, table))
     monkeypatch.setattr(presence, "is_mount_point", lambda folder: mount.is_mount_point(folder, mounts))
 
     async def told(device: dict[str, object]) -> list[str]:
-        found = await config_warnings(world(tmp_path, Source("tank"), device, create=True))
+        found = await list_config_warnings(world(tmp_path, Source("tank"), device, create=True))
         return [one for one in found if "requires_mount" in one or "mounted on" in one]
 
     writeback = {"nbd": f"{words} mode=writeback"}

@@ -11,13 +11,13 @@ import pytest
 
 from tests.unit.ops import ops_world
 from tests.unit.patience import FOR_EVER, PATIENCE, eventually
-from zvault.core.diagnosis.observations import LastRun
+from zvault.core.diagnosis.observations import ObservedRun
 from zvault.core.errors import Refused
 from zvault.core.names import DatasetName
 from zvault.ops.context import Context
 from zvault.ops.diagnosis import observe
-from zvault.ops.diagnosis.doctor import doctor_document, watched_for
-from zvault.ops.stream.stream import ActiveStream, Progress
+from zvault.ops.diagnosis.doctor import make_doctor_document, parse_watch_seconds
+from zvault.ops.stream.run_stream import ActiveStream, StreamProgress
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.sampler import _fill
 
@@ -51,13 +51,13 @@ def stream(context: Context, started: list[subprocess.Popen[bytes]], *argvs: lis
         before = one.stdout
         started.append(one)
         programs.append((name, one.pid))
-    progress = Progress(None, stages=lambda: programs)
+    progress = StreamProgress(None, stages=lambda: programs)
     context.activity.streams["b", "tank"] = ActiveStream("b", "cold", DatasetName("tank"), progress)
 
 
 async def test_a_source_that_gives_nothing(context: Context, started: list[subprocess.Popen[bytes]]):
     stream(context, started, STILL, ["cat"], ["cat"])
-    found = await doctor_document(context, Vaults(context), context.env.vault("cold"), 0.5)
+    found = await make_doctor_document(context, Vaults(context), context.env.vault("cold"), 0.5)
     assert found["verdict"]["bound"] == "source"
     (flow,) = found["streams"]
     assert [stage["name"] for stage in flow["stages"]] == ["zfs send", "throttle", "zfs receive"]
@@ -67,7 +67,7 @@ async def test_a_source_that_gives_nothing(context: Context, started: list[subpr
 async def test_a_throttle_that_lets_nothing_pass(context: Context, started: list[subprocess.Popen[bytes]]):
     stream(context, started, ["cat", "/dev/zero"], STILL, ["cat"])
     await eventually(lambda: _fill(f"/proc/{started[1].pid}/fd/0") == 1)
-    found = await doctor_document(context, Vaults(context), context.env.vault("cold"), 0.5)
+    found = await make_doctor_document(context, Vaults(context), context.env.vault("cold"), 0.5)
     assert found["verdict"]["bound"] == "limit"
     assert found["verdict"]["knob"]["now"] == "8M"
 
@@ -77,7 +77,7 @@ async def test_a_vault_that_is_down_is_told_at_once(context: Context, monkeypatc
         return None
 
     monkeypatch.setattr("zvault.zfs.pool.pool.Zpool.state", nothing)
-    watched = doctor_document(context, Vaults(context), context.env.vault("cold"), FOR_EVER)
+    watched = make_doctor_document(context, Vaults(context), context.env.vault("cold"), FOR_EVER)
     found = await asyncio.wait_for(watched, PATIENCE)
     assert found["verdict"]["sentence"].startswith("vault cold is down: no stream writes to it")
 
@@ -86,10 +86,10 @@ async def test_a_pool_that_hangs_is_not_waited_for(context: Context, monkeypatch
     async def never(*_: object) -> None:
         await asyncio.sleep(FOR_EVER)
 
-    monkeypatch.setattr(observe, "LOOK_DEADLINE", 3.0)
+    monkeypatch.setattr(observe, "OBSERVE_DEADLINE", 3.0)
     monkeypatch.setattr("zvault.ops.vaults.vault.ManagedVault.imported", never)
-    last = LastRun("b", 1 << 20, 2.0, "its requests were small")
-    watched = doctor_document(context, Vaults(context), context.env.vault("cold"), 0.5, last)
+    last = ObservedRun("b", 1 << 20, 2.0, "its requests were small")
+    watched = make_doctor_document(context, Vaults(context), context.env.vault("cold"), 0.5, last)
     found = await asyncio.wait_for(watched, PATIENCE)
     assert found["verdict"]["bound"] == "nothing"
     assert found["verdict"]["why"] == "its requests were small"
@@ -98,6 +98,6 @@ async def test_a_pool_that_hangs_is_not_waited_for(context: Context, monkeypatch
 @pytest.mark.parametrize("text", ["", "soon", "0", "61", "nan", "-1"])
 def test_how_long_to_watch(text: str):
     with pytest.raises(Refused):
-        watched_for(text)
-    assert watched_for(None) == 5.0
-    assert watched_for("2.5") == 2.5
+        parse_watch_seconds(text)
+    assert parse_watch_seconds(None) == 5.0
+    assert parse_watch_seconds("2.5") == 2.5

@@ -14,7 +14,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.ops.context import Context
 from zvault.ops.diagnosis import write_watch
-from zvault.ops.diagnosis.write_watch import drift_watched
+from zvault.ops.diagnosis.write_watch import watch_drift
 from zvault.ops.state.environment import Environment
 from zvault.system.process.runner import HostRunner
 
@@ -30,7 +30,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     limit = 'zfs_vdev_aggregation_limit_non_rotating = "4M"\n'
     (profiles / "wide.toml").write_text(f"[module]\n{limit}zfs_txg_timeout = 5\n")
     config = Config.model_validate({"vault": {"cold": {"pool": "cold", "profile": "wide"}}})
-    monkeypatch.setattr(write_watch, "FIRST", 0.05)
+    monkeypatch.setattr(write_watch, "FIRST_SAMPLE_PAUSE", 0.05)
     paths = Paths(etc=tmp_path, run=tmp_path, state=tmp_path)
     return Context.of(Environment(config, paths, HostRunner(), "here"))
 
@@ -62,7 +62,7 @@ async def test_what_drifts_is_told_once_and_forgotten_when_the_next_run_begins(
     def emit(event: str, **fields: Any) -> None:
         told.append({"event": event, **fields})
 
-    async with drift_watched(context, opened(), emit):
+    async with watch_drift(context, opened(), emit):
         while len(told) < 1:
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
@@ -72,14 +72,14 @@ async def test_what_drifts_is_told_once_and_forgotten_when_the_next_run_begins(
     assert (one["event"], one["vault"], one["drift"]) == ("warning", "cold", "request-size")
     assert context.activity.writes.drifts == {"cold": one["text"]}
     assert context.activity.writes.samples == {}
-    async with drift_watched(context, opened(), emit):
+    async with watch_drift(context, opened(), emit):
         assert context.activity.writes.drifts == {}
 
 
 async def test_two_runs_into_one_vault_are_watched_once(context: Context, monkeypatch: pytest.MonkeyPatch):
-    async with drift_watched(context, opened(), lambda *_, **__: None):
+    async with watch_drift(context, opened(), lambda *_, **__: None):
         before = len(asyncio.all_tasks())
-        async with drift_watched(context, opened(), lambda *_, **__: None):
+        async with watch_drift(context, opened(), lambda *_, **__: None):
             assert len(asyncio.all_tasks()) == before
         assert context.activity.writes.watched == {"cold"}
     assert context.activity.writes.watched == set()
@@ -89,12 +89,12 @@ async def test_a_pool_that_hangs_ends_the_watch_and_holds_up_nobody(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(write_watch.statistics, "queue_argv", lambda *_: ["sleep", str(FOR_EVER)])
-    monkeypatch.setattr(write_watch, "DEADLINE", 0.1)
-    async with drift_watched(context, opened(), lambda *_, **__: None):
+    monkeypatch.setattr(write_watch, "WRITE_SAMPLE_DEADLINE", 0.1)
+    async with watch_drift(context, opened(), lambda *_, **__: None):
         (watch,) = [task for task in asyncio.all_tasks() if task.get_name() == "drift cold"]
         await asyncio.wait_for(asyncio.wait({watch}), PATIENCE)
         assert watch.exception() is None
-    monkeypatch.setattr(write_watch, "DEADLINE", FOR_EVER)
+    monkeypatch.setattr(write_watch, "WRITE_SAMPLE_DEADLINE", FOR_EVER)
     async with asyncio.timeout(PATIENCE):  # a look that is not over is given up with the run
-        async with drift_watched(context, opened(), lambda *_, **__: None):
+        async with watch_drift(context, opened(), lambda *_, **__: None):
             await asyncio.sleep(0.2)

@@ -18,9 +18,9 @@ from tests.unit.ops.ops_world import (
 from zvault.api.explain import AccountDocument, ExplainDocument
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Interrupted
+from zvault.core.replication.plan_model import InterruptedReceive
 from zvault.ops.context import Context
-from zvault.ops.explain.document import explain_document
+from zvault.ops.explain.document import make_explain_document
 from zvault.ops.explain.knowledge import NoDaemon
 
 POOL = 0xC01D
@@ -52,8 +52,8 @@ class ReadOnly(NoKeys):
     async def get(self, _: str, prop: str) -> dict[str, str]:
         return {prop: "1"}
 
-    async def interrupted(self, token: str) -> Interrupted:
-        return Interrupted(token, 101)
+    async def interrupted(self, token: str) -> InterruptedReceive:
+        return InterruptedReceive(token, 101)
 
     async def holds(self, names: Sequence[str]) -> dict[str, set[str]]:
         return {name: set(self.held[name]) for name in names if name in self.held}
@@ -77,7 +77,7 @@ def world(
 
 
 async def explained(where: Context, name: str, knowledge: Any = None) -> ExplainDocument:
-    found = await explain_document(where, knowledge or NoDaemon(), name)
+    found = await make_explain_document(where, knowledge or NoDaemon(), name)
     assert list(wrong(found, ExplainDocument)) == []
     return found
 

@@ -17,13 +17,13 @@ from tests.unit.ops.ops_world import (
 )
 from zvault.core.errors import HostUnreachable, NotFound
 from zvault.core.health.backup import BackupFacts, judge_backup
-from zvault.core.integrity.damage import Damage
+from zvault.core.integrity.damage import DamagedFile
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import KEEP_HOLD, hold_tag
-from zvault.ops.explain.knowledge import NoDaemon, Pruned
-from zvault.ops.health import health_document
-from zvault.ops.state.pool_health import Condition
+from zvault.core.replication.base_names import KEEP_HOLD, make_hold_tag
+from zvault.ops.explain.knowledge import NoDaemon, PrunedSnapshot
+from zvault.ops.state.pool_health import PoolCondition
+from zvault.ops.vault_facts import make_health_document
 
 
 def shared() -> tuple[Tree, Tree]:
@@ -76,7 +76,10 @@ async def test_an_excluded_dataset_says_by_which_pattern() -> None:
 
 async def test_who_holds_a_snapshot() -> None:
     source, vault = shared()
-    held = {f"tank@{snapname(3)}": {hold_tag(POOL), "mine"}, f"cold/host/tank@{snapname(3)}": {KEEP_HOLD}}
+    held = {
+        f"tank@{snapname(3)}": {make_hold_tag(POOL), "mine"},
+        f"cold/host/tank@{snapname(3)}": {KEEP_HOLD},
+    }
     (account,) = (await explained(world(source, vault, held), f"tank@{snapname(3)}"))["accounts"]
     assert reason(account, "base")[0] == "yes"
     state, why = reason(account, "held", "source")
@@ -91,8 +94,12 @@ class Told(NoDaemon):
 
     known = True
 
-    def pruned(self, snapshot: str) -> list[Pruned]:
-        return [Pruned("r7", "b", "source", START + 6 * HOUR)] if snapshot == f"tank@{snapname(1)}" else []
+    def pruned(self, snapshot: str) -> list[PrunedSnapshot]:
+        return (
+            [PrunedSnapshot("r7", "b", "source", START + 6 * HOUR)]
+            if snapshot == f"tank@{snapname(1)}"
+            else []
+        )
 
     def vault_seen(self, _: Any) -> float:
         return START + 5 * HOUR
@@ -109,9 +116,9 @@ class Told(NoDaemon):
         )
 
     def verdicts(self, _: Any) -> Any:
-        return [("backup", health_document(judge_backup(BackupFacts("b", "partial"))))]
+        return [("backup", make_health_document(judge_backup(BackupFacts("b", "partial"))))]
 
-    def unhealed(self, _: str, damage: Damage) -> str:
+    def unhealed(self, _: str, damage: DamagedFile) -> str:
         return "nobody has it any more"
 
 
@@ -168,8 +175,8 @@ async def test_a_source_that_cannot_be_listed_leaves_what_the_patterns_say() -> 
 
 async def test_what_is_damaged_and_why_it_stays() -> None:
     where = world(*shared())
-    hurt = Damage("cold/host/tank", snapname(2), "/docs/a")
-    where.records.conditions._known["cold"] = Condition(START + 8 * HOUR, damages=(hurt,), errors=1)
+    hurt = DamagedFile("cold/host/tank", snapname(2), "/docs/a")
+    where.records.conditions._known["cold"] = PoolCondition(START + 8 * HOUR, damages=(hurt,), errors=1)
     (account,) = (await explained(where, f"tank@{snapname(2)}", Told()))["accounts"]
     state, why = reason(account, "damage", "vault")
     assert state == "1 damaged"

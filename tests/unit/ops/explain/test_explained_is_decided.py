@@ -15,12 +15,12 @@ from tests.unit.ops.ops_world import (
     tree,
 )
 from zvault.core.model import Snapshot, Tree
-from zvault.core.replication.base_names import KEEP_HOLD, hold_tag
-from zvault.core.replication.plan_model import sent_by
-from zvault.core.replication.sent_reason import blocker
-from zvault.ops.replication.plan import plan_all
-from zvault.ops.replication.sides import look
-from zvault.ops.retention.prune import without_stuck
+from zvault.core.replication.base_names import KEEP_HOLD, make_hold_tag
+from zvault.core.replication.plan_model import list_sent_by
+from zvault.core.replication.sent_reason import find_blocking_plan
+from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.plan_all import plan_all
+from zvault.ops.retention.prune import drop_stuck
 from zvault.ops.retention.prune_plan import plan_prune
 
 NAMES = ("tank", "tank/a", "tank/b")
@@ -54,7 +54,7 @@ def trees(draw: st.DrawFn) -> tuple[Tree, Tree, dict[str, set[str]]]:
             vaults.append(dataset(there, *copies, written=draw(st.sampled_from([0, 0, 4096]))))
         for one in (*left, *copies):
             if draw(st.integers(0, 5)) == 0:
-                held[one.name] = {draw(st.sampled_from(["mine", hold_tag(POOL), KEEP_HOLD]))}
+                held[one.name] = {draw(st.sampled_from(["mine", make_hold_tag(POOL), KEEP_HOLD]))}
     return tree(*sources), tree(*vaults), held
 
 
@@ -86,13 +86,13 @@ async def test_what_is_explained_is_what_is_decided(  # noqa: PLR0917
         **{"backlog": backlog, "on_conflict": on_conflict, "exclude": exclude, "also": also, "prune_limit": limit},
     )  # fmt: skip
     backup = where.env.backup("b")
-    seen = await look(where, backup, where.clients.vault_of(backup))
+    seen = await list_both_sides(where, backup, where.clients.vault_of(backup))
     plans = {plan.dataset: plan for plan in await plan_all(where, backup, seen)}
-    waiting = {name for name, plan in plans.items() if blocker(plan, plans) is not None}
+    waiting = {name for name, plan in plans.items() if find_blocking_plan(plan, plans) is not None}
     verdicts = {}
     for plan in plan_prune(where, backup, seen):
         side = where.clients.source_of(backup) if plan.side == "source" else where.clients.vault_of(backup)
-        verdicts |= {one.snapshot.name: one for one in (await without_stuck(side, plan)).verdicts}
+        verdicts |= {one.snapshot.name: one for one in (await drop_stuck(side, plan)).verdicts}
     for one in source:
         (account,) = (await explained(where, one.name))["accounts"]
         assert (account["takes"], reason(account, "selected")[0] == "yes") == ((one.name in plans),) * 2
@@ -126,7 +126,7 @@ def _agrees(
         return
     copy = seen.counterparts.get(of.name)
     there = copy is not None and any(one.guid == point.guid for one in copy.snapshots)
-    goes = any(one.guid == point.guid for step in planned.steps for one in sent_by(step, of.snapshots))
+    goes = any(one.guid == point.guid for step in planned.steps for one in list_sent_by(step, of.snapshots))
     state, _ = reason(account, "sent")
     assert (state == "there") == there
     assert there or (state == "to be sent") == (goes and of.name not in waiting)

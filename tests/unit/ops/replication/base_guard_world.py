@@ -19,17 +19,17 @@ from tests.unit.ops.ops_world import (
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import (
-    hold_tag,
-    mark_name,
-    sent_marks,
-    unsent_mark_name,
+    list_sent_marks,
+    make_hold_tag,
+    make_mark_name,
+    make_unsent_mark_name,
 )
-from zvault.core.replication.plan_model import Step, TransferPlan
+from zvault.core.replication.plan_model import TransferPlan, TransferStep
 from zvault.core.replication.planner import plan_tree
 from zvault.core.replication.progress import RunMeter
-from zvault.ops.replication.bases import Bases
+from zvault.ops.replication.listing import make_own_filter
+from zvault.ops.replication.run_bases import RunBases
 from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
-from zvault.ops.replication.sides import ours_of
 from zvault.ops.replication.transfer import Transfers
 
 COLD, CLOUD = 0x1F, 0x2E
@@ -97,11 +97,11 @@ class Faked(Transfers):
 
         opened = OpenBackup(where, where.env.backup("b"), vault, note)
         sides = host.sides()
-        plans = plan_tree(sides.pairing, sides.vault, wanted=ours_of(opened.backup))
-        plan = RunPlan(sides, plans, Bases(opened.source, COLD), Estimates(opened), {}, {})
+        plans = plan_tree(sides.pairing, sides.vault, wanted=make_own_filter(opened.backup))
+        plan = RunPlan(sides, plans, RunBases(opened.source, COLD), Estimates(opened), {}, {})
         return cls(opened, plan, RunMeter(), host=host, said=said, forgotten=forgotten)
 
-    async def _stream(self, step: Step, plan: TransferPlan, *_: Any) -> None:
+    async def _stream(self, step: TransferStep, plan: TransferPlan, *_: Any) -> None:
         """The snapshots arrive one by one: each is a change after which the power may fail."""
         start = step.base.createtxg if step.base else 0
         between = step.intermediates
@@ -137,8 +137,8 @@ def is_safe(host: Host) -> bool:
     if not host.vault:
         return True
     base = host.vault[-1]
-    marks = {f"tank#{name(COLD, base.guid)}" for name in (mark_name, unsent_mark_name)}
-    return hold_tag(COLD) in host.holds[base.name] or not marks.isdisjoint(host.marks)
+    marks = {f"tank#{name(COLD, base.guid)}" for name in (make_mark_name, make_unsent_mark_name)}
+    return make_hold_tag(COLD) in host.holds[base.name] or not marks.isdisjoint(host.marks)
 
 
 def fresh() -> Host:
@@ -151,8 +151,8 @@ async def advanced() -> Host:
     await run(host)
     host.snapshots += [snap(2), snap(3), snap(4, name="by-hand"), snap(5)]
     host.holds[snap(1).name].add("somebody")
-    host.holds[snap(2).name].add(hold_tag(CLOUD))
-    host.marks[f"tank#{mark_name(CLOUD, 102)}"] = snap(2)
+    host.holds[snap(2).name].add(make_hold_tag(CLOUD))
+    host.marks[f"tank#{make_mark_name(CLOUD, 102)}"] = snap(2)
     host.marks["tank#mine"] = snap(1)
     host.changes, host.log = 0, []
     return host
@@ -162,25 +162,25 @@ def assert_nothing_leaked(host: Host) -> None:
     """Only the base is held for this vault, and bookmarked with one before it at most; others' holds stay."""
     assert host.vault
     newest = host.vault[-1]
-    assert [name for name, tags in host.holds.items() if hold_tag(COLD) in tags] == [newest.name]
+    assert [name for name, tags in host.holds.items() if make_hold_tag(COLD) in tags] == [newest.name]
     ours = [
         mark
         for mark in host.marks
         if mark.startswith((f"tank#zvault_{COLD:x}_", "tank#zvault-", "tank#zvault."))
     ]
-    mine = f"tank#{mark_name(COLD, newest.guid)}"
+    mine = f"tank#{make_mark_name(COLD, newest.guid)}"
     assert mine in ours
     former = [host.marks[mark] for mark in ours if mark != mine]
     assert len(former) <= 1
     for one in former:
-        assert f"tank#{mark_name(COLD, one.guid)}" in ours
+        assert f"tank#{make_mark_name(COLD, one.guid)}" in ours
         assert one.createtxg < newest.createtxg
 
 
 def assert_others_are_untouched(host: Host) -> None:
     assert host.holds[snap(1).name] == {"somebody"}
-    assert hold_tag(CLOUD) in host.holds[snap(2).name]
-    assert {"tank#mine", f"tank#{mark_name(CLOUD, 102)}"} <= set(host.marks)
+    assert make_hold_tag(CLOUD) in host.holds[snap(2).name]
+    assert {"tank#mine", f"tank#{make_mark_name(CLOUD, 102)}"} <= set(host.marks)
 
 
 async def crashed(host: Host, at: int) -> bool:
@@ -196,7 +196,7 @@ async def crashed(host: Host, at: int) -> bool:
 
 def marked_as_sent(host: Host) -> set[int]:
     """The GUIDs of which the bookmarks tell that the vault has them."""
-    return {mark.guid for mark in sent_marks(host.source(), COLD)}
+    return {mark.guid for mark in list_sent_marks(host.source(), COLD)}
 
 
 def had(host: Host) -> set[int]:

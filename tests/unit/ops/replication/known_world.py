@@ -19,19 +19,19 @@ from zvault.core.errors import NotFound
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, make_snapname
 from zvault.core.replication import planner
-from zvault.core.replication.base_names import mark_name
-from zvault.core.replication.plan_model import Interrupted
+from zvault.core.replication.base_names import make_mark_name
+from zvault.core.replication.plan_model import InterruptedReceive
 from zvault.core.snapshot_list import SnapshotList
 from zvault.ops.context import Context
-from zvault.ops.replication import plan as planning
-from zvault.ops.replication.lag import lags
-from zvault.ops.replication.plan import plan_all
-from zvault.ops.replication.sides import Sides, look
+from zvault.ops.replication import plan_all as planning
+from zvault.ops.replication.lag import measure_lags
+from zvault.ops.replication.listing import BothListings, list_both_sides
+from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import note_held, plan_holds
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackup
-from zvault.ops.state.pools import Seen
+from zvault.ops.state.pool_book import SeenPool
 from zvault.system.process.runner import HostRunner
 
 POOL, USB = 0xC01D, 0x05B
@@ -63,9 +63,9 @@ class Asked(NoKeys):
     async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
         return await self.tree(root)
 
-    async def interrupted(self, token: str) -> Interrupted:
+    async def interrupted(self, token: str) -> InterruptedReceive:
         self.world.question()
-        return Interrupted(token, int(token))
+        return InterruptedReceive(token, int(token))
 
     async def get(self, dataset: str, *properties: str) -> dict[str, str]:
         self.world.question()
@@ -98,12 +98,12 @@ class World:
         self.held: set[tuple[int, int]] = set()
         self.lapses = 0
         self.broken: tuple[type[BaseException], int] | None = None
-        self.earlier: Sides | None = None
+        self.earlier: BothListings | None = None
         folder = Path("/dev/null/nowhere")
         self.env = Environment(
             config(0, 0), Paths(folder, folder, folder, folder), HostRunner(), "host", self.clock
         )
-        self.pools: dict[int, Seen] = {POOL: Seen("cold", "cold")}
+        self.pools: dict[int, SeenPool] = {POOL: SeenPool("cold", "cold")}
         self.knowing = self.context()
         for name in ("tank", "tank/a", "tank/a/b", "tank/c"):
             self.create(name)
@@ -156,7 +156,9 @@ class World:
         )
         if one.snapshots:
             base = one.snapshots[-1]
-            mark = Bookmark(one.name, mark_name(POOL, base.guid), base.guid, base.createtxg, base.creation)
+            mark = Bookmark(
+                one.name, make_mark_name(POOL, base.guid), base.guid, base.createtxg, base.creation
+            )
             self._set(self.here, replace(one, bookmarks=(mark,)))
 
     def _set(self, side: dict[str, Dataset], one: Dataset) -> None:
@@ -172,7 +174,9 @@ class World:
             case "config":
                 self.env.reconfigure(config(one, other))
             case "pools":
-                self.pools = {POOL: Seen("cold", "cold")} | ({USB: Seen("usb", "usb")} if one % 2 else {})
+                self.pools = {POOL: SeenPool("cold", "cold")} | (
+                    {USB: SeenPool("usb", "usb")} if one % 2 else {}
+                )
             case "create" if source is not None:
                 self.create(f"{source.name}/n{other % 3}")
             case "snapshot" if source is not None:
@@ -252,11 +256,11 @@ class World:
             if origin is not None and origin.dataset.is_within(old):
                 side[name] = replace(one, origin=origin.dataset.moved(old, new).snapshot(origin.snapname))
 
-    async def look(self, where: Context) -> Sides:
+    async def look(self, where: Context) -> BothListings:
         backup = where.env.backup("b")
-        return await look(where, backup, where.clients.vault_of(backup))
+        return await list_both_sides(where, backup, where.clients.vault_of(backup))
 
-    async def worked_out(self, where: Context, sides: Sides, passes: int = 9) -> list[Any]:
+    async def worked_out(self, where: Context, sides: BothListings, passes: int = 9) -> list[Any]:
         """All that is worked out of a look, or what some passes make of it."""
         backup = where.env.backup("b")
         found: list[Any] = [sides.pairs, sides.left_out]
@@ -265,7 +269,7 @@ class World:
         if passes > 1:
             found.append(list(await plan_all(where, backup, sides)))
         if passes > 2:
-            found.append(lags(where, backup, sides))
+            found.append(measure_lags(where, backup, sides))
         if passes > 3:
             found += [
                 (list(plan.judged), plan.verdicts, plan.selected, plan.unwanted, plan.over)
@@ -299,7 +303,7 @@ class World:
     def known(self) -> KnownBackup:
         return self.knowing.known.of(self.env, self.env.backup("b"))
 
-    def move_holds(self, where: Context, sides: Sides, lapses: int | None) -> set[str]:
+    def move_holds(self, where: Context, sides: BothListings, lapses: int | None) -> set[str]:
         """Hold what is to be held, and release what is not any more; of which datasets that is another by then."""
         backup, moved = where.env.backup("b"), set[str]()
         plan = plan_prune(where, backup, sides)[-1]

@@ -8,9 +8,15 @@ import pytest
 from zvault.core.errors import Conflict
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import KEEP_HOLD
-from zvault.core.replication.plan_model import Action, TransferPlan
-from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
-from zvault.ops.replication.apply_changes import arrange
+from zvault.core.replication.plan_model import TransferAction, TransferPlan
+from zvault.core.replication.vault_changes import (
+    AbortReceive,
+    BranchDataset,
+    RenameDataset,
+    RollbackDataset,
+    VaultChange,
+)
+from zvault.ops.replication.apply_changes import apply_changes
 
 SOURCE, A, B = DatasetName("tank/a"), DatasetName("cold/a"), DatasetName("cold/b")
 
@@ -51,9 +57,11 @@ class Vault:
     def forget(self, name: str) -> None:
         self.did.append(f"forget {name}")
 
-    async def make(self, *changes: Change, action: Action = Action.NOTHING, kind: str = "filesystem") -> None:
+    async def make(
+        self, *changes: VaultChange, action: TransferAction = TransferAction.NOTHING, kind: str = "filesystem"
+    ) -> None:
         plan = TransferPlan(SOURCE, A, action, "for a reason", next="do this", changes=changes)
-        await arrange(self, plan, kind, self.emit)  # type: ignore[arg-type]
+        await apply_changes(self, plan, kind, self.emit)  # type: ignore[arg-type]
 
     def emit(self, event: str, **fields: str) -> None:
         self.told.append((event, fields.get("text", "")))
@@ -61,8 +69,8 @@ class Vault:
 
 async def test_each_change_is_told_and_made_in_its_order() -> None:
     vault = Vault()
-    rename = Rename(A, B.child("c"), "it follows tank/b/c")
-    await vault.make(Abort(A, "it is stale"), rename)
+    rename = RenameDataset(A, B.child("c"), "it follows tank/b/c")
+    await vault.make(AbortReceive(A, "it is stale"), rename)
     assert vault.did == ["abort cold/a", "parents of cold/b/c", "zfs rename -u cold/a cold/b/c"]
     assert [event for event, _ in vault.told] == ["warning", "resume-aborted", "message"]
     assert vault.told[2][1] == "tank/a: rename cold/a to cold/b/c: it follows tank/b/c"
@@ -70,7 +78,7 @@ async def test_each_change_is_told_and_made_in_its_order() -> None:
 
 @pytest.mark.parametrize(("kind", "setting"), [("filesystem", "canmount=noauto"), ("volume", "volmode=none")])
 async def test_a_branch_is_a_clone_that_is_promoted_and_can_be_begun_again(kind: str, setting: str) -> None:
-    branch = Branch(A.snapshot("s"), B, "so it is on the source")
+    branch = BranchDataset(A.snapshot("s"), B, "so it is on the source")
     vault = Vault()
     await vault.make(branch, kind=kind)
     assert f"zfs clone -o readonly=on -o {setting} cold/a@s cold/b" in vault.did
@@ -80,7 +88,7 @@ async def test_a_branch_is_a_clone_that_is_promoted_and_can_be_begun_again(kind:
     assert again.did == ["zfs promote cold/b", "forget cold/b", "forget cold/a"]
 
 
-LOST = Rollback(A, "s1", ("s2", "s3"), 0)
+LOST = RollbackDataset(A, "s1", ("s2", "s3"), 0)
 
 
 async def test_a_rollback_asks_first_who_needs_what_goes() -> None:
@@ -112,5 +120,5 @@ async def test_what_zvault_holds_of_what_is_rolled_away_is_released_right_before
 async def test_a_conflict_is_raised_once_what_was_renamed_is_in_its_place() -> None:
     vault = Vault()
     with pytest.raises(Conflict, match="for a reason"):
-        await vault.make(Rename(B, A, "it follows tank/a"), action=Action.CONFLICT)
+        await vault.make(RenameDataset(B, A, "it follows tank/a"), action=TransferAction.CONFLICT)
     assert vault.did[-1] == "zfs rename -u cold/b cold/a"

@@ -35,12 +35,12 @@ from zvault.core.errors import Conflict
 from zvault.core.model import Bookmark
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import (
-    hold_tag,
-    mark_name,
-    marks_by_vault,
+    group_marks_by_vault,
+    make_hold_tag,
+    make_mark_name,
 )
-from zvault.core.replication.plan_model import Action
-from zvault.ops.replication.base_guard import BaseGuard, perhaps_held
+from zvault.core.replication.plan_model import TransferAction
+from zvault.ops.replication.base_guard import BaseGuard, list_perhaps_held
 
 CORRECTED = ("destroy", "hold", "receive")
 """Changes by which, or before which, a run corrects the bookmarks of what the vault does not have any more."""
@@ -110,7 +110,7 @@ async def test_what_a_vault_lost_is_protected_on_but_not_told_of() -> None:
     assert host.log[-2:] == [f"bookmark {lost.snapname}", "destroy 1 bookmarks"]
     former = snap(1).guid
     assert marked_as_sent(host) == {former}
-    assert {mark.guid for mark in marks_by_vault(host.source())[COLD]} == {lost.guid, former}
+    assert {mark.guid for mark in group_marks_by_vault(host.source())[COLD]} == {lost.guid, former}
     host.crash_at = None
     await run(host)
     assert marked_as_sent(host) == {lost.guid, former}
@@ -126,7 +126,7 @@ async def test_a_vault_that_went_back_by_one_run_goes_on_incrementally() -> None
     host.snapshots = [newest, snap(6)]
     host.vault = before
     (plan,) = (await planned(host)).plan.plans
-    assert plan.action is Action.INCREMENTAL
+    assert plan.action is TransferAction.INCREMENTAL
     assert plan.base is not None
     assert plan.base.guid == before[-1].guid
     await run(host)
@@ -204,7 +204,7 @@ async def test_a_guard_knows_from_a_listing_what_is_its_own() -> None:
     host = await advanced()
     guard = BaseGuard.of(host, COLD, host.source(), host.holds)  # type: ignore[arg-type]
     assert guard.held == {snap(1).name: snap(1)}
-    assert guard.marks == {f"tank#{mark_name(COLD, 101)}": 1}
+    assert guard.marks == {f"tank#{make_mark_name(COLD, 101)}": 1}
 
 
 # What is asked for its holds
@@ -212,19 +212,19 @@ async def test_a_guard_knows_from_a_listing_what_is_its_own() -> None:
 
 def unasked(host: Host) -> list[str]:
     """What is held for the vault, and would not be asked whether it is."""
-    asked = {snap.name for snap in perhaps_held(host.source(), COLD)}
-    return [name for name, tags in host.holds.items() if hold_tag(COLD) in tags and name not in asked]
+    asked = {snap.name for snap in list_perhaps_held(host.source(), COLD)}
+    return [name for name, tags in host.holds.items() if make_hold_tag(COLD) in tags and name not in asked]
 
 
 def test_of_a_dataset_with_an_advanced_base_only_what_came_since_its_base_is_asked() -> None:
     marks = [
-        Bookmark(DatasetName("tank"), mark_name(vault, 100 + n), 100 + n, n, 0)
+        Bookmark(DatasetName("tank"), make_mark_name(vault, 100 + n), 100 + n, n, 0)
         for vault, n in ((CLOUD, 1), (COLD, 3))
     ]
     source = dataset("tank", *(snap(number) for number in range(1, 6)), *marks)
-    assert [*perhaps_held(source, COLD)] == [snap(3), snap(4), snap(5)]
-    assert perhaps_held(source, 0x77) == source.snapshots
-    assert perhaps_held(replace(source, origin="tank/x@s"), COLD) == source.snapshots
+    assert [*list_perhaps_held(source, COLD)] == [snap(3), snap(4), snap(5)]
+    assert list_perhaps_held(source, 0x77) == source.snapshots
+    assert list_perhaps_held(replace(source, origin="tank/x@s"), COLD) == source.snapshots
 
 
 @settings(max_examples=cases(400), deadline=None)

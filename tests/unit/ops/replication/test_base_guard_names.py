@@ -19,13 +19,13 @@ from tests.unit.ops.replication.base_guard_world import CLOUD, COLD
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import (
-    disproved_mark_name,
-    hold_tag,
-    mark_name,
-    marks_by_vault,
-    unsent_mark_name,
+    group_marks_by_vault,
+    make_disproved_mark_name,
+    make_hold_tag,
+    make_mark_name,
+    make_unsent_mark_name,
 )
-from zvault.ops.replication.base_guard import BaseGuard, perhaps_held
+from zvault.ops.replication.base_guard import BaseGuard, list_perhaps_held
 
 
 @dataclass
@@ -79,7 +79,9 @@ class Family:
         if self.snaps[name]:
             there = self.listed(name)
             asked = {
-                snap.name: {hold_tag(COLD)} for snap in perhaps_held(there, COLD) if snap.guid in self.held
+                snap.name: {make_hold_tag(COLD)}
+                for snap in list_perhaps_held(there, COLD)
+                if snap.guid in self.held
             }
             changes = FamilyLzc(self, name, calls)
             with contextlib.suppress(Crash):
@@ -155,7 +157,7 @@ async def test_a_promote_hides_no_hold(story: list[tuple[str, int, int]]) -> Non
             await family.advance(name, calls)
         else:
             getattr(family, what)(name)
-        asked = {snap.guid for one in family.snaps for snap in perhaps_held(family.listed(one), COLD)}
+        asked = {snap.guid for one in family.snaps for snap in list_perhaps_held(family.listed(one), COLD)}
         assert family.held <= asked
 
 
@@ -173,7 +175,7 @@ def test_bookmarks_are_told_apart_by_their_vault() -> None:
         "zvaultx2e_67",
     ]
     marks = [Bookmark(DatasetName("tank"), name, 100 + place, place, 0) for place, name in enumerate(names)]
-    found = marks_by_vault(dataset("tank", *marks))
+    found = group_marks_by_vault(dataset("tank", *marks))
     assert {vault: [mark.markname for mark in marks] for vault, marks in found.items()} == {
         COLD: ["zvault_1f_65"],
         CLOUD: ["zvault_2e_65", "zvault-2e_66", "zvault.2e_67"],
@@ -182,9 +184,9 @@ def test_bookmarks_are_told_apart_by_their_vault() -> None:
 
 def test_names_are_made_of_guids_and_fit_where_they_go() -> None:
     largest = 2**64 - 1
-    assert hold_tag(largest) == "zvault:ffffffffffffffff"
-    assert mark_name(largest, largest) == "zvault_ffffffffffffffff_ffffffffffffffff"
-    for name in (unsent_mark_name, disproved_mark_name):
-        assert len(name(largest, largest)) == len(mark_name(largest, largest))
-    mark = Bookmark(DatasetName("tank"), mark_name(largest, largest), largest, 1, 1)
-    assert marks_by_vault(dataset("tank", mark)) == {largest: [mark]}
+    assert make_hold_tag(largest) == "zvault:ffffffffffffffff"
+    assert make_mark_name(largest, largest) == "zvault_ffffffffffffffff_ffffffffffffffff"
+    for name in (make_unsent_mark_name, make_disproved_mark_name):
+        assert len(name(largest, largest)) == len(make_mark_name(largest, largest))
+    mark = Bookmark(DatasetName("tank"), make_mark_name(largest, largest), largest, 1, 1)
+    assert group_marks_by_vault(dataset("tank", mark)) == {largest: [mark]}

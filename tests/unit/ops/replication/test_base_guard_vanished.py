@@ -18,8 +18,8 @@ from tests.unit.ops.replication.base_guard_world import (
 )
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import (
-    hold_tag,
-    mark_name,
+    make_hold_tag,
+    make_mark_name,
 )
 from zvault.ops.replication.base_guard import BaseGuard
 from zvault.zfs.changes import NamesGone
@@ -45,7 +45,7 @@ async def test_where_the_newest_vanished_the_one_before_it_is_the_base() -> None
     vanish(host, 5, 2)
     await carried_out(faked)
     assert [s.guid - 100 for s in host.vault or ()] == [1, 3]
-    held = [name for name, tags in host.holds.items() if hold_tag(COLD) in tags]
+    held = [name for name, tags in host.holds.items() if make_hold_tag(COLD) in tags]
     assert held == [snap(3).name]
 
 
@@ -89,8 +89,8 @@ async def test_what_one_has_lost_keeps_no_other_from_being_held_in_the_same_call
     await BaseGuard.cover_all([(other, [lost]), (mine, host.snapshots)])
     assert mine.held.keys() == {one.name for one in host.snapshots}
     assert not other.held
-    host.marks[f"tank/a#{mark_name(COLD, 101)}"] = snap(1)
-    other.marks = {f"tank/a#{mark_name(COLD, 101)}": 1}
+    host.marks[f"tank/a#{make_mark_name(COLD, 101)}"] = snap(1)
+    other.marks = {f"tank/a#{make_mark_name(COLD, 101)}": 1}
     mine.held.clear()
     await BaseGuard.cover_all([(other, [lost]), (mine, host.snapshots)])
     assert mine.held.keys() == {one.name for one in host.snapshots}

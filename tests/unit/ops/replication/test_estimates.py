@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.ops.ops_world import dataset, sides, snap
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Action, Step, TransferPlan
+from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep
 from zvault.ops.replication.run_plan import ESTIMATES, Estimates
 
 COUNT = 1000
@@ -18,7 +18,7 @@ class Source:
     def __init__(self) -> None:
         self.at_once = self.most = 0
 
-    async def estimate(self, step: Step, _: object) -> int | None:
+    async def estimate(self, step: TransferStep, _: object) -> int | None:
         self.at_once += 1
         self.most = max(self.most, self.at_once)
         await asyncio.sleep(0)
@@ -30,11 +30,13 @@ def test_each_stream_counts_once_and_few_are_asked_for_at_a_time() -> None:
     async def live() -> tuple[dict[str, int], int, int]:
         source = Source()
         opened: Any = SimpleNamespace(source=source, flags=lambda _: None)
-        steps = tuple(Step(Action.INCREMENTAL, snap(number)) for number in range(COUNT))
+        steps = tuple(TransferStep(TransferAction.INCREMENTAL, snap(number)) for number in range(COUNT))
         name = DatasetName("tank")
         plans = [
-            TransferPlan(name, DatasetName("cold/host/tank"), Action.INCREMENTAL, "", steps),
-            TransferPlan(DatasetName("tank/idle"), DatasetName("cold/host/tank/idle"), Action.NOTHING, ""),
+            TransferPlan(name, DatasetName("cold/host/tank"), TransferAction.INCREMENTAL, "", steps),
+            TransferPlan(
+                DatasetName("tank/idle"), DatasetName("cold/host/tank/idle"), TransferAction.NOTHING, ""
+            ),
         ]
         both: Any = sides(dataset("tank"), None)
         asking = asyncio.create_task(Estimates(opened).by_dataset(plans, both))

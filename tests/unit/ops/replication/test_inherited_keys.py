@@ -14,8 +14,8 @@ from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.ops.replication.inherited_keys import inherit_keys_again
-from zvault.ops.replication.sides import Sides
-from zvault.system.process.runner import Result
+from zvault.ops.replication.listing import BothListings
+from zvault.system.process.runner import ProcessResult
 
 KID = DatasetName("cold/host/tank")
 PARENT = "cold/host"
@@ -30,7 +30,7 @@ class Vault:
         self.lzc = self
         self.inherited: list[str] = []
 
-    async def run(self, argv: Sequence[str], **_: Any) -> Result:
+    async def run(self, argv: Sequence[str], **_: Any) -> ProcessResult:
         rows = []
         for name, salt in zip((PARENT, KID), self.salts, strict=True):
             values = {
@@ -42,7 +42,7 @@ class Vault:
                 "keystatus": "available",
             }
             rows += [f"{name}\t{key}\t{value}\n" for key, value in values.items()]
-        return Result(tuple(argv), 0, "".join(rows), "", 0.0)
+        return ProcessResult(tuple(argv), 0, "".join(rows), "", 0.0)
 
     async def inherit_key(self, name: str) -> None:
         if self.fails:
@@ -50,13 +50,13 @@ class Vault:
         self.inherited.append(name)
 
 
-def seen(key_root: str, record: str = "key_root=1") -> Sides:
+def seen(key_root: str, record: str = "key_root=1") -> BothListings:
     source = replace(dataset("tank", snap(1)), encrypted=True, key_root="tank", source_record=record)
     there: Dataset = replace(dataset(KID, snap(1, KID)), encrypted=True, key_root=key_root, guid=9)
     return sides(source, there)
 
 
-async def mended(vault: Vault, before: Sides, after: Sides) -> list[tuple[str, str]]:
+async def mended(vault: Vault, before: BothListings, after: BothListings) -> list[tuple[str, str]]:
     told: list[tuple[str, str]] = []
 
     def emit(kind: str, **fields: Any) -> None:
@@ -90,7 +90,7 @@ async def test_else_it_is_told_with_the_commands(vault: Vault) -> None:
         (seen(PARENT, "key_root=0"), seen(KID, "key_root=0")),
     ],
 )
-async def test_nothing_else_is_touched(before: Sides, after: Sides) -> None:
+async def test_nothing_else_is_touched(before: BothListings, after: BothListings) -> None:
     vault = Vault(("11", "11"))
     assert await mended(vault, before, after) == []
     assert vault.inherited == []

@@ -43,7 +43,7 @@ def test_what_is_looked_up_equals_what_is_worked_out_anew(
             await world.check()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_results, "FEW", few)
+        patch.setattr(known_results, "MOVED_SHARE", few)
         asyncio.run(all_looks())
 
 

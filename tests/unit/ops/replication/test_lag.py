@@ -8,24 +8,24 @@ import pytest
 from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import mark_name, unsent_mark_name
+from zvault.core.replication.base_names import make_mark_name, make_unsent_mark_name
 from zvault.core.replication.lag import DatasetLag
 from zvault.ops.context import Context
-from zvault.ops.replication.lag import lags
-from zvault.ops.state.pools import PoolBook, Seen
-from zvault.system.state_files import LeaseStore
+from zvault.ops.replication.lag import measure_lags
+from zvault.ops.state.pool_book import PoolBook, SeenPool
+from zvault.system.lease_store import LeaseStore
 
 COLD, OLD, USB = 0xC01D, 0x01D, 0x05B
 
 
 def mark(number: int, vault: int, *, sent: bool = True) -> Bookmark:
-    name = (mark_name if sent else unsent_mark_name)(vault, 100 + number)
+    name = (make_mark_name if sent else make_unsent_mark_name)(vault, 100 + number)
     return Bookmark(DatasetName("tank"), name, 100 + number, number, START + number * HOUR)
 
 
 def noted(where: Context, guid: int, vault: str) -> None:
     """A pool was seen as a vault's, and ``b`` was sent there."""
-    where.records.pools.note(guid, Seen(vault, vault))
+    where.records.pools.note(guid, SeenPool(vault, vault))
     where.records.places.note(guid, "tank", "cold/host/tank")
 
 
@@ -35,7 +35,7 @@ def down(tmp_path: Path, seen: dict[int, str], *marks: Bookmark) -> DatasetLag:
     for guid, vault in seen.items():
         noted(where, guid, vault)
     source = dataset("tank", *(snap(number) for number in range(1, 6)), *marks)
-    return lags(where, where.env.backup("b"), replace(sides(source, None), vault_seen=False))["tank"]
+    return measure_lags(where, where.env.backup("b"), replace(sides(source, None), vault_seen=False))["tank"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_vault_that_is_configured_to_lie_elsewhere_is_another(tmp_path: Path) 
     asked = replace(sides(source, None), vault_seen=False)
 
     def lag() -> float | None:
-        return lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time())
+        return measure_lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time())
 
     assert lag() == 8 * HOUR
     for changed in (
@@ -100,30 +100,30 @@ def test_a_backup_that_goes_to_another_place_has_sent_nothing_there(tmp_path: Pa
         ("{host}/{dataset}", 8 * HOUR, 0),
     ):
         where.env.config = context(into=into).env.config
-        found = lags(where, where.env.backup("b"), asked)["tank"]
+        found = measure_lags(where, where.env.backup("b"), asked)["tank"]
         assert (found.age(START + 10 * HOUR), found.pending) == (lag, pending), into
 
 
 def test_where_the_place_is_not_on_record_the_lag_is_unknown(tmp_path: Path) -> None:
     where = context(START + 10 * HOUR, folder=tmp_path)
-    where.records.pools.note(COLD, Seen("cold", "cold"))
+    where.records.pools.note(COLD, SeenPool("cold", "cold"))
     asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
     for written in (None, "{}", '{"boot_id": "b", "time": 1, "data": {"places": 7}}', "no json"):
         if written is not None:
             (tmp_path / "places").mkdir(exist_ok=True)
             (tmp_path / "places" / f"{COLD:x}").write_text(written)
-        found = lags(where, where.env.backup("b"), asked)["tank"]
+        found = measure_lags(where, where.env.backup("b"), asked)["tank"]
         assert (found.age(START + 10 * HOUR), found.pending) == (None, None)
     where.records.places.note(COLD, "tank", "cold/host/tank")
-    assert lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) == 8 * HOUR
+    assert measure_lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) == 8 * HOUR
 
 
 def test_without_a_record_two_vaults_cannot_be_told_apart_by_bookmarks(tmp_path: Path) -> None:
     where = context(START + 10 * HOUR, folder=tmp_path)
     asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
-    assert lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) == 8 * HOUR
+    assert measure_lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) == 8 * HOUR
     where.env.config.vault["usb"] = where.env.vault("cold")
-    assert lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) is None
+    assert measure_lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) is None
 
 
 def test_two_backups_of_one_dataset_into_one_vault_cannot_be_told_apart_by_bookmarks(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_two_backups_of_one_dataset_into_one_vault_cannot_be_told_apart_by_bookm
     other._name = "c"
     asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
     where.env.config.backup["c"] = other
-    assert lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) is None
+    assert measure_lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) is None
     where.env.config.backup["c"] = other.model_copy(update={"exclude": ["tank"]})
-    assert lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) == 8 * HOUR
+    assert measure_lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) == 8 * HOUR
 
 
 def test_what_was_seen_of_a_vault_counts_while_it_is_down(tmp_path: Path) -> None:
@@ -144,14 +144,14 @@ def test_what_was_seen_of_a_vault_counts_while_it_is_down(tmp_path: Path) -> Non
     noted(where, COLD, "cold")
     there = "cold/host/tank"
     backup = where.env.backup("b")
-    before = lags(
+    before = measure_lags(
         where, backup, sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), dataset(there, snap(1)))
     )
     source = dataset("tank", *(snap(number) for number in range(1, 6)), mark(2, COLD))
     asked = replace(sides(source, None), vault_seen=False)
-    found = lags(where, backup, asked, before=before)["tank"]
+    found = measure_lags(where, backup, asked, before=before)["tank"]
     assert (found.age(START + 10 * HOUR), found.pending, found.base) == (9 * HOUR, 4, START + HOUR)
-    nothing = lags(where, backup, asked, before={})["tank"]
+    nothing = measure_lags(where, backup, asked, before={})["tank"]
     assert (nothing.age(START + 10 * HOUR), nothing.pending) == (None, 5)
 
 
@@ -159,18 +159,18 @@ def test_a_base_whose_snapshot_is_gone_has_an_age_though_the_lag_is_unknown() ->
     where = context(START + 10 * HOUR)
     there = "cold/host/tank"
     source: Dataset = dataset("tank", snap(3), mark(2, COLD))
-    found = lags(where, where.env.backup("b"), sides(source, dataset(there, snap(1, there), snap(2, there))))[
-        "tank"
-    ]
+    found = measure_lags(
+        where, where.env.backup("b"), sides(source, dataset(there, snap(1, there), snap(2, there)))
+    )["tank"]
     assert (found.age(START + 10 * HOUR), found.pending, found.base) == (None, 1, START + 2 * HOUR)
 
 
 def test_the_book_forgets_nothing_and_stands_what_is_no_entry(tmp_path: Path) -> None:
     book = PoolBook(LeaseStore(tmp_path / "pools", boot_id="b"))
     assert book.all() == {}
-    book.note(COLD, Seen("cold", "cold"))
-    book.note(USB, Seen("usb", "stick"))
-    book.note(COLD, Seen("cellar", "cold"))
+    book.note(COLD, SeenPool("cold", "cold"))
+    book.note(USB, SeenPool("usb", "stick"))
+    book.note(COLD, SeenPool("cellar", "cold"))
     (tmp_path / "pools" / "notes").write_text("by hand")
     (tmp_path / "pools" / "1f").write_text("{}")
-    assert book.all() == {COLD: Seen("cellar", "cold"), USB: Seen("usb", "stick")}
+    assert book.all() == {COLD: SeenPool("cellar", "cold"), USB: SeenPool("usb", "stick")}

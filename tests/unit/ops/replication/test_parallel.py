@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.unit.patience import PATIENCE
-from zvault.core.replication.ordering import Order
+from zvault.core.replication.run_order import RunOrder
 from zvault.ops.replication import parallel
-from zvault.ops.replication.parallel import side_by_side, told_while_waiting
-from zvault.ops.stream.slots import Slots, Taken
+from zvault.ops.replication.parallel import carry_out_in_parallel, tell_while_waiting
+from zvault.ops.stream.stream_slots import StreamSlots, TakenSlots
 
 
 @dataclass
@@ -52,10 +52,14 @@ def vault(slots: int) -> Callable[[str], Mapping[str, int]]:
 
 @asynccontextmanager
 async def running(
-    order: Order, slots: Slots, work: Work, limits: Callable[[str], Mapping[str, int]], owner: str = ""
+    order: RunOrder,
+    slots: StreamSlots,
+    work: Work,
+    limits: Callable[[str], Mapping[str, int]],
+    owner: str = "",
 ) -> AsyncIterator[asyncio.Task[None]]:
     owner = owner or f"backup {id(work)}"
-    task = asyncio.create_task(side_by_side(order, slots, owner, limits, work, work.told.append))
+    task = asyncio.create_task(carry_out_in_parallel(order, slots, owner, limits, work, work.told.append))
     await settle()
     try:
         yield task
@@ -64,12 +68,12 @@ async def running(
         await asyncio.wait({task}, timeout=PATIENCE)
 
 
-def plain(*names: str) -> Order:
-    return Order(dict.fromkeys(names, ()), {name: 100 - place for place, name in enumerate(names)})
+def plain(*names: str) -> RunOrder:
+    return RunOrder(dict.fromkeys(names, ()), {name: 100 - place for place, name in enumerate(names)})
 
 
 async def test_as_many_at_once_as_there_are_places() -> None:
-    work, slots = Work(), Slots()
+    work, slots = Work(), StreamSlots()
     async with running(plain("a", "b", "c", "d"), slots, work, vault(2)) as task:
         assert work.begun == ["a", "b"]
         await work.end("b")
@@ -80,16 +84,18 @@ async def test_as_many_at_once_as_there_are_places() -> None:
 
 
 async def test_what_sends_nothing_takes_no_place() -> None:
-    order = Order({"still 1": (), "a": (), "still 2": ()}, {"a": 1})
+    order = RunOrder({"still 1": (), "a": (), "still 2": ()}, {"a": 1})
     work = Work()
-    async with running(order, Slots(), work, vault(1)):
+    async with running(order, StreamSlots(), work, vault(1)):
         assert work.begun == ["still 1", "still 2", "a"]
 
 
 async def test_a_slow_one_blocks_none_but_what_needs_it() -> None:
-    order = Order({"slow": (), "slow/child": ("slow",), "a": (), "b": (), "c": ()}, dict.fromkeys("abc", 1))
+    order = RunOrder(
+        {"slow": (), "slow/child": ("slow",), "a": (), "b": (), "c": ()}, dict.fromkeys("abc", 1)
+    )
     work = Work()
-    async with running(order, Slots(), work, vault(2)) as task:
+    async with running(order, StreamSlots(), work, vault(2)) as task:
         for name in ("a", "b", "c"):
             await work.end(name)
         assert work.begun == ["slow", "a", "b", "c"]
@@ -98,7 +104,7 @@ async def test_a_slow_one_blocks_none_but_what_needs_it() -> None:
 
 
 async def test_two_runs_share_a_vault_by_turns() -> None:
-    slots, first, second = Slots(), Work(), Work()
+    slots, first, second = StreamSlots(), Work(), Work()
     async with (
         running(plain("a", "b", "c", "d"), slots, first, vault(2)),
         running(plain("x", "y", "z"), slots, second, vault(2)),
@@ -115,7 +121,7 @@ async def test_two_runs_share_a_vault_by_turns() -> None:
 
 async def test_who_has_least_of_a_vault_gets_the_next_place_however_late_it_came() -> None:
     """A backup of many datasets asks anew as soon as one of its streams ends; one that came later has none yet."""
-    slots, many, late = Slots(), Work(), Work()
+    slots, many, late = StreamSlots(), Work(), Work()
     async with running(plain("a", "b", "c", "d", "e"), slots, many, vault(3), "many"):
         assert many.begun == ["a", "b", "c"]
         assert slots.describe_wait("many") is None, "it waits for its own streams"
@@ -138,7 +144,7 @@ async def test_who_has_least_of_a_vault_gets_the_next_place_however_late_it_came
 
 async def test_a_long_wait_for_a_place_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "WAIT_TOLD_AFTER", 0.01)
-    slots, first, second = Slots(), Work(), Work()
+    slots, first, second = StreamSlots(), Work(), Work()
     async with (
         running(plain("a", "b"), slots, first, vault(1), "first"),
         running(plain("x"), slots, second, vault(1), "second"),
@@ -152,7 +158,7 @@ async def test_a_long_wait_for_a_place_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_full_vault_keeps_nobody_from_another() -> None:
-    slots, cold, warm = Slots(), Work(), Work()
+    slots, cold, warm = StreamSlots(), Work(), Work()
     async with (
         running(plain("a", "b"), slots, cold, lambda _: {"vault cold": 1, "host far": 8}),
         running(plain("x", "y"), slots, warm, lambda _: {"vault warm": 1, "host far": 8}),
@@ -161,7 +167,7 @@ async def test_a_full_vault_keeps_nobody_from_another() -> None:
 
 
 async def test_a_host_has_its_own_limit() -> None:
-    slots, one, two = Slots(), Work(), Work()
+    slots, one, two = StreamSlots(), Work(), Work()
     async with (
         running(plain("a", "b"), slots, one, lambda _: {"vault cold": 4, "host far": 1}),
         running(plain("x", "y"), slots, two, lambda _: {"vault warm": 4, "host far": 1}),
@@ -174,7 +180,7 @@ async def test_a_host_has_its_own_limit() -> None:
 async def test_more_places_are_used_as_soon_as_one_ends() -> None:
     limit = 1
     work = Work()
-    async with running(plain("a", "b", "c"), Slots(), work, lambda _: {"vault": limit}):
+    async with running(plain("a", "b", "c"), StreamSlots(), work, lambda _: {"vault": limit}):
         assert work.begun == ["a"]
         limit = 3
         await work.end("a")
@@ -182,7 +188,7 @@ async def test_more_places_are_used_as_soon_as_one_ends() -> None:
 
 
 async def test_cancelled_all_go_down_and_every_place_is_given_back() -> None:
-    work, slots = Work(), Slots()
+    work, slots = Work(), StreamSlots()
     async with running(plain("a", "b", "c"), slots, work, vault(2)) as task:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -194,8 +200,8 @@ async def test_cancelled_all_go_down_and_every_place_is_given_back() -> None:
 
 
 async def test_cancelled_before_its_first_step_it_gives_its_place_back_too() -> None:
-    work, slots = Work(), Slots()
-    task = asyncio.create_task(side_by_side(plain("a"), slots, "b", vault(1), work, print))
+    work, slots = Work(), StreamSlots()
+    task = asyncio.create_task(carry_out_in_parallel(plain("a"), slots, "b", vault(1), work, print))
     while not slots._taken["vault"]:
         await asyncio.sleep(0)
     task.cancel()
@@ -207,7 +213,7 @@ async def test_cancelled_before_its_first_step_it_gives_its_place_back_too() -> 
 
 
 async def test_who_gives_up_waiting_takes_no_place() -> None:
-    slots = Slots()
+    slots = StreamSlots()
     taken = await slots.take(lambda: {"vault": 1}, "b")
     waiting = asyncio.create_task(slots.take(lambda: {"vault": 1}, "b"))
     await settle()
@@ -221,7 +227,7 @@ async def test_who_gives_up_waiting_takes_no_place() -> None:
 
 async def test_limits_that_can_no_longer_be_told_are_the_trouble_of_who_waits() -> None:
     known = {"vault": 1}
-    slots = Slots()
+    slots = StreamSlots()
     taken = await slots.take(lambda: known, "b")
     waiting = asyncio.create_task(slots.take(lambda: {"vault": known["vault"]}, "b"))
     behind = asyncio.create_task(slots.take(lambda: {"vault": 1}, "b"))
@@ -230,12 +236,12 @@ async def test_limits_that_can_no_longer_be_told_are_the_trouble_of_who_waits() 
     slots.give(taken)
     with pytest.raises(KeyError):
         await waiting
-    assert await asyncio.wait_for(behind, PATIENCE) == Taken("b", ("vault",))
+    assert await asyncio.wait_for(behind, PATIENCE) == TakenSlots("b", ("vault",))
 
 
 async def test_a_bug_in_one_ends_all_and_is_told_as_it_is() -> None:
     work = Work(outcome=lambda name: 1 // 0 == 1)
-    async with running(plain("a", "b"), Slots(), work, vault(2)) as task:
+    async with running(plain("a", "b"), StreamSlots(), work, vault(2)) as task:
         await work.end("a")
         with pytest.raises(ZeroDivisionError):
             await task
@@ -256,7 +262,7 @@ async def test_a_stream_that_waits_long_for_another_to_end_says_for_what(
     await lock.acquire()
 
     async def work() -> None:
-        async with told_while_waiting(turn(), lambda: "the heal" if lock.locked() else None, told.append):
+        async with tell_while_waiting(turn(), lambda: "the heal" if lock.locked() else None, told.append):
             assert lock.locked()
 
     task = asyncio.create_task(work())

@@ -12,8 +12,8 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
+from zvault.ops.replication.listing import BothListings
 from zvault.ops.replication.receive_properties import update_properties
-from zvault.ops.replication.sides import Sides
 from zvault.zfs.client import Zfs
 
 
@@ -44,7 +44,7 @@ async def update(host: Host, table: Backup, *there: Dataset) -> list[tuple[str, 
     emit = cast(Any, lambda kind, **more: said.append((kind, more["text"])))
     source = tree(dataset("tank", snap(1)), dataset("tank/a", snap(2, "tank/a")))
     pairs = tuple((one, DatasetName(f"cold/{one.name}")) for one in source)
-    both = Sides(source, tree(*there), pairs)
+    both = BothListings(source, tree(*there), pairs)
     await update_properties(cast(Zfs, SimpleNamespace(host=host)), table, both, emit)
     return said
 

@@ -8,18 +8,18 @@ import pytest
 
 from tests.unit.ops.ops_world import context, dataset, sides, snap
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Action, Step, TransferPlan
+from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep
 from zvault.ops.replication.run_plan import OpenBackup
 from zvault.ops.replication.small_streams import SmallStreams
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.lzc_stream import SmallStream
-from zvault.zfs.stream import Flags
+from zvault.zfs.stream_argv import SendFlags
 
 TANK, TARGET = DatasetName("tank"), DatasetName("cold/host/tank")
 OLD, MIDDLE, NEW = snap(1), snap(2), snap(3)
 SOURCE = dataset("tank", OLD, MIDDLE, NEW)
-STEP = Step(Action.INCREMENTAL, NEW, OLD, intermediates=True)
-PLAN = TransferPlan(TANK, TARGET, Action.INCREMENTAL, "", (STEP,), base=OLD, pending=2)
+STEP = TransferStep(TransferAction.INCREMENTAL, NEW, OLD, intermediates=True)
+PLAN = TransferPlan(TANK, TARGET, TransferAction.INCREMENTAL, "", (STEP,), base=OLD, pending=2)
 
 
 class Host:
@@ -29,12 +29,12 @@ class Host:
         self.rows, self.address = rows, address
         self.asked: list[Sequence[str]] = []
 
-    async def run(self, argv: Sequence[str], **_: Any) -> Result:
+    async def run(self, argv: Sequence[str], **_: Any) -> ProcessResult:
         self.asked.append(argv)
         out = "".join(
             "\t".join((name, *row)) + "\n" for name, rows in self.rows.items() if name in argv for row in rows
         )
-        return Result(tuple(argv), 0, out, "", 0.0)
+        return ProcessResult(tuple(argv), 0, out, "", 0.0)
 
 
 async def found(
@@ -56,7 +56,7 @@ async def found(
         moving=[plan],
         sizes={TANK: size},
         source_records={TANK: "none"},
-        flags=lambda table, one: Flags.of(table.send, one),
+        flags=lambda table, one: SendFlags.of(table.send, one),
     )
     streams = SmallStreams(opened, run)
     await streams.learn()

@@ -12,7 +12,13 @@ import pytest
 from tests.unit.ops.ops_world import START, StoppedClock, context, dataset, tree, with_source
 from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.ops.replication import source_snapshot
-from zvault.ops.replication.source_snapshot import REFUSALS, RELISTINGS, TRIES, RecentSource, SourceSnapshot
+from zvault.ops.replication.source_snapshot import (
+    MOST_REFUSED_CALLS,
+    RELISTINGS,
+    SNAPNAME_TRIES,
+    RecentSource,
+    SourceSnapshot,
+)
 from zvault.zfs.changes import LzcFailure, NamesGone
 
 TAKEN = LzcFailure("snapshot", "", [("tank@x", "SnapshotExists", 17)])
@@ -129,15 +135,15 @@ async def test_a_pool_that_names_another_one_each_time_is_not_asked_for_ever(
     )
     source.names = names
     assert await source.make() == ""
-    assert len(source.tried) == REFUSALS
+    assert len(source.tried) == MOST_REFUSED_CALLS
     assert source.refused.keys() == set(names)
 
 
 async def test_a_clock_that_stands_still_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Source(monkeypatch, *[TAKEN] * TRIES)
+    source = Source(monkeypatch, *[TAKEN] * SNAPNAME_TRIES)
     with pytest.raises(Refused, match="cannot name a snapshot"):
         await source.make()
-    assert len(source.tried) == TRIES
+    assert len(source.tried) == SNAPNAME_TRIES
 
 
 @pytest.mark.parametrize("must_be_free", [False, True])
@@ -158,7 +164,7 @@ async def test_a_vault_that_has_every_name_keeps_a_source_from_a_second_snapshot
             await snapshot.make()
     else:
         await snapshot.make()
-    assert (len(source.tried), source.clock.at) == (0 if must_be_free else 1, START + TRIES)
+    assert (len(source.tried), source.clock.at) == (0 if must_be_free else 1, START + SNAPNAME_TRIES)
 
 
 class Busy(Source):

@@ -10,9 +10,9 @@ import pytest
 from tests.unit.ops.ops_world import context
 from zvault.config.schema import Config
 from zvault.core.errors import Conflict, DeviceGone, NotFound, Stalled, ZvaultError
-from zvault.ops.outcome import Results
-from zvault.ops.replication.transfer_all import StreamLimits, orphaned, transfer_all
-from zvault.ops.stream.slots import Slots
+from zvault.ops.replication.transfer_all import StreamLimits, make_orphaned_error, transfer_all
+from zvault.ops.run_outcome import DatasetResults
+from zvault.ops.stream.stream_slots import StreamSlots
 
 
 class Played:
@@ -30,11 +30,11 @@ class Played:
             raise self.fails[plan.dataset]
 
 
-async def play(needs: dict[str, list[str]], **fails: ZvaultError) -> tuple[Played, Results, list[str]]:
-    env, results, played = context().env, Results(), Played(needs, fails)
+async def play(needs: dict[str, list[str]], **fails: ZvaultError) -> tuple[Played, DatasetResults, list[str]]:
+    env, results, played = context().env, DatasetResults(), Played(needs, fails)
     transfers: Any = played
     limits = StreamLimits(env, env.backup("b"))
-    return played, results, await transfer_all(transfers, Slots(), limits, results.note)
+    return played, results, await transfer_all(transfers, StreamSlots(), limits, results.note)
 
 
 async def test_what_one_suffers_stops_only_itself_and_what_comes_after_it() -> None:
@@ -55,14 +55,14 @@ async def test_what_waits_for_each_other_is_not_begun() -> None:
 
 
 def test_an_orphan_is_tried_again_if_its_parent_is() -> None:
-    orphan = orphaned("tank/a", "tank", DeviceGone("gone"))
+    orphan = make_orphaned_error("tank/a", "tank", DeviceGone("gone"))
     assert orphan.retryable
-    assert not orphaned("tank/a", "tank", Conflict("no base")).retryable
+    assert not make_orphaned_error("tank/a", "tank", Conflict("no base")).retryable
     assert not type(orphan)("any other").retryable
 
 
 def test_a_base_that_could_not_be_settled_has_to_be_tried_again() -> None:
-    results = Results()
+    results = DatasetResults()
     results.note("a", None)
     results.note("b", Conflict("b"))
     results.note("a", Stalled("a"))

@@ -12,17 +12,17 @@ from tests.unit.ops.ops_world import context, dataset, snap, tree
 from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
-from zvault.ops.restore.plan import RestoreRequest, find_root
-from zvault.zfs.whole_listing import ListedInPart
+from zvault.ops.restore.plan_restore import RestoreRequest, find_root
+from zvault.zfs.whole_listing import PartialListing
 
 
 class Damaged:
     """A vault's ZFS that cannot open tank/a/bad."""
 
     async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
-        raise ListedInPart(f"'{root}' cannot be listed whole")
+        raise PartialListing(f"'{root}' cannot be listed whole")
 
-    async def tree_around_damage(self, root: str, why: ListedInPart) -> Tree:
+    async def tree_around_damage(self, root: str, why: PartialListing) -> Tree:
         names = [root, f"{root}/a", f"{root}/well"]
         found = tree(*(dataset(name, snap(1, name)) for name in names))
         return replace(found, unlisted={DatasetName(f"{root}/a/bad"): "I/O error"})

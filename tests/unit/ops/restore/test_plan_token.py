@@ -6,18 +6,20 @@ import pytest
 
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Interrupted
-from zvault.core.replication.restore_order import Stream
+from zvault.core.replication.plan_model import InterruptedReceive
+from zvault.core.replication.restore_order import RestoreStream
 from zvault.core.replication.stream_flags import SentFlags
-from zvault.ops.restore.plan import _problem
+from zvault.ops.restore.plan_restore import _problem
 
 NAME = DatasetName("cold/h/tank")
 BASE, NEWEST = Snapshot(NAME, "s1", 101, 1, 1), Snapshot(NAME, "s2", 102, 2, 2)
 RAW, PLAIN = SentFlags(compressed=True, raw=True), SentFlags(compressed=True)
 
 
-def token(guid: int = 102, flags: SentFlags = PLAIN, base: int = 101, pool: str = "cold") -> Interrupted:
-    return Interrupted("t", guid, flags=flags, from_guid=base, pool=pool)
+def token(
+    guid: int = 102, flags: SentFlags = PLAIN, base: int = 101, pool: str = "cold"
+) -> InterruptedReceive:
+    return InterruptedReceive("t", guid, flags=flags, from_guid=base, pool=pool)
 
 
 @pytest.mark.parametrize(
@@ -30,12 +32,12 @@ def token(guid: int = 102, flags: SentFlags = PLAIN, base: int = 101, pool: str 
         (token(flags=RAW), False, "begun raw"),
         (token(base=0), False, "starts from another snapshot"),
         (token(pool="desk"), False, "for the pool desk, not cold"),
-        (Interrupted("t", 0, "its resume token is corrupt: x"), False, "corrupt"),
+        (InterruptedReceive("t", 0, "its resume token is corrupt: x"), False, "corrupt"),
     ],
 )
 def test_only_the_token_of_what_is_being_restored_is_followed(
-    interrupted: Interrupted, encrypted: bool, words: str
+    interrupted: InterruptedReceive, encrypted: bool, words: str
 ) -> None:
     dataset = Dataset(NAME, 1, "filesystem", snapshots=(BASE, NEWEST), encrypted=encrypted)
-    problem = _problem(interrupted, [Stream(NEWEST, BASE)], dataset)
+    problem = _problem(interrupted, [RestoreStream(NEWEST, BASE)], dataset)
     assert (words in problem) if words else not problem

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from tests.unit.ops.ops_world import context, dataset, snap, tree, with_vault
 from zvault.core.model import Bookmark, Dataset, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import hold_tag, mark_name
+from zvault.core.replication.base_names import make_hold_tag, make_mark_name
 from zvault.ops.context import Context
 from zvault.ops.retention import holds as holds_module
 from zvault.ops.retention.holds import (
     BaseProtection,
     KnownVaults,
-    base_protections,
     find_keepsakes,
-    judged,
-    reapable,
+    judge_protection,
+    list_base_protections,
+    select_reapable,
 )
-from zvault.ops.state.pools import Seen
+from zvault.ops.state.pool_book import SeenPool
 
 TANK = DatasetName("tank")
 COLD, USB, LOST = 0xC01D, 0x05B, 0x105
@@ -38,7 +38,7 @@ TURNS = KnownVaults({COLD: "cold", USB: "usb"}, (), {LOST: "usb"})
 
 
 def mark(number: int, vault: int = COLD) -> Bookmark:
-    return Bookmark(TANK, mark_name(vault, 100 + number), 100 + number, number, 0)
+    return Bookmark(TANK, make_mark_name(vault, 100 + number), 100 + number, number, 0)
 
 
 def hold(number: int, vault: int = COLD) -> BaseProtection:
@@ -64,9 +64,17 @@ def test_ours_are_told_by_the_exact_form_of_their_names() -> None:
         Bookmark(TANK, "mine", 8, 1, 0),
     )
     holds = {
-        snap(1).name: {hold_tag(COLD), "zvault:", "zvault:0C01D", "zvault:+1", "zvault:xyz", "mine", "zvault"}
+        snap(1).name: {
+            make_hold_tag(COLD),
+            "zvault:",
+            "zvault:0C01D",
+            "zvault:+1",
+            "zvault:xyz",
+            "mine",
+            "zvault",
+        }
     }
-    assert [(one.kind, one.name, one.vault_guid) for one in base_protections(tree(source), holds)] == [
+    assert [(one.kind, one.name, one.vault_guid) for one in list_base_protections(tree(source), holds)] == [
         ("hold", snap(1).name, COLD),
         ("bookmark", mark(1).name, COLD),
     ]
@@ -101,7 +109,7 @@ def test_ours_are_told_by_the_exact_form_of_their_names() -> None:
 def test_states(
     one: BaseProtection, known: KnownVaults, targets: list[Dataset | None], state: str, reason: str
 ) -> None:
-    found = judged(one, known, SOURCE, targets)
+    found = judge_protection(one, known, SOURCE, targets)
     assert (found.state, found.vault) == (state, (known.seen | known.names).get(one.vault_guid))
     assert found.reason.startswith(reason)
 
@@ -109,8 +117,8 @@ def test_states(
 @pytest.mark.parametrize(("number", "state"), [(3, "in use"), (2, "in use"), (1, "orphaned")])
 def test_the_base_before_the_newest_is_in_use_too_as_a_bookmark(number: int, state: str) -> None:
     one = replace(hold(number), kind="bookmark", name=mark(number).name)
-    assert judged(one, ALL_UP, AFTER_RUNS, [there(1, 2, 3)]).state == state
-    assert judged(hold(number), ALL_UP, AFTER_RUNS, [there(1, 2, 3)]).state == (
+    assert judge_protection(one, ALL_UP, AFTER_RUNS, [there(1, 2, 3)]).state == state
+    assert judge_protection(hold(number), ALL_UP, AFTER_RUNS, [there(1, 2, 3)]).state == (
         "in use" if number == 3 else "orphaned"
     )
 
@@ -121,10 +129,10 @@ def test_by_itself_only_orphans_go_and_with_a_guid_unknown_ones_of_that_pool() -
     unknown = replace(hold(3, LOST), state="unknown")
     other = replace(hold(4, USB), state="unknown")
     all_of_them = [used, orphan, unknown, other]
-    assert reapable(all_of_them, None) == [orphan]
-    assert reapable(all_of_them, LOST) == [unknown]
-    assert reapable(all_of_them, COLD) == [orphan]
-    assert reapable([used], COLD) == []
+    assert select_reapable(all_of_them, None) == [orphan]
+    assert select_reapable(all_of_them, LOST) == [unknown]
+    assert select_reapable(all_of_them, COLD) == [orphan]
+    assert select_reapable([used], COLD) == []
 
 
 NUMBERS = st.sets(st.integers(1, 8), max_size=6)
@@ -152,12 +160,12 @@ def test_a_base_of_a_vault_that_exists_is_never_reaped(
 ) -> None:
     marks = [mark(number, vault) for number in sorted(marked)]
     source = dataset("tank", *(snap(number) for number in sorted(on_source)), *marks)
-    found = base_protections(
-        tree(source), {snap(number).name: {hold_tag(vault)} for number in sorted(held & on_source)}
+    found = list_base_protections(
+        tree(source), {snap(number).name: {make_hold_tag(vault)} for number in sorted(held & on_source)}
     )
     assert len(found) == len(held & on_source) + len(marks)
-    states = [judged(one, known, source, [there(*sorted(on_vault))]) for one in found]
-    going = {one.guid - 100 for one in reapable(states, vault if named else None)}
+    states = [judge_protection(one, known, source, [there(*sorted(on_vault))]) for one in found]
+    going = {one.guid - 100 for one in select_reapable(states, vault if named else None)}
     base = max((number for number in on_vault if number in on_source | marked), default=None)
     if vault in known.names:
         assert base not in going
@@ -186,7 +194,7 @@ class Host:
         return set()
 
     async def holds(self, _: Sequence[str]) -> dict[str, set[str]]:
-        return {snap(2).name: {hold_tag(COLD)}}
+        return {snap(2).name: {make_hold_tag(COLD)}}
 
 
 def shared_guid(
@@ -226,7 +234,7 @@ async def test_a_copy_that_is_up_gives_no_base_up_of_a_vault_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = shared_guid(tmp_path, monkeypatch, {"pool": "copy"}, up=["copy"])
-    where.records.pools.note(COLD, Seen.of(where.env.vault("cold")))
+    where.records.pools.note(COLD, SeenPool.of(where.env.vault("cold")))
     found = await find_keepsakes(where, {})  # type: ignore[arg-type]
     assert {one.reason for one in found} == {"in use by vault cold, which is down"}
-    assert not reapable(found, None)
+    assert not select_reapable(found, None)

@@ -12,13 +12,13 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.model import Bookmark, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import disproved_mark_name
+from zvault.core.replication.base_names import make_disproved_mark_name
 from zvault.ops.context import Context
-from zvault.ops.replication.base_guard import mark_name
-from zvault.ops.retention.arrivals import Arrivals, arrivals
+from zvault.ops.replication.base_guard import make_mark_name
+from zvault.ops.retention.arrivals import Arrivals, list_arrivals
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.pools import Seen
+from zvault.ops.state.pool_book import SeenPool
 from zvault.system.process.runner import HostRunner
 
 COLD, USB = 0xC01D, 0x05B
@@ -41,13 +41,13 @@ def shared(folder: Path, *, known: bool = True, **usb: Any) -> Context:
     paths = Paths(folder, folder, folder, folder)
     where = Context.of(Environment(config, paths, HostRunner(), "host", clock))
     for guid, name in ((COLD, "cold"), (USB, "usb")) if known else ():
-        where.records.pools.note(guid, Seen(name, name))
+        where.records.pools.note(guid, SeenPool(name, name))
     return where
 
 
 def mark(pool: int, number: int) -> Bookmark:
     base = snap(number)
-    return Bookmark(DatasetName("tank"), mark_name(pool, base.guid), base.guid, number, base.creation)
+    return Bookmark(DatasetName("tank"), make_mark_name(pool, base.guid), base.guid, number, base.creation)
 
 
 def reasons(where: Context, *points: Snapshot | Bookmark) -> dict[int, str]:
@@ -83,7 +83,7 @@ def test_one_that_never_ran_has_everything_to_send(tmp_path: Path) -> None:
 
 def test_what_was_taken_back_of_the_other_proves_nothing(tmp_path: Path) -> None:
     """Its vault was seen without what the bookmark told: it has to be sent again, from wherever the vault is now."""
-    gone = replace(mark(USB, 6), markname=disproved_mark_name(USB, snap(6).guid))
+    gone = replace(mark(USB, 6), markname=make_disproved_mark_name(USB, snap(6).guid))
     found = reasons(shared(tmp_path), mark(COLD, 6), mark(USB, 3), gone)
     assert found == {1: "", 2: "", 3: "", 4: UNSENT, 5: UNSENT, 6: BASE}
     found = reasons(shared(tmp_path / "all"), mark(COLD, 6), gone)
@@ -127,14 +127,14 @@ def test_what_a_run_sent_arrived_on_both_sides() -> None:
     before = sides(source, dataset("cold/host/tank", *vault[:3]))
     after = sides(source, dataset("cold/host/tank", *vault))
     new = frozenset(100 + number for number in (4, 5, 6))
-    assert arrivals(before, after) == Arrivals(new, new)
-    assert arrivals(after, after) == Arrivals()
+    assert list_arrivals(before, after) == Arrivals(new, new)
+    assert list_arrivals(after, after) == Arrivals()
 
 
 def test_a_new_vault_makes_no_arrivals_of_the_sources_history() -> None:
     source = dataset("tank", *(snap(number) for number in range(1, 7)))
     after = sides(source, dataset("cold/host/tank", *(snap(n, "cold/host/tank") for n in range(1, 7))))
-    found = arrivals(sides(source, None), after)
+    found = list_arrivals(sides(source, None), after)
     assert found == Arrivals(frozenset(), frozenset(100 + number for number in range(1, 7)))
 
 
@@ -144,7 +144,7 @@ def test_prune_limit_counts_what_was_there_before_the_run(tmp_path: Path) -> Non
     vault = [snap(number, "cold/host/tank") for number in range(1, 31)]
     before = sides(source, dataset("cold/host/tank", *vault[:10]))
     after = sides(source, dataset("cold/host/tank", *vault))
-    arrived = arrivals(before, after)
+    arrived = list_arrivals(before, after)
     on_source, _ = plan_prune(where, where.env.backup("b"), after, arrived=arrived)
     # Half of the ten that were on the vault before, and of those that came none is kept by a rule but the last.
     assert [one.createtxg for one in on_source.selected] == [1, 2, 3, 4, 5, *range(11, 30)]

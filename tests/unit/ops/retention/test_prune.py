@@ -10,7 +10,7 @@ from tests.unit.ops.ops_world import snap, snapname
 from zvault.core.errors import DeadlineExceeded, ToolFailed
 from zvault.core.model import Snapshot
 from zvault.core.policy.retention import KeepDecision
-from zvault.ops.retention.prune import BATCH, destroy, prune
+from zvault.ops.retention.prune import DESTROY_BATCH, apply_prune, destroy_snapshots
 from zvault.ops.retention.prune_plan import PrunePlan
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.changes import LzcFailure
@@ -52,7 +52,7 @@ CLONED = ("SnapshotIsCloned", errno.EEXIST)
 
 async def test_all_go_at_once() -> None:
     lzc, told = FakeLzc(), Told()
-    gone = await destroy(lzc, [snap(1), snap(2)], told)  # type: ignore[arg-type]
+    gone = await destroy_snapshots(lzc, [snap(1), snap(2)], told)  # type: ignore[arg-type]
     assert gone == [snap(1), snap(2)]
     assert lzc.calls == [[f"tank@{snapname(1)}", f"tank@{snapname(2)}"]]
     assert told.events == []
@@ -61,7 +61,7 @@ async def test_all_go_at_once() -> None:
 async def test_what_is_held_or_cloned_stays_and_is_named() -> None:
     lzc = FakeLzc({snap(1).name: HELD, snap(3).name: CLONED})
     told = Told()
-    assert await destroy(lzc, [snap(1), snap(2), snap(3)], told) == [snap(2)]  # type: ignore[arg-type]
+    assert await destroy_snapshots(lzc, [snap(1), snap(2), snap(3)], told) == [snap(2)]  # type: ignore[arg-type]
     assert told.texts() == [
         f"kept tank@{snapname(1)}: somebody holds it ('zfs holds' tells who)",
         f"kept tank@{snapname(3)}: a clone needs it",
@@ -71,7 +71,7 @@ async def test_what_is_held_or_cloned_stays_and_is_named() -> None:
 async def test_where_all_are_busy_none_goes_and_it_ends() -> None:
     lzc = FakeLzc({snap(1).name: HELD, snap(2).name: ("SomethingElse", errno.EBUSY)})
     told = Told()
-    assert await destroy(lzc, [snap(1), snap(2)], told) == []  # type: ignore[arg-type]
+    assert await destroy_snapshots(lzc, [snap(1), snap(2)], told) == []  # type: ignore[arg-type]
     assert told.texts()[1] == f"kept tank@{snapname(2)}: it is busy"
 
 
@@ -79,7 +79,7 @@ async def test_only_what_is_busy_is_called_so() -> None:
     """Whatever else ZFS says of one is told as it says it, and keeps no other from going."""
     lzc = FakeLzc({snap(1).name: HELD, snap(2).name: ("ZFSGenericError", errno.EIO)})
     told = Told()
-    assert await destroy(lzc, [snap(1), snap(2), snap(3)], told) == [snap(3)]  # type: ignore[arg-type]
+    assert await destroy_snapshots(lzc, [snap(1), snap(2), snap(3)], told) == [snap(3)]  # type: ignore[arg-type]
     assert told.texts() == [
         f"kept tank@{snapname(1)}: somebody holds it ('zfs holds' tells who)",
         f"kept tank@{snapname(2)}: ZFS does not destroy it: Input/output error",
@@ -88,7 +88,7 @@ async def test_only_what_is_busy_is_called_so() -> None:
 
 async def test_nothing_to_destroy_asks_for_nothing() -> None:
     lzc = FakeLzc()
-    assert await destroy(lzc, [], Told()) == []  # type: ignore[arg-type]
+    assert await destroy_snapshots(lzc, [], Told()) == []  # type: ignore[arg-type]
     assert lzc.calls == []
 
 
@@ -113,14 +113,14 @@ class Side:
 
 async def carry_out(source: FakeLzc, vault: FakeLzc, plans: Sequence[PrunePlan]) -> tuple[int, Told]:
     told = Told()
-    return await prune(Side(source), Side(vault), plans, told), told  # type: ignore[arg-type]
+    return await apply_prune(Side(source), Side(vault), plans, told), told  # type: ignore[arg-type]
 
 
 async def test_what_is_held_is_left_alone_and_does_not_count_and_the_others_go() -> None:
     """A batch goes all or not at all: one that is held must not even be tried with the others."""
     lzc, told = FakeLzc(), Told()
     side = Side(lzc, {snap(2).name: {"keep-me"}, snap(3).name: {"zvault:2e"}})
-    found = await prune(side, side, [plan("source", [snap(1), snap(2), snap(3), snap(4)])], told)  # type: ignore[arg-type]
+    found = await apply_prune(side, side, [plan("source", [snap(1), snap(2), snap(3), snap(4)])], told)  # type: ignore[arg-type]
     assert found == 2
     assert lzc.calls == [[snap(1).name, snap(4).name]]
     assert told.texts() == []
@@ -133,22 +133,22 @@ async def test_a_side_that_cannot_be_asked_is_left_alone() -> None:
 
     source, vault, told = FakeLzc(), FakeLzc(), Told()
     plans = [plan("source", [snap(1)]), plan("vault", [snap(1, "cold")])]
-    assert await prune(Hung(source), Side(vault), plans, told) == 1  # type: ignore[arg-type]
+    assert await apply_prune(Hung(source), Side(vault), plans, told) == 1  # type: ignore[arg-type]
     assert (source.calls, vault.calls) == ([], [[snap(1, "cold").name]])
     assert told.texts() == ["pruning the source: hangs"]
 
 
 async def test_each_side_destroys_its_own_in_batches_and_keeps_the_rest() -> None:
     source, vault = FakeLzc(), FakeLzc()
-    many = [snap(number) for number in range(2 * BATCH + 1)]
+    many = [snap(number) for number in range(2 * DESTROY_BATCH + 1)]
     elsewhere = snap(1, "cold/host/tank")
     plans = [plan("source", many, keep=[snap(900)]), plan("vault", [elsewhere])]
     count, told = await carry_out(source, vault, plans)
-    assert count == 2 * BATCH + 2
-    assert [len(call) for call in source.calls] == [BATCH, BATCH, 1]
+    assert count == 2 * DESTROY_BATCH + 2
+    assert [len(call) for call in source.calls] == [DESTROY_BATCH, DESTROY_BATCH, 1]
     assert vault.calls == [[elsewhere.name]]
     assert [(event, fields["side"], fields["count"]) for event, fields in told.events] == [
-        ("pruned", "source", 2 * BATCH + 1),
+        ("pruned", "source", 2 * DESTROY_BATCH + 1),
         ("pruned", "vault", 1),
     ]
     assert told.events[1][1]["snapshots"] == [elsewhere.name]
@@ -159,7 +159,7 @@ async def test_each_side_destroys_its_own_in_batches_and_keeps_the_rest() -> Non
 )
 async def test_a_side_that_fails_does_not_keep_the_other_from_its_turn(error: Exception) -> None:
     source, vault = FakeLzc(error=error), FakeLzc()
-    many = [snap(number) for number in range(BATCH + 1)]
+    many = [snap(number) for number in range(DESTROY_BATCH + 1)]
     count, told = await carry_out(source, vault, [plan("source", many), plan("vault", [snap(1)])])
     assert count == 1
     assert len(source.calls) == 1

@@ -20,7 +20,7 @@ from tests.unit.ops.ops_world import (
     vaulted,
 )
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
-from zvault.ops.replication.sides import Sides
+from zvault.ops.replication.listing import BothListings
 from zvault.ops.retention.prune_plan import plan_prune
 
 PRUNE_HARD = {"keep": {"source": {"last": 1}, "vault": {"last": 1}}}
@@ -120,14 +120,14 @@ def test_no_prune_takes_a_base_what_was_not_sent_or_what_is_not_ours(
         assert all(verdict.reason for verdict in plan.verdicts)
 
 
-def both(source: Tree, vault: Tree, *left_out: str, apart: tuple[str, ...] = ()) -> Sides:
+def both(source: Tree, vault: Tree, *left_out: str, apart: tuple[str, ...] = ()) -> BothListings:
     placed = [(one, f"cold/host/{one.name}") for one in source]
     pairs = tuple(one for one in placed if one[0].name not in left_out)
     rest = tuple(one for one in placed if one[0].name in left_out)
-    return Sides(source, vault, pairs, left_out=rest, apart=apart)
+    return BothListings(source, vault, pairs, left_out=rest, apart=apart)
 
 
-def pruned_on_vault(keep: dict[str, Any], found: Sides) -> list[str]:
+def pruned_on_vault(keep: dict[str, Any], found: BothListings) -> list[str]:
     where = context(START + 100 * HOUR, keep=keep, prune_limit="100%")
     return [
         one.name.removeprefix("cold/host/")

@@ -13,13 +13,13 @@ from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap,
 from zvault.core.errors import DeadlineExceeded, NotFound
 from zvault.core.names import DatasetName
 from zvault.core.policy.retention import KeepDecision
-from zvault.ops.replication.snapshot_holders import held_by, needed_by
+from zvault.ops.replication.snapshot_holders import describe_clones, describe_holds
 from zvault.ops.retention import prune_report
-from zvault.ops.retention.prune import Explainer, prune, without_stuck
+from zvault.ops.retention.prune import HoldExplainer, apply_prune, drop_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
-from zvault.ops.retention.prune_report import prune_part
+from zvault.ops.retention.prune_report import make_prune_part
 from zvault.system.process.runner import HostRunner
-from zvault.system.snapshot_users import snapshot_users, users_argv
+from zvault.system.snapshot_users import list_snapshot_users, users_argv
 from zvault.zfs.host import LocalHost
 
 KEEP_ONE = {"keep": {"source": {"last": 1}, "vault": {"last": 1}}}
@@ -105,7 +105,7 @@ async def test_the_document_says_what_is_held_back_and_frees_only_what_goes() ->
     both = sides(dataset("tank", *source), dataset("cold/host/tank", *vault))
     with_source(where, FakeZfs(Blocks([s.name for s in source], [(0, 4, 7), (5, 6, 1)])))
     with_vault(where, FakeZfs(Blocks([s.name for s in vault], [(0, 8, 5), (2, 3, 2)])))
-    document = await prune_part(where, where.env.backup("b"), both)
+    document = await make_prune_part(where, where.env.backup("b"), both)
     assert document["over_limit"] == [
         {"side": "source", "dataset": "tank", "selected": 9, "snapshots": 10, "allowed": 5},
         {"side": "vault", "dataset": "cold/host/tank", "selected": 9, "snapshots": 10, "allowed": 5},
@@ -113,7 +113,7 @@ async def test_the_document_says_what_is_held_back_and_frees_only_what_goes() ->
     gone = [row["snapshot"] for row in document["prune"] if not row["keep"]]
     assert gone == [one.name for one in (*source[:5], *vault[:5])]
     assert document["freed"] == {"source": 7, "vault": 2}
-    document = await prune_part(where, where.env.backup("b"), both, over_limit=True)
+    document = await make_prune_part(where, where.env.backup("b"), both, over_limit=True)
     assert document["over_limit"] == []
     assert document["freed"] == {"source": 8, "vault": 7}
     assert sum(not row["keep"] for row in document["prune"]) == 18
@@ -142,7 +142,7 @@ async def test_a_run_says_what_the_limit_holds_back_and_how_to_allow_it() -> Non
 
     destroyed: list[str] = []
     side: Any = FakeZfs(Destroyer())
-    assert await prune(side, side, plan_prune(where, where.env.backup("b"), both), emit) == 10
+    assert await apply_prune(side, side, plan_prune(where, where.env.backup("b"), both), emit) == 10
     assert destroyed == [point.name for point in (*many(10)[:5], *many(10, "cold/host/tank")[:5])]
     assert told == [
         f"warning: prune_limit holds back pruning on the {side}: {name}: 9 of 10 snapshots would go, one run may "
@@ -164,7 +164,7 @@ async def test_what_somebody_holds_does_not_count_for_the_limit() -> None:
     assert (len(on_source.over), on_source.selected) == (1, points[:5])
     zfs = FakeZfs(None)
     zfs.held = {point.name: {"mine"} for point in points[:4]}
-    found = await without_stuck(zfs, on_source)  # type: ignore[arg-type]
+    found = await drop_stuck(zfs, on_source)  # type: ignore[arg-type]
     assert (found.over, found.selected) == ((), points[4:9])
     assert [verdict.reason for verdict in found.verdicts[:4]] == [
         f"held by mine ('zfs release mine {point.name}' releases it)" for point in points[:4]
@@ -183,7 +183,7 @@ async def test_what_is_held_and_dated_wrongly_keeps_what_shows_that() -> None:
     assert on_vault.selected == [late, *vault[:4]], "the worst dated first"
     zfs = FakeZfs(None)
     zfs.held = {late.name: {"mine"}}
-    found = await without_stuck(zfs, on_vault)  # type: ignore[arg-type]
+    found = await drop_stuck(zfs, on_vault)  # type: ignore[arg-type]
     assert found.selected == vault[:3]
     assert found.verdicts[3].reason == f"shows that @{late.snapname} is dated wrongly, as it came later"
 
@@ -197,7 +197,7 @@ async def test_what_is_held_or_cloned_by_now_is_not_selected() -> None:
     )
     zfs = FakeZfs(None, {snap(1).name: ["cold/work"], snap(4).name: ["cold/too"]})
     zfs.held = {snap(3).name: {"mine"}}
-    found = await without_stuck(zfs, plan)  # type: ignore[arg-type]
+    found = await drop_stuck(zfs, plan)  # type: ignore[arg-type]
     assert found.selected == [snap(2)]
     assert found.verdicts[0].reason.startswith("cloned as cold/work ")
     assert found.verdicts[2].reason.startswith("held by mine ")
@@ -208,10 +208,10 @@ async def test_everyone_in_the_way_is_named_with_what_to_do(monkeypatch: pytest.
     async def users(*_: object) -> list[str]:
         return ["mounted at /mnt"]
 
-    monkeypatch.setattr(Explainer, "_users", users)
+    monkeypatch.setattr(HoldExplainer, "_users", users)
     zfs = FakeZfs(None, {"a@1": ["a/x", "a/y", "b/%recv"]})
     zfs.held = {"a@1": {"mine"}, "a@2": set()}
-    assert await Explainer(zfs)(["a@1", "a@2"]) == {  # type: ignore[arg-type]
+    assert await HoldExplainer(zfs)(["a@1", "a@2"]) == {  # type: ignore[arg-type]
         "a@1": "held by mine ('zfs release mine a@1' releases it); a receive into b is under way, or waits to be "
         "resumed; cloned as a/x, a/y ('zfs promote a/x' or destroying it frees it); it is mounted at /mnt",
         "a@2": "it is mounted at /mnt",
@@ -228,21 +228,21 @@ async def test_an_explanation_that_fails_ends_nothing(monkeypatch: pytest.Monkey
     async def users(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr(Explainer, "_users", users)
-    assert await Explainer(Hung())(["a@1"]) == {"a@1": ""}  # type: ignore[arg-type]
+    monkeypatch.setattr(HoldExplainer, "_users", users)
+    assert await HoldExplainer(Hung())(["a@1"]) == {"a@1": ""}  # type: ignore[arg-type]
 
 
 def test_what_zvault_holds_itself_is_not_for_people_to_release() -> None:
-    assert held_by("a@1", {"zvault:2e"}) == "held by zvault:2e"
-    assert held_by("a@1", {"zvault:2e", "mine"}) == "held by mine, zvault:2e"
-    mounted = held_by("a@1", {"zvault:mount-1f"})
+    assert describe_holds("a@1", {"zvault:2e"}) == "held by zvault:2e"
+    assert describe_holds("a@1", {"zvault:2e", "mine"}) == "held by mine, zvault:2e"
+    mounted = describe_holds("a@1", {"zvault:mount-1f"})
     assert (
         mounted == "held by zvault:mount-1f, while it is looked into ('zvaultctl mount', 'browse' or 'diff')"
     )
 
 
 def test_nothing_in_the_way_says_nothing() -> None:
-    assert held_by("a@1", set()) == needed_by([]) == ""
+    assert describe_holds("a@1", set()) == describe_clones([]) == ""
 
 
 def test_mounts_and_senders_are_found_in_proc(tmp_path: Path) -> None:
@@ -258,12 +258,12 @@ def test_mounts_and_senders_are_found_in_proc(tmp_path: Path) -> None:
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "cmdline").write_text(argv)
     (tmp_path / "99").mkdir()  # has just ended
-    assert snapshot_users("tank/my files@s1", tmp_path) == [
+    assert list_snapshot_users("tank/my files@s1", tmp_path) == [
         "mounted at /mnt/a b",
         "'zfs send' reads it (process 22)",
     ]
-    assert snapshot_users("tank@s1", tmp_path) == ["mounted at /mnt/c"]
-    assert snapshot_users("tank@s2", tmp_path) == []
+    assert list_snapshot_users("tank@s1", tmp_path) == ["mounted at /mnt/c"]
+    assert list_snapshot_users("tank@s2", tmp_path) == []
 
 
 async def test_the_processes_of_this_host_are_asked_by_a_program_of_its_own() -> None:

@@ -9,10 +9,10 @@ from tests.unit.ops.retention.test_prune import Told
 from zvault.core.errors import DeadlineExceeded
 from zvault.core.model import Dataset
 from zvault.core.replication.base_names import KEEP_HOLD
-from zvault.ops.retention.arrivals import Arrivals, arrivals
-from zvault.ops.retention.prune import prune, without_stuck
+from zvault.ops.retention.arrivals import Arrivals, list_arrivals
+from zvault.ops.retention.prune import apply_prune, drop_stuck
 from zvault.ops.retention.prune_plan import plan_prune
-from zvault.ops.retention.vault_holds import move_holds, why_held
+from zvault.ops.retention.vault_holds import explain_hold, move_holds
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.changes import LzcFailure, NamesGone
 from zvault.zfs.host import LocalHost
@@ -79,7 +79,7 @@ async def moved(vault: Vault, *numbers: int, arrived: Sequence[int] = (), **keep
     plans = plan_prune(where, backup, both, arrived=came)
     side: Any = vault
     await move_holds(where, backup, {"vault": side}, plans, told)
-    await prune(side, side, [plans[1]], told)
+    await apply_prune(side, side, [plans[1]], told)
     return told
 
 
@@ -134,8 +134,8 @@ async def test_what_zvault_holds_on_a_vault_is_not_in_the_way_of_a_plan_and_on_a
     on_source, on_vault = plan_prune(where, where.env.backup("b"), both)
     side: Any = Vault(1)
     side.held.add(snap(1).name)
-    assert (await without_stuck(side, on_vault)).selected == [snap(1, TARGET)]
-    found = await without_stuck(side, on_source)
+    assert (await drop_stuck(side, on_vault)).selected == [snap(1, TARGET)]
+    found = await drop_stuck(side, on_source)
     assert (found.selected, found.verdicts[0].reason) == ([], "held by zvault:keep")
 
 
@@ -145,7 +145,7 @@ async def test_the_limit_counts_what_was_there_before_the_run() -> None:
     old, more = range(1, 11), range(11, 111)
     before = sides(dataset("tank", *(snap(number) for number in old)), there(*old))
     after = sides(dataset("tank", *(snap(number) for number in (*old, *more))), there(*old, *more))
-    for came, allowed in ((arrivals(before, after), 5), (Arrivals(), 10)):
+    for came, allowed in ((list_arrivals(before, after), 5), (Arrivals(), 10)):
         _, on_vault = plan_prune(where, where.env.backup("b"), after, arrived=came)
         gone = [one.guid - 100 for one in on_vault.selected]
         assert [number for number in gone if number in old] == list(old)[:allowed]
@@ -155,18 +155,19 @@ def test_of_each_hold_on_a_vault_it_is_told_what_it_is_for() -> None:
     where = context(START + 1000 * HOUR, keep={"vault": {"last": 3, "weekly": 2}})
     backups = [(where.env.backup("b"), tree(there(1, 200, 399, 400, 401)))]
     told = {
-        number: why_held(where.env, snap(number, TARGET).name, backups)[1] for number in (1, 200, 399, 401)
+        number: explain_hold(where.env, snap(number, TARGET).name, backups)[1]
+        for number in (1, 200, 399, 401)
     }
     long = "a weekly, monthly or yearly rule keeps it"
     assert told == {1: "", 200: long, 399: "", 401: long}
     where = context(START + 1000 * HOUR, keep={"vault": {"last": 3}})
     backups = [(where.env.backup("b"), tree(there(1, 400, 401)))]
-    assert why_held(where.env, snap(401, TARGET).name, backups) == (
+    assert explain_hold(where.env, snap(401, TARGET).name, backups) == (
         snap(401, TARGET),
         f"the newest of {TARGET}",
     )
-    assert why_held(where.env, snap(400, TARGET).name, backups) == (snap(400, TARGET), "")
-    assert why_held(where.env, snap(400, "cold/other").name, backups) == (None, "")
+    assert explain_hold(where.env, snap(400, TARGET).name, backups) == (snap(400, TARGET), "")
+    assert explain_hold(where.env, snap(400, "cold/other").name, backups) == (None, "")
 
 
 async def test_what_is_held_as_it_should_be_is_not_asked_again_until_something_may_have_changed_it() -> None:

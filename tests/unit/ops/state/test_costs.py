@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from zvault.config.schema import Config
-from zvault.core.cost.prices import GB
+from zvault.core.cost.prices import BILLED_GIGABYTE
 from zvault.ops.state import costs
-from zvault.ops.state.costs import CostBook, reading_of, uncounted
-from zvault.system.state_files import LeaseStore
+from zvault.ops.state.costs import CostBook, list_uncounted, make_store_reading
+from zvault.system.lease_store import LeaseStore
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
 DAY = 86400.0
@@ -90,22 +90,28 @@ def test_what_one_of_two_stores_cost_is_not_what_both_do(book: CostBook) -> None
 def test_what_nobody_counts_is_named(nbd: str, prices: str, told: str | None) -> None:
     host: Any = Host(TEXT.format(prices=PRICES) + SECOND.format(nbd, prices))
     found: Any = {"name": "cold", "devices": [{"name": "cold-0"}, {"name": "cold-1"}]}
-    assert uncounted(host, found) == ([f"cold-1 ({told})"] if told else [])
-    assert uncounted(host, {**found, "devices": []}) == ([f"device 2 ({told})"] if told else [])
+    assert list_uncounted(host, found) == ([f"cold-1 ({told})"] if told else [])
+    assert list_uncounted(host, {**found, "devices": []}) == ([f"device 2 ({told})"] if told else [])
 
 
 def test_what_was_asked_since_the_first_look_costs(book: CostBook) -> None:
     host: Any = Host()
-    seen(book, host, vault(BEGIN, put=1000, stored=100 * GB))
-    seen(book, host, vault(BEGIN + 15 * DAY, put=201_000, get=50_000, get_bytes=GB, stored=100 * GB))
+    seen(book, host, vault(BEGIN, put=1000, stored=100 * BILLED_GIGABYTE))
+    seen(
+        book,
+        host,
+        vault(
+            BEGIN + 15 * DAY, put=201_000, get=50_000, get_bytes=BILLED_GIGABYTE, stored=100 * BILLED_GIGABYTE
+        ),
+    )
     host.now = BEGIN + 15 * DAY
     found = book.document(host, "cold")
     assert found is not None
     assert (found["put"], found["get"], found["get_bytes"], found["stored_bytes"]) == (
         200_000,
         50_000,
-        GB,
-        100 * GB,
+        BILLED_GIGABYTE,
+        100 * BILLED_GIGABYTE,
     )
     assert found["cost"] == pytest.approx(1.0 + 0.02 + 0.09 + 1.15)
     assert found["forecast"] is not None
@@ -115,7 +121,7 @@ def test_what_was_asked_since_the_first_look_costs(book: CostBook) -> None:
 
 def test_what_lies_there_costs_while_the_vault_is_down(book: CostBook) -> None:
     host: Any = Host()
-    seen(book, host, vault(BEGIN, stored=1000 * GB))
+    seen(book, host, vault(BEGIN, stored=1000 * BILLED_GIGABYTE))
     host.now = BEGIN + 30 * DAY - 1
     found = book.document(host, "cold")
     assert found is not None
@@ -186,8 +192,8 @@ def test_a_damaged_record_begins_anew(tmp_path: Path, text: str) -> None:
 def test_a_server_that_tells_nonsense_is_not_believed(told: dict[str, Any]) -> None:
     whole = {"at": 1.0, "uuid": "a", "asked": {"put": 1}, "stored_bytes": 5}
     found: Any = whole | told if told else {"at": 1.0}
-    assert reading_of(found) is None
-    assert reading_of(whole) is not None  # type: ignore[arg-type]
+    assert make_store_reading(found) is None
+    assert make_store_reading(whole) is not None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), 1e300, -1e300, 0.0, BEGIN + 3601])

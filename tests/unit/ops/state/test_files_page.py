@@ -23,9 +23,9 @@ def used() -> set[str]:
     for file in (ROOT / "zvault").rglob("*.py"):
         source = file.read_text()
         found |= set(re.findall(r'(?:paths|self)\.state / "([\w.-]+)"', source))
-        if re.search(r"paths\.state / FOLDER", source):
+        if re.search(r"paths\.state / [A-Z]+_FOLDER", source):
             folders = [source, *(one.read_text() for one in file.parent.glob("*.py"))]
-            found |= set(re.findall(r'^FOLDER = "([\w.-]+)"', "\n".join(folders), re.MULTILINE))
+            found |= set(re.findall(r'^[A-Z]+_FOLDER = "([\w.-]+)"', "\n".join(folders), re.MULTILINE))
     return found
 
 

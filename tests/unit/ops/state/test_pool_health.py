@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from zvault.core.integrity.damage import Damage, HealTarget, LoggedBlock
-from zvault.core.policy.scrub import Scan
-from zvault.ops.state.pool_health import Condition, Conditions
-from zvault.ops.vaults import health
-from zvault.system.state_files import LeaseStore
-from zvault.zfs.pool.scrub import Health
+from zvault.core.integrity.damage import DamagedFile, HealTarget, LoggedBlock
+from zvault.core.policy.scrub import PoolScan
+from zvault.ops.state.pool_health import PoolCondition, PoolConditions
+from zvault.ops.vaults import examine_pool
+from zvault.system.lease_store import LeaseStore
+from zvault.zfs.pool.scrub import PoolErrors
 
-HURT = Damage("cold/a", "s1", "/f")
+HURT = DamagedFile("cold/a", "s1", "/f")
 
 
 def store(path: Path) -> LeaseStore:
@@ -24,11 +24,11 @@ def store(path: Path) -> LeaseStore:
 
 
 def test_what_decides_outlasts_the_daemon(tmp_path: Path):
-    seen = Condition(
-        7.0, Scan("paused", total=9, done=4), 2, 100.0, 50.0, held=True, damages=(HURT,), named=2
+    seen = PoolCondition(
+        7.0, PoolScan("paused", total=9, done=4), 2, 100.0, 50.0, held=True, damages=(HURT,), named=2
     )
-    Conditions(store(tmp_path)).put("cold", seen)
-    again = Conditions(store(tmp_path)).get("cold")
+    PoolConditions(store(tmp_path)).put("cold", seen)
+    again = PoolConditions(store(tmp_path)).get("cold")
     assert again is not None
     assert (again.scan.state, again.errors, again.last, again.born) == ("paused", 2, 100.0, 50.0)
     assert again.held
@@ -36,28 +36,28 @@ def test_what_decides_outlasts_the_daemon(tmp_path: Path):
 
 
 def test_a_vault_never_seen_is_not_known(tmp_path: Path):
-    assert Conditions(store(tmp_path)).get("cold") is None
+    assert PoolConditions(store(tmp_path)).get("cold") is None
 
 
 def test_what_is_no_condition_is_not_known_either(tmp_path: Path):
     store(tmp_path).put("cold", {"state": "paused"})
-    assert Conditions(store(tmp_path)).get("cold") is None
+    assert PoolConditions(store(tmp_path)).get("cold") is None
 
 
 def test_names_stay_as_long_as_there_are_errors():
-    before = Condition(1.0, errors=2, damages=(HURT,), named=2)
-    sick = Condition.of(Health(Scan("finished"), 3), 2.0, 0.0, before)
+    before = PoolCondition(1.0, errors=2, damages=(HURT,), named=2)
+    sick = PoolCondition.of(PoolErrors(PoolScan("finished"), 3), 2.0, 0.0, before)
     assert (sick.damages, sick.named, sick.errors) == ((HURT,), 2, 3)
-    assert Condition.of(Health(Scan("finished"), 0), 3.0, 0.0, sick).damages == ()
+    assert PoolCondition.of(PoolErrors(PoolScan("finished"), 0), 3.0, 0.0, sick).damages == ()
 
 
 def test_what_zfs_listed_of_a_pool_that_was_given_up_is_not_known_to_be_damage(tmp_path: Path):
     for wounds, left in (((), (0, ())), ((WOUND,), (1, (HURT,)))):
-        seen = Condition(7.0, errors=9, last=100.0, damages=(HURT,), named=9, wounds=wounds, checksums=3)
-        conditions = Conditions(store(tmp_path))
+        seen = PoolCondition(7.0, errors=9, last=100.0, damages=(HURT,), named=9, wounds=wounds, checksums=3)
+        conditions = PoolConditions(store(tmp_path))
         conditions.put("cold", seen)
         conditions.given_up("cold")
-        for now in (conditions.get("cold"), Conditions(store(tmp_path)).get("cold")):
+        for now in (conditions.get("cold"), PoolConditions(store(tmp_path)).get("cold")):
             assert now is not None
             assert (now.errors, now.damages) == left
             assert now.named in (0, now.errors)
@@ -70,66 +70,71 @@ WOUND = HealTarget("cold/a", "/f", ("s1",), LoggedBlock("cold/a", 8, 0, 3, 17), 
 
 def test_blocks_count_as_damaged_until_a_whole_scrub_has_ended(tmp_path: Path):
     """Whatever ZFS counts by then: who has the errors listed makes it forget some."""
-    sick = Condition(20.0, errors=1, last=10.0).hurt([HURT], [WOUND, WOUND])
+    sick = PoolCondition(20.0, errors=1, last=10.0).hurt([HURT], [WOUND, WOUND])
     assert (sick.errors, sick.named, sick.wounds) == (2, 2, (WOUND, WOUND))
-    forgotten = Condition.of(Health(Scan("finished"), 0, last=10.0), 30.0, 0.0, sick)
+    forgotten = PoolCondition.of(PoolErrors(PoolScan("finished"), 0, last=10.0), 30.0, 0.0, sick)
     assert (forgotten.errors, forgotten.damages, forgotten.wounds) == (2, (HURT,), (WOUND, WOUND))
-    Conditions(store(tmp_path)).put("cold", forgotten)
-    kept = Conditions(store(tmp_path)).get("cold")
+    PoolConditions(store(tmp_path)).put("cold", forgotten)
+    kept = PoolConditions(store(tmp_path)).get("cold")
     assert kept is not None
     assert (kept.wounds, kept.noted) == ((WOUND, WOUND), 20.0)
-    well = Condition.of(Health(Scan("finished"), 0, last=25.0), 40.0, 0.0, kept)
+    well = PoolCondition.of(PoolErrors(PoolScan("finished"), 0, last=25.0), 40.0, 0.0, kept)
     assert (well.errors, well.damages, well.wounds) == (0, (), ())
-    healed = Condition.of(Health(Scan("finished"), 0, last=10.0), 50.0, 0.0, sick).hurt([], [])
+    healed = PoolCondition.of(PoolErrors(PoolScan("finished"), 0, last=10.0), 50.0, 0.0, sick).hurt([], [])
     assert healed.wounds == ()
 
 
 def test_errors_of_what_is_half_received_are_no_damage(tmp_path: Path):
     """From the first look on, also before anything is named, and over a restart; blocks of the rest still are."""
-    before = Condition(1.0)
-    seen = Condition.of(Health(Scan("finished"), 3), 2.0, 0.0, before, ["cold/a"])
+    before = PoolCondition(1.0)
+    seen = PoolCondition.of(PoolErrors(PoolScan("finished"), 3), 2.0, 0.0, before, ["cold/a"])
     assert (seen.errors, seen.damaging, seen.half_received) == (3, 0, ("cold/a",))
     named = seen.hurt([HURT], [WOUND], ["cold/a"])
     assert (named.excused, named.damaging, named.damages) == (2, 1, (HURT,))
-    Conditions(store(tmp_path)).put("cold", named)
-    kept = Conditions(store(tmp_path)).get("cold")
+    PoolConditions(store(tmp_path)).put("cold", named)
+    kept = PoolConditions(store(tmp_path)).get("cold")
     assert kept is not None
     assert (kept.excused, kept.half_received) == (2, ("cold/a",))
-    more = Condition.of(Health(Scan("finished"), 5), 3.0, 0.0, kept)
+    more = PoolCondition.of(PoolErrors(PoolScan("finished"), 5), 3.0, 0.0, kept)
     assert more.damaging == 3, "what is new and nobody asked about is not excused"
-    assert Condition.of(Health(Scan("finished"), 5), 3.0, 0.0, kept, []).damaging == 5
-    assert Condition.of(Health(Scan("finished"), 0), 3.0, 0.0, replace(kept, wounds=())).half_received == ()
+    assert PoolCondition.of(PoolErrors(PoolScan("finished"), 5), 3.0, 0.0, kept, []).damaging == 5
+    assert (
+        PoolCondition.of(
+            PoolErrors(PoolScan("finished"), 0), 3.0, 0.0, replace(kept, wounds=())
+        ).half_received
+        == ()
+    )
     rest = kept.accuse()
     assert (rest.damaging, rest.named, rest.half_received) == (3, 0, ())
     assert (rest.document()["errors"], named.document()["unexplained"]) == (3, 2)
 
 
 def test_a_new_pool_counts_as_scrubbed():
-    assert Condition(9.0, born=3.0).since == 3.0
-    assert Condition(9.0, born=3.0, last=5.0).since == 5.0
+    assert PoolCondition(9.0, born=3.0).since == 3.0
+    assert PoolCondition(9.0, born=3.0, last=5.0).since == 5.0
 
 
 @pytest.mark.parametrize("given_up", [False, True])
 async def test_a_look_that_began_before_the_pool_was_given_up_is_not_noted(
     given_up: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    conditions = Conditions(store(tmp_path))
-    conditions.put("cold", Condition(1.0, born=1.0))
+    conditions = PoolConditions(store(tmp_path))
+    conditions.put("cold", PoolCondition(1.0, born=1.0))
 
     class Looking:
         def __init__(self, *_: object) -> None:
             pass
 
-        async def health(self, *_: object) -> Health:
+        async def health(self, *_: object) -> PoolErrors:
             if given_up:
                 conditions.given_up("cold")
-            return Health(Scan("finished"), 44)
+            return PoolErrors(PoolScan("finished"), 44)
 
     async def nothing(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr(health, "Scrubber", Looking)
-    monkeypatch.setattr(health, "list_half_received", nothing)
+    monkeypatch.setattr(examine_pool, "Scrubber", Looking)
+    monkeypatch.setattr(examine_pool, "list_half_received", nothing)
     context: Any = SimpleNamespace(
         env=SimpleNamespace(
             vault=lambda _: SimpleNamespace(pool="cold", device=[]), clock=SimpleNamespace(time=lambda: 9.0)
@@ -139,7 +144,7 @@ async def test_a_look_that_began_before_the_pool_was_given_up_is_not_noted(
         ),
         records=SimpleNamespace(conditions=conditions),
     )
-    await health.look_at(context, "cold")
+    await examine_pool.examine_pool(context, "cold")
     seen = conditions.get("cold")
     assert seen is not None
     assert seen.errors == (0 if given_up else 44)

@@ -10,7 +10,7 @@ from tests.unit.ops.ops_world import context
 from zvault.core.names import DatasetName
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.ops.state.snapshot_obstacles import find_snapshot_obstacles
-from zvault.zfs.whole_listing import ListedInPart
+from zvault.zfs.whole_listing import PartialListing
 
 
 class Source:
@@ -18,7 +18,7 @@ class Source:
 
     async def snapshot_facts(self, names: Sequence[str], *, below: bool = False) -> list[SnapshotFacts]:
         if below:
-            raise ListedInPart("'tank' cannot be listed whole")
+            raise PartialListing("'tank' cannot be listed whole")
         return [SnapshotFacts(DatasetName(name), inconsistent=name == "tank/half") for name in names]
 
 

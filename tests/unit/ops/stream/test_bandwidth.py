@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.unit.patience import PATIENCE
-from zvault.core.replication.bandwidth import BURST
-from zvault.ops.stream.bandwidth import limited
+from zvault.core.replication.bandwidth import ALLOWANCE_BURST
+from zvault.ops.stream.bandwidth import limit_rate
 
 MIB = 1 << 20
 
@@ -56,7 +56,7 @@ class Streams:
         async with asyncio.timeout(PATIENCE):
             while True:
                 rates = await self.rates(seconds)
-                assert sum(rates) < limit * (1 + BURST / seconds) * 1.15
+                assert sum(rates) < limit * (1 + ALLOWANCE_BURST / seconds) * 1.15
                 if limit * 0.6 < sum(rates) < limit * 1.15 and fair(rates):
                     return
 
@@ -74,7 +74,7 @@ SLOW = "sh -c 'while sleep 0.1; do echo x; done'"
 
 
 async def test_all_together_keep_to_it_and_a_slow_one_leaves_its_share_to_the_others() -> None:
-    async with limited(lambda: 8 * MIB) as throttle, Streams(throttle, [FAST, FAST, SLOW]) as streams:
+    async with limit_rate(lambda: 8 * MIB) as throttle, Streams(throttle, [FAST, FAST, SLOW]) as streams:
         await asyncio.sleep(0.5)
         await streams.keep_to(8, 1.5, lambda rates: 0.6 * rates[1] < rates[0] < 1.7 * rates[1])
         assert streams.arrived[2] < MIB
@@ -82,7 +82,7 @@ async def test_all_together_keep_to_it_and_a_slow_one_leaves_its_share_to_the_ot
 
 async def test_a_new_rate_is_in_force_at_once_and_no_limit_is_none() -> None:
     rate: list[int | None] = [4 * MIB]
-    async with limited(lambda: rate[0]) as throttle, Streams(throttle, [FAST]) as streams:
+    async with limit_rate(lambda: rate[0]) as throttle, Streams(throttle, [FAST]) as streams:
         await asyncio.sleep(0.5)
         await streams.keep_to(4, 1.0, any)
         rate[0] = None
@@ -100,7 +100,11 @@ async def test_a_limit_that_cannot_be_told_ends_the_streams_and_is_raised() -> N
         return 1 // 0
 
     async def stream() -> None:
-        async with limited(rate) as throttle, Streams(throttle, [FAST]) as streams, asyncio.timeout(PATIENCE):
+        async with (
+            limit_rate(rate) as throttle,
+            Streams(throttle, [FAST]) as streams,
+            asyncio.timeout(PATIENCE),
+        ):
             await streams.processes[0].wait()
             assert streams.arrived == [0]
 
@@ -109,7 +113,7 @@ async def test_a_limit_that_cannot_be_told_ends_the_streams_and_is_raised() -> N
 
 
 async def test_with_nobody_to_give_leave_a_stream_ends() -> None:
-    async with limited(lambda: MIB) as throttle:
+    async with limit_rate(lambda: MIB) as throttle:
         streams = Streams(throttle, ["sleep 1; " + FAST])
         await streams.__aenter__()
         await asyncio.sleep(0.3)

@@ -4,14 +4,14 @@ import pytest
 
 from zvault.core.address import Address
 from zvault.core.errors import Conflict, HostUnreachable, StreamRefused, VaultFull, ZfsRefused
-from zvault.ops.stream.failure import judge
+from zvault.ops.stream.failure import raise_stream_failure
 from zvault.system import ssh
 from zvault.system.process.pipeline import StageEnd
-from zvault.zfs.gate.check import Order, Snapshot
-from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, gate_argv
+from zvault.zfs.gate.check import OrderedSnapshot, StreamOrder
+from zvault.zfs.gate.process import GATE_PREFIX, INCOMPLETE, REFUSED_STATUS, gate_argv
 
 PEER = Address("peer", "root")
-FAR = tuple(ssh.argv(PEER, None, "exec sh -c 'zfs …'"))
+FAR = tuple(ssh.ssh_argv(PEER, None, "exec sh -c 'zfs …'"))
 SEND, RECEIVE, MBUFFER = ("zfs", "send", "-vP", "t@1"), ("zfs", "receive", "v/t"), ("mbuffer", "-s", "1")
 PROGRESS = "full\ttank@1\t100\nsize\t100\n12:00:01\t50\ttank@1\n"
 ECHO = "cannot receive new filesystem stream: incomplete stream\n"
@@ -39,7 +39,7 @@ def test_a_link_that_is_lost_is_the_link_s_fault(said: str) -> None:
     ]
     for ends in (pull, push):
         with pytest.raises(HostUnreachable, match=r"lost the link to ssh://root@peer"):
-            judge(ends)
+            raise_stream_failure(ends)
 
 
 def test_what_the_far_sender_says_is_told() -> None:
@@ -49,7 +49,7 @@ def test_what_the_far_sender_says_is_told() -> None:
         end(RECEIVE, 1, ECHO, 3),
     ]
     with pytest.raises(ZfsRefused) as caught:
-        judge(ends)
+        raise_stream_failure(ends)
     assert caught.value.what == "the stream failed on ssh://root@peer"
     assert "permission denied" in caught.value.why
     assert "'zfs allow'" in caught.value.next
@@ -64,7 +64,7 @@ def test_a_far_sender_that_lost_its_receiver_here_is_not_to_blame(code: int) -> 
         end(RECEIVE, 1, "cannot receive: out of space\n", 3),
     ]
     with pytest.raises(VaultFull):
-        judge(ends)
+        raise_stream_failure(ends)
 
 
 @pytest.mark.parametrize(
@@ -79,35 +79,37 @@ def test_a_far_sender_that_lost_its_receiver_here_is_not_to_blame(code: int) -> 
 )
 def test_a_far_receiver_s_words_mean_what_they_mean_here(said: str, kind: type[Exception]) -> None:
     with pytest.raises(kind):
-        judge([end(SEND, -13, PROGRESS, 2), end(FAR, 1, said, 1)])
+        raise_stream_failure([end(SEND, -13, PROGRESS, 2), end(FAR, 1, said, 1)])
 
 
 def test_a_host_key_that_changed_is_told_of_a_stream_too() -> None:
     said = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n"
     with pytest.raises(Exception, match="another host key"):
-        judge([end(FAR, 255, said, 1), end(RECEIVE, 1, ECHO, 2)])
+        raise_stream_failure([end(FAR, 255, said, 1), end(RECEIVE, 1, ECHO, 2)])
 
 
-GATE = tuple(gate_argv(Order("t", 2, 0, (Snapshot(1, "1"),))))
+GATE = tuple(gate_argv(StreamOrder("t", 2, 0, (OrderedSnapshot(1, "1"),))))
 
 
 def test_a_stream_that_the_gate_refuses_is_nobody_else_s_fault() -> None:
     ends = [
         end(FAR, 255, PROGRESS, 1),
         end(MBUFFER, 1, "mbuffer: error: Broken pipe\n", 2),
-        end(GATE, REFUSED, f"{SAYS}'t/kid@1' in it has the GUID 7, not 1\n", 3),
+        end(GATE, REFUSED_STATUS, f"{GATE_PREFIX}'t/kid@1' in it has the GUID 7, not 1\n", 3),
         end(RECEIVE, 1, ECHO, 2.5),
     ]
     with pytest.raises(StreamRefused) as caught:
-        judge(ends)
+        raise_stream_failure(ends)
     assert caught.value.why == "'t/kid@1' in it has the GUID 7, not 1"
     assert not caught.value.retryable
 
 
 def test_a_link_that_is_lost_is_not_the_gate_s_fault() -> None:
-    cut = end(GATE, 1, f"{SAYS}{INCOMPLETE}\n", 1)
+    cut = end(GATE, 1, f"{GATE_PREFIX}{INCOMPLETE}\n", 1)
     with pytest.raises(HostUnreachable):
-        judge([end(FAR, 255, PROGRESS, 2), end(MBUFFER, 0, "", 2), cut, end(RECEIVE, 1, ECHO, 3)])
+        raise_stream_failure(
+            [end(FAR, 255, PROGRESS, 2), end(MBUFFER, 0, "", 2), cut, end(RECEIVE, 1, ECHO, 3)]
+        )
     full = end(RECEIVE, 1, "cannot receive: out of space\n", 3)
     with pytest.raises(VaultFull):
-        judge([end(FAR, 255, PROGRESS, 2), end(GATE, -13, "", 2), full])
+        raise_stream_failure([end(FAR, 255, PROGRESS, 2), end(GATE, -13, "", 2), full])

@@ -5,24 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from zvault.config.profile import Stream
+from zvault.config.profile import StreamTable
 from zvault.core.address import Address
-from zvault.ops.stream.route import Route
-from zvault.system.process.pipeline import PIPE_SIZE
+from zvault.ops.stream.route import StreamRoute
+from zvault.system.process.pipeline import STAGE_PIPE_SIZE
 from zvault.system.process.runner import HostRunner
-from zvault.zfs.gate.check import Order, Snapshot
+from zvault.zfs.gate.check import OrderedSnapshot, StreamOrder
 from zvault.zfs.gate.process import is_gate
 from zvault.zfs.host import LocalHost, SshHost
-from zvault.zfs.stream import Flags
+from zvault.zfs.stream_argv import SendFlags
 
-FLAGS = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
+FLAGS = SendFlags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
 
 
 @pytest.mark.parametrize(
     ("size", "programs"),
     [
-        (PIPE_SIZE, ["send", "receive"]),
-        (PIPE_SIZE + 1, ["send", "mbuffer", "receive"]),
+        (STAGE_PIPE_SIZE, ["send", "receive"]),
+        (STAGE_PIPE_SIZE + 1, ["send", "mbuffer", "receive"]),
         (None, ["send", "mbuffer", "receive"]),
     ],
 )
@@ -31,24 +31,26 @@ async def test_what_fits_into_a_pipe_needs_no_other_buffer(
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     here = LocalHost(HostRunner())
-    stages = await Route(here, here, Stream(), 60.0).stages(["send"], ["receive"], FLAGS, size)
+    stages = await StreamRoute(here, here, StreamTable(), 60.0).stages(["send"], ["receive"], FLAGS, size)
     assert [argv[0] for argv in stages] == programs
 
 
-@pytest.mark.parametrize("size", [PIPE_SIZE + 1, None])
+@pytest.mark.parametrize("size", [STAGE_PIPE_SIZE + 1, None])
 async def test_a_pool_that_answers_at_once_needs_none_at_all(
     monkeypatch: pytest.MonkeyPatch, size: int | None
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     here = LocalHost(HostRunner())
-    route = Route(here, here, Stream(direct=True), 60.0)
+    route = StreamRoute(here, here, StreamTable(direct=True), 60.0)
     stages = await route.stages(["send"], ["receive"], FLAGS, size)
     assert stages == [["send"], ["receive"]]
     assert await route.lacking(FLAGS) == []
-    assert "mbuffer is not installed" in (await Route(here, here, Stream(), 60.0).lacking(FLAGS))[0]
+    assert (
+        "mbuffer is not installed" in (await StreamRoute(here, here, StreamTable(), 60.0).lacking(FLAGS))[0]
+    )
 
 
-ORDER = Order("tank/a", 2, 0, (Snapshot(1, "s"),))
+ORDER = StreamOrder("tank/a", 2, 0, (OrderedSnapshot(1, "s"),))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,6 @@ async def test_what_another_host_sends_goes_through_the_gate_and_what_goes_over_
     monkeypatch.setattr(SshHost, "tools", tools)
     runner = HostRunner()
     ends = [SshHost(runner, Address("peer", "root"), tmp_path) if one else LocalHost(runner) for one in far]
-    route = Route(ends[0], ends[1], Stream(), 60.0, "zstd")
+    route = StreamRoute(ends[0], ends[1], StreamTable(), 60.0, "zstd")
     made = await route.stages(["zfs", "send"], ["zfs", "receive", *receive, "v"], FLAGS, 1 << 30, order=ORDER)
     assert sum(map(is_gate, made)) == gates

@@ -15,7 +15,7 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.core.refusals import UNKNOWN_NEXT
-from zvault.ops.stream.failure import judge
+from zvault.ops.stream.failure import raise_stream_failure
 from zvault.system.process.pipeline import StageEnd
 
 SEND = ("zfs", "send", "-vP", "tank@s2")
@@ -44,7 +44,7 @@ def ends(*said: tuple[int, str, float]) -> list[StageEnd]:
 
 
 def test_a_stream_that_went_well_blames_nobody() -> None:
-    judge(ends((0, SENT, 1.0), (0, PASSED, 1.1), (0, "", 1.2)))
+    raise_stream_failure(ends((0, SENT, 1.0), (0, PASSED, 1.1), (0, "", 1.2)))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_the_one_who_failed_first_is_named(
     said: tuple[tuple[int, str, float], ...], kind: type[ZvaultError], what: str, why: str
 ) -> None:
     with pytest.raises(kind) as failure:
-        judge(ends(*said))
+        raise_stream_failure(ends(*said))
     assert (failure.value.what, failure.value.why) == (what, why)
     assert type(failure.value) is kind
     assert failure.value.next
@@ -210,20 +210,22 @@ def test_the_one_who_failed_first_is_named(
 def test_a_sender_that_fails_at_once_is_named_and_not_the_receiver_that_got_nothing(echo: str) -> None:
     words = "cannot open 'tank@s2': dataset does not exist"
     with pytest.raises(TransferFailed) as failure:
-        judge(ends((1, words + "\n", 1.0), (0, "", 1.1), (1, echo, 1.2)))
+        raise_stream_failure(ends((1, words + "\n", 1.0), (0, "", 1.1), (1, echo, 1.2)))
     assert (failure.value.what, failure.value.why) == ("zfs send failed", words)
 
 
 def test_who_only_lost_his_reader_is_not_to_blame_whoever_was_seen_to_end_first() -> None:
     # mbuffer was killed; that zfs send had ended by SIGPIPE was noticed a moment earlier.
     with pytest.raises(TransferFailed) as failure:
-        judge(ends((-13, SENT, 1.0), (-9, PASSED, 1.0001), (1, TRUNCATED, 1.2)))
+        raise_stream_failure(ends((-13, SENT, 1.0), (-9, PASSED, 1.0001), (1, TRUNCATED, 1.2)))
     assert failure.value.what == "mbuffer failed"
 
 
 def test_what_one_that_was_killed_said_before_is_not_why_it_ended() -> None:
     with pytest.raises(TransferFailed) as caught:
-        judge(ends((-13, SENT, 1.1), (-9, "mbuffer: warning: HOME is not set\n", 1.0), (1, TRUNCATED, 1.2)))
+        raise_stream_failure(
+            ends((-13, SENT, 1.1), (-9, "mbuffer: warning: HOME is not set\n", 1.0), (1, TRUNCATED, 1.2))
+        )
     assert caught.value.why.startswith("killed by signal 9; ")
 
 
@@ -238,14 +240,16 @@ def test_what_one_that_was_killed_said_before_is_not_why_it_ended() -> None:
 )
 def test_what_zfs_refuses_for_good_is_not_tried_again_and_never_told_so(said: str) -> None:
     with pytest.raises(ZvaultError) as failure:
-        judge(ends((-13, SENT + "warning: cannot send 'tank@s2': signal received\n", 1.0), (1, said, 1.2)))
+        raise_stream_failure(
+            ends((-13, SENT + "warning: cannot send 'tank@s2': signal received\n", 1.0), (1, said, 1.2))
+        )
     assert not failure.value.retryable
     assert "again" not in failure.value.next
 
 
 def test_what_nobody_knows_may_pass_but_nobody_is_told_to_run_it_again() -> None:
     with pytest.raises(TransferFailed) as failure:
-        judge(ends((-13, SENT, 1.0), (1, "cannot receive: the moon is full\n", 1.2)))
+        raise_stream_failure(ends((-13, SENT, 1.0), (1, "cannot receive: the moon is full\n", 1.2)))
     assert failure.value.retryable, "as often as 'retries' says"
     assert failure.value.next == UNKNOWN_NEXT
     assert "again" not in failure.value.next
@@ -253,5 +257,7 @@ def test_what_nobody_knows_may_pass_but_nobody_is_told_to_run_it_again() -> None
 
 def test_a_locked_source_is_told_of_the_sender() -> None:
     with pytest.raises(ZfsRefused) as failure:
-        judge(ends((1, "warning: cannot send 'tank@s2': dataset key must be loaded\n", 1.0), (1, ECHO, 1.2)))
+        raise_stream_failure(
+            ends((1, "warning: cannot send 'tank@s2': dataset key must be loaded\n", 1.0), (1, ECHO, 1.2))
+        )
     assert "'zfs load-key' the source's dataset" in failure.value.next

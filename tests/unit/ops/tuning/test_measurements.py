@@ -9,13 +9,21 @@ import pytest
 from zvault.config.paths import Paths
 from zvault.config.schema import Config, Vault
 from zvault.core.errors import Refused
-from zvault.core.tuning.candidates import Candidate, CandidateTrial, ParameterChoice
+from zvault.core.tuning.candidates import CandidateTrial, ParameterChoice, TuningCandidate
 from zvault.core.tuning.measurement import MeasuredPoint
 from zvault.ops.context import Context
 from zvault.ops.provision.measure import refuse_unless_auto
-from zvault.ops.provision.trial import LEAST, MOST, stream_size
+from zvault.ops.provision.receive_trial import LARGEST_TRIAL_STREAM, LEAST_TRIAL_STREAM, choose_stream_size
 from zvault.ops.state.environment import Environment
-from zvault.ops.tuning.measurements import Outcome, keep, outcome, profile_of, reasons_of, row, specs
+from zvault.ops.tuning.measurements import (
+    MeasurementOutcome,
+    list_device_specs,
+    list_parameter_reasons,
+    load_vault_profile,
+    make_trial_row,
+    read_outcome,
+    store_outcome,
+)
 from zvault.system.process.runner import HostRunner
 
 DEPTH = "zfs_vdev_async_write_max_active"
@@ -48,15 +56,19 @@ def context(paths: Paths) -> Context:
         ParameterChoice(DEPTH, "4", "Little's law"),
         ParameterChoice("zfs_txg_timeout", "8", "its end"),
     )
-    tries = (row(CandidateTrial(Candidate("worked out", choices), 100.4), won=True),)
+    tries = (make_trial_row(CandidateTrial(TuningCandidate("worked out", choices), 100.4), won=True),)
     points = (MeasuredPoint(1 << 20, 4, 7e7, 0.05),)
     vault = cold(found)
-    keep(found.records, vault, Outcome(specs(vault), GUID, "write", points, choices, "recordsize", tries))
+    store_outcome(
+        found.records,
+        vault,
+        MeasurementOutcome(list_device_specs(vault), GUID, "write", points, choices, "recordsize", tries),
+    )
     return found
 
 
 def test_it_is_kept_as_it_was(context: Context):
-    found = outcome(context.records, cold(context), GUID)
+    found = read_outcome(context.records, cold(context), GUID)
     assert found is not None
     assert (found.points, found.way, found.advice) == (
         (MeasuredPoint(1 << 20, 4, 7e7, 0.05),),
@@ -74,16 +86,16 @@ def test_it_is_kept_as_it_was(context: Context):
 
 
 def test_what_a_file_sets_is_not_measured(context: Context):
-    module = profile_of(context, cold(context)).module
+    module = load_vault_profile(context, cold(context)).module
     assert module == {DEPTH: "4", "zfs_txg_timeout": "9"}
-    assert reasons_of(context.records, cold(context), module) == {DEPTH: "Little's law"}
+    assert list_parameter_reasons(context.records, cold(context), module) == {DEPTH: "Little's law"}
 
 
 def test_another_pool_another_device_another_profile(context: Context, paths: Paths):
-    assert outcome(context.records, cold(context), GUID + 1) is None
+    assert read_outcome(context.records, cold(context), GUID + 1) is None
     for other in (world(paths, image="rbd/other"), world(paths, profile="plain")):
-        assert outcome(other.records, cold(other)) is None
-        assert profile_of(other, cold(other)).module == {"zfs_txg_timeout": "9"}
+        assert read_outcome(other.records, cold(other)) is None
+        assert load_vault_profile(other, cold(other)).module == {"zfs_txg_timeout": "9"}
 
 
 def test_what_cannot_be_read_is_nothing(context: Context, paths: Paths):
@@ -93,8 +105,8 @@ def test_what_cannot_be_read_is_nothing(context: Context, paths: Paths):
         '{"boot_id": "", "time": 0, "data": {"devices": 3}}',
     ):
         (paths.state / "measured" / "vault" / "cold").write_text(text)
-        assert outcome(context.records, cold(context)) is None
-        assert profile_of(context, cold(context)).module == {"zfs_txg_timeout": "9"}
+        assert read_outcome(context.records, cold(context)) is None
+        assert load_vault_profile(context, cold(context)).module == {"zfs_txg_timeout": "9"}
     assert context.records.measured.names() == ["vault/cold"]
 
 
@@ -107,12 +119,12 @@ def test_only_what_is_used_is_measured(context: Context, paths: Paths):
 @pytest.mark.parametrize(
     ("bandwidth", "free", "size"),
     [
-        (1e6, 100 << 30, LEAST),
+        (1e6, 100 << 30, LEAST_TRIAL_STREAM),
         (100 << 20, 100 << 30, 400 << 20),
-        (10e9, 100 << 30, MOST),
+        (10e9, 100 << 30, LARGEST_TRIAL_STREAM),
         (100 << 20, 4 << 30, 128 << 20),
         (100 << 20, 1 << 30, None),
     ],
 )
 def test_how_large_a_stream(bandwidth: float, free: int, size: int | None):
-    assert stream_size(bandwidth, free) == size
+    assert choose_stream_size(bandwidth, free) == size

@@ -12,10 +12,10 @@ import pytest
 
 from tests.unit.ops.ops_world import START, context
 from zvault.core.errors import Busy
-from zvault.ops.vaults import past as module
+from zvault.ops.vaults import past_vaults as module
 from zvault.ops.vaults.inhibitor import VaultInhibitor
-from zvault.ops.vaults.past import PastVaults
-from zvault.ops.vaults.past_record import Past
+from zvault.ops.vaults.past_record import PastVault
+from zvault.ops.vaults.past_vaults import PastVaults
 from zvault.ops.vaults.vault import Vaults
 
 STORE = "zvault:zv/cold size=10G credential=zvault.s3"
@@ -42,7 +42,7 @@ class World:
     lost: set[str] = field(default_factory=set)
     slow: dict[str, asyncio.Event] = field(default_factory=dict)
     """By the name of a vault as it was: until when its pool waits to get another GUID."""
-    moment: Past = field(default_factory=lambda: Past("cold", 1, 2, START, "cold_then"))
+    moment: PastVault = field(default_factory=lambda: PastVault("cold", 1, 2, START, "cold_then"))
 
     def step(self) -> None:
         if self.dead:
@@ -59,7 +59,7 @@ class World:
 
     # What PastVaults asks of the host
 
-    def stack(self, past: Past) -> Any:
+    def stack(self, past: PastVault) -> Any:
         async def up(_: Any) -> list[Any]:
             self.step()
             self.devices.add(past.name)
@@ -130,7 +130,7 @@ class World:
 
         made._leases.put, made._leases.drop = put_step, drop_step  # type: ignore[method-assign]
 
-        async def stack(past: Past, _: Any) -> Any:
+        async def stack(past: PastVault, _: Any) -> Any:
             return self.stack(past)
 
         made._stack = stack  # type: ignore[method-assign]
@@ -142,12 +142,13 @@ def world_of_pasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     it = World(tmp_path)
     (tmp_path / "local.toml").write_text("[queue]\n")
 
-    async def found(*_: Any) -> Past:
+    async def found(*_: Any) -> PastVault:
         return it.moment
 
-    monkeypatch.setattr(module, "look_up", found)
-    for name in ("change_guid", "end", "import_readonly"):
+    monkeypatch.setattr(module, "look_up_moment", found)
+    for name in ("change_guid", "import_readonly"):
         monkeypatch.setattr(module.new_guid, name, getattr(it, name))
+    monkeypatch.setattr(module.new_guid, "end_guid_change", it.end)
 
     class Awake(VaultInhibitor):
         async def _take(self, why: str, say: Any) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from zvault.config.schema import Config
 from zvault.core.errors import DeviceGone, ZvaultError
-from zvault.core.policy.vault_life import Life
-from zvault.core.sharing.decide import Due, Holder
-from zvault.devices.shared_note import Seen, SeenLease
-from zvault.ops.vaults.shared import SharedVault
+from zvault.core.policy.vault_life import VaultLife
+from zvault.core.sharing.run_decision import DueRun, LeaseHolder
+from zvault.devices.shared_note import ObservedLease, ObservedNote
+from zvault.ops.vaults.shared_vault import SharedVault
 
 HOUR = 3600.0
 BOUND = 300.0
@@ -41,7 +41,7 @@ class Bucket:
     data: bytes | None = None
     etag: str = ""
     put_at: float = 0.0
-    holder: Holder | None = None
+    holder: LeaseHolder | None = None
     renewed: float = 0.0
     away: bool = False
     requests: int = 0
@@ -66,19 +66,19 @@ class Bucket:
         for _ in range(3 if self.slow else 0):
             await asyncio.sleep(0)
 
-    async def read(self) -> Seen:
+    async def read(self) -> ObservedNote:
         self._asked()
         await self._waits()
-        seen = Seen(self.data, self.etag, None if self.data is None else self.now - self.put_at)
+        seen = ObservedNote(self.data, self.etag, None if self.data is None else self.now - self.put_at)
         await self._waits()
         return seen
 
-    async def read_lease(self, reader: str = "") -> SeenLease:
+    async def read_lease(self, reader: str = "") -> ObservedLease:
         self._asked()
         if self.holder is None:
-            return SeenLease(None, "", None)
+            return ObservedLease(None, "", None)
         holder = replace(self.holder, ours=self.holder.boot == f"boot-{reader}")
-        return SeenLease(holder, f"{self.renewed}", self.now - self.renewed)
+        return ObservedLease(holder, f"{self.renewed}", self.now - self.renewed)
 
     async def put(self, data: bytes, etag: str) -> str | None:
         self._asked()
@@ -102,10 +102,10 @@ class BucketOf:
     bucket: Bucket
     host: str
 
-    async def read(self) -> Seen:
+    async def read(self) -> ObservedNote:
         return await self.bucket.read()
 
-    async def read_lease(self) -> SeenLease:
+    async def read_lease(self) -> ObservedLease:
         return await self.bucket.read_lease(self.host)
 
     async def put(self, data: bytes, etag: str) -> str | None:
@@ -119,7 +119,7 @@ class HostVault:
     bucket: Bucket
     host: str
     epoch: int = 1
-    life: Life = Life.DOWN
+    life: VaultLife = VaultLife.DOWN
     error: ZvaultError | None = None
     lost: bool = False
     name: str = "cold"
@@ -144,16 +144,16 @@ class HostVault:
 
     def up(self, epoch: int) -> None:
         """This host gets the vault."""
-        self.life, self.epoch = Life.UP, epoch
+        self.life, self.epoch = VaultLife.UP, epoch
         self.bucket.holder, self.bucket.renewed = (
-            Holder(self.host, f"boot-{self.host}", BOUND),
+            LeaseHolder(self.host, f"boot-{self.host}", BOUND),
             self.bucket.now,
         )
 
     def down(self) -> None:
         """It gives it back."""
-        self.life = Life.DOWN
-        self.bucket.holder = Holder(self.host, f"boot-{self.host}", BOUND, held=False)
+        self.life = VaultLife.DOWN
+        self.bucket.holder = LeaseHolder(self.host, f"boot-{self.host}", BOUND, held=False)
         self.bucket.renewed = self.bucket.now
 
 
@@ -165,6 +165,6 @@ def host(bucket: Bucket, name: str) -> tuple[HostVault, SharedVault]:
     return vault, SharedVault(it, place=place, clock=bucket.clock, host=name, boot=f"boot-{name}")
 
 
-def due(bucket: Bucket, **known: Any) -> Due:
+def due(bucket: Bucket, **known: Any) -> DueRun:
     """The backup is due now."""
-    return Due("tank", bucket.now, HOUR, **known)
+    return DueRun("tank", bucket.now, HOUR, **known)

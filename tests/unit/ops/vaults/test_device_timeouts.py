@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zvault.config.profile import Profile
+from zvault.config.profile import VaultProfile
 from zvault.config.tables.device import Device
-from zvault.ops.vaults.device_timeouts import in_order
+from zvault.ops.vaults.device_timeouts import order_timeouts
 from zvault.system.process.runner import HostRunner
 
 
@@ -15,8 +15,8 @@ async def test_what_is_too_patient_is_shortened_and_told():
             ({"timeout": "10s"}, {"timeout": "60s"}, {"timeout": "10s", "connections": 4})
         )
     )
-    profile = Profile.model_validate({"module": {"zfs_deadman_ziotime_ms": 20_000}})
-    found, told = await in_order([short, long, many], profile, HostRunner())
+    profile = VaultProfile.model_validate({"module": {"zfs_deadman_ziotime_ms": 20_000}})
+    found, told = await order_timeouts([short, long, many], profile, HostRunner())
     assert [device.timeout for device in found] == [10, 18, 4]
     assert [device.spec for device in found] == ["unix:/0", "unix:/1", "unix:/2"]
     assert len(told) == 2

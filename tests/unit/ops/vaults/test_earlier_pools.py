@@ -13,13 +13,13 @@ from zvault.config.schema import Config, Vault
 from zvault.core.errors import HostUnreachable, NotFound, Refused
 from zvault.core.model import Bookmark, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import hold_tag, mark_name
+from zvault.core.replication.base_names import make_hold_tag, make_mark_name
 from zvault.ops.context import Context
-from zvault.ops.state.pool_health import Condition
-from zvault.ops.state.pools import Seen
-from zvault.ops.vaults.assembly import Assembly
-from zvault.ops.vaults.earlier_pools import PoolHistory, forget_pools, pool_history
-from zvault.ops.vaults.new_pool import absence, refuse_unless_new
+from zvault.ops.state.pool_book import SeenPool
+from zvault.ops.state.pool_health import PoolCondition
+from zvault.ops.vaults.assembly import VaultAssembly
+from zvault.ops.vaults.earlier_pools import PoolHistory, forget_pools, read_pool_history
+from zvault.ops.vaults.new_pool import describe_absence, refuse_unless_new
 
 COLD, USB = 0xC01D, 0x05B
 
@@ -76,12 +76,12 @@ def cold(world: Context) -> Vault:
 
 
 def marked(guid: int) -> Tree:
-    mark = Bookmark(DatasetName("tank"), mark_name(guid, 101), 101, 1, 0)
+    mark = Bookmark(DatasetName("tank"), make_mark_name(guid, 101), 101, 1, 0)
     return tree(dataset("tank", snap(1), mark))
 
 
 async def guids(world: Context) -> list[int | None]:
-    history = await pool_history(world, cold(world))
+    history = await read_pool_history(world, cold(world))
     assert history.doubt is None
     assert history.new is (not history.pools)
     return [one.guid for one in history.pools]
@@ -92,32 +92,32 @@ async def test_a_vault_of_which_nothing_is_known_is_new(world: Context):
 
 
 async def test_a_pool_that_was_noted_and_nobody_is_asked(world: Context, source: Source):
-    world.records.pools.note(COLD, Seen("cold", "cold"))
+    world.records.pools.note(COLD, SeenPool("cold", "cold"))
     assert await guids(world) == [COLD]
     assert source.asked == 0
 
 
 async def test_a_vault_that_has_another_name_by_now(world: Context):
-    world.records.pools.note(COLD, Seen("attic", "cold"))
+    world.records.pools.note(COLD, SeenPool("attic", "cold"))
     assert await guids(world) == [COLD]
 
 
 async def test_another_vaults_pool_is_not_this_ones(world: Context, source: Source):
-    world.records.pools.note(USB, Seen("usb", "usb"))
-    world.records.pools.note(COLD, Seen("gone", "gone"))
-    source.listed, source.held = marked(USB), {snap(1).name: {hold_tag(COLD)}}
+    world.records.pools.note(USB, SeenPool("usb", "usb"))
+    world.records.pools.note(COLD, SeenPool("gone", "gone"))
+    source.listed, source.held = marked(USB), {snap(1).name: {make_hold_tag(COLD)}}
     assert await guids(world) == []
 
 
 async def test_a_scrub_that_was_noted(world: Context):
-    world.records.conditions.put("cold", Condition(1.0))
+    world.records.conditions.put("cold", PoolCondition(1.0))
     assert await guids(world) == [None]
 
 
 @pytest.mark.parametrize("hold", [False, True])
 async def test_without_notes_the_sources_tell(world: Context, source: Source, hold: bool):
     if hold:
-        source.held = {snap(1).name: {"mine", hold_tag(COLD)}}
+        source.held = {snap(1).name: {"mine", make_hold_tag(COLD)}}
     else:
         source.listed = marked(COLD)
     assert await guids(world) == [COLD]
@@ -141,38 +141,38 @@ async def test_a_source_that_does_not_exist_tells_nothing(world: Context, source
 
 async def test_a_source_that_cannot_be_asked_leaves_a_doubt(world: Context, source: Source):
     source.fails = HostUnreachable("filer does not answer", "no route", "see to its network")
-    history = await pool_history(world, cold(world))
+    history = await read_pool_history(world, cold(world))
     assert not history.new
-    missing = absence(cold(world), history, reading=False).error("it is missing")
+    missing = describe_absence(cold(world), history, reading=False).error("it is missing")
     assert missing.retryable
     assert "filer does not answer" in missing.why
     assert "zvaultctl vault create cold" in missing.next
 
 
 async def test_begun_anew_it_is_new_and_the_old_pool_stays_known(world: Context, source: Source):
-    world.records.pools.note(COLD, Seen("cold", "cold"))
-    world.records.conditions.put("cold", Condition(1.0))
+    world.records.pools.note(COLD, SeenPool("cold", "cold"))
+    world.records.conditions.put("cold", PoolCondition(1.0))
     source.listed = marked(COLD)
-    forget_pools(world, cold(world), await pool_history(world, cold(world)))
+    forget_pools(world, cold(world), await read_pool_history(world, cold(world)))
     assert await guids(world) == []
-    assert world.records.pools.all() == {COLD: Seen("cold", "cold", given_up=True)}
+    assert world.records.pools.all() == {COLD: SeenPool("cold", "cold", given_up=True)}
     assert world.records.conditions.get("cold") is None
     # The old pool is found again, and used.
-    world.records.pools.note(COLD, Seen("cold", "cold"))
+    world.records.pools.note(COLD, SeenPool("cold", "cold"))
     assert await guids(world) == [COLD]
 
 
 async def test_what_only_the_source_told_of_is_forgotten_too(world: Context, source: Source):
     source.listed = marked(COLD)
-    forget_pools(world, cold(world), await pool_history(world, cold(world)))
+    forget_pools(world, cold(world), await read_pool_history(world, cold(world)))
     assert await guids(world) == []
 
 
 async def test_what_is_told_of_a_vault_that_is_not_new(world: Context):
-    world.records.pools.note(COLD, Seen("cold", "cold"))
-    history = await pool_history(world, cold(world))
+    world.records.pools.note(COLD, SeenPool("cold", "cold"))
+    history = await read_pool_history(world, cold(world))
     for reading in (False, True):
-        missing = absence(cold(world), history, reading=reading).error("there is no file", "nowhere")
+        missing = describe_absence(cold(world), history, reading=reading).error("there is no file", "nowhere")
         assert not missing.retryable
         assert missing.why.startswith("nowhere; the vault is not new: it had a pool with GUID c01d")
         assert "zvaultctl vault begin-anew cold" in missing.next
@@ -183,7 +183,7 @@ async def test_what_is_told_of_a_vault_that_is_not_new(world: Context):
 
 async def test_who_may_have_a_pool_made_and_when(world: Context, source: Source):
     async def allowed(**what: bool) -> bool:
-        return (await Assembly(world, "cold", cold(world), **what)._making()).allowed
+        return (await VaultAssembly(world, "cold", cold(world), **what)._making()).allowed
 
     assert not await allowed(), "who reads, restores or heals makes nothing"
     assert await allowed(create=True)
@@ -191,7 +191,7 @@ async def test_who_may_have_a_pool_made_and_when(world: Context, source: Source)
     source.fails = HostUnreachable("filer does not answer")
     assert not await allowed(create=True)
     assert await allowed(new=True), "somebody says that it is new"
-    world.records.pools.note(COLD, Seen("cold", "cold"))
+    world.records.pools.note(COLD, SeenPool("cold", "cold"))
     assert not await allowed(create=True)
     assert not await allowed(new=True)
     assert not await allowed()

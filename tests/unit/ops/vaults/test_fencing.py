@@ -7,21 +7,21 @@ import pytest
 from zvault.config.tables.device import Device
 from zvault.config.tables.vault import Vault
 from zvault.core.errors import Refused
-from zvault.devices.holder import Holder
-from zvault.devices.layer import Slot, Step
-from zvault.ops.vaults.fencing import DeviceHolder, refuse_unless_fenced, takeover_document
+from zvault.devices.device_holder import StorageHolder
+from zvault.devices.layer import CreationCommand, DeviceSlot
+from zvault.ops.vaults.fencing import DeviceHolder, make_takeover_document, refuse_unless_fenced
 
 IMAGE = Device.model_validate({"rbd": "p/i"})
 SERVER = Device.model_validate({"nbd": "tcp:nas"})
-FENCE = Step("shut it out", ["ceph", "osd", "blocklist", "add", "10.0.0.7:0/1"])
-OLD = Holder("filer1 (10.0.0.7)", "has it open", (FENCE,))
-UNKNOWN = Holder(state="not known", by_hand="an NBD server knows no lock")
+FENCE = CreationCommand("shut it out", ["ceph", "osd", "blocklist", "add", "10.0.0.7:0/1"])
+OLD = StorageHolder("filer1 (10.0.0.7)", "has it open", (FENCE,))
+UNKNOWN = StorageHolder(state="not known", by_hand="an NBD server knows no lock")
 
 
-def document(*held: tuple[Device, Holder]) -> dict[str, object]:
+def document(*held: tuple[Device, StorageHolder]) -> dict[str, object]:
     vault = Vault(pool="cold", device=[device for device, _ in held])
-    devices = [DeviceHolder(Slot("cold", i, Path("/run")), *one) for i, one in enumerate(held)]
-    return takeover_document("cold", vault, devices)
+    devices = [DeviceHolder(DeviceSlot("cold", i, Path("/run")), *one) for i, one in enumerate(held)]
+    return make_takeover_document("cold", vault, devices)
 
 
 def test_what_is_shown():

@@ -14,14 +14,14 @@ import pytest
 from tests.unit.ops.ops_world import context
 from zvault.core.health.vault import judge_vault
 from zvault.ops.context import Context
-from zvault.ops.health import vault_facts
-from zvault.ops.state.pool_health import Condition
-from zvault.ops.vault_documents import unknown_document
-from zvault.ops.vaults.assembly import Assembly
-from zvault.ops.vaults.health import look_at
+from zvault.ops.state.pool_health import PoolCondition
+from zvault.ops.vault_documents import make_unknown_document
+from zvault.ops.vault_facts import make_vault_facts
+from zvault.ops.vaults.assembly import VaultAssembly
+from zvault.ops.vaults.examine_pool import examine_pool
 from zvault.ops.vaults.lease import VaultLease
 from zvault.ops.vaults.vault import ManagedVault
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool.label import PartMissing
 
 LOCAL = "/srv/local.img"
@@ -33,11 +33,11 @@ class Host:
     address = None
     vdevs: tuple[str, ...] = ("/dev/nbd0",)
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         vdevs = {path: {"class": "normal"} for path in self.vdevs}
         pool = {"error_count": 0, "vdevs": {"cold": {"vdevs": vdevs}}}
         out = json.dumps({"pools": {"cold": pool}}) if "status" in argv else ""
-        return Result(tuple(argv), 0, out, "", 0.0)
+        return ProcessResult(tuple(argv), 0, out, "", 0.0)
 
 
 async def _born(*_: object) -> int:
@@ -61,20 +61,20 @@ def where(host: Host, tmp_path: Path) -> Context:
 
 def told(where: Context) -> list[str]:
     """What the status of a vault that is down says of it."""
-    facts = vault_facts(where, unknown_document(ManagedVault(where, "cold")))
+    facts = make_vault_facts(where, make_unknown_document(ManagedVault(where, "cold")))
     return [one.why for one in judge_vault(facts).findings if one.condition.key == "foreign-device"]
 
 
 async def test_it_is_told_from_the_next_look_on_until_it_is_gone(where: Context, host: Host) -> None:
-    assert (await look_at(where, "cold")).foreign == ()
+    assert (await examine_pool(where, "cold")).foreign == ()
     host.vdevs = ("/dev/nbd0", LOCAL)
-    assert (await look_at(where, "cold")).foreign == (LOCAL,)
+    assert (await examine_pool(where, "cold")).foreign == (LOCAL,)
     VaultLease(where.records.leases, "cold").drop()
     assert told(where) == [f"its pool cold lies on {LOCAL} too"], "also while it is down"
-    assert (await look_at(where, "cold")).foreign == (LOCAL,), "what are its own is not known now"
+    assert (await examine_pool(where, "cold")).foreign == (LOCAL,), "what are its own is not known now"
     VaultLease(where.records.leases, "cold").put("cold", ["/dev/nbd0"], pinned=True, exported=False)
     host.vdevs = ("/dev/nbd0",)
-    await look_at(where, "cold")
+    await examine_pool(where, "cold")
     assert told(where) == []
 
 
@@ -101,8 +101,8 @@ async def test_an_import_looks_for_it_and_says_which_is_missing(
         local.touch()
     pool = Pool(str(local))
     where.clients.zpool_of = lambda _: pool  # type: ignore[assignment,method-assign,return-value]
-    where.records.conditions.put("cold", replace(Condition(1.0), foreign=(str(local),)))
-    vault: Any = Assembly(where, "cold", where.env.vault("cold"))
+    where.records.conditions.put("cold", replace(PoolCondition(1.0), foreign=(str(local),)))
+    vault: Any = VaultAssembly(where, "cold", where.env.vault("cold"))
     if there:
         assert await vault._import(None, ["/dev/nbd0"], print)
         assert pool.asked == ["/dev/nbd0", str(local)]

@@ -15,9 +15,9 @@ from tests.unit.ops.ops_world import context, with_vault
 from tests.unit.patience import PATIENCE, eventually
 from zvault.core.errors import ToolFailed
 from zvault.ops.context import Context
-from zvault.ops.healing.damage import name_damage, told_excused
-from zvault.ops.vaults.health import look_at, recheck_excused
-from zvault.system.process.runner import Result
+from zvault.ops.healing.vault_damage import describe_excused, name_damage
+from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
+from zvault.system.process.runner import ProcessResult
 
 HALF = "cold/host/tank"
 
@@ -35,7 +35,7 @@ class Host:
         self.slow: asyncio.Event | None = None
         self.given_up = False
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         line = " ".join(argv)
         self.ran.append(line)
         code, out, err = 0, "", ""
@@ -60,7 +60,7 @@ class Host:
                 code, err = 1, "cannot scrub cold: currently scrubbing; use 'zpool scrub -s' to cancel"
             else:
                 self.errors = self.damaged
-        return Result(tuple(argv), code, out, err, 0.0)
+        return ProcessResult(tuple(argv), code, out, err, 0.0)
 
 
 @pytest.fixture
@@ -87,14 +87,14 @@ async def _born(*_: object) -> int:
 
 
 async def test_they_are_no_damage_from_the_first_look_on(where: Context, host: Host) -> None:
-    seen = await look_at(where, "cold")
+    seen = await examine_pool(where, "cold")
     assert (seen.errors, seen.damaging, seen.half_received) == (3, 0, (HALF,))
     assert await name_damage(where, where.env.vault("cold")) == []
     named = where.records.conditions.get("cold")
     assert named is not None
     assert (named.named, named.damaging, named.damages) == (3, 0, ())
     host.errors = 5
-    assert (await look_at(where, "cold")).damaging == 0, "nor are more of them"
+    assert (await examine_pool(where, "cold")).damaging == 0, "nor are more of them"
     assert not [line for line in host.ran if line.startswith(("zpool status -v", "zpool scrub"))]
 
 
@@ -103,17 +103,17 @@ async def test_where_it_cannot_be_told_what_is_half_received_errors_are_told_and
 ) -> None:
     """A dataset so damaged that ZFS cannot open it cuts that listing short: its errors are not to be kept quiet."""
     host.cut_short = True
-    assert (await look_at(where, "cold")).damaging == 3
+    assert (await examine_pool(where, "cold")).damaging == 3
     with pytest.raises(ToolFailed, match="cannot be listed whole"):
         await name_damage(where, where.env.vault("cold"))
     assert not [line for line in host.ran if line.startswith(("zpool status -v", "zpool scrub"))]
 
 
 async def test_they_are_read_again_once_it_is_whole(where: Context, host: Host) -> None:
-    await look_at(where, "cold")
+    await examine_pool(where, "cold")
     assert not await recheck_excused(where, "cold"), "it is half received still"
     host.half = False
-    assert (await look_at(where, "cold")).damaging == 0
+    assert (await examine_pool(where, "cold")).damaging == 0
     assert await recheck_excused(where, "cold")
     now = where.records.conditions.get("cold")
     assert now is not None
@@ -123,7 +123,7 @@ async def test_they_are_read_again_once_it_is_whole(where: Context, host: Host) 
 
 async def test_they_are_left_to_the_next_boot_where_the_host_goes_down(where: Context, host: Host) -> None:
     """The last user of a vault has them read, for ten minutes at most, and a UPS does not wait for that."""
-    await look_at(where, "cold")
+    await examine_pool(where, "cold")
     host.half = False
     where.activity.going_down = True
     assert not await recheck_excused(where, "cold")
@@ -133,7 +133,7 @@ async def test_they_are_left_to_the_next_boot_where_the_host_goes_down(where: Co
 
 
 async def test_one_that_is_under_way_is_given_up_where_the_host_goes_down(where: Context, host: Host) -> None:
-    await look_at(where, "cold")
+    await examine_pool(where, "cold")
     host.half, host.slow = False, asyncio.Event()
     recheck = asyncio.create_task(recheck_excused(where, "cold"))
     await eventually(lambda: any(line.startswith("zpool scrub -e") for line in host.ran))
@@ -145,7 +145,7 @@ async def test_one_that_is_under_way_is_given_up_where_the_host_goes_down(where:
 
 
 async def test_what_is_bad_then_is_damage(where: Context, host: Host) -> None:
-    await look_at(where, "cold")
+    await examine_pool(where, "cold")
     host.half, host.damaged = False, 2
     await recheck_excused(where, "cold")
     now = where.records.conditions.get("cold")
@@ -158,7 +158,7 @@ async def test_what_is_bad_then_is_damage(where: Context, host: Host) -> None:
 
 
 async def test_where_they_cannot_be_read_again_they_stay_unknown(where: Context, host: Host) -> None:
-    await look_at(where, "cold")
+    await examine_pool(where, "cold")
     host.half, host.scrubbing = False, True
     with pytest.raises(ToolFailed):
         await recheck_excused(where, "cold")
@@ -169,7 +169,7 @@ async def test_where_they_cannot_be_read_again_they_stay_unknown(where: Context,
 
 async def test_errors_where_nothing_is_half_received_are_damage_at_once(where: Context, host: Host) -> None:
     host.half = False
-    assert (await look_at(where, "cold")).damaging == 3
+    assert (await examine_pool(where, "cold")).damaging == 3
 
 
 @pytest.mark.parametrize("bad", [0, 3])
@@ -181,17 +181,17 @@ async def test_where_no_zfs_can_read_them_again_the_next_whole_scrub_tells(
     def scrubbed(started: float) -> dict[str, object]:
         return {"function": "SCRUB", "state": "FINISHED", "start_time": started, "end_time": started + 60}
 
-    await look_at(where, "cold")
+    await examine_pool(where, "cold")
     host.half, host.scrubbing = False, True
     with pytest.raises(ToolFailed):
         await recheck_excused(where, "cold")
     began = where.env.clock.time()
     host.scan = scrubbed(began - 600)
-    assert (await look_at(where, "cold")).excused == 3, "it may have met the outage"
+    assert (await examine_pool(where, "cold")).excused == 3, "it may have met the outage"
     known = where.records.conditions.get("cold")
     assert known is not None
-    assert "whole scrub" in told_excused(known)
+    assert "whole scrub" in describe_excused(known)
     where.env.clock.at += 3600  # type: ignore[attr-defined]
     host.scan, host.errors = scrubbed(began + 60), bad
-    seen = await look_at(where, "cold")
+    seen = await examine_pool(where, "cold")
     assert (seen.excused, seen.damaging, seen.named) == (0, bad, 0)

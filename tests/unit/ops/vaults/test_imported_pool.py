@@ -11,9 +11,9 @@ import pytest
 
 from zvault.core.errors import DeadlineExceeded
 from zvault.ops.vaults import assembly
-from zvault.ops.vaults.assembly import Assembly
+from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.system.process import kernel_waits
-from zvault.system.process.kernel_waits import KernelWaits, Waiting
+from zvault.system.process.kernel_waits import KernelWaits, WaitingProgram
 from zvault.zfs.pool.pool import PoolState
 
 STATE = PoolState("cold", 7, 1, 0, 1, "ONLINE")
@@ -25,7 +25,7 @@ async def test_a_listing_that_stands_still_makes_no_vault_gone(
 ) -> None:
     """Storage that is slow for a minute holds a listing up. Behind a look at the pool itself none is begun."""
     waits = KernelWaits(Path("/proc"))
-    waits.leave(Waiting(hung, "cold", process=SimpleNamespace(pid=os.getpid(), returncode=None)))
+    waits.leave(WaitingProgram(hung, "cold", process=SimpleNamespace(pid=os.getpid(), returncode=None)))
     monkeypatch.setattr(kernel_waits, "KERNEL_WAITS", waits)
 
     async def state(pool: str) -> PoolState:
@@ -33,9 +33,9 @@ async def test_a_listing_that_stands_still_makes_no_vault_gone(
         return STATE
 
     config: Any = SimpleNamespace(pool="cold", device=[], host=None)
-    it = Assembly(SimpleNamespace(), "cold", config)  # type: ignore[arg-type]
-    monkeypatch.setattr(assembly.Assembly, "zpool", SimpleNamespace(state=state))
-    monkeypatch.setattr(assembly.Assembly, "_seen", None)
+    it = VaultAssembly(SimpleNamespace(), "cold", config)  # type: ignore[arg-type]
+    monkeypatch.setattr(assembly.VaultAssembly, "zpool", SimpleNamespace(state=state))
+    monkeypatch.setattr(assembly.VaultAssembly, "_seen", None)
     if hung[0] == "zpool":
         with pytest.raises(DeadlineExceeded):
             await it.imported()

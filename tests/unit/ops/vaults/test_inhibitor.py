@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from zvault.config.schema import Daemon
+from zvault.config.schema import DaemonTable
 from zvault.core.errors import ToolMissing
-from zvault.core.policy.sleep import Event, Mode
+from zvault.core.policy.sleep import InhibitEvent, InhibitMode
 from zvault.ops.vaults import inhibitor
 from zvault.ops.vaults.inhibitor import VaultInhibitor
-from zvault.system.logind import Inhibitor
+from zvault.system.logind import InhibitorLock
 
-APART: dict[Event, Mode] = {"sleep": "block", "shutdown": "block-weak"}
+APART: dict[InhibitEvent, InhibitMode] = {"sleep": "block", "shutdown": "block-weak"}
 """Two locks are taken, one after the other."""
 
 
@@ -28,13 +28,13 @@ class Logind:
         self.problem: ToolMissing | None = None
 
     @asynccontextmanager
-    async def inhibit(self, *, why: str, what: str, mode: str) -> AsyncIterator[Inhibitor]:
+    async def inhibit(self, *, why: str, what: str, mode: str) -> AsyncIterator[InhibitorLock]:
         await asyncio.sleep(0)
         self.given += 1
         self.held += 1
         self.asked.append(f"{mode} {what}")
         try:
-            yield Inhibitor(held=self.problem is None, problem=self.problem)
+            yield InhibitorLock(held=self.problem is None, problem=self.problem)
         finally:
             await asyncio.sleep(0)
             self.held -= 1
@@ -43,12 +43,12 @@ class Logind:
 @pytest.fixture
 def logind(monkeypatch: pytest.MonkeyPatch) -> Logind:
     it = Logind()
-    monkeypatch.setattr(inhibitor, "inhibit", it.inhibit)
+    monkeypatch.setattr(inhibitor, "hold_inhibitor", it.inhibit)
     return it
 
 
 async def test_it_is_held_from_the_first_to_the_last(logind: Logind):
-    it, said = VaultInhibitor(Daemon().inhibitor_modes.copy, clock=lambda: 1000.0), list[str]()
+    it, said = VaultInhibitor(DaemonTable().inhibitor_modes.copy, clock=lambda: 1000.0), list[str]()
     async with it.during("one", said.append):
         assert (it.held, it.since) == (True, 1000.0)
         async with it.during("two", said.append):
@@ -74,7 +74,7 @@ async def test_it_is_held_from_the_first_to_the_last(logind: Logind):
 async def test_a_shutdown_is_refused_only_where_the_configuration_says_so(
     logind: Logind, configured: dict[str, str], asked: list[str], refused: tuple[str, ...]
 ) -> None:
-    it = VaultInhibitor(Daemon.model_validate(configured).inhibitor_modes.copy)
+    it = VaultInhibitor(DaemonTable.model_validate(configured).inhibitor_modes.copy)
     async with it.during("a run", lambda _: None):
         assert (logind.asked, it.refused, it.held) == (asked, refused, bool(refused))
     assert (logind.held, it.refused) == (0, ())

@@ -10,8 +10,8 @@ import pytest
 
 from zvault.core.errors import ToolFailed
 from zvault.ops.vaults import mounts
-from zvault.ops.vaults.mounts import mount_again, others_use
-from zvault.system.procfs import Mount
+from zvault.ops.vaults.mounts import describe_other_use, mount_again
+from zvault.system.procfs import PoolMount
 
 
 class Host:
@@ -37,18 +37,18 @@ def client(host: Host, properties: dict[str, dict[str, str]]) -> Any:
 
 
 async def test_each_is_mounted_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = Mount("cold", "/cold")
+    there = PoolMount("cold", "/cold")
     before = [
-        Mount("cold/lab/x", "/cold/lab/x"),
-        Mount("cold/lab", "/cold/lab"),
-        Mount("cold/legacy", "/mnt/legacy", ("ro",)),
-        Mount("cold/elsewhere", "/mnt/elsewhere", ("rw", "noatime")),
-        Mount("cold/none", "/mnt/none", ("ro",)),
-        Mount("cold/lab@s1", "/mnt/s1", ("ro", "nosuid")),
-        Mount("cold/locked", "/locked"),
+        PoolMount("cold/lab/x", "/cold/lab/x"),
+        PoolMount("cold/lab", "/cold/lab"),
+        PoolMount("cold/legacy", "/mnt/legacy", ("ro",)),
+        PoolMount("cold/elsewhere", "/mnt/elsewhere", ("rw", "noatime")),
+        PoolMount("cold/none", "/mnt/none", ("ro",)),
+        PoolMount("cold/lab@s1", "/mnt/s1", ("ro", "nosuid")),
+        PoolMount("cold/locked", "/locked"),
         there,
     ]
-    monkeypatch.setattr(mounts, "pool_mounts", lambda _: [there])
+    monkeypatch.setattr(mounts, "list_pool_mounts", lambda _: [there])
     host = Host()
     zfs = client(
         host,
@@ -76,12 +76,12 @@ async def test_each_is_mounted_again_as_it_was(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_zvault_mounted_itself_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [Mount("cold/lab@s", "/run/zvault/look/12")]
-    monkeypatch.setattr(mounts, "pool_mounts", lambda _: found)
-    monkeypatch.setattr(mounts, "open_volumes", lambda _: [])
-    assert others_use("cold", "/run/zvault") == ""
-    found += [Mount(f"cold/{n}", f"/mnt/{n}") for n in range(4)]
-    monkeypatch.setattr(mounts, "open_volumes", lambda _: ["/dev/zvol/cold/vm"])
-    assert others_use("cold", "/run/zvault") == (
+    found = [PoolMount("cold/lab@s", "/run/zvault/look/12")]
+    monkeypatch.setattr(mounts, "list_pool_mounts", lambda _: found)
+    monkeypatch.setattr(mounts, "list_open_volumes", lambda _: [])
+    assert describe_other_use("cold", "/run/zvault") == ""
+    found += [PoolMount(f"cold/{n}", f"/mnt/{n}") for n in range(4)]
+    monkeypatch.setattr(mounts, "list_open_volumes", lambda _: ["/dev/zvol/cold/vm"])
+    assert describe_other_use("cold", "/run/zvault") == (
         "cold/0 is mounted at /mnt/0, cold/1 is mounted at /mnt/1, cold/2 is mounted at /mnt/2, and 2 more"
     )

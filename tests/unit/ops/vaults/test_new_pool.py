@@ -5,22 +5,22 @@ from pathlib import Path
 import pytest
 
 from zvault.config.paths import Paths
-from zvault.config.profile import Profile
+from zvault.config.profile import VaultProfile
 from zvault.config.schema import Vault
 from zvault.core.errors import Refused
-from zvault.devices.stack import Stack
-from zvault.ops.vaults.new_pool import creation_document, new_pool
+from zvault.devices.stack import DeviceStack
+from zvault.ops.vaults.new_pool import make_creation_document, make_new_pool
+from zvault.system.lease_store import LeaseStore
 from zvault.system.process.runner import HostRunner
-from zvault.system.state_files import LeaseStore
 
 NOWHERE = Path("/nowhere")
-PROFILE = Profile.model_validate({"pool": {"ashift": 12}, "dataset": {"atime": "off"}})
+PROFILE = VaultProfile.model_validate({"pool": {"ashift": 12}, "dataset": {"atime": "off"}})
 
 
 def document(vault: Vault) -> list[tuple[str | None, str]]:
     paths = Paths(run=Path("/run/zvault"))
-    stack = Stack("cold", vault.device, PROFILE.queue, HostRunner(), paths, LeaseStore(NOWHERE))
-    found = creation_document("cold", vault, PROFILE, stack)
+    stack = DeviceStack("cold", vault.device, PROFILE.queue, HostRunner(), paths, LeaseStore(NOWHERE))
+    found = make_creation_document("cold", vault, PROFILE, stack)
     return [(step["device"], step["command"]) for step in found["steps"]]
 
 
@@ -56,7 +56,7 @@ def test_mirrors_are_grouped_by_name_and_kind_in_the_order_they_come():
         )
     ]
     vault = Vault.model_validate({"pool": "c", "device": devices})
-    new = new_pool(vault, Profile(), [f"/{number}" for number in range(6)])
+    new = make_new_pool(vault, VaultProfile(), [f"/{number}" for number in range(6)])
     assert new.argv()[-11:] == [
         "c",
         "mirror",

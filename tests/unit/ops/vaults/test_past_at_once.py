@@ -12,9 +12,9 @@ from tests.unit.ops.ops_world import START
 from tests.unit.ops.vaults.past_world import World, quiet, world_of_pasts  # noqa: F401 - a fixture, too
 from tests.unit.patience import PATIENCE
 from zvault.core.errors import Busy, Refused
-from zvault.ops.vaults import past as module
-from zvault.ops.vaults.past import PastVaults
-from zvault.ops.vaults.past_record import Past
+from zvault.ops.vaults import past_vaults as module
+from zvault.ops.vaults.past_record import PastVault
+from zvault.ops.vaults.past_vaults import PastVaults
 
 SOON = PATIENCE
 """Seconds within which something comes that waits for nothing."""
@@ -45,7 +45,7 @@ async def held(vaults: PastVaults, user: str) -> Held:
     return made
 
 
-async def slowly_opened(world: World, vaults: PastVaults, number: int) -> asyncio.Task[Past]:
+async def slowly_opened(world: World, vaults: PastVaults, number: int) -> asyncio.Task[PastVault]:
     """Another moment that somebody opens, and that takes its time."""
     world.moment = replace(world.moment, number=number, pool=f"cold_{number}")
     name = world.moment.name

@@ -17,15 +17,21 @@ from hypothesis import strategies as st
 
 from tests.unit.ops.ops_world import START
 from tests.unit.ops.vaults.past_world import STORE
-from zvault.blockstore.history import Moment
-from zvault.blockstore.history import up_to as find
+from zvault.blockstore.kept_moments import KeptMoment
+from zvault.blockstore.kept_moments import find_moment_up_to as find
 from zvault.config.schema import Vault
 from zvault.core.errors import NotFound, Refused, ToolFailed, ZvaultError
 from zvault.core.name_rules import check_dataset_name
-from zvault.ops.vaults.past_moment import fit, look_up
-from zvault.ops.vaults.past_record import Past, pasts, pool_name, unreadable, up_to
-from zvault.system.process.runner import Result
-from zvault.system.state_files import LeaseStore
+from zvault.ops.vaults.past_moment import find_past_device, look_up_moment
+from zvault.ops.vaults.past_record import (
+    PastVault,
+    find_past_up_to,
+    list_past_vaults,
+    list_unreadable_leases,
+    make_past_pool_name,
+)
+from zvault.system.lease_store import LeaseStore
+from zvault.system.process.runner import ProcessResult
 
 
 def vault(**table: Any) -> Vault:
@@ -45,7 +51,7 @@ def vault(**table: Any) -> Vault:
 )
 def test_vaults_that_have_no_past(table: dict[str, Any], why: str):
     with pytest.raises(Refused) as refused:
-        fit(vault(**table))
+        find_past_device(vault(**table))
     assert why in refused.value.why
     assert refused.value.next
 
@@ -60,15 +66,15 @@ class Bucket:
         self.out, self.code = out, returncode
         self.argv: list[str] = []
 
-    async def run(self, argv: Sequence[str], **_: Any) -> Result:
+    async def run(self, argv: Sequence[str], **_: Any) -> ProcessResult:
         self.argv = list(argv)
-        return Result(tuple(argv), self.code, self.out, "it failed", 0.0)
+        return ProcessResult(tuple(argv), self.code, self.out, "it failed", 0.0)
 
 
-async def look(out: str, *, keeps: bool = True) -> Past:
+async def look(out: str, *, keeps: bool = True) -> PastVault:
     config = vault(device=[{"nbd": f"{STORE} history=last:9" if keeps else STORE}])
     runner: Any = Bucket(out)
-    return await look_up(runner, config, fit(config)[1], START)
+    return await look_up_moment(runner, config, find_past_device(config)[1], START)
 
 
 async def test_a_moment():
@@ -113,14 +119,14 @@ async def test_numbers_that_no_checkpoint_has(wrong: str):
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 4e9))), st.floats(-1, 4e9))
 def test_the_last_one_up_to_a_time_is_the_one_that_the_store_finds(made: list[tuple[int, float]], at: float):
     """Whatever clocks said: so 'close --at' means what 'open --at' opened."""
-    found = [Past("cold", epoch, number, taken, "p") for number, (epoch, taken) in enumerate(made)]
-    moments = [Moment(one.epoch, one.number, one.taken, 1, 1) for one in found]
+    found = [PastVault("cold", epoch, number, taken, "p") for number, (epoch, taken) in enumerate(made)]
+    moments = [KeptMoment(one.epoch, one.number, one.taken, 1, 1) for one in found]
     try:
         expected = find(moments, at, "here")
     except NotFound:
-        assert up_to(found, at) is None
+        assert find_past_up_to(found, at) is None
         return
-    last = up_to(found, at)
+    last = find_past_up_to(found, at)
     assert last is not None
     assert (last.epoch, last.number) == (expected.epoch, expected.number)
     assert 0 < last.taken <= at
@@ -134,19 +140,22 @@ async def test_a_time_that_is_unknown_or_not_up_to_the_one_asked_for(taken: obje
 
 @given(st.floats(0, 2.5e11))
 def test_the_pool_is_a_name_of_a_pool(taken: float):
-    check_dataset_name(pool_name("cold", taken))
+    check_dataset_name(make_past_pool_name("cold", taken))
 
 
 def test_what_is_written_down_is_read_back(tmp_path: Path):
     leases = LeaseStore(tmp_path, boot_id="this")
-    made = [Past("cold", 1, 2, 9.5, "p", "somebody", 2**64 - 1, opened=True), Past("attic", 3, 4, 1.0, "q")]
+    made = [
+        PastVault("cold", 1, 2, 9.5, "p", "somebody", 2**64 - 1, opened=True),
+        PastVault("attic", 3, 4, 1.0, "q"),
+    ]
     for one in made:
         leases.put(one.lease, one.as_lease())
-    assert pasts(leases) == [made[1], made[0]]
-    assert pasts(leases, "cold") == [made[0]]
+    assert list_past_vaults(leases) == [made[1], made[0]]
+    assert list_past_vaults(leases, "cold") == [made[0]]
 
 
-WHOLE = Past("cold", 1, 2, 9.5, "p", "somebody", 77, opened=True).as_lease()
+WHOLE = PastVault("cold", 1, 2, 9.5, "p", "somebody", 77, opened=True).as_lease()
 
 
 def put_raw(folder: Path, data: object) -> None:
@@ -177,19 +186,19 @@ def test_a_lease_that_tells_of_nothing_known_is_told_and_passed_over(
     tmp_path: Path, wrong: dict[str, object]
 ):
     leases = LeaseStore(tmp_path, boot_id="this")
-    other = Past("cold", 3, 4, 1.0, "q")
+    other = PastVault("cold", 3, 4, 1.0, "q")
     leases.put(other.lease, other.as_lease())
     put_raw(tmp_path, wrong)
-    assert pasts(leases) == [other]
-    (told,) = unreadable(leases)
+    assert list_past_vaults(leases) == [other]
+    (told,) = list_unreadable_leases(leases)
     assert "past/cold/1-2" in told
 
 
 def test_a_lease_whose_name_is_no_moment_is_told(tmp_path: Path):
     leases = LeaseStore(tmp_path, boot_id="this")
     leases.put("past/cold/x", WHOLE)
-    assert pasts(leases) == []
-    (told,) = unreadable(leases)
+    assert list_past_vaults(leases) == []
+    (told,) = list_unreadable_leases(leases)
     assert "past/cold/x" in told
 
 
@@ -204,8 +213,8 @@ def test_whatever_a_lease_holds_it_is_read_or_told(data: dict[str, Any]):
     with tempfile.TemporaryDirectory() as folder:
         put_raw(Path(folder), {**WHOLE, **data})
         leases = LeaseStore(Path(folder), boot_id="this")
-        found = pasts(leases)
-        assert len(found) + len(unreadable(leases)) == 1
+        found = list_past_vaults(leases)
+        assert len(found) + len(list_unreadable_leases(leases)) == 1
         for one in found:
             assert one.when.endswith("UTC")
             check_dataset_name(one.pool)

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.ops.ops_world import context
 from zvault.core.errors import Refused
 from zvault.ops.context import Context
-from zvault.ops.state.pools import Seen
+from zvault.ops.state.pool_book import SeenPool
 from zvault.ops.vaults.pool_copies import find_original, refuse_copy
 
 GUID = 0xC01D
@@ -27,7 +27,7 @@ def world(folder: Path, **vaults: dict[str, Any]) -> Context:
 
 
 def note(where: Context, vault: str) -> None:
-    where.records.pools.note(GUID, Seen.of(where.env.vault(vault)))
+    where.records.pools.note(GUID, SeenPool.of(where.env.vault(vault)))
 
 
 def test_the_copy_of_another_vaults_pool_is_refused_until_that_one_begins_anew(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_the_copy_of_another_vaults_pool_is_refused_until_that_one_begins_anew(t
     with pytest.raises(Refused, match="nothing is backed up into vault 'usb'") as refused:
         refuse_copy(where, where.env.vault("usb"), GUID)
     assert "zpool reguid usb" in refused.value.next
-    where.records.pools.give_up(GUID, Seen("cold", "cold"))
+    where.records.pools.give_up(GUID, SeenPool("cold", "cold"))
     refuse_copy(where, where.env.vault("usb"), GUID)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.ops.ops_world import context
 from zvault.ops.vaults import assembly
-from zvault.ops.vaults.assembly import Assembly
+from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.zfs.pool.pool import UnknownFeature
 
 
@@ -47,7 +47,7 @@ async def test_it_is_imported_as_far_as_that_can_be(
     where, pool, said = context(folder=tmp_path, vault={"pool": "cold"}), Pool(knows), list[str]()
     where.clients.zpool_of = lambda _: pool  # type: ignore[assignment,method-assign,return-value]
     monkeypatch.setattr(assembly, "is_read_only", lambda _: locked)
-    vault: Any = Assembly(where, "cold", where.env.vault("cold"))
+    vault: Any = VaultAssembly(where, "cold", where.env.vault("cold"))
     if knows == "nothing":
         with pytest.raises(UnknownFeature):
             await vault._import(None, ["/dev/nbd0"], said.append)

@@ -12,10 +12,10 @@ import pytest
 
 from zvault.core.errors import DeadlineExceeded, DeviceGone, TakenOver, ZvaultError
 from zvault.ops.vaults import assembly, revive
-from zvault.ops.vaults.assembly import Assembly
-from zvault.ops.vaults.revive import Revival
-from zvault.system.process.kernel_waits import KernelWaits, Waiting
-from zvault.system.process.runner import Result
+from zvault.ops.vaults.assembly import VaultAssembly
+from zvault.ops.vaults.revive import PoolRevival
+from zvault.system.process.kernel_waits import KernelWaits, WaitingProgram
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool.pool import MultihostSuspended, PoolState
 
 UP = SimpleNamespace(state="up", path="/dev/nbd0", spec="tcp:nas")
@@ -29,7 +29,7 @@ class Device:
         self.reads = self.looks = 0
         self.fails, self.gone_after = fails, gone_after
         self.slept = 0.0
-        monkeypatch.setattr(revive, "answer", self.answer)
+        monkeypatch.setattr(revive, "check_response", self.answer)
         monkeypatch.setattr(revive.asyncio, "sleep", self.sleep)
         monkeypatch.setattr(revive.time, "monotonic", lambda: self.slept)
         monkeypatch.setattr(revive, "is_lost", lambda one: one is GONE)
@@ -53,7 +53,7 @@ class Device:
         return self.cause
 
     async def lost(self) -> list[Any]:
-        it: Any = Revival("cold", "cold", None, self, None, None)  # type: ignore[arg-type]
+        it: Any = PoolRevival("cold", "cold", None, self, None, None)  # type: ignore[arg-type]
         return await it._lost_after_all(["/dev/nbd0"])  # type: ignore[no-any-return]
 
 
@@ -78,7 +78,7 @@ async def test_one_that_stays_as_it_is_is_told_with_what_to_do(monkeypatch: pyte
     with pytest.raises(DeviceGone, match="does not answer") as failure:
         await device.lost()
     assert "zvaultctl vault up cold" in failure.value.next
-    assert revive.NOTICED <= device.slept <= revive.NOTICED + 1
+    assert revive.LOSS_NOTICE_TIME <= device.slept <= revive.LOSS_NOTICE_TIME + 1
 
 
 async def test_what_its_storage_says_of_it_is_told_instead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,8 +95,8 @@ async def test_what_its_storage_says_of_it_is_told_instead(monkeypatch: pytest.M
 class NobodyKnown:
     """A host that does not say who has a device open."""
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
-        return Result(tuple(argv), 1, "", "Failed to connect to bus", 0.0)
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
+        return ProcessResult(tuple(argv), 1, "", "Failed to connect to bus", 0.0)
 
 
 class PoolOfMultihost:
@@ -129,7 +129,7 @@ class PoolOfMultihost:
 
     async def revive(self, health: str) -> None:
         state = PoolState("cold", 1, 10, 5, 5, health, multihost=True)
-        it: Any = Revival("cold", "cold", self, self, None, None)  # type: ignore[arg-type]
+        it: Any = PoolRevival("cold", "cold", self, self, None, None)  # type: ignore[arg-type]
         await it.revive(state, print)
 
 
@@ -197,7 +197,7 @@ async def test_a_trim_that_cost_the_device_is_not_gone_on_with(
     monkeypatch: pytest.MonkeyPatch, *, trims: bool
 ) -> None:
     pool, said = Trimmed(monkeypatch, trims=trims), list[str]()
-    it: Any = Revival("cold", "cold", pool, pool, None, pool.trouble)  # type: ignore[arg-type]
+    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble)  # type: ignore[arg-type]
     await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), said.append)
     # Before the clear that resumes the pool: from then on ZFS sends discards again.
     assert pool.done == ["clear", "up", *(["discards end"] if trims else []), "clear"]
@@ -217,7 +217,7 @@ class PoolOfHangingHold:
         folder.mkdir()
         (folder / "status").write_text("State:\tD (disk sleep)\n")
         process = SimpleNamespace(pid=os.getpid(), returncode=None)
-        self.waits.leave(Waiting(("libzfs_core", "hold"), "cold", process=process))
+        self.waits.leave(WaitingProgram(("libzfs_core", "hold"), "cold", process=process))
 
     async def state(self, pool: str) -> None:
         async with self.waits.enter(["zpool", "list", "-Hp", "-o", "name", pool], 1.0):
@@ -239,10 +239,10 @@ async def test_what_hangs_in_a_lost_pool_does_not_keep_it_from_being_brought_bac
     clients, runner = SimpleNamespace(zpool_of=lambda _: pool), SimpleNamespace(runner=None)
     config: Any = SimpleNamespace(pool="cold", device=[object()])
     context: Any = SimpleNamespace(clients=clients, env=runner)
-    vault: Any = Assembly(context, "cold", config)
-    monkeypatch.setattr(assembly, "pool_key", no_key)
-    monkeypatch.setattr(Assembly, "_seen", SimpleNamespace(probe=no_devices))
-    monkeypatch.setattr(Assembly, "patient_stack", no_devices)
+    vault: Any = VaultAssembly(context, "cold", config)
+    monkeypatch.setattr(assembly, "read_pool_key", no_key)
+    monkeypatch.setattr(VaultAssembly, "_seen", SimpleNamespace(probe=no_devices))
+    monkeypatch.setattr(VaultAssembly, "patient_stack", no_devices)
     calls = {
         "up": lambda: vault.up(print),
         "down": lambda: vault.down(print),

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.examples import cases
 from tests.unit.ops.vaults.vault_world import MOVING, Killed, World, played
 from zvault.core.errors import ZvaultError
-from zvault.core.policy.vault_life import WITHHELD, Event, Life, may
+from zvault.core.policy.vault_life import WITHHELD_STATES, VaultEvent, VaultLife, may_happen
 from zvault.core.transitions import IllegalTransition
-from zvault.ops.vaults.sleep import PausedScrub, get_up, lie_down
+from zvault.ops.vaults.vault_sleep import PausedScrub, prepare_for_sleep, resume_after_sleep
 
 VERBS = ("up", "down", "use", "below", "create", "take over", "repair")
 ups = st.sampled_from(["on-demand", "always"])
@@ -56,7 +56,7 @@ async def repair(world: World) -> None:
 
 
 async def make(world: World) -> None:
-    """As provision/create.py, but nothing is measured and nothing is tried out."""
+    """As provision/create_vault.py, but nothing is measured and nothing is tried out."""
 
     async def prepare(_: object) -> None:
         await world.step()
@@ -167,14 +167,16 @@ class Lives(RuleBasedStateMachine):
         world.context.activity.awake.clear()
         self.run(self.lies_down())
         self.run(*(act(world, verb) for verb in meanwhile))
-        comes_back = vault.life is Life.EXPORTED and vault.facts.to_be_up and world.well and not world.refuses
+        comes_back = (
+            vault.life is VaultLife.EXPORTED and vault.facts.to_be_up and world.well and not world.refuses
+        )
         world.context.activity.awake.set()
-        waking = get_up(vault, PausedScrub(), say, needed=needed)
+        waking = resume_after_sleep(vault, PausedScrub(), say, needed=needed)
         self.run(*([repair(world)] if looks else []), waking)
         assert world.pool or not comes_back, "exported for the sleep, and not imported after it"
 
     async def lies_down(self) -> None:
-        await lie_down(self.world.vault, time.monotonic() + 60, self.world.said.append)
+        await prepare_for_sleep(self.world.vault, time.monotonic() + 60, self.world.said.append)
 
     # Storage and other people
 
@@ -182,7 +184,7 @@ class Lives(RuleBasedStateMachine):
     def the_storage_changes(self, lost: bool, refuses: bool) -> None:
         self.world.lost, self.world.refuses = lost, refuses
 
-    @precondition(lambda self: self.world.pool and self.world.well and self.world.vault.life is Life.UP)
+    @precondition(lambda self: self.world.pool and self.world.well and self.world.vault.life is VaultLife.UP)
     @rule()
     def somebody_exports_its_pool(self) -> None:
         self.world.pool, self.world.foreign = False, True
@@ -224,7 +226,7 @@ class Lives(RuleBasedStateMachine):
         if up == "always" or (left is not None and leased and left["pinned"]):
             assert world.pool
         elif not (leased and needed):
-            assert vault.life is Life.DOWN
+            assert vault.life is VaultLife.DOWN
 
     # What holds all the time
 
@@ -236,9 +238,9 @@ class Lives(RuleBasedStateMachine):
     def the_lease_tells_the_truth(self) -> None:
         lease, vault = self.world.leases.get("vault/cold"), self.world.vault
         assert lease is not None or not (self.world.devices or self.world.pool)
-        if lease is not None and not self.world.dead and vault.life is not Life.UNKNOWN:
+        if lease is not None and not self.world.dead and vault.life is not VaultLife.UNKNOWN:
             assert lease["pinned"] == vault.pinned
-            assert lease["exported"] == (vault.life is Life.EXPORTED_BY_HAND)
+            assert lease["exported"] == (vault.life is VaultLife.EXPORTED_BY_HAND)
 
     @invariant()
     def no_move_is_left_half_done(self) -> None:
@@ -247,7 +249,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def down_is_down(self) -> None:
-        if self.world.vault.life in {Life.DOWN, Life.HELD_DOWN}:
+        if self.world.vault.life in {VaultLife.DOWN, VaultLife.HELD_DOWN}:
             assert not self.world.devices
             assert not self.world.pool
 
@@ -256,8 +258,8 @@ class Lives(RuleBasedStateMachine):
         life = self.world.vault.life
         if self.world.inside:
             # What a sleep exported below its users may not come up again: they find that out by themselves.
-            assert life in {Life.FAILED, Life.LOST} or (
-                life in {Life.UP, Life.EXPORTED} and self.world.devices
+            assert life in {VaultLife.FAILED, VaultLife.LOST} or (
+                life in {VaultLife.UP, VaultLife.EXPORTED} and self.world.devices
             )
 
     @precondition(lambda self: not self.stays)
@@ -270,10 +272,10 @@ class Lives(RuleBasedStateMachine):
         vault = self.world.vault
         if not vault.facts.to_be_up:
             assert vault.error is None or not self.world.devices
-        elif before in WITHHELD and not self.world.pool:
+        elif before in WITHHELD_STATES and not self.world.pool:
             assert vault.life is before
-        elif foreign and may(before, Event.FIND_EXPORTED) and not self.world.pool:
-            assert vault.life is Life.EXPORTED_BY_HAND
+        elif foreign and may_happen(before, VaultEvent.FIND_EXPORTED) and not self.world.pool:
+            assert vault.life is VaultLife.EXPORTED_BY_HAND
         else:
             assert self.world.pool
 
@@ -281,10 +283,10 @@ class Lives(RuleBasedStateMachine):
 def test_an_event_that_the_table_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch):
     world = played(monkeypatch)
     with pytest.raises(IllegalTransition, match="'came up' happened to a vault that is unknown"):
-        world.vault._fire(Event.CAME_UP)
+        world.vault._fire(VaultEvent.CAME_UP)
     world.vault.users["run"] = 1
     with pytest.raises(IllegalTransition, match="while something uses it"):
-        world.vault._fire(Event.TAKE_DOWN)
+        world.vault._fire(VaultEvent.TAKE_DOWN)
 
 
 TestLives = Lives.TestCase

@@ -17,13 +17,13 @@ import pytest
 from tests.unit.ops.ops_world import context
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, ZvaultError
-from zvault.core.policy.vault_life import Life
-from zvault.ops.vaults import inhibitor, lifecycle, sleep, vault
+from zvault.core.policy.vault_life import VaultLife
+from zvault.ops.vaults import inhibitor, lifecycle, vault, vault_sleep
 from zvault.ops.vaults.vault import ManagedVault
 from zvault.system import tasks
-from zvault.system.logind import Inhibitor
+from zvault.system.logind import InhibitorLock
 
-MOVING = {Life.COMING_UP, Life.COMING_BACK, Life.GOING_DOWN}
+MOVING = {VaultLife.COMING_UP, VaultLife.COMING_BACK, VaultLife.GOING_DOWN}
 
 
 class Killed(BaseException):
@@ -260,16 +260,16 @@ def played(monkeypatch: pytest.MonkeyPatch) -> World:
         return SimpleNamespace(scan=SimpleNamespace(state="none"))
 
     @asynccontextmanager
-    async def inhibit(*, why: str, what: str, mode: str) -> AsyncIterator[Inhibitor]:
+    async def inhibit(*, why: str, what: str, mode: str) -> AsyncIterator[InhibitorLock]:
         await world.step()
-        yield Inhibitor(held=True)
+        yield InhibitorLock(held=True)
 
-    monkeypatch.setattr(inhibitor, "inhibit", inhibit)
-    monkeypatch.setattr(lifecycle, "tuned", nothing)
-    monkeypatch.setattr(lifecycle, "untuned", nothing)
-    monkeypatch.setattr(lifecycle, "hostid", lambda: 1)
-    monkeypatch.setattr(vault, "look_at", nothing)
-    monkeypatch.setattr(sleep, "Scrubber", lambda _: SimpleNamespace(health=health))
+    monkeypatch.setattr(inhibitor, "hold_inhibitor", inhibit)
+    monkeypatch.setattr(lifecycle, "set_vault_parameters", nothing)
+    monkeypatch.setattr(lifecycle, "restore_parameters", nothing)
+    monkeypatch.setattr(lifecycle, "read_hostid", lambda: 1)
+    monkeypatch.setattr(vault, "examine_pool", nothing)
+    monkeypatch.setattr(vault_sleep, "Scrubber", lambda _: SimpleNamespace(health=health))
     monkeypatch.setattr(tasks, "WATCH_EVERY", 1e6)
     monkeypatch.setattr(
         "zvault.zfs.pool.pool.Zpool.devices", lambda *_: asyncio.sleep(0, result=["/dev/nbd0"])

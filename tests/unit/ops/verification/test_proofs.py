@@ -8,11 +8,11 @@ from typing import Any
 
 from tests.unit.ops.ops_world import dataset, snap, tree
 from zvault.core.errors import ToolMissing
-from zvault.core.integrity.verification import Difference
+from zvault.core.integrity.verification import ContentDifference
 from zvault.core.names import DatasetName
-from zvault.ops.replication.sides import Sides
+from zvault.ops.replication.listing import BothListings
 from zvault.ops.verification.proofs import compare_properties
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.lzc import Lzc
 
 Values = Mapping[str, Mapping[str, str]]
@@ -25,13 +25,13 @@ class Host:
         self.words = words
         self.asked: list[str] = []
 
-    async def run(self, argv: Sequence[str], **_: Any) -> Result:
+    async def run(self, argv: Sequence[str], **_: Any) -> ProcessResult:
         names = [name for name in self.words if name in argv]
         self.asked += names
         out = "".join(
             f"{name}\t{key}\t{value}\n" for name in names for key, value in self.words[name].items()
         )
-        return Result(tuple(argv), 0, out, "", 0.0)
+        return ProcessResult(tuple(argv), 0, out, "", 0.0)
 
 
 class Helper(Lzc):
@@ -57,10 +57,10 @@ class Helper(Lzc):
 NAMES = ("tank/a", "tank/b", "tank/c")
 
 
-def sides() -> Sides:
+def sides() -> BothListings:
     source = tree(*(dataset(name, snap(2 * n + 1, name)) for n, name in enumerate(NAMES)))
     vault = tree(*(dataset(f"cold/{name}", snap(2 * n + 1, f"cold/{name}")) for n, name in enumerate(NAMES)))
-    return Sides(source, vault, tuple((one, DatasetName(f"cold/{one.name}")) for one in source))
+    return BothListings(source, vault, tuple((one, DatasetName(f"cold/{one.name}")) for one in source))
 
 
 WORDS = {"compression": "zstd", "readonly": "off", "org.zvault:sent": "x"}
@@ -83,7 +83,7 @@ async def test_only_what_differs_is_asked_for_in_words() -> None:
     numbers = {"tank/a": NUMBERS, "tank/b": OTHER_NUMBERS, "tank/c": {**NUMBERS, "readonly": "1"}}
     its = side(on_vault(words), on_vault(numbers), received=True)
     found = await compare_properties(mine, its, sides())
-    assert found == [Difference("tank/b", "property compression", "zstd", "lz4")]
+    assert found == [ContentDifference("tank/b", "property compression", "zstd", "lz4")]
     assert (mine.host.asked, its.host.asked) == (["tank/b"], ["cold/tank/b"])
 
 

@@ -116,7 +116,7 @@ def web() -> Iterator[Web]:
 
 async def post(url: str, timeout: float = PATIENCE, **more: Any) -> str:
     order = {"way": "http", "url": url, "method": "POST", "headers": {"X-A": "b"}, "body": "a text ü", **more}
-    return await sender.send(HostRunner(), order, timeout)
+    return await sender.send_message(HostRunner(), order, timeout)
 
 
 async def refused(url: str, timeout: float = PATIENCE) -> str:
@@ -163,7 +163,7 @@ async def test_an_answer_of_10_mb_is_not_read(web: Web) -> None:
 
 @pytest.mark.parametrize("path", ["/hang", "/drip"])
 async def test_one_that_hangs_is_given_up(web: Web, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender, "GRACE", 1.0)
+    monkeypatch.setattr(sender, "SENDER_GRACE", 1.0)
     with pytest.raises((ToolFailed, DeadlineExceeded)) as caught:
         await asyncio.wait_for(post(web.url + path, 1.0), PATIENCE)
     assert "within 1 s" in caught.value.why
@@ -224,7 +224,7 @@ async def give(server: Mail, *recipients: str, **more: Any) -> str:
         **{"sender": "zvault@lab", "recipients": list(recipients), "mail": "Subject: x\r\n\r\n.a text\r\n"},
         **more,
     }
-    return await sender.send(HostRunner(), order, PATIENCE)
+    return await sender.send_message(HostRunner(), order, PATIENCE)
 
 
 async def test_mail_goes_to_a_server() -> None:
@@ -264,13 +264,13 @@ async def test_no_mail_goes_unencrypted_unless_that_is_wished() -> None:
 async def test_apprise_is_told_to_be_missing_or_the_url_to_be_unknown() -> None:
     order = {"way": "apprise", "url": "nosuch://S3CRET", "title": "t", "body": "b", "type": "info"}
     with pytest.raises(ToolFailed) as caught:
-        await sender.send(HostRunner(), order, PATIENCE)
+        await sender.send_message(HostRunner(), order, PATIENCE)
     assert "apprise is not installed" in caught.value.why or "does not know such a URL" in caught.value.why
 
 
 async def test_a_sender_that_dies_is_told() -> None:
     with pytest.raises(ToolFailed, match="it was not sent"):
-        await sender.send(HostRunner(), {"nothing": 1}, PATIENCE)
+        await sender.send_message(HostRunner(), {"nothing": 1}, PATIENCE)
 
 
 async def test_sendmail_gets_the_mail_and_no_environment(
@@ -283,13 +283,13 @@ async def test_sendmail_gets_the_mail_and_no_environment(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "S3CRET")
-    await sender.sendmail(HostRunner(), "zvault@lab", ["root"], b"Subject: x\n\nhi\n", PATIENCE)
+    await sender.send_mail_locally(HostRunner(), "zvault@lab", ["root"], b"Subject: x\n\nhi\n", PATIENCE)
     assert (tmp_path / "argv").read_text() == "-oi -f zvault@lab root\n"
     assert (tmp_path / "mail").read_bytes() == b"Subject: x\n\nhi\n"
     assert "S3CRET" not in (tmp_path / "env").read_text()
     program.write_text("#!/bin/sh\necho 'mailbox on fire' >&2; exit 75\n")
     with pytest.raises(ToolFailed) as caught:
-        await sender.sendmail(HostRunner(), "zvault@lab", ["root"], b"x", PATIENCE)
+        await sender.send_mail_locally(HostRunner(), "zvault@lab", ["root"], b"x", PATIENCE)
     assert caught.value.why == "sendmail failed: mailbox on fire"
 
 
@@ -297,6 +297,6 @@ async def test_a_host_without_sendmail(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "env").symlink_to("/usr/bin/env")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolFailed) as caught:
-        await sender.sendmail(HostRunner(), "zvault@lab", ["root"], b"x", PATIENCE)
+        await sender.send_mail_locally(HostRunner(), "zvault@lab", ["root"], b"x", PATIENCE)
     assert "no sendmail" in caught.value.why
     assert caught.value.next

@@ -18,9 +18,9 @@ from zvault.system.process import kernel_waits
 from zvault.system.process.kernel_waits import (
     ALL_POOLS,
     KernelWaits,
-    Waiting,
-    find_looked_at,
-    look_to_help,
+    WaitingProgram,
+    allow_rescue_looks,
+    find_examined_pool,
     read_steps,
 )
 
@@ -56,7 +56,7 @@ HELP = (("zpool", "clear", "cold"), ("zpool", "export", "cold"), ("zpool", "impo
     ],
 )
 def test_which_pool_a_command_looks_at(argv: tuple[str, ...], pool: str | None) -> None:
-    assert find_looked_at(argv) == pool
+    assert find_examined_pool(argv) == pool
 
 
 @dataclass
@@ -141,8 +141,8 @@ async def test_a_look_that_is_to_help_waits_for_nothing_that_hangs_in_a_dataset(
     for argv in (OTHER_LOOKS[2], ("libzfs_core", "hold")):
         program = Program(host.proc, 50)
         program.be("D")
-        host.waits.leave(Waiting(argv, "cold", process=program))
-    with look_to_help():
+        host.waits.leave(WaitingProgram(argv, "cold", process=program))
+    with allow_rescue_looks():
         await host.run(LIST, ends=done)
         with pytest.raises(DeadlineExceeded):
             await host.run(OTHER_LOOKS[2], ends=done)
@@ -158,7 +158,7 @@ async def test_a_change_that_was_cancelled_says_nothing_of_the_pool_itself(host:
     program, done = Program(host.proc, 50), asyncio.Event()
     program.be("D")
     done.set()
-    host.waits.leave(Waiting(("libzfs_core", "hold"), "cold", process=program))
+    host.waits.leave(WaitingProgram(("libzfs_core", "hold"), "cold", process=program))
     await host.run(LIST, ends=done)
     with pytest.raises(DeadlineExceeded):
         await host.run(OTHER_LOOKS[2], ends=done)
@@ -286,7 +286,7 @@ async def test_while_a_pool_is_imported_no_look_at_another_is_refused(
 async def test_the_time_of_a_look_does_not_run_while_a_pool_is_imported(host: Host) -> None:
     waits, over = host.waits, []
     for argv in (LIST, ("cat", "/etc/hostid")):
-        waiting = Waiting(argv, find_looked_at(argv))
+        waiting = WaitingProgram(argv, find_examined_pool(argv))
         async with waits.enter(IMPORT, PATIENCE):
             try:
                 async with waits.limit(waiting, 0.05):

@@ -17,8 +17,8 @@ from tests.unit.system.process.open_files import RUNNER, no_more_fds, python
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.system.process import output, runner, spawn
 from zvault.system.process.json_child import JsonChild
-from zvault.system.process.runner import HostRunner, Result
-from zvault.system.process.spawn import put_down
+from zvault.system.process.runner import HostRunner, ProcessResult
+from zvault.system.process.spawn import kill_process
 
 
 async def test_what_a_program_says_and_how_it_ends() -> None:
@@ -100,10 +100,10 @@ async def test_a_program_that_takes_too_long_is_killed(monkeypatch: pytest.Monke
     started: list[asyncio.subprocess.Process] = []
 
     async def spawned(*args: Any, **more: Any) -> asyncio.subprocess.Process:
-        started.append(await spawn.spawn(*args, **more))
+        started.append(await spawn.spawn_program(*args, **more))
         return started[-1]
 
-    monkeypatch.setattr(runner, "spawn", spawned)
+    monkeypatch.setattr(runner, "spawn_program", spawned)
     async with no_more_fds(), asyncio.timeout(PATIENCE):
         with pytest.raises(DeadlineExceeded) as failure:
             await RUNNER.run(["sleep", str(FOR_EVER)], deadline=0.3)
@@ -116,20 +116,20 @@ async def test_a_program_that_takes_too_long_is_killed(monkeypatch: pytest.Monke
 async def test_a_killed_program_is_gone_though_what_it_started_keeps_its_pipes_open(tmp_path: Path) -> None:
     pid, sleep = tmp_path / "pid", f"sleep {FOR_EVER}"
     async with no_more_fds():
-        child = await spawn.spawn(
+        child = await spawn.spawn_program(
             ["sh", "-c", f"{sleep} & echo $! > {pid}; exec {sleep}"], stdin=-3, stdout=PIPE
         )
         await eventually(lambda: pid.exists() and pid.read_text().strip())
-        assert await put_down(child)
+        assert await kill_process(child)
     os.kill(int(pid.read_text()), signal.SIGKILL)
     assert len(spawn._abandoned) == 0
 
 
 async def test_a_killed_program_is_gone_though_not_all_that_it_wrote_was_read() -> None:
     async with no_more_fds():
-        child = await spawn.spawn(["head", "-c", "3000000", "/dev/zero"], stdin=-3, stdout=PIPE)
+        child = await spawn.spawn_program(["head", "-c", "3000000", "/dev/zero"], stdin=-3, stdout=PIPE)
         await eventually(lambda: child.stdout._paused)  # type: ignore[union-attr]
-        assert await put_down(child)
+        assert await kill_process(child)
     assert len(spawn._abandoned) == 0
 
 
@@ -163,7 +163,7 @@ async def test_one_that_hangs_in_the_kernel_is_left_behind_and_counted(
 ) -> None:
     monkeypatch.setattr(spawn, "KILL_GRACE", 0.1)
     hung = Hung()
-    assert not await put_down(hung)  # type: ignore[arg-type]
+    assert not await kill_process(hung)  # type: ignore[arg-type]
     assert len(spawn._abandoned) == 1
     assert not Hung._transport.closed
     hung.returncode = -9
@@ -173,7 +173,7 @@ async def test_one_that_hangs_in_the_kernel_is_left_behind_and_counted(
 
 async def test_one_that_hangs_is_counted_also_when_nobody_waits_for_it_any_more() -> None:
     hung = Hung()
-    giving_up = asyncio.create_task(put_down(hung))  # type: ignore[arg-type]
+    giving_up = asyncio.create_task(kill_process(hung))  # type: ignore[arg-type]
     await asyncio.sleep(0.02)
     giving_up.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -184,7 +184,7 @@ async def test_one_that_hangs_is_counted_also_when_nobody_waits_for_it_any_more(
 
 
 def test_a_result_speaks_of_the_tool_not_of_its_path() -> None:
-    assert Result(("/sbin/zfs", "list", "-H"), 0, "", "", 0.0).tool == "zfs list"
+    assert ProcessResult(("/sbin/zfs", "list", "-H"), 0, "", "", 0.0).tool == "zfs list"
 
 
 async def test_a_program_that_prints_without_end_is_ended(monkeypatch: pytest.MonkeyPatch):

@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 
 from tests.unit.patience import FOR_EVER, PATIENCE, eventually
-from zvault.core.diagnosis.observations import cpu, fullness, idle, span
+from zvault.core.diagnosis.observations import (
+    measure_cpu_share,
+    measure_idle_share,
+    measure_pipe_fill,
+    measure_span,
+)
 from zvault.system.process.runner import HostRunner
 from zvault.system.process.sampler import _fill, sampler_argv
 
@@ -46,8 +51,8 @@ async def test_a_full_pipe_and_an_empty_one(started: list[subprocess.Popen[bytes
     started += [yes, reader, silent, hungry]
     await eventually(lambda: _fill(f"/proc/{reader.pid}/fd/0") == 1)
     looks = sampled(reader.pid, hungry.pid)["looks"]
-    assert (fullness(looks, str(reader.pid)) or 0) > 0.9
-    assert fullness(looks, str(hungry.pid)) == 0
+    assert (measure_pipe_fill(looks, str(reader.pid)) or 0) > 0.9
+    assert measure_pipe_fill(looks, str(hungry.pid)) == 0
     assert hungry.poll() is None, "it is still fed by the same writer"
 
 
@@ -72,7 +77,7 @@ async def test_the_pipe_between_two_that_have_no_rights():
         await eventually(lambda: all(_fill(path) == 1 for path in inputs.values()))
         argv = sampler_argv(0.6, inputs, ())
         looks = json.loads((await HostRunner().run(argv)).stdout)["looks"]
-        assert [(fullness(looks, str(pid)) or 0) > 0.9 for pid in inputs] == [True, True]
+        assert [(measure_pipe_fill(looks, str(pid)) or 0) > 0.9 for pid in inputs] == [True, True]
     finally:
         await pipeline.kill()
     await pipeline.wait()
@@ -91,12 +96,12 @@ def test_who_works_and_who_does_not(started: list[subprocess.Popen[bytes]]):
     found = sampled(busy.pid, still.pid)
     had, took = worked(busy.pid) - before, time.monotonic() - began
     looks, hz = found["looks"], found["hz"]
-    assert span(looks) >= 0.6
+    assert measure_span(looks) >= 0.6
     # Among many programs that may be little: as much as the scheduler gave it, but for what it had before and after.
-    seen = (cpu(looks, hz, str(busy.pid)) or 0) * span(looks)
-    assert had - (took - span(looks)) - 3 / hz < seen < had + 3 / hz
-    assert (cpu(looks, hz, str(still.pid)) or 0) < 0.1
-    assert 0 <= (idle(looks) or 0) <= 1
+    seen = (measure_cpu_share(looks, hz, str(busy.pid)) or 0) * measure_span(looks)
+    assert had - (took - measure_span(looks)) - 3 / hz < seen < had + 3 / hz
+    assert (measure_cpu_share(looks, hz, str(still.pid)) or 0) < 0.1
+    assert 0 <= (measure_idle_share(looks) or 0) <= 1
 
 
 def test_what_is_not_there_is_left_out():

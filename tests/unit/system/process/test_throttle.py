@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.patience import PATIENCE
-from zvault.system.process.throttle import QUANTUM, bytes_let_pass, throttle_argv, unread
+from zvault.system.process.throttle import QUANTUM, count_unread_bytes, parse_bytes_let_pass, throttle_argv
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_what_passes_is_what_came_and_no_more_than_leave_was_given_for(leave: tu
     throttle.stdin.close()
     assert throttle.stdout.read(2 * QUANTUM) == data[: 2 * QUANTUM]
     time.sleep(0.3)
-    assert unread(throttle.stdout.fileno()) == 0
+    assert count_unread_bytes(throttle.stdout.fileno()) == 0
     os.write(leave[1], b"........")
     assert throttle.stdout.read() == data[2 * QUANTUM :]
     assert throttle.wait(PATIENCE) == 0
@@ -54,7 +54,7 @@ def test_leave_that_it_cannot_use_is_left_to_others(leave: tuple[int, int]) -> N
     throttle.stdin.flush()
     throttle.stdout.read(QUANTUM)
     time.sleep(0.2)
-    assert unread(leave[0]) == 49
+    assert count_unread_bytes(leave[0]) == 49
     throttle.kill()
     throttle.communicate()
 
@@ -79,7 +79,7 @@ def test_it_says_so_while_it_waits_for_leave(leave: tuple[int, int]) -> None:
     assert throttle.stderr
     throttle.stdin.write(b"x")
     throttle.stdin.flush()
-    assert bytes_let_pass(throttle.stderr.readline().decode().strip()) == 0
+    assert parse_bytes_let_pass(throttle.stderr.readline().decode().strip()) == 0
     throttle.kill()
     throttle.communicate()
 
@@ -131,6 +131,6 @@ def test_it_starts_without_the_packages_of_the_site() -> None:
 
 
 def test_what_it_says_is_known_from_what_others_say() -> None:
-    assert bytes_let_pass("throttle: 123") == 123
-    assert bytes_let_pass("throttle: zvaultd is gone, nobody gives leave") is None
-    assert bytes_let_pass("123") is None
+    assert parse_bytes_let_pass("throttle: 123") == 123
+    assert parse_bytes_let_pass("throttle: zvaultd is gone, nobody gives leave") is None
+    assert parse_bytes_let_pass("123") is None

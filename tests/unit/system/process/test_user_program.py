@@ -15,12 +15,12 @@ from tests.unit.system.process.deadline import Deadline
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.system.process import user_program
 from zvault.system.process.spawn import spawn_session
-from zvault.system.process.user_program import attend
+from zvault.system.process.user_program import run_user_program
 
 
 async def sh(line: str, *, deadline: float = PATIENCE, **env: str) -> tuple[int, list[str]]:
     said: list[str] = []
-    return await attend(["sh", "-c", line], env=env, deadline=deadline, hear=said.append), said
+    return await run_user_program(["sh", "-c", line], env=env, deadline=deadline, hear=said.append), said
 
 
 def ended(file: Path) -> bool:
@@ -68,9 +68,9 @@ async def test_stdin_is_empty() -> None:
 
 async def test_what_is_not_there() -> None:
     with pytest.raises(ToolMissing):
-        await attend(["/nowhere/hook"], env={}, deadline=PATIENCE, hear=print)
+        await run_user_program(["/nowhere/hook"], env={}, deadline=PATIENCE, hear=print)
     with pytest.raises(ToolFailed):
-        await attend(["/etc/passwd"], env={}, deadline=PATIENCE, hear=print)
+        await run_user_program(["/etc/passwd"], env={}, deadline=PATIENCE, hear=print)
 
 
 async def test_one_that_takes_too_long() -> None:
@@ -88,7 +88,9 @@ async def late(line: str, deadline: Deadline) -> list[str]:
         deadline.over()
 
     with pytest.raises(DeadlineExceeded):
-        await asyncio.wait_for(attend(["sh", "-c", line], env={}, deadline=DEADLINE, hear=hear), PATIENCE)
+        await asyncio.wait_for(
+            run_user_program(["sh", "-c", line], env={}, deadline=DEADLINE, hear=hear), PATIENCE
+        )
     return said
 
 
@@ -138,7 +140,9 @@ async def test_a_cancellation_while_it_is_being_started_ends_it_in_good_order(
 
     monkeypatch.setattr(user_program, "spawn_session", slowly)
     tidies = f"trap 'echo tidy; exit' TERM; touch {there}; while :; do sleep 0.05; done"
-    task = asyncio.create_task(attend(["sh", "-c", tidies], env={}, deadline=PATIENCE, hear=said.append))
+    task = asyncio.create_task(
+        run_user_program(["sh", "-c", tidies], env={}, deadline=PATIENCE, hear=said.append)
+    )
     await eventually(there.exists)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -25,8 +25,8 @@ from tests.unit.zfs.gate.hostile_bytes import (
     sub,
     write,
 )
-from zvault.zfs.gate.check import Order, Snapshot, StreamCheck
-from zvault.zfs.gate.process import INCOMPLETE, REFUSED, Gate, gate_argv
+from zvault.zfs.gate.check import OrderedSnapshot, StreamCheck, StreamOrder
+from zvault.zfs.gate.process import INCOMPLETE, REFUSED_STATUS, StreamGate, gate_argv
 from zvault.zfs.gate.records import (
     BEGIN,
     EMBED_DATA,
@@ -42,11 +42,11 @@ from zvault.zfs.gate.records import (
     SUBSTREAM,
     WRITE,
     BadStream,
-    layout,
+    detect_layout,
 )
 
-S1, S2 = Snapshot(11, "s1"), Snapshot(22, "s2")
-FULL = Order("tank/a", 2, 0, (S1,), may=HARMLESS)
+S1, S2 = OrderedSnapshot(11, "s1"), OrderedSnapshot(22, "s2")
+FULL = StreamOrder("tank/a", 2, 0, (S1,), may=HARMLESS)
 INCREMENTAL = FULL._replace(base=11, snapshots=(S2,))
 PACKAGE = FULL._replace(package=True, properties=True)
 SEVERAL = PACKAGE._replace(base=7, snapshots=(S1, S2))
@@ -171,7 +171,7 @@ BAD = {
 }
 
 
-def through(order: Order, stream: bytes) -> tuple[int, bytes, str]:
+def through(order: StreamOrder, stream: bytes) -> tuple[int, bytes, str]:
     """What the gate lets pass of a stream: its exit status, the bytes, what it says."""
     done = subprocess.run(gate_argv(order), input=stream, capture_output=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr.decode()
@@ -194,7 +194,7 @@ def test_what_was_ordered_passes_unchanged(name: str) -> None:
 def test_what_was_not_ordered_is_refused(name: str) -> None:
     _, stream, words = BAD[name]
     code, passed, said = of_bad(name)
-    assert code == REFUSED
+    assert code == REFUSED_STATUS
     assert words in said
     assert stream.startswith(passed)
     assert len(passed) < len(stream)
@@ -223,17 +223,26 @@ def test_a_stream_that_is_cut_off_is_told_from_one_that_is_refused(name: str) ->
 
 
 def test_an_order_survives_the_command_line() -> None:
-    odd = Order(
-        "tank/a b:c", 3, 5, (Snapshot(1 << 63, "a:b"), Snapshot(2, "c d")), True, True, True, RAW, 7, True
+    odd = StreamOrder(
+        "tank/a b:c",
+        3,
+        5,
+        (OrderedSnapshot(1 << 63, "a:b"), OrderedSnapshot(2, "c d")),
+        True,
+        True,
+        True,
+        RAW,
+        7,
+        True,
     )
     for order in (FULL, SEVERAL, odd):
-        assert Order.of_words(order.words()) == order
+        assert StreamOrder.of_words(order.words()) == order
 
 
 def begins(stream: bytes) -> list[tuple[str, int, int]]:
     """Name, GUID and base of each snapshot in what passed, as a receiver reads it."""
     found: list[tuple[str, int, int]] = []
-    at, shape = 0, layout(stream[:RECORD]) if stream else None
+    at, shape = 0, detect_layout(stream[:RECORD]) if stream else None
     while shape is not None and at + RECORD <= len(stream):
         one = stream[at : at + RECORD]
         if shape.kind(one) == BEGIN and shape.begin(one).header == SUBSTREAM:
@@ -254,7 +263,7 @@ def test_one_changed_byte_never_brings_another_snapshot(data: st.DataObject) -> 
     assert begins(passed) == wanted[: len(begins(passed))]
 
 
-def piped(order: Order, stream: bytes) -> bytes:
+def piped(order: StreamOrder, stream: bytes) -> bytes:
     """The same in this process: what passes until it is refused."""
     source, feed = os.pipe()
     drain, sink = os.pipe()
@@ -272,7 +281,7 @@ def piped(order: Order, stream: bytes) -> bytes:
     for thread in threads:
         thread.start()
     try:
-        Gate(order, source, sink).run()
+        StreamGate(order, source, sink).run()
     except BadStream:
         while os.read(source, 1 << 16):
             pass

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.unit.examples import cases
 from tests.unit.zfs.gate.hostile_bytes import native, token, xdr
 from zvault.core.replication.stream_flags import SentFlags
-from zvault.zfs.gate.nvlist import BadNvlist, unpack
-from zvault.zfs.gate.resume_token import MAX_PACKED, BadToken, ResumeToken, decode
+from zvault.zfs.gate.nvlist import BadNvlist, unpack_nvlist
+from zvault.zfs.gate.resume_token import MAX_PACKED, BadToken, ResumeToken, decode_token
 
 REAL = (
     "1-cae9bfcdd-f0-789c636064000310a500c4ec50360710e72765a52697303030419460caa7a515a796806444e0f26c48f2499525a9c54"
@@ -27,17 +27,17 @@ FIELDS = {"object": 2, "offset": 0, "bytes": 5, "toguid": 9, "toname": "tank/a@s
 
 
 def test_a_real_token() -> None:
-    assert decode(REAL) == ResumeToken(
+    assert decode_token(REAL) == ResumeToken(
         0x2708B89E1EDF7934, "tank/enc@s1", 0, SentFlags(compressed=True, raw=True), 0x161D34
     )
 
 
 def test_every_field() -> None:
     more = dict.fromkeys(("largeblockok", "compressok", "embedok", "rawok"), True)
-    assert decode(token({**FIELDS, "fromguid": 7, **more})) == ResumeToken(
+    assert decode_token(token({**FIELDS, "fromguid": 7, **more})) == ResumeToken(
         9, "tank/a@s", 7, SentFlags(True, True, True, True), 5
     )
-    assert decode(token(xdr({**FIELDS}))).to_name == "tank/a@s"
+    assert decode_token(token(xdr({**FIELDS}))).to_name == "tank/a@s"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_every_field() -> None:
 )
 def test_what_is_not_wholly_a_token_is_none(bad: str) -> None:
     with pytest.raises(BadToken):
-        decode(bad)
+        decode_token(bad)
 
 
 def test_a_token_that_unpacks_to_very_much_takes_no_memory() -> None:
@@ -86,7 +86,7 @@ def test_a_token_that_unpacks_to_very_much_takes_no_memory() -> None:
     try:
         for text in tokens:
             with pytest.raises(BadToken):
-                decode(text)
+                decode_token(text)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -104,7 +104,7 @@ fields = st.dictionaries(
 def test_a_token_of_any_fields_is_decoded_or_refused(given_fields: dict[str, object]) -> None:
     text = token(dict(given_fields))
     try:
-        told = decode(text)
+        told = decode_token(text)
     except BadToken:
         return
     assert told.to_guid == given_fields["toguid"]
@@ -125,7 +125,7 @@ def test_a_token_of_any_fields_is_decoded_or_refused(given_fields: dict[str, obj
 def test_no_bytes_do_harm(data: bytes) -> None:
     for start in (b"", bytes([0, 1, 0, 0]), bytes([1, 1, 0, 0])):
         try:
-            unpack(start + data)
+            unpack_nvlist(start + data)
         except BadNvlist:
             continue
 
@@ -137,7 +137,7 @@ def test_one_changed_byte_does_no_harm(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(whole) - 1))
     changed = whole[:at] + bytes([data.draw(st.integers(0, 255))]) + whole[at + 1 :]
     try:
-        unpack(changed[: data.draw(st.integers(1, len(changed)))])
+        unpack_nvlist(changed[: data.draw(st.integers(1, len(changed)))])
     except BadNvlist:
         return
 
@@ -146,4 +146,4 @@ def test_one_changed_byte_does_no_harm(data: st.DataObject) -> None:
 def test_no_text_does_harm(text: str) -> None:
     for one in (text, f"1-0-0-{text}", f"1-1-10-789c{text}"):
         with pytest.raises(BadToken):
-            decode(one)
+            decode_token(one)

@@ -7,21 +7,21 @@ import pytest
 
 from tests.unit.zfs.event_pool import FakePool
 from tests.unit.zfs.event_world import FakeRing
-from zvault.zfs.pool.change_child import END, Room, tell
+from zvault.zfs.pool.change_child import SEEK_END, EventRoom, announce_events
 from zvault.zfs.pool.change_reader import (
-    HISTORY,
-    MOST,
+    HISTORY_EVENT,
+    MOST_CHANGED_DATASETS,
     MOST_NAMES,
     MOST_OF_ONE,
-    Changed,
+    ChangedDatasets,
     ChangeReader,
     KernelEvent,
-    room_for,
+    choose_event_room,
 )
 
 
 def logged(dataset: str, name: str) -> KernelEvent:
-    return KernelEvent(1, HISTORY, "tank", dataset, name)
+    return KernelEvent(1, HISTORY_EVENT, "tank", dataset, name)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def logged(dataset: str, name: str) -> KernelEvent:
 def test_what_an_event_tells(
     event: KernelEvent, datasets: dict[str, set[str] | None], pools: set[str]
 ) -> None:
-    found = Changed()
+    found = ChangedDatasets()
     found.note(event)
     assert (found.lost, found.datasets, found.pools) == (False, datasets, pools)
-    assert Changed.of(json.loads(json.dumps(found.document()))) == found
+    assert ChangedDatasets.of(json.loads(json.dumps(found.document()))) == found
 
 
 def test_of_too_many_snapshots_no_names_are_noted() -> None:
-    found = Changed()
+    found = ChangedDatasets()
     for number in range(MOST_NAMES + 1):
         found.note(logged(f"tank/{number // 50}@{number % 50}", "destroy"))
     last = f"tank/{MOST_NAMES // 50}"
@@ -83,7 +83,7 @@ def test_of_too_many_snapshots_no_names_are_noted() -> None:
 
 
 def test_what_several_events_tell_of_one_dataset() -> None:
-    found = Changed()
+    found = ChangedDatasets()
     for event in (logged("tank/a@1", "snapshot"), logged("tank/a@2", "hold"), logged("tank/a", "bookmark")):
         found.note(event)
     assert found.datasets == {"tank/a": {"@1", "#"}}
@@ -99,29 +99,29 @@ def test_what_was_before_the_reader_began_is_not_known_and_what_comes_then_is() 
     pool = FakePool()
     pool.create(0, 0)
     reader = ChangeReader(FakeRing(pool))
-    assert reader.take() == Changed(lost=True, missed=True)
+    assert reader.take() == ChangedDatasets(lost=True, missed=True)
     pool.snapshot(1, 0)
-    assert reader.take() == Changed(
+    assert reader.take() == ChangedDatasets(
         datasets={"tank/a": {f"@{next(iter(pool.datasets['tank/a'].points))[1:]}"}}
     )
-    assert reader.take() == Changed()
+    assert reader.take() == ChangedDatasets()
 
 
 def test_nothing_is_known_while_the_kernel_has_no_event_by_which_a_loss_would_show() -> None:
     pool = FakePool()
     reader = ChangeReader(FakeRing(pool))
-    assert reader.take() == Changed(lost=True, missed=True)
+    assert reader.take() == ChangedDatasets(lost=True, missed=True)
     pool.snapshot(1, 0)
     pool.forget_events()
-    assert reader.take() == Changed(lost=True, missed=True)
+    assert reader.take() == ChangedDatasets(lost=True, missed=True)
     pool.scrub()
-    assert reader.take() == Changed(lost=True, missed=True)
-    assert reader.take() == Changed()
+    assert reader.take() == ChangedDatasets(lost=True, missed=True)
+    assert reader.take() == ChangedDatasets()
 
 
 def test_more_datasets_than_are_worth_noting_are_all_of_them() -> None:
-    found = Changed()
-    for number in range(MOST + 1):
+    found = ChangedDatasets()
+    for number in range(MOST_CHANGED_DATASETS + 1):
         found.note(logged(f"tank/{number}", "create"))
     assert found.lost
     assert not found.datasets
@@ -141,7 +141,7 @@ class Waiting:
             raise StopAsyncIteration
 
     def seek(self, number: int) -> bool:
-        assert number == END
+        assert number == SEEK_END
         self.done.append("behind the newest")
         return True
 
@@ -150,7 +150,9 @@ def test_whoever_waits_for_events_is_behind_them_before_they_are_read() -> None:
     """What comes after that ends the next wait, so none stays unread; a wait that fails counts as an event."""
     it = Waiting()
     with pytest.raises(StopAsyncIteration):
-        tell(it, lambda: it.done.append("read"), lambda seconds: it.done.append(f"pauses {seconds:g}"))
+        announce_events(
+            it, lambda: it.done.append("read"), lambda seconds: it.done.append(f"pauses {seconds:g}")
+        )
     once = ["waits", "pauses 0.1", "behind the newest", "read"]
     assert it.done == [*once, *once, "waits"]
 
@@ -171,13 +173,13 @@ GIB = 1 << 30
     ],
 )
 def test_how_many_events_the_kernel_should_keep(datasets: int, memory: int, kept: int) -> None:
-    assert room_for(datasets, memory) == kept
+    assert choose_event_room(datasets, memory) == kept
 
 
 def test_the_kernel_keeps_more_events_as_long_as_many_datasets_are_followed(tmp_path: Path) -> None:
     parameter = tmp_path / "zfs_zevent_len_max"
     parameter.write_text("512\n")
-    room = Room(str(tmp_path / "note"), str(parameter), 16 * GIB)
+    room = EventRoom(str(tmp_path / "note"), str(parameter), 16 * GIB)
     for datasets, kept in ((10, "512\n"), (1000, "4096"), (10, "4096"), (3000, "16384")):
         room.fit(datasets)
         assert parameter.read_text() == kept
@@ -188,8 +190,8 @@ def test_the_kernel_keeps_more_events_as_long_as_many_datasets_are_followed(tmp_
 def test_who_comes_after_one_that_was_killed_puts_back_what_that_one_changed(tmp_path: Path) -> None:
     parameter, note = tmp_path / "zfs_zevent_len_max", str(tmp_path / "note")
     parameter.write_text("700\n")
-    Room(note, str(parameter), 16 * GIB).fit(1000)
-    after = Room(note, str(parameter), 16 * GIB)
+    EventRoom(note, str(parameter), 16 * GIB).fit(1000)
+    after = EventRoom(note, str(parameter), 16 * GIB)
     after.fit(3000)
     assert parameter.read_text() == "16384"
     after.put_back()
@@ -202,21 +204,21 @@ def test_what_one_noted_before_the_host_booted_is_the_administrators_now(tmp_pat
     parameter, note, boot = (tmp_path / name for name in ("zfs_zevent_len_max", "note", "boot"))
     parameter.write_text("512\n")
     boot.write_text("first\n")
-    Room(str(note), str(parameter), 16 * GIB, str(boot)).fit(1000)
+    EventRoom(str(note), str(parameter), 16 * GIB, str(boot)).fit(1000)
     assert parameter.read_text() == "4096"
     boot.write_text("second\n")
-    Room(str(note), str(parameter), 16 * GIB, str(boot)).put_back()
+    EventRoom(str(note), str(parameter), 16 * GIB, str(boot)).put_back()
     assert parameter.read_text() == "4096"
 
 
 def test_one_that_was_killed_between_its_note_and_the_parameter_is_put_back(tmp_path: Path) -> None:
     parameter, note = tmp_path / "zfs_zevent_len_max", str(tmp_path / "note")
     parameter.write_text("512\n")
-    room = Room(note, str(parameter), 16 * GIB)
+    room = EventRoom(note, str(parameter), 16 * GIB)
     room.fit(1000)
     room.fit(3000)
     parameter.write_text("4096")  # what it was when the second was noted already
-    Room(note, str(parameter), 16 * GIB).put_back()
+    EventRoom(note, str(parameter), 16 * GIB).put_back()
     assert parameter.read_text() == "512"
 
 
@@ -226,7 +228,7 @@ def test_what_one_noted_before_openzfs_was_loaded_anew_counts_for_nothing(tmp_pa
     for text in (f"{boot} 700 4096", f"{boot} x 512", f"{boot}", "", "nonsense"):
         parameter.write_text("512\n")
         note.write_text(text)
-        room = Room(str(note), str(parameter), 16 * GIB)
+        room = EventRoom(str(note), str(parameter), 16 * GIB)
         room.put_back()
         assert parameter.read_text() == "512\n"
 
@@ -235,19 +237,19 @@ def test_what_one_noted_before_openzfs_was_loaded_anew_counts_for_nothing(tmp_pa
 def test_what_somebody_else_has_set_stays(others: str, tmp_path: Path) -> None:
     parameter = tmp_path / "zfs_zevent_len_max"
     parameter.write_text("512\n")
-    room = Room(str(tmp_path / "note"), str(parameter), 16 * GIB)
+    room = EventRoom(str(tmp_path / "note"), str(parameter), 16 * GIB)
     room.fit(1000)
     parameter.write_text(others)
     room.put_back()
     assert parameter.read_text() == others
     parameter.write_text("40000")
-    another = Room(str(tmp_path / "note"), str(parameter), 16 * GIB)
+    another = EventRoom(str(tmp_path / "note"), str(parameter), 16 * GIB)
     another.fit(1000)
     another.put_back()
     assert parameter.read_text() == "40000"
 
 
 def test_events_are_read_where_nobody_may_say_how_many_are_kept(tmp_path: Path) -> None:
-    room = Room(str(tmp_path / "note"), str(tmp_path / "nothing"), 16 * GIB)
+    room = EventRoom(str(tmp_path / "note"), str(tmp_path / "nothing"), 16 * GIB)
     room.fit(1000)
     room.put_back()

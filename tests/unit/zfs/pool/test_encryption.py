@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from zvault.core.errors import Refused, ToolFailed
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool.encryption import WrongPoolKey, load_pool_key
 from zvault.zfs.pool.pool import NewPool, Vdev, Zpool
 
@@ -21,14 +21,14 @@ class Host:
         self.properties, self.right, self.complaint = properties, right, complaint
         self.asked: list[tuple[tuple[str, ...], bytes | None]] = []
 
-    async def run(self, argv: Sequence[str], *, stdin: bytes | None = None, **_: object) -> Result:
+    async def run(self, argv: Sequence[str], *, stdin: bytes | None = None, **_: object) -> ProcessResult:
         self.asked.append((tuple(argv), stdin))
         if argv[1] == "get":
-            return Result(tuple(argv), 0, "\n".join(self.properties) + "\n", "", 0.0)
+            return ProcessResult(tuple(argv), 0, "\n".join(self.properties) + "\n", "", 0.0)
         if argv[1] == "load-key" and stdin != self.right.hex().encode() + b"\n":
             said = self.complaint or "Key load error: Incorrect key provided for 'cold'.\n"
-            return Result(tuple(argv), 255, "", said, 0.0)
-        return Result(tuple(argv), 0, "", "", 0.0)
+            return ProcessResult(tuple(argv), 255, "", said, 0.0)
+        return ProcessResult(tuple(argv), 0, "", "", 0.0)
 
     @property
     def loaded(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zvault.core.diagnosis.stalls import StallSign
-from zvault.zfs.pool.events import Event, EventReader, sign_of
+from zvault.zfs.pool.events import EventReader, PoolEvent, find_stall_sign
 
 DELAY = """\
 Nov 22 2026 02:47:40.750118400\tereport.fs.zfs.delay
@@ -39,7 +39,7 @@ Nov 22 2026 02:47:41.840132352\tsysevent.fs.zfs.history_event
 """  # noqa: W291
 
 
-def events(text: str) -> list[Event]:
+def events(text: str) -> list[PoolEvent]:
     reader = EventReader()
     return [event for line in text.split("\n") if (event := reader.feed(line)) is not None]
 
@@ -59,7 +59,7 @@ def test_one_that_is_cut_off_is_none():
 
 def test_an_event_names_its_pool_and_device():
     (event,) = events(DELAY)
-    assert sign_of(event) == StallSign("delay", "a request to nbd0 took 35s", pool="my pool")
+    assert find_stall_sign(event) == StallSign("delay", "a request to nbd0 took 35s", pool="my pool")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_an_event_names_its_pool_and_device():
 )
 def test_each_class_is_told_in_words(kind: str, words: str):
     (event,) = events(DELAY.replace("zfs.delay", f"zfs.{kind}"))
-    sign = sign_of(event)
+    sign = find_stall_sign(event)
     assert sign is not None
     assert sign.kind == kind
     assert words in sign.text
@@ -82,7 +82,7 @@ def test_each_class_is_told_in_words(kind: str, words: str):
 
 def test_a_pool_that_was_suspended():
     (event,) = events(DELAY.replace("zfs.delay", "zfs.io_failure"))
-    sign = sign_of(event)
+    sign = find_stall_sign(event)
     assert sign is not None
     assert sign.kind == "suspended"
 
@@ -90,11 +90,11 @@ def test_a_pool_that_was_suspended():
 @pytest.mark.parametrize("kind", ["sysevent.fs.zfs.io", "ereport.fs.zfs.config.sync", "ereport.io.delay"])
 def test_what_happens_in_a_healthy_pool_is_no_sign(kind: str):
     (event,) = events(DELAY.replace("ereport.fs.zfs.delay", kind))
-    assert sign_of(event) is None
+    assert find_stall_sign(event) is None
 
 
 def test_newer_than_what_was_seen():
-    event = Event("x", 31, 1000, {})
+    event = PoolEvent("x", 31, 1000, {})
     assert not event.after(31, 1000)
     assert not event.after(40, 2000)
     assert event.after(30, 1000)
@@ -112,4 +112,4 @@ def test_numbers_that_no_kernel_prints(number: str):
     event = reader.feed("")
     assert event is not None
     assert 0 <= event.number < 10**20
-    sign_of(event)
+    find_stall_sign(event)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import pytest
 
 from zvault.core.errors import Refused
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool import label as labels_of
 from zvault.zfs.pool.label import (
     PartMissing,
     Shrunk,
-    label_host,
     label_part,
-    label_vdev,
+    parse_label_host,
+    parse_label_vdev,
+    read_vdevs,
     refuse_partial_pool,
     refuse_shrunk_device,
-    vdevs,
 )
 
 LABEL = """------------------------------------
@@ -49,25 +49,25 @@ class Labels:
     def __init__(self, labels: dict[str, str]) -> None:
         self.labels = labels
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
-        return Result(tuple(argv), 0, self.labels[argv[-1]], "", 0.0)
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
+        return ProcessResult(tuple(argv), 0, self.labels[argv[-1]], "", 0.0)
 
 
 def test_a_labels_host():
-    assert label_host(LABEL) == ("zvault-lab", 0x213A9B7)
-    assert label_host("failed to unpack label 0\n") is None
+    assert parse_label_host(LABEL) == ("zvault-lab", 0x213A9B7)
+    assert parse_label_host("failed to unpack label 0\n") is None
 
 
 @pytest.mark.parametrize("line", ["hostid: 34843063", "pool_guid: 4935537179051349987", "id: 1"])
 def test_a_number_of_thousands_of_digits_is_none(line: str):
     text = LABEL.format(guid=1, kind="mirror", number=1).replace(line, line + "0" * 5000)
-    assert label_host(text) == (None if "hostid" in line else ("zvault-lab", 0x213A9B7))
-    assert label_vdev(text) == ((POOL, 1, "mirror") if "hostid" in line else None)
+    assert parse_label_host(text) == (None if "hostid" in line else ("zvault-lab", 0x213A9B7))
+    assert parse_label_vdev(text) == ((POOL, 1, "mirror") if "hostid" in line else None)
 
 
 def test_the_vdev_that_a_device_is_of():
-    assert label_vdev(LABEL.format(guid=1, kind="mirror", number=1)) == (POOL, 1, "mirror")
-    assert label_vdev("failed to unpack label 0\n") is None
+    assert parse_label_vdev(LABEL.format(guid=1, kind="mirror", number=1)) == (POOL, 1, "mirror")
+    assert parse_label_vdev("failed to unpack label 0\n") is None
 
 
 async def test_the_devices_of_each_vdev():
@@ -76,7 +76,7 @@ async def test_the_devices_of_each_vdev():
         "/b": LABEL.format(guid=2, kind="mirror", number=0),
         "/c": LABEL.format(guid=3, kind="disk", number=1),
     }
-    assert await vdevs(POOL, ["/c", "/a", "/b"], Labels(labels)) == {1: ["/c"], 0: ["/a", "/b"]}
+    assert await read_vdevs(POOL, ["/c", "/a", "/b"], Labels(labels)) == {1: ["/c"], 0: ["/a", "/b"]}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ async def test_the_devices_of_each_vdev():
 )
 async def test_what_must_not_be_written_to(label, why):
     with pytest.raises(Refused, match=why):
-        await vdevs(POOL, ["/a"], Labels({"/a": label}))
+        await read_vdevs(POOL, ["/a"], Labels({"/a": label}))
 
 
 def label(number: int, *, state: int = 1, children: int = 2) -> str:

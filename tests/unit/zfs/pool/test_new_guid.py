@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from zvault.core.errors import ToolFailed
-from zvault.system.process.runner import Result
-from zvault.system.systemd_units import Units
+from zvault.system.process.runner import ProcessResult
+from zvault.system.systemd_units import SystemdUnits
 from zvault.zfs.pool import new_guid
 
 
@@ -18,25 +18,25 @@ class Host:
     """Answers, and what was run."""
 
     def __init__(self, returncode: int = 0, out: str = "", err: str = "") -> None:
-        self.answer = Result(("zpool",), returncode, out, err, 0.0)
+        self.answer = ProcessResult(("zpool",), returncode, out, err, 0.0)
         self.ran: list[list[str]] = []
         self.hangs = False
 
-    async def run(self, argv: Sequence[str], **_: Any) -> Result:
+    async def run(self, argv: Sequence[str], **_: Any) -> ProcessResult:
         self.ran.append(list(argv))
         if argv[0] == "systemctl":
-            return Result(tuple(argv), 0, f"Id={argv[-1]}\nActiveState=inactive\n", "", 0.0)
+            return ProcessResult(tuple(argv), 0, f"Id={argv[-1]}\nActiveState=inactive\n", "", 0.0)
         if self.hangs:
             await asyncio.Event().wait()
         return self.answer
 
 
 async def change(host: Any) -> int:
-    return await new_guid.change_guid(host, Units(host), "/dev/nbd3", "cold_then", "cold:1-2")
+    return await new_guid.change_guid(host, SystemdUnits(host), "/dev/nbd3", "cold_then", "cold:1-2")
 
 
 def test_it_reaches_its_device_and_no_other():
-    argv = new_guid.command("/dev/nbd3", "cold_then", "cold:1-2")
+    argv = new_guid.change_guid_argv("/dev/nbd3", "cold_then", "cold:1-2")
     properties = [argv[i + 1] for i, word in enumerate(argv) if word == "-p"]
     assert "TemporaryFileSystem=/dev:mode=755" in properties
     assert "DevicePolicy=closed" in properties
@@ -47,12 +47,12 @@ def test_it_reaches_its_device_and_no_other():
     }
     assert {word for word in devices if "nbd" in word} == {"/dev/nbd3"}
     assert argv[-2:] == ["/dev/nbd3", "cold_then"]
-    assert f"--unit={new_guid.unit_of('cold:1-2')}" in argv
-    assert new_guid.CHILD.is_file()
+    assert f"--unit={new_guid.name_change_unit('cold:1-2')}" in argv
+    assert new_guid.NEW_GUID_CHILD.is_file()
 
 
 def test_what_it_reads_of_a_bucket_gets_at_nothing_of_the_host():
-    argv = new_guid.command("/dev/nbd3", "cold_then", "cold:1-2")
+    argv = new_guid.change_guid_argv("/dev/nbd3", "cold_then", "cold:1-2")
     properties = {argv[i + 1] for i, word in enumerate(argv) if word == "-p"}
     assert properties >= {
         "ProtectKernelTunables=yes",

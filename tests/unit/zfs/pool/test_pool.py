@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from zvault.core.errors import Busy, DeadlineExceeded, PoolReadOnly, PoolSuspended, ToolFailed
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool import pool
-from zvault.zfs.pool.pool import Exporting, MultihostSuspended, NewPool, UnknownFeature, Vdev, Zpool
+from zvault.zfs.pool.pool import MultihostSuspended, NewPool, PoolExporting, UnknownFeature, Vdev, Zpool
 from zvault.zfs.pool.scrub import Scrubber
 
 HEAD = ["zpool", "create", "-o", "cachefile=none"]
@@ -40,15 +40,15 @@ def test_properties():
 class Host:
     """A runner that has these answers, by the program."""
 
-    def __init__(self, **answers: Result) -> None:
+    def __init__(self, **answers: ProcessResult) -> None:
         self.answers = answers
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         return self.answers[argv[0]]
 
 
-def said(text: str, returncode: int = 0) -> Result:
-    return Result((), returncode, text, "", 0.0)
+def said(text: str, returncode: int = 0) -> ProcessResult:
+    return ProcessResult((), returncode, text, "", 0.0)
 
 
 def kernel_says(proc: Path, state: str) -> None:
@@ -72,7 +72,7 @@ async def test_a_pool_that_is_kept_on_its_way_out_is_not_asked_for(tmp_path: Pat
     (tmp_path / "12").mkdir()
     (tmp_path / "12" / "cmdline").write_text("zpool\0export\0cold\0")
     kernel_says(tmp_path, "SUSPENDED")
-    with pytest.raises(Exporting, match="process 12"):
+    with pytest.raises(PoolExporting, match="process 12"):
         await Zpool(Host(), tmp_path).state("cold")
 
 
@@ -90,7 +90,7 @@ async def test_a_long_export_is_told_also_while_the_kernel_calls_the_pool_online
     exports(tmp_path, seconds=240)
     kernel_says(tmp_path, "ONLINE")
     zpool = Zpool(Host(zpool=listed), tmp_path)
-    with pytest.raises(Exporting, match="is being exported") as failure:
+    with pytest.raises(PoolExporting, match="is being exported") as failure:
         await zpool.state("cold")
     assert "began 4m ago" in failure.value.why
     assert "only a reboot helps" in failure.value.next
@@ -108,7 +108,7 @@ async def test_a_short_one_is_waited_for(tmp_path: Path):
 class Hung(Host):
     """``zpool`` never answers."""
 
-    async def run(self, argv: Sequence[str], **more: object) -> Result:
+    async def run(self, argv: Sequence[str], **more: object) -> ProcessResult:
         if argv[0] == "zpool":
             raise DeadlineExceeded(f"{argv[1]} did not end", "it hangs", "look")
         return await super().run(argv, **more)
@@ -124,11 +124,11 @@ async def test_a_suspended_pool_that_answers_nothing_is_told_as_one(tmp_path: Pa
 class Counting(Host):
     """A runner that notes each command."""
 
-    def __init__(self, **answers: Result) -> None:
+    def __init__(self, **answers: ProcessResult) -> None:
         super().__init__(**answers)
         self.ran: list[Sequence[str]] = []
 
-    async def run(self, argv: Sequence[str], **more: object) -> Result:
+    async def run(self, argv: Sequence[str], **more: object) -> ProcessResult:
         self.ran.append(argv)
         return await super().run(argv, **more)
 
@@ -167,7 +167,7 @@ The pool can be imported using '-o readonly=on'.
 
 @pytest.mark.parametrize(("more", "readable"), [("", False), (ONLY_WRITES, True)])
 async def test_a_feature_that_is_not_known_here_is_named(more: str, readable: bool):
-    zpool = Zpool(Host(zpool=Result((), 1, "", UNKNOWN + more, 0.0)))
+    zpool = Zpool(Host(zpool=ProcessResult((), 1, "", UNKNOWN + more, 0.0)))
     with pytest.raises(UnknownFeature) as unknown:
         await zpool.import_("cold", ["/dev/nbd0"])
     assert unknown.value.why == "org.example:unknown"
@@ -210,7 +210,7 @@ async def test_whatever_waits_for_an_export_says_so(tmp_path: Path):
         zpool.devices("cold"),
         zpool.export("cold", 1.0),
     ):
-        with pytest.raises(Exporting, match="is being exported"):
+        with pytest.raises(PoolExporting, match="is being exported"):
             await waiting
 
 
@@ -226,9 +226,9 @@ class InUse(Host):
     def __init__(self, leaked: int) -> None:
         self.leaked = leaked
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         if argv[1] == "export":
-            return Result((), 1, "", "cannot export 'cold': pool is busy\n", 0.0)
+            return ProcessResult((), 1, "", "cannot export 'cold': pool is busy\n", 0.0)
         return said(f"{self.leaked}\n")
 
 
@@ -236,7 +236,7 @@ class InUse(Host):
 async def test_a_pool_that_leaked_is_told_to_be_kept_open_by_zfs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaked: int
 ):
-    monkeypatch.setattr(pool, "BUSY_PATIENCE", 0.0)
+    monkeypatch.setattr(pool, "BUSY_POOL_PATIENCE", 0.0)
     with pytest.raises(Busy, match="cannot export") as refused:
         await Zpool(InUse(leaked), tmp_path).export("cold")
     assert ("5M of it have leaked" in refused.value.next) == bool(leaked)
@@ -247,8 +247,8 @@ async def test_a_pool_that_leaked_is_told_to_be_kept_open_by_zfs(
 )
 async def test_a_state_that_no_zpool_prints_is_told_as_that(said: str) -> None:
     class Tools:
-        async def run(self, argv: Sequence[str], **_: Any) -> Result:
-            return Result(tuple(argv), 0, said, "", 0.0)
+        async def run(self, argv: Sequence[str], **_: Any) -> ProcessResult:
+            return ProcessResult(tuple(argv), 0, said, "", 0.0)
 
     with pytest.raises(ToolFailed, match="the state of the pool 'cold' cannot be understood"):
         await Zpool(Tools()).state("cold")  # type: ignore[arg-type]
@@ -261,7 +261,7 @@ async def test_a_pool_that_was_imported_read_only_is_known_and_has_nothing_to_sy
     ).state("cold")
     assert state is not None
     assert state.readonly
-    refused = Result(("zpool",), 1, "", "sync 'cold' failed: pool is read-only\n", 0.1)
+    refused = ProcessResult(("zpool",), 1, "", "sync 'cold' failed: pool is read-only\n", 0.1)
     await Zpool(Host(zpool=refused), tmp_path).sync("cold")
     with pytest.raises(PoolReadOnly, match="cannot be scrubbed"):
         await Scrubber(Host(zpool=said("on\n"))).start("cold")

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from zvault.core.errors import NotFound, PoolSuspended, ToolFailed
-from zvault.core.integrity.damage import LoggedBlock, Object
+from zvault.core.integrity.damage import LoggedBlock, SnapshotObject
 from zvault.core.integrity.pool_devices import TopVdev
-from zvault.core.policy.scrub import Scan
-from zvault.system.process.runner import Result
-from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber, checksum_errors, list_top_vdevs, parse_scan
+from zvault.core.policy.scrub import PoolScan
+from zvault.system.process.runner import ProcessResult
+from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber, count_checksum_errors, list_top_vdevs, parse_scan
 from zvault.zfs.repair.error_log import ErrorLog
 
 FINISHED = {
@@ -38,7 +38,7 @@ LATER = 1795317000.0
 
 
 def test_a_scrub_that_ended():
-    assert parse_scan(FINISHED, NOW) == Scan(
+    assert parse_scan(FINISHED, NOW) == PoolScan(
         "finished", 1795315996.0, 1795316996.0, 2321408 - 53760, 2230784, errors=1
     )
 
@@ -78,8 +78,8 @@ def test_what_it_repaired_and_what_the_devices_gave_wrong_is_counted():
     assert parse_scan(FINISHED | {"processed": 4096}, NOW).repaired == 4096
     disks = {"a": {"checksum_errors": 3}, "b": {"checksum_errors": "-"}}
     vdevs = {"cold": {"checksum_errors": 0, "vdevs": {"mirror-0": {"checksum_errors": 9, "vdevs": disks}}}}
-    assert checksum_errors(vdevs) == 3
-    assert checksum_errors({}) == 0
+    assert count_checksum_errors(vdevs) == 3
+    assert count_checksum_errors({}) == 0
 
 
 def test_one_that_goes_tells_its_rate_without_its_pauses():
@@ -106,8 +106,8 @@ def test_a_resilver_is_not_a_scrub():
 
 
 def test_no_scan_ever():
-    assert parse_scan({}, NOW) == Scan()
-    assert parse_scan({"state": "NONE"}, NOW) == Scan()
+    assert parse_scan({}, NOW) == PoolScan()
+    assert parse_scan({"state": "NONE"}, NOW) == PoolScan()
 
 
 class Says:
@@ -117,12 +117,12 @@ class Says:
         self.answers = answers
         self.ran: list[list[str]] = []
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         self.ran.append([*argv])
         code, out, err = next(
             (answer for words, answer in self.answers.items() if " ".join(argv).endswith(words)), (0, "", "")
         )
-        return Result(tuple(argv), code, out, err, 0.0)
+        return ProcessResult(tuple(argv), code, out, err, 0.0)
 
 
 def status(**more: object) -> str:
@@ -273,7 +273,7 @@ async def test_objects_as_a_snapshot_has_them_but_those_that_are_too_long():
         }
     )
     found = await ErrorLog(host, "cold", ["/d"]).objects("cold/a@s1", {0, 2, 4, 9})
-    assert found == {2: Object("/my dir/f", {0: 18, 7: 22}), 9: Object()}
+    assert found == {2: SnapshotObject("/my dir/f", {0: 18, 7: 22}), 9: SnapshotObject()}
 
 
 async def test_an_error_log_that_cannot_be_read_is_not_an_empty_one():

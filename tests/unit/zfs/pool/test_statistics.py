@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from zvault.core.diagnosis.observations import Group
+from zvault.core.diagnosis.observations import SyncedGroup
 from zvault.zfs.pool.statistics import (
-    bytes_written,
+    estimate_bytes_written,
+    estimate_request_size,
     parse_groups,
     parse_queue,
     parse_requests,
     parse_syncing,
     parse_writers,
-    request_size,
 )
 
 QUEUE = (
@@ -68,17 +68,19 @@ def test_requests_by_size_between_two_looks():
     before = parse_requests(f"\ncold\n{line(4096, 10, 0)}\n{line(1 << 20, 0, 5)}\n")
     after = parse_requests(f"\ncold\n{line(4096, 266, 0)}\n{line(1 << 20, 0, 8)}\n")
     assert before == {4096: 11, 1 << 20: 6}
-    assert bytes_written(before, after) == 4 << 20
-    assert request_size(before, after) == pytest.approx(0.75 * (1 << 20) + 0.25 * 4096)
-    assert request_size(after, after) is None
-    assert bytes_written(after, before) == 0, "a pool that was exported and imported counts from 0 again"
+    assert estimate_bytes_written(before, after) == 4 << 20
+    assert estimate_request_size(before, after) == pytest.approx(0.75 * (1 << 20) + 0.25 * 4096)
+    assert estimate_request_size(after, after) is None
+    assert estimate_bytes_written(after, before) == 0, (
+        "a pool that was exported and imported counts from 0 again"
+    )
 
 
 def test_transaction_groups_that_were_written_out():
     found, newest = parse_groups(GROUPS, 8)
     assert newest == 9
     assert parse_groups(GROUPS, 9) == ({}, 9)
-    assert found == {9: Group(81047552, 0.559020032, 2.455795712)}
+    assert found == {9: SyncedGroup(81047552, 0.559020032, 2.455795712)}
 
 
 SYNCING = """\

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.integrity.pool_devices import TopVdev
-from zvault.core.policy.scrub import Scan
-from zvault.system.process.runner import Result
+from zvault.core.policy.scrub import PoolScan
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool.scrub import Scrubber
-from zvault.zfs.pool.status_text import listed_errors, parse_text
+from zvault.zfs.pool.status_text import parse_listed_errors, parse_pool_status
 
 HEAD = (
     "  pool: cold\n"
@@ -46,17 +46,17 @@ def status(scan: str, errors: str = WELL) -> str:
     return HEAD + scan + TABLE + errors
 
 
-def scan_of(text: str) -> Scan:
-    return parse_text(status(text)).scan
+def scan_of(text: str) -> PoolScan:
+    return parse_pool_status(status(text)).scan
 
 
 def test_none_yet():
-    assert scan_of("") == scan_of("  scan: none requested\n") == Scan()
+    assert scan_of("") == scan_of("  scan: none requested\n") == PoolScan()
 
 
 def test_one_that_ended():
     line = "  scan: scrub repaired 512B in 00:16:40 with 125 errors on Mon Nov 23 20:59:05 2026\n"
-    ended = Scan("finished", END - 1000, END, errors=125, repaired=512)
+    ended = PoolScan("finished", END - 1000, END, errors=125, repaired=512)
     assert scan_of(line) == ended
     longer = scan_of(line.replace("00:16:40", "2 days 00:16:40"))
     assert longer.started == END - 1000 - 2 * 86400
@@ -69,7 +69,9 @@ def test_one_that_goes():
         "\t1.50G scanned at 10M/s, 512M issued at 5M/s, 65.3G total\n"
         "\t0B repaired, 0.77% done, 03:40:00 to go\n"
     )
-    assert going == Scan("scanning", started=END, total=int(65.3 * 2**30), done=512 << 20, rate=5.0 * 2**20)
+    assert going == PoolScan(
+        "scanning", started=END, total=int(65.3 * 2**30), done=512 << 20, rate=5.0 * 2**20
+    )
     of_2_2 = scan_of(
         "  scan: scrub in progress since Mon Nov 23 20:59:05 2026\n"
         "\t1.50G / 65.3G scanned at 10M/s, 512M / 65.3G issued at 5M/s\n"
@@ -93,7 +95,7 @@ def test_2_2_tells_what_is_skipped_and_no_rate_before_there_is_one():
         "\t3.50G / 75.5G scanned at 8.25K/s, 0B / 75.5G issued\n"
         "\t0B repaired, 0.00% done, no estimated completion time\n"
     )
-    assert began == Scan("scanning", started=END, total=int(75.5 * 2**30))
+    assert began == PoolScan("scanning", started=END, total=int(75.5 * 2**30))
     resilver = scan_of(
         "  scan: resilver in progress since Mon Nov 23 20:59:05 2026\n"
         "\t12.5T / 18.0T scanned at 11.0G/s, 179G / 17.5T issued at 153M/s\n"
@@ -108,7 +110,7 @@ def test_2_2_tells_what_is_skipped_and_no_rate_before_there_is_one():
         "\t3.25T / 11.0T scanned, 2.75T / 11.0T issued\n"
         "\t0B repaired, 25.00% done\n"
     )
-    assert paused == Scan("paused", started=END, total=11 << 40, done=int(2.75 * 2**40))
+    assert paused == PoolScan("paused", started=END, total=11 << 40, done=int(2.75 * 2**40))
 
 
 SCRUBBED = "  scan: scrub repaired 0B in 00:16:40 with 0 errors on Mon Nov 23 20:59:05 2026\n"
@@ -116,7 +118,7 @@ SCRUBBED = "  scan: scrub repaired 0B in 00:16:40 with 0 errors on Mon Nov 23 20
 
 def test_a_sequential_resilver_hides_no_scrub():
     """Each is told by itself, the scrub first: print_scan_status in zpool_main.c."""
-    scrubbed = Scan("finished", END - 1000, END)
+    scrubbed = PoolScan("finished", END - 1000, END)
     ended = "  scan: resilvered (mirror-0) 1.25G in 00:00:10 with 0 errors on Mon Nov 23 21:59:05 2026\n"
     canceled = "  scan: resilver (draid1:4d:6c:1s-0) canceled on Mon Nov 23 21:59:05 2026\n"
     goes = (
@@ -137,7 +139,7 @@ def test_an_error_scrub_of_2_2_is_no_scrub():
         "\t50.00% done, issued I/O for 1 error blocks\n",
         " scrub: error scrub canceled on Mon Nov 23 20:59:05 2026\n",
     ):
-        assert scan_of(line) == Scan()
+        assert scan_of(line) == PoolScan()
 
 
 def test_what_a_checkpoint_keeps_from_a_scrub_changes_nothing():
@@ -153,23 +155,23 @@ def test_a_paused_one_tells_when_it_was_started():
         "\t0B scanned, 0B issued, 65.3M total\n"
         "\t0B repaired, 0.00% done\n"
     )
-    assert paused == Scan("paused", started=END, total=int(65.3 * 2**20))
+    assert paused == PoolScan("paused", started=END, total=int(65.3 * 2**20))
 
 
 def test_one_that_was_canceled():
-    assert scan_of("  scan: scrub canceled on Mon Nov 23 20:59:05 2026\n") == Scan("canceled", ended=END)
+    assert scan_of("  scan: scrub canceled on Mon Nov 23 20:59:05 2026\n") == PoolScan("canceled", ended=END)
 
 
 def test_errors_and_wrong_bytes_are_counted():
-    told = parse_text(status("", "errors: 125 data errors, use '-v' for a list\n"))
+    told = parse_pool_status(status("", "errors: 125 data errors, use '-v' for a list\n"))
     assert (told.errors, told.checksums) == (125, 253)
     listed = status(
         "",
         "errors: Permanent errors have been detected in the following files:\n\n"
         "        cold/a@s:/my file: odd\n        cold/a:<0x0>\n\n",
     )
-    assert listed_errors(listed) == ["cold/a@s:/my file: odd", "cold/a:<0x0>"]
-    assert listed_errors(status("")) == []
+    assert parse_listed_errors(listed) == ["cold/a@s:/my file: odd", "cold/a:<0x0>"]
+    assert parse_listed_errors(status("")) == []
 
 
 def test_what_a_pool_lies_on():
@@ -188,7 +190,7 @@ def test_what_a_pool_lies_on():
         "\tspares\n"
         "\t  /dev/sdd                          AVAIL\n\n"
     )
-    told = parse_text(HEAD + table + WELL)
+    told = parse_pool_status(HEAD + table + WELL)
     assert told.checksums == 3, "also of a path with a space in it"
     assert told.vdevs == (
         TopVdev("/var/lib/vault disk.img", "normal", ("/var/lib/vault disk.img",)),
@@ -212,15 +214,15 @@ def test_what_a_pool_lies_on():
 )
 def test_what_it_does_not_know_is_no_health(text: str):
     with pytest.raises(ValueError, match="zpool status"):
-        parse_text(text)
+        parse_pool_status(text)
 
 
 @given(st.text(max_size=300) | st.sampled_from(status("  scan: x\n").splitlines()).map(str))
 def test_whatever_comes_it_is_understood_or_refused(text: str):
     for whole in (text, HEAD + text, status(f"  scan: {text}\n"), status("", f"errors: {text}\n")):
         try:
-            parse_text(whole)
-            listed_errors(whole)
+            parse_pool_status(whole)
+            parse_listed_errors(whole)
         except ValueError:
             continue
 
@@ -231,10 +233,10 @@ class Old:
     def __init__(self, code: int = 0, text: str = "", said: str = "") -> None:
         self.code, self.text, self.said = code, text, said
 
-    def result(self, argv: Sequence[str], code: int, out: str, said: str) -> Result:
-        return Result(tuple(argv), code, out, said, 0.0)
+    def result(self, argv: Sequence[str], code: int, out: str, said: str) -> ProcessResult:
+        return ProcessResult(tuple(argv), code, out, said, 0.0)
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         if "-j" in argv:
             return self.result(argv, 2, "", "invalid option 'j'\nusage:\n")
         if "get" in argv:

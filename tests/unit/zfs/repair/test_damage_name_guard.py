@@ -17,7 +17,7 @@ import zvault
 from tests.unit.patience import PATIENCE
 from tests.unit.zfs.gate.hostile_bytes import token
 from zvault.core.errors import Refused, ToolFailed
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool.name_permit import NamePermit
 from zvault.zfs.pool.scrub import Scrubber
 from zvault.zfs.repair.damage_name_guard import DamageNameGuard, NamesForbidden
@@ -51,17 +51,17 @@ class Kernel:
         self.asked = 0
         self.fails = False
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         await asyncio.sleep(0)
         if argv[:2] == ["zfs", "get"]:
             code, out = (1, "") if self.fails else (0, "".join(self._lines(argv[-1])))
-            return Result(tuple(argv), code, out, "cannot open: I/O error" if code else "", 0.0)
+            return ProcessResult(tuple(argv), code, out, "cannot open: I/O error" if code else "", 0.0)
         assert asks_for_names(argv), argv
         self.asked += 1
         for _ in range(3):
             await asyncio.sleep(0)
             self.crashed |= bool(self.half)
-        return Result(tuple(argv), 0, '{"pools": {"cold": {"errlist": []}}}', "", 0.0)
+        return ProcessResult(tuple(argv), 0, '{"pools": {"cold": {"errlist": []}}}', "", 0.0)
 
     def _lines(self, asked: str) -> Iterator[str]:
         for name in ("cold", "cold/a", "cold/b"):

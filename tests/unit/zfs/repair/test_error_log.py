@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.unit.fuzz.mutation import seed
 from tests.unit.zfs.repair.test_zdb_objects import FORGED, part
-from zvault.system.process.runner import Result
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.repair.error_log import ASKED, ErrorLog, _offsets
 
 ZDB = """#!/bin/sh
@@ -45,12 +45,12 @@ class Recorded:
     def asked(self) -> list[str]:
         return (self.folder / "asked").read_text().splitlines()
 
-    async def run(self, argv: Sequence[str], **_: object) -> Result:
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         env = os.environ | {"PATH": f"{self.folder}:{os.environ['PATH']}", "ANSWERS": str(self.folder)}
         env["LC_ALL"] = "C.UTF-8"
         done = await asyncio.to_thread(subprocess.run, argv, env=env, capture_output=True)
         out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
-        return Result(tuple(argv), done.returncode, out, err, 0.0)
+        return ProcessResult(tuple(argv), done.returncode, out, err, 0.0)
 
 
 @pytest.fixture

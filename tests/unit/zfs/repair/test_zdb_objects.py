@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.fuzz.mutation import seed
-from zvault.zfs.repair.zdb_objects import Listed, listed
+from zvault.zfs.repair.zdb_objects import ListedObjectLines, parse_zdb_objects
 
 FORGED = seed("zfs_output", "zdb-blocks-forged").decode()
 """Five objects: 2 has an attribute, 4 a name and 6 a target with a line as zdb has it; the name of 5 has a block."""
@@ -24,11 +24,11 @@ def part(number: int) -> str:
 
 
 def test_of_names_that_look_like_zdbs_own_words_several_objects_are_not_clear():
-    assert listed(FORGED, [2, 3, 4, 5, 6]) is None
+    assert parse_zdb_objects(FORGED, [2, 3, 4, 5, 6]) is None
 
 
 def test_alone_each_has_its_own_blocks():
-    found = {number: (listed(part(number), [number]) or {})[number] for number in (2, 3, 4, 5, 6)}
+    found = {number: (parse_zdb_objects(part(number), [number]) or {})[number] for number in (2, 3, 4, 5, 6)}
     assert [len(found[number].blocks) for number in (2, 3, 4, 5, 6)] == [4, 1, 3, 1, 0]
     assert "DVA[0]=<0:50000:1000>" in found[5].blocks[0]
     assert not any(":400000:1000" in line for one in found.values() for line in one.blocks)
@@ -43,7 +43,7 @@ def test_alone_each_has_its_own_blocks():
 
 
 def test_several_whose_names_are_names():
-    found = listed(part(3) + part(5), [3, 5])
+    found = parse_zdb_objects(part(3) + part(5), [3, 5])
     assert found is not None
     assert "DVA[0]=<0:c5000:2000>" in found[3].blocks[0]
     assert [len(one.blocks) for one in found.values()] == [1, 1]
@@ -51,10 +51,10 @@ def test_several_whose_names_are_names():
 
 
 def test_what_lacks_one_or_has_another_one_is_not_clear():
-    assert listed(part(3), [3, 5]) is None
-    assert listed(part(3) + part(5), [5, 3]) is None
-    assert listed("", [3]) is None
-    assert listed(part(3), [4]) is None
+    assert parse_zdb_objects(part(3), [3, 5]) is None
+    assert parse_zdb_objects(part(3) + part(5), [5, 3]) is None
+    assert parse_zdb_objects("", [3]) is None
+    assert parse_zdb_objects(part(3), [4]) is None
 
 
 LINES = st.sampled_from(
@@ -90,15 +90,15 @@ def truth(number: int) -> list[str]:
 def test_no_name_changes_what_blocks_an_object_has(files: list[tuple[str, str]]):
     numbers = list(range(1, len(files) + 1))
     texts = [said(number, *file) for number, file in zip(numbers, files, strict=True)]
-    all_at_once = listed("Dataset a\n" + "".join(texts) + "\n", numbers)
+    all_at_once = parse_zdb_objects("Dataset a\n" + "".join(texts) + "\n", numbers)
     if not any(MARK in text for file in files for text in file):
         assert all_at_once is not None
     for number, text in zip(numbers, texts, strict=True):
-        alone = listed(f"Dataset a\n{text}\n", [number])
+        alone = parse_zdb_objects(f"Dataset a\n{text}\n", [number])
         for found in (all_at_once, alone):
             assert found is None or found[number].blocks == truth(number)
         assert alone is not None
-        assert isinstance(alone[number], Listed)
+        assert isinstance(alone[number], ListedObjectLines)
         assert alone[number].head[0] == str(number)
         assert (
             alone[number].path is None or alone[number].path == f"/{files[number - 1][0]}".partition("\n")[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.unit.core.sharing.simulation.host import BOUND, RENEWALS
 from tests.unit.core.sharing.simulation.sharer import AGAIN
 from tests.unit.core.sharing.simulation.world import DAY, HOUR, TAKEOVER, World
-from zvault.core.sharing.decide import beat
+from zvault.core.sharing.run_decision import compute_beat
 
 TROUBLE = 15
 """Requests that one trouble of a host may cost besides: it asks again, waits for the other host, comes back."""
@@ -60,7 +60,7 @@ def bounds(world: World, vault: str) -> dict[tuple[str, str], float]:
         ("Get", "note"): SLACK * looks + trouble,
         ("Get", "lease"): SLACK * (hosts * held / BOUND + 3 * turns) + trouble,
         ("Put", "lease"): SLACK * (held / (BOUND / RENEWALS) + 3 * turns) + trouble,
-        ("Put", "note"): SLACK * (2 * runs + turns + held / beat(BOUND)) + trouble,
+        ("Put", "note"): SLACK * (2 * runs + turns + held / compute_beat(BOUND)) + trouble,
         ("Get", "epoch"): SLACK * (runs + turns) + trouble,
         ("Put", "epoch"): SLACK * turns + trouble,
     }

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from tests.unit.core.sharing.simulation.bucket import Answer, Get, Put
 from tests.unit.core.sharing.simulation.timeline import GUARD_LATE, Steps, Task, Timeline
-from zvault.core.sharing.decide import Holder, Member
-from zvault.core.sharing.note import Note
-from zvault.core.sharing.turn import Event, Turn, after
-from zvault.core.sharing.watch import Watch
+from zvault.core.sharing.election import ElectionEvent, ElectionState, after
+from zvault.core.sharing.foreign_watch import ForeignWatch
+from zvault.core.sharing.run_decision import LeaseHolder, SharingHost
+from zvault.core.sharing.shared_note import SharedNote
 
 BOUND = 300.0
 """Seconds: the lease."""
@@ -113,20 +113,20 @@ class Turns:
         self.vault = vault
         self.hosts = hosts
         self.writers = writers
-        self.turn = Turn.STANDING_BY
-        self.note: Watch[Note] | None = None
-        self.lease: Watch[Holder] | None = None
+        self.turn = ElectionState.STANDING_BY
+        self.note: ForeignWatch[SharedNote] | None = None
+        self.lease: ForeignWatch[LeaseHolder] | None = None
         self.lease_etag = ""
         self.renewed = -math.inf
         self.epoch = 0
         self.serving = False
         self._servers = 0
 
-    def member(self) -> Member:
+    def member(self) -> SharingHost:
         """This host, as the decision wants it."""
-        return Member(self.machine.name, self.hosts, BOUND, self.turn)
+        return SharingHost(self.machine.name, self.hosts, BOUND, self.turn)
 
-    def fire(self, event: Event) -> None:
+    def fire(self, event: ElectionEvent) -> None:
         """An event of the table; raises for one that it has not."""
         self.turn = after(self.turn, event)
 
@@ -144,11 +144,11 @@ class Turns:
             return None
         said, now = answer.said, self.machine.clock()
         ours = said is not None and said.host == self.machine.name
-        holder = Holder(said.host, said.boot, BOUND, said.held, ours) if said is not None else None
+        holder = LeaseHolder(said.host, said.boot, BOUND, said.held, ours) if said is not None else None
         told = answer.age
         seen = self.lease
         self.lease = (
-            Watch.begin(holder, answer.etag, now, told)
+            ForeignWatch.begin(holder, answer.etag, now, told)
             if seen is None
             else seen.look(holder, answer.etag, now, told)
         )
@@ -156,18 +156,18 @@ class Turns:
 
     def ask(self, of: str) -> Steps:
         """Take the lease, and the epoch; ``of``: from a host's boot. Whether both were got; None without an answer."""
-        self.fire(Event.ASK)
+        self.fire(ElectionEvent.ASK)
         got = yield from self._take_lease(of)
         if not got:
-            self.fire(Event.NOT_GOT)
+            self.fire(ElectionEvent.NOT_GOT)
             return got
         self._start()
         if not (yield from self._take_epoch()):
-            yield from self.give_back(Event.NOT_GOT)
+            yield from self.give_back(ElectionEvent.NOT_GOT)
             return None
-        if self.turn is not Turn.ASKING:
+        if self.turn is not ElectionState.ASKING:
             return None
-        self.fire(Event.GOT)
+        self.fire(ElectionEvent.GOT)
         return True
 
     def _take_lease(self, of: str) -> Steps:
@@ -263,7 +263,7 @@ class Turns:
                 return
             if self.machine.clock() >= self.renewed + BOUND / 2:
                 self.stop()
-                self.fire(Event.STOPPED)
+                self.fire(ElectionEvent.STOPPED)
                 return
             began = self.machine.clock()
             answer = yield Put((self.vault, "lease"), mine, self.lease_etag)
@@ -287,12 +287,12 @@ class Turns:
         if not self.serving:
             return
         self.stop()
-        self.fire(Event.LOST)
+        self.fire(ElectionEvent.LOST)
         if seen.said is not None and seen.said.shut_out == mine.boot:
             yield self.machine.timeline.now + 2.0
             yield Put((self.vault, "lease"), LeaseSaid(seen.said.host, seen.said.boot), seen.etag)
 
-    def give_back(self, event: Event) -> Steps:
+    def give_back(self, event: ElectionEvent) -> Steps:
         """Stop the server, and give the lease back as far as that can be done."""
         if self.serving:
             self.stop()
@@ -302,19 +302,19 @@ class Turns:
                 seen = yield from self.look_at_lease()
                 if seen is not None and seen.said is not None and seen.said.boot == free.boot:
                     yield Put((self.vault, "lease"), free, seen.etag)
-        if self.turn in (Turn.ASKING, Turn.RELEASING):
+        if self.turn in (ElectionState.ASKING, ElectionState.RELEASING):
             self.fire(event)
 
     def shut_out(self) -> None:
         """What another host wrote shows that this one may not go on."""
         if self.serving:
             self.stop()
-            self.fire(Event.LOST)
+            self.fire(ElectionEvent.LOST)
 
     def _saw_note(self, answer: Answer) -> None:
         now, seen = self.machine.clock(), self.note
         self.note = (
-            Watch.begin(answer.said, answer.etag, now, answer.age)
+            ForeignWatch.begin(answer.said, answer.etag, now, answer.age)
             if seen is None
             else seen.look(answer.said, answer.etag, now, answer.age)
         )
@@ -330,13 +330,13 @@ class Turns:
                 self.shut_out()
                 return False
             base = (
-                Note(self.machine.name, self.epoch, holding=True)
+                SharedNote(self.machine.name, self.epoch, holding=True)
                 if there is None or seen is None
                 else there.written(self.machine.name, self.epoch, seen.age(now))
             )
-            note: Note = change(base)  # type: ignore[operator]
+            note: SharedNote = change(base)  # type: ignore[operator]
             if rng.random() < 0.01:
-                note = Note.of_bytes(note.as_bytes())
+                note = SharedNote.of_bytes(note.as_bytes())
             answer = yield Put((self.vault, "note"), note, seen.etag if seen is not None else "")
             if answer.done:
                 self._saw_note(Answer(True, note, answer.etag, 0.0))

@@ -10,9 +10,16 @@ from dataclasses import dataclass
 from tests.unit.core.sharing.simulation.bucket import Bucket, Get, Segment
 from tests.unit.core.sharing.simulation.host import BOUND, Machine, Turns, Writers
 from tests.unit.core.sharing.simulation.timeline import Steps
-from zvault.core.sharing.decide import Action, Decision, Due, Settled, beat, decide
-from zvault.core.sharing.note import LastRun, Note
-from zvault.core.sharing.turn import Event, Turn
+from zvault.core.sharing.election import ElectionEvent, ElectionState
+from zvault.core.sharing.run_decision import (
+    DueRun,
+    RunAction,
+    RunDecision,
+    SettledRun,
+    compute_beat,
+    decide_run,
+)
+from zvault.core.sharing.shared_note import LastSharedRun, SharedNote
 
 AGAIN = 60.0
 """Seconds until a host asks a store again that did not answer."""
@@ -78,8 +85,8 @@ class Sharer:
         self.turns = Turns(machine, vault, hosts, shared.writers)
         self.bucket = shared.bucket
         self.done = shared.done
-        self.due: dict[str, Due] = {}
-        self.settled: dict[str, Settled] = {}
+        self.due: dict[str, DueRun] = {}
+        self.settled: dict[str, SettledRun] = {}
         self.retries: dict[str, float] = {}
         self.next = {name: self._next(plan, -math.inf) for name, plan in plans.items()}
         self._beaten = -math.inf
@@ -89,14 +96,14 @@ class Sharer:
         while True:
             self._fall_due()
             until = yield from self._attend()
-            if self.turns.turn is Turn.SHUT_OUT:
+            if self.turns.turn is ElectionState.SHUT_OUT:
                 yield self.machine.timeline.now + CLEAN_UP
-                self.turns.fire(Event.CLEANED)
+                self.turns.fire(ElectionEvent.CLEANED)
                 continue
-            if self.turns.turn is Turn.CUT_OFF:
+            if self.turns.turn is ElectionState.CUT_OFF:
                 yield from self._come_back()
                 continue
-            if self.turns.turn is Turn.HOLDING:
+            if self.turns.turn is ElectionState.HOLDING:
                 yield from self._release()
                 continue
             yield min(until, *self.next.values(), *self.retries.values())
@@ -121,7 +128,7 @@ class Sharer:
                 self.next[name] = self._next(plan, now)
             if name not in self.due:
                 settled = self.settled.get(name)
-                self.due[name] = Due(name, self.machine.clock(), plan.period, settled)
+                self.due[name] = DueRun(name, self.machine.clock(), plan.period, settled)
 
     def _attend(self) -> Steps:
         """Decide about each backup that is due until all wait; true time at which to decide again."""
@@ -129,7 +136,7 @@ class Sharer:
         for name in list(self.due):
             while name in self.due:
                 turns = self.turns
-                decision = decide(
+                decision = decide_run(
                     self.due[name], turns.member(), turns.note, turns.lease, self.machine.clock()
                 )
                 later = yield from self._do(name, decision)
@@ -138,26 +145,26 @@ class Sharer:
                     break
         return until
 
-    def _do(self, name: str, decision: Decision) -> Steps:
+    def _do(self, name: str, decision: RunDecision) -> Steps:
         """Do what was decided; None if that is to be followed by another decision, else when to decide again."""
         later: float | None = None
-        if decision.action is Action.LOOK_AT_NOTE:
+        if decision.action is RunAction.LOOK_AT_NOTE:
             answered = yield from self.turns.look_at_note()
             later = None if answered else self._again()
-        elif decision.action is Action.LOOK_AT_LEASE:
+        elif decision.action is RunAction.LOOK_AT_LEASE:
             answered = yield from self.turns.look_at_lease()
             later = None if answered else self._again()
-        elif decision.action is Action.SKIP:
+        elif decision.action is RunAction.SKIP:
             del self.due[name]
             assert decision.settled is not None
             self.settled[name] = decision.settled
-        elif decision.action is Action.WAIT:
+        elif decision.action is RunAction.WAIT:
             assert decision.until is not None
             assert decision.until > self.machine.clock()
             later = self.machine.true(decision.until) + 1e-3
-        elif decision.action is Action.STAND_BY:
+        elif decision.action is RunAction.STAND_BY:
             later = self._again()
-        elif self.turns.turn is Turn.HOLDING:
+        elif self.turns.turn is ElectionState.HOLDING:
             later = yield from self._run(name)
         else:
             later = yield from self._ask(decision.of)
@@ -176,11 +183,11 @@ class Sharer:
         return self._again()
 
     def _release(self) -> Steps:
-        self.turns.fire(Event.RELEASE)
+        self.turns.fire(ElectionEvent.RELEASE)
         last = self.turns.note
         if last is not None and last.said is not None and last.said.epoch == self.turns.epoch:
             yield from self.turns.write_note(_given_back, self.rng)
-        yield from self.turns.give_back(Event.RELEASED)
+        yield from self.turns.give_back(ElectionEvent.RELEASED)
 
     def _come_back(self) -> Steps:
         """After this host was cut off: see whether another took over meanwhile."""
@@ -188,7 +195,7 @@ class Sharer:
         if seen is None:
             yield self._again()
         elif seen.said is None or seen.said.boot != self.machine.boot:
-            self.turns.fire(Event.LOST)
+            self.turns.fire(ElectionEvent.LOST)
         elif not (yield from self.turns.ask("")):
             yield self._again()
 
@@ -221,7 +228,7 @@ class Sharer:
         yield self.machine.timeline.now + PART
         while self.turns.serving:
             answer = yield Segment(self.vault, self.turns.epoch, (name, number), part)
-            if self.machine.clock() - self._beaten > beat(BOUND):
+            if self.machine.clock() - self._beaten > compute_beat(BOUND):
                 if not (yield from self.turns.write_note(lambda note: note, self.rng)):
                     return False
                 self._beaten = self.machine.clock()
@@ -230,7 +237,7 @@ class Sharer:
         return False
 
     def _is_ours(self) -> Steps:
-        """As blockstore/fence.py: whether what was put counts. Asked until the store answers."""
+        """As blockstore/writer_fence.py: whether what was put counts. Asked until the store answers."""
         while self.turns.serving:
             seen = yield Get((self.vault, "epoch"))
             if seen.done:
@@ -247,7 +254,7 @@ class Sharer:
         )
         if written:
             last = self._last(name)
-            self.settled[name] = Settled(last.number, self.machine.clock(), last.failures)
+            self.settled[name] = SettledRun(last.number, self.machine.clock(), last.failures)
             self.due.pop(name, None)
             if not done and not self._fails_for_good:
                 self.retries[name] = self.machine.timeline.now + RETRY
@@ -258,7 +265,7 @@ class Sharer:
         """Whether a run fails here, and not in a way that is worth another try before it is due again."""
         return self.machine.timeline.now < self.machine.failing_until
 
-    def _last(self, name: str) -> LastRun:
+    def _last(self, name: str) -> LastSharedRun:
         assert self.turns.note is not None
         assert self.turns.note.said is not None
         run = self.turns.note.said.last(name)
@@ -266,5 +273,5 @@ class Sharer:
         return run
 
 
-def _given_back(note: Note) -> Note:
-    return Note(note.host, note.epoch, note.sequence, holding=False, runs=note.runs)
+def _given_back(note: SharedNote) -> SharedNote:
+    return SharedNote(note.host, note.epoch, note.sequence, holding=False, runs=note.runs)

@@ -19,7 +19,7 @@ from tests.unit.core.sharing.simulation.checks import bounds, longest_lags, requ
 from tests.unit.core.sharing.simulation.host import BOUND, Machine
 from tests.unit.core.sharing.simulation.sharer import CLEAN_UP, Plan
 from tests.unit.core.sharing.simulation.world import DAY, HOUR, SKEW, Scenario, World
-from zvault.core.sharing.turn import Turn
+from zvault.core.sharing.election import ElectionState
 
 SOAK = int(os.environ.get("ZVAULT_EXAMPLES", "1")) > 1
 HOURLY = Plan(HOUR, 3 * HOUR, 600.0, failing=0.01)
@@ -149,7 +149,7 @@ def test_a_host_that_was_frozen_finds_itself_shut_out_and_what_it_sends_does_not
     assert world.bucket.ignored == 0
     world.timeline.run(machine.asleep_until + 10 * CLEAN_UP)
     assert world.bucket.ignored > 0
-    assert world.sharers[machine.name].turns.turn is Turn.STANDING_BY
+    assert world.sharers[machine.name].turns.turn is ElectionState.STANDING_BY
     world.run()
     (run,) = world.done["v0", "mail"]
     assert run.host != machine.name
@@ -169,7 +169,7 @@ def test_a_host_that_loses_its_network_has_stopped_before_another_begins() -> No
     machine.cut_until = world.timeline.now + 10 * HOUR
     world.timeline.run(world.timeline.now + BOUND / 2 + 1)
     assert machine.name not in world.writers.serving["v0"]
-    assert world.sharers[machine.name].turns.turn is Turn.CUT_OFF
+    assert world.sharers[machine.name].turns.turn is ElectionState.CUT_OFF
     assert until_taken_over(world) <= BOUND / 2 + 60.0
     world.run()
     assert not violations(world)

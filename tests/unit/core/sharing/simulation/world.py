@@ -11,12 +11,12 @@ from tests.unit.core.sharing.simulation.bucket import Bucket, Troubles
 from tests.unit.core.sharing.simulation.host import BOUND, Machine, Writers
 from tests.unit.core.sharing.simulation.sharer import Done, Plan, Shared, Sharer
 from tests.unit.core.sharing.simulation.timeline import Task, Timeline
-from zvault.core.sharing.decide import SPREAD, silence
+from zvault.core.sharing.run_decision import HOST_SPREAD, compute_silence
 
 HOUR, DAY = 3600.0, 86400.0
 SKEW = 600.0
 """Seconds by which a host's wall clock may be wrong, either way."""
-TAKEOVER = silence(BOUND) + SPREAD + BOUND + 60.0
+TAKEOVER = compute_silence(BOUND) + HOST_SPREAD + BOUND + 60.0
 """Seconds until another host goes on, at most: it is seen last that zvaultd hangs, and then the lease must end."""
 
 

@@ -1,0 +1,155 @@
+"""How many requests and bytes a second a store may be asked for.
+
+Each of the three is a bucket that fills steadily and holds a second's worth. Who comes while it has anything left
+goes at once and takes all he needs, so that a large object can pass a small bucket; who comes next waits until that
+is paid for. Waits are given out in the order of coming, so no thread starves.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from zvault.core.policy.object_lock import LockMode
+from zvault.object_store.interface import (
+    SMALL_OBJECT,
+    Buffer,
+    ListedObject,
+    ListedVersion,
+    ObjectStore,
+)
+from zvault.object_store.metered_store import LISTING_PAGE
+
+T = TypeVar("T")
+
+BUCKET_BURST = 1.0
+"""Seconds: what was not used for so long may be used at once."""
+
+
+class TokenBucket:
+    """``rate`` is what may be taken a second, in whatever unit. Safe for threads.
+
+    In any T seconds at most ``rate`` * (T + BURST) passes, and the one that went last.
+    """
+
+    def __init__(self, rate: float, now: float) -> None:
+        if rate <= 0:
+            raise ValueError(f"a rate of {rate} lets nothing through")
+        self.rate = rate
+        self._paid = now - BUCKET_BURST
+        self._lock = threading.Lock()
+
+    def take(self, amount: float, now: float) -> float:
+        """Take so much; the seconds to wait before it may be used. ``now`` in seconds never goes back."""
+        with self._lock:
+            turn = max(self._paid, now - BUCKET_BURST)
+            self._paid = turn + amount / self.rate
+        return max(0.0, turn - now)
+
+    def settle(self, amount: float, now: float) -> None:
+        """Take so much more, or give it back when it is negative, without waiting: it was used already, or not."""
+        with self._lock:
+            self._paid = max(self._paid, now - BUCKET_BURST) + amount / self.rate
+
+
+class RequestBudget:
+    """Requests a second, and bytes a second ``up`` and ``down``; None: as many as there are.
+
+    ``sleep`` waits so many seconds; one that ends early lets its caller go early. ``clock`` gives seconds that never
+    go back.
+    """
+
+    def __init__(
+        self,
+        requests: float | None = None,
+        up: float | None = None,
+        down: float | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Raises ValueError for a rate that is not above zero."""
+        self.requests, self.up, self.down = requests, up, down
+        self._clock, self._sleep = clock, sleep
+        now = clock()
+        self._requests = None if requests is None else TokenBucket(requests, now)
+        self._up = None if up is None else TokenBucket(up, now)
+        self._down = None if down is None else TokenBucket(down, now)
+
+    def take(self, requests: int, up: int | None = None, down: int | None = None) -> None:
+        """Wait until so much may be used. Bytes of which it is not known how many there will be are 0, not None."""
+        now = self._clock()
+        wanted = ((self._requests, requests), (self._up, up), (self._down, down))
+        waits = [bucket.take(amount, now) for bucket, amount in wanted if bucket and amount is not None]
+        if (wait := max(waits, default=0.0)) > 0:
+            self._sleep(wait)
+
+    def settle(self, down: int) -> None:
+        """Count bytes that came beyond those that were taken; negative: that did not come."""
+        if self._down is not None and down:
+            self._down.settle(down, self._clock())
+
+
+class RateLimitedStore:
+    """An ObjectStore that keeps to a budget. Where it is not known how much will come, it is counted afterwards."""
+
+    def __init__(self, store: ObjectStore, budget: RequestBudget) -> None:
+        self._store, self._budget = store, budget
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        return self._receive(length or 0, lambda: self._store.get(key, start, length), len)
+
+    def tail(self, key: str, length: int) -> tuple[bytes, int]:
+        return self._receive(length, lambda: self._store.tail(key, length), lambda found: len(found[0]))
+
+    def read(self, key: str, most: int = SMALL_OBJECT) -> tuple[bytes, str]:
+        return self._receive(0, lambda: self._store.read(key, most), lambda found: len(found[0]))
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        self._budget.take(requests=1, up=memoryview(data).nbytes)
+        return self._store.put(key, data, condition)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
+        """See ObjectStore. Each thousand objects are a request."""
+        return self._paged(self._store.list(prefix, after))
+
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """See ObjectStore. Each thousand are a request."""
+        return self._paged(self._store.versions(prefix, after))
+
+    def _paged(self, listing: Iterator[T]) -> Iterator[T]:
+        self._budget.take(requests=1)
+        for number, item in enumerate(listing):
+            if number and number % LISTING_PAGE == 0:
+                self._budget.take(requests=1)
+            yield item
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        self._budget.take(requests=1)
+        self._store.retain(key, version, mode, until)
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """See ObjectStore. Each thousand are a request."""
+        left: Sequence[ListedVersion] = ()
+        for begin in range(0, len(versions), LISTING_PAGE):
+            self._budget.take(requests=1)
+            left = [*left, *self._store.delete_versions(versions[begin : begin + LISTING_PAGE])]
+        return left
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See ObjectStore. Each thousand objects are a request."""
+        for begin in range(0, len(keys), LISTING_PAGE):
+            self._budget.take(requests=1)
+            self._store.delete(keys[begin : begin + LISTING_PAGE])
+
+    def _receive(self, expected: int, call: Callable[[], T], size: Callable[[T], int]) -> T:
+        self._budget.take(requests=1, down=expected)
+        came = 0
+        try:
+            answer = call()
+            came = size(answer)
+        finally:
+            self._budget.settle(came - expected)
+        return answer

@@ -1,0 +1,75 @@
+"""Finds the datasets of a backup that need no snapshot, because the vault has them as they are."""
+
+from __future__ import annotations
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.core.model import Snapshot
+from zvault.core.replication.lineage import DatasetPair
+from zvault.core.replication.unchanged_datasets import (
+    NOTHING_UNCHANGED,
+    UnchangedDatasets,
+    explain_needed_snapshot,
+    has_same_properties,
+)
+from zvault.ops.context import Context
+from zvault.ops.replication.listing import BothListings, list_both_sides, make_own_filter
+from zvault.zfs import compare_settings
+from zvault.zfs.client import Zfs
+
+
+async def find_unchanged(context: Context, backup: Backup, vault: Zfs, emit: Emit) -> UnchangedDatasets:
+    """Those that are unchanged now, if the backup skips them. Their pool is synced: ``written`` is of what is on disk.
+
+    Where that cannot be done all are to be snapshotted, and it is told.
+    """
+    if not backup.snapshot.skip_unchanged:
+        return NOTHING_UNCHANGED
+    at = context.env.clock.time()
+    try:
+        await context.clients.zpool_at(backup.source.host).sync(backup.source.dataset.pool)
+    except ZvaultError as error:
+        emit("warning", text=f"all datasets are snapshotted, as it is not known which are unchanged: {error}")
+        return NOTHING_UNCHANGED
+    return await list_unchanged_among(
+        context, backup, vault, await list_both_sides(context, backup, vault), at
+    )
+
+
+async def list_unchanged_among(
+    context: Context, backup: Backup, vault: Zfs, sides: BothListings, at: float
+) -> UnchangedDatasets:
+    """Those of what a look saw ``at`` this time, with ``written`` of then. Raises ToolFailed."""
+    ours, pairs = make_own_filter(backup), sides.pairing.pairs
+    why: dict[str, str] = await sides.compute(
+        lambda: {pair.source.name: explain_needed_snapshot(pair, ours) for pair in pairs}
+    )
+    quiet = [pair for pair in pairs if not why[pair.source.name]]
+    if quiet and backup.send.properties:
+        otherwise = await _set_otherwise(backup, context.clients.source_of(backup), vault, quiet)
+        why |= dict.fromkeys(otherwise, "its properties are not those that the vault received")
+    stands: dict[str, Snapshot] = {
+        pair.source.name: newest
+        for pair in quiet
+        if not why[pair.source.name] and (newest := pair.source.newest()) is not None
+    }
+    return UnchangedDatasets(at, stands, {name: told for name, told in why.items() if told})
+
+
+async def _set_otherwise(backup: Backup, source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:
+    """The datasets of which a stream would bring other properties than the last one did, or nobody can tell."""
+    names = {pair.source.name: pair.vault.name for pair in pairs if pair.vault is not None}
+    hidden = backup.receive.properties.hidden
+    mine, its = await compare_settings.read_both_settings(
+        source, list(names), vault, list(names.values()), hidden
+    )
+    received = {
+        name: {key: one.received for key, one in of_it.items() if one.received != "-"}
+        for name, of_it in its.items()
+    }
+    return {
+        here
+        for here, there in names.items()
+        if here not in mine or there not in received or not has_same_properties(mine[here], received[there])
+    }

@@ -1,0 +1,41 @@
+"""Where on each pool zvault last put what it took from a source: so that bookmarks can be told to be of that place.
+
+A bookmark on a source says which pool has what it marks, and not where there. While the vault is down, the lag is read
+from bookmarks only if they are known to be of the place that is configured now. No run needs it (invariant 1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from zvault.core.errors import ZvaultError
+from zvault.system.lease_store import LeaseStore
+
+
+class PlaceBook:
+    """A small file for each pool, named for its GUID: by source, the dataset that its root goes to."""
+
+    def __init__(self, store: LeaseStore) -> None:
+        self._store = store
+
+    def note(self, pool: int, source: str, target: str) -> None:
+        """Write down that every bookmark on a source for a pool is of this place.
+
+        Where that cannot be done, it is simply not known later.
+        """
+        known = self._of(pool)
+        if known.get(source) == target:
+            return
+        with contextlib.suppress(OSError):
+            self._store.put(f"{pool:x}", {"places": {**known, source: target}})
+
+    def last(self, pool: int, source: str) -> str | None:
+        """Return the place at which a pool has what was last sent of a source; None where it is not known."""
+        return self._of(pool).get(source)
+
+    def _of(self, pool: int) -> dict[str, str]:
+        with contextlib.suppress(OSError, ZvaultError):
+            places = (self._store.get(f"{pool:x}") or {}).get("places")
+            if isinstance(places, dict):
+                return {str(source): str(target) for source, target in places.items()}
+        return {}

@@ -1,0 +1,52 @@
+"""Which snapshots each backup's run makes anew and then destroys: known also after a crash in between.
+
+Without that they would stay, and their datasets would be in conflict until somebody destroys them by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable
+
+from zvault.core.errors import ZvaultError
+from zvault.core.model import Snapshot
+from zvault.core.names import SnapshotName
+from zvault.core.replication.name_clash import ReplacedSnapshot
+from zvault.system.lease_store import LeaseStore
+
+
+class ReplacedBook:
+    """A small file for each backup that has such snapshots."""
+
+    def __init__(self, store: LeaseStore) -> None:
+        self._store = store
+
+    def add(self, backup: str, snapshots: Iterable[Snapshot]) -> None:
+        """Write down some more. Where that cannot be done, a crash leaves them to a person."""
+        new = [ReplacedSnapshot(snap.name, snap.guid, snap.createtxg) for snap in snapshots]
+        self._keep(backup, [*(one for one in self.of(backup) if one not in new), *new])
+
+    def remove(self, backup: str, guids: Collection[int]) -> None:
+        """Forget those of some GUIDs."""
+        before = self.of(backup)
+        left = [one for one in before if one.guid not in guids]
+        if left != before:
+            self._keep(backup, left)
+
+    def _keep(self, backup: str, listed: list[ReplacedSnapshot]) -> None:
+        with contextlib.suppress(OSError):
+            if listed:
+                rows = [[name, f"{guid:x}", createtxg] for name, guid, createtxg in listed]
+                self._store.put(backup, {"snapshots": rows})
+            else:
+                self._store.drop(backup)
+
+    def of(self, backup: str) -> list[ReplacedSnapshot]:
+        """Those that are written down; none where the file cannot be read."""
+        with contextlib.suppress(OSError, ZvaultError, ValueError, TypeError, AttributeError):
+            listed = (self._store.get(backup) or {}).get("snapshots", [])
+            return [
+                ReplacedSnapshot(SnapshotName(str(name)), int(guid, 16), int(txg))
+                for name, guid, txg in listed
+            ]
+        return []

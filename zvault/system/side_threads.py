@@ -1,0 +1,112 @@
+"""Work that computes for long, done beside the event loop.
+
+The loop feeds the watchdog, answers scrapes and reads what streams say. A listing of two million snapshots takes a
+minute to understand: in the loop that was longer than the watchdog waits, and zvaultd was killed, started, and killed
+over the same listing again. In a thread the interpreter itself gives the loop its turns, every few milliseconds; but
+not within one call of C code, such as the sorting or splitting of the whole. So who computes here does it in parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from zvault.system.tasks import finish_work
+
+MOST_IN_LOOP = 2000
+"""Snapshots, datasets or lines that are worked through in the loop: a pass over one takes up to 20 us, so 40 ms."""
+
+GARBAGE_HEAVY_COUNT = 10_000
+"""Things whose objects are too many to look for garbage among them: some 10 ms."""
+
+DECODE_PART = 1 << 18
+"""Bytes that one call of C code is given: it takes them in milliseconds, also where all of them are malformed."""
+
+_worker = ThreadPoolExecutor(1, "compute")
+"""One thread, however much there is to do: what is known of a backup from look to look is never worked on by two, and
+the interpreter would let only one of them go on anyway."""
+
+_at_work: Counter[int] = Counter()
+"""How many computations wait or go on that may change an object, by its id."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def compute_aside(
+    size: int, owner: object, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Compute ``work`` on its arguments, by a thread where it is about more than MOST_IN_LOOP things.
+
+    ``owner`` is an object that it may change, or None: while one is at work on it in the thread, no other is in the
+    loop. Whoever is cancelled meanwhile waits for the end: nobody may find what was changed in half.
+    """
+    if size <= MOST_IN_LOOP and not _at_work[id(owner)]:
+        return work(*args, **kwargs)
+    if owner is not None:
+        _at_work[id(owner)] += 1
+    try:
+        loop = asyncio.get_running_loop()
+        if size >= GARBAGE_HEAVY_COUNT:
+            return await finish_work(
+                loop.run_in_executor(_worker, _uncollected, lambda: work(*args, **kwargs))
+            )
+        return await finish_work(loop.run_in_executor(_worker, lambda: work(*args, **kwargs)))
+    finally:
+        if owner is not None:
+            _at_work[id(owner)] -= 1
+            if not _at_work[id(owner)]:
+                del _at_work[id(owner)]
+
+
+def _uncollected(work: Callable[[], T]) -> T:
+    """Do it while nobody looks for garbage: among millions of objects that takes seconds, in which no thread goes on.
+
+    If many are left of it, they are not looked at later either. They are plain values, which go as soon as nobody has
+    them any more. What became garbage lately is collected first: it would stay for ever.
+    """
+    if not gc.isenabled():
+        return work()
+    gc.collect(1)
+    gc.disable()
+    try:
+        return work()
+    finally:
+        if gc.get_count()[0] >= GARBAGE_HEAVY_COUNT:
+            gc.freeze()
+        gc.enable()
+
+
+async def decode_text(data: bytes | bytearray) -> str:
+    """Bytes as text, in which what is no UTF-8 is replaced."""
+    if len(data) <= DECODE_PART:
+        return data.decode(errors="replace")
+    return await compute_aside(len(data), None, _decode_in_parts, data)
+
+
+def _decode_in_parts(data: bytes | bytearray) -> str:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    view = memoryview(data)
+    parts = [decoder.decode(view[start : start + DECODE_PART]) for start in range(0, len(data), DECODE_PART)]
+    return "".join((*parts, decoder.decode(b"", final=True)))
+
+
+def split_lines(text: str) -> list[str]:
+    """As str.splitlines has them, in parts."""
+    lines: list[str] = []
+    for part in _whole_lines(text):
+        lines += part.splitlines()
+    return lines
+
+
+def _whole_lines(text: str) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + DECODE_PART) + 1 or len(text)
+        yield text[start:end]
+        start = end
