@@ -1,4 +1,6 @@
-"""The kinds of value a field may have: how each is written in TOML, checked, and called in the reference."""
+"""The kinds of value a field may have: how each is written in TOML, checked, and called in the reference.
+
+Each table refuses an unknown key; problems.py says so in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, told so that it can be put right without the manual."""
+"""Describes what is wrong with a configuration (an unknown key, a wrong or missing value) and how to put it right."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class BackupRun:
                 await self._try()
             except ZvaultError as error:
                 lost = error
-            why = self._to_try_again(lost)
+            why = self._find_retry_reason(lost)
             if why is None or wait is None:
                 break
             self.emit("retry", wait=wait, number=number, retries=retries, error=why.as_dict())
@@ -188,7 +188,7 @@ class BackupRun:
         if self.outcome.result == "ok":
             self.outcome.fall_short(self._missing)
 
-    def _to_try_again(self, lost: Exception | None) -> ZvaultError | None:
+    def _find_retry_reason(self, lost: Exception | None) -> ZvaultError | None:
         """Why to try again, if this was not the last try; None where another would not go better.
 
         ``lost``: what kept this one from getting to its end.
@@ -275,7 +275,7 @@ class BackupRun:
             return
 
         def again(lost: Exception | None) -> bool:
-            return not self.last_try and self._to_try_again(lost) is not None
+            return not self.last_try and self._find_retry_reason(lost) is not None
 
         async with self.turn.taken(self._worst_lag, lambda: not self.results.failed, again) as needless:
             yield needless

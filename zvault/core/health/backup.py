@@ -43,7 +43,7 @@ from zvault.core.health.verdict import (
 from zvault.core.units import format_duration
 
 FAR_BEHIND_FACTOR = 3.0
-"""A lag of so many times ``max_lag`` does not catch up by itself."""
+"""Times ``max_lag`` beyond which a backup is very late: it does not catch up by itself."""
 
 GRACE, LEAST_GRACE = 0.1, 3600.0
 """A proof is overdue this share of its interval after it was due, and so many seconds at least."""

@@ -1,5 +1,7 @@
 """How one dataset of a vault follows its source: resume, full, incremental, nothing or conflict, and why.
 
+An interrupted receive has a resume token, and goes on where that fits.
+
 What ZFS accepts is written here as it was seen with OpenZFS 2.3.9; the lab's test_planner.py tries it again.
 """
 
