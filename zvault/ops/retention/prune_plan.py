@@ -14,7 +14,7 @@ from zvault.config.schema import Backup
 from zvault.core.lazy import LazyProperty
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName, SnapshotName, split_snapshot
-from zvault.core.policy.known_verdicts import DatasetVerdicts, keeps_all
+from zvault.core.policy.known_verdicts import DatasetVerdicts, keeps_all, pack_verdicts
 from zvault.core.policy.prune_limit import PruneExcess, find_prune_excess, limit_prune
 from zvault.core.policy.retention import KeepDecision, order_by_prune
 from zvault.core.replication.lineage import Pairing
@@ -100,10 +100,14 @@ class PrunePlan:
         return [(verdicts, find_excess(verdicts, self.share, self.ours, self.arrived)) for verdicts in some]
 
     @LazyProperty
-    def verdicts(self) -> tuple[KeepDecision, ...]:
-        """Every snapshot with its reason."""
-        limited = {id(one): limit_prune(one, over, self.arrived) for one, over in self._pruned}
-        return tuple(verdict for one in self.groups for verdict in limited.get(id(one), one))
+    def verdicts(self) -> Sequence[KeepDecision]:
+        """Every snapshot with its reason; each is made when it is asked for."""
+        limited = {
+            id(one): pack_verdicts(one, limit_prune(one, over, self.arrived))
+            for one, over in self._pruned
+            if over is not None
+        }
+        return DatasetVerdictList([limited.get(id(one), one) for one in self.groups])
 
     @property
     def over(self) -> tuple[PruneExcess, ...]:
