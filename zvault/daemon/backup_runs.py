@@ -187,9 +187,10 @@ class BackupRuns:
                 self.emitter(run, backup)("message", text=f"skipped: {made}")
                 return
             way = self.lags.way(backup)
-            await SnapshotRun(
-                self.context, backup, self.emitter(run, backup), outcome, run, may_prune
-            ).execute()
+            it = SnapshotRun(self.context, backup, self.emitter(run, backup), outcome, run, may_prune)
+            await it.execute()
+            if it.source_pruned:
+                self.current[run].over_limit.setdefault("source", 0)
             self.snapshot_troubles.put(backup, outcome.error.as_dict() if outcome.error else None, way)
 
         return self.launch(backup, "snapshot", work)
@@ -357,13 +358,29 @@ class BackupRuns:
             ended = self.context.env.clock.time()
             self._finish(run, backup, trigger, outcome, started, ended)
 
+    def _count_held_back(self, ended: ActiveRun, outcome: RunOutcome) -> dict[str, int] | None:
+        """Count by side the datasets of which prune_limit holds something back now; None where that is as before.
+
+        A snapshot at its own time may prune the source, and knows nothing of the vault.
+        """
+        told = ended.over_limit
+        if ended.trigger == "snapshot":
+            known = {side: self.counters.over_limit.get((ended.backup, side)) for side in RUN_SIDES}
+            counts = {**known, **told} if "source" in told else {}
+            return {side: count for side, count in counts.items() if count is not None} or None
+        prunes = ended.trigger == "prune" or ended.trigger not in OTHER_TRIGGERS
+        if not prunes or outcome.result not in {"ok", "partial"}:
+            return None
+        return {side: told.get(side, 0) for side in RUN_SIDES}
+
     def _stopped(self) -> ZvaultError:
         return Refused(
             "the run was stopped", self.closed or "it was told to", "the next run resumes where it stopped"
         )
 
     def _begin(self, run: str, backup: str, trigger: str, started: float) -> None:
-        if trigger != "snapshot":  # made every few minutes, perhaps: the history has those that went wrong
+        # Snapshots may be made every few minutes: the history has those that tell something new.
+        if trigger != "snapshot":
             self._write_begun(run, backup, trigger, started)
         self.emitter(run, backup)("run-started", trigger=trigger)
 
@@ -377,10 +394,12 @@ class BackupRuns:
         self, run: str, backup: str, trigger: str, outcome: RunOutcome, started: float, ended: float
     ) -> None:
         current = self.current.pop(run)
-        held_back: dict[str, int] | None = None
-        if (trigger == "prune" or trigger not in OTHER_TRIGGERS) and outcome.result in {"ok", "partial"}:
-            held_back = {side: current.over_limit.get(side, 0) for side in RUN_SIDES}
-            self.counters.over_limit |= {(backup, side): count for side, count in held_back.items()}
+        held_back = self._count_held_back(current, outcome)
+        snapshot_is_told = outcome.result not in {"ok", "skipped"}
+        if held_back is not None:
+            counts = {(backup, side): count for side, count in held_back.items()}
+            before, self.counters.over_limit = self.counters.over_limit, self.counters.over_limit | counts
+            snapshot_is_told |= any(before.get(key, 0) != count for key, count in counts.items())
         error = outcome.error.as_dict() if outcome.error else None
         figures = {
             "bytes": outcome.bytes,
@@ -388,7 +407,7 @@ class BackupRuns:
             "sent": outcome.sent,
             "pruned": outcome.pruned,
         }
-        if trigger == "snapshot" and outcome.result not in {"ok", "skipped"}:
+        if trigger == "snapshot" and snapshot_is_told:
             self._write_begun(run, backup, trigger, started)
         try:
             self.history.end(run, ended, outcome.result, figures, error, current.drift, held_back)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 
 from zvault.api.backups import Side
 from zvault.api.emit import Emit
@@ -127,6 +128,8 @@ class BackupRun:
         self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._missing: ZvaultError | None = None  # what include names and the source does not have
         self._read_only_source = False
+        self._limited: dict[Side, set[str]] = {"source": set(), "vault": set()}
+        """The datasets of which prune_limit held something back, by side."""
         self._first: BothListings | None = None  # both sides as they were before anything was sent
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault or "")
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
@@ -296,7 +299,8 @@ class BackupRun:
         plans = await sides.compute(plan_prune, self.context, self.backup, sides)
         source = self.context.clients.source_of(self.backup)
         await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
-        self.outcome.pruned += await apply_prune(source, None, self._not_pruned_before(plans), self.emit)
+        plans = await self._list_prunable(plans)
+        self.outcome.pruned += await apply_prune(source, None, plans, self.emit)
 
     async def _snapshot_without_vault(self, lost: ZvaultError) -> None:
         """Make the run's snapshot though its vault cannot be had: else there were no history of that time anywhere.
@@ -495,10 +499,22 @@ class BackupRun:
         await move_holds(self.context, self.backup, {"vault": opened.vault.zfs}, plans, self.emit)
         if self._read_only_source:
             plans = [plan for plan in plans if plan.side != "source"]
-        return await apply_prune(opened.source, opened.vault.zfs, self._not_pruned_before(plans), self.emit)
+        plans = await self._list_prunable(plans)
+        return await apply_prune(opened.source, opened.vault.zfs, plans, self.emit)
 
-    def _not_pruned_before(self, plans: Sequence[PrunePlan]) -> list[PrunePlan]:
-        """The plans but that of a source which this run has pruned to make room, or while it could not have its vault:
-        prune_limit is a share for each run, and twice in one would be more.
+    async def _list_prunable(self, plans: Sequence[PrunePlan]) -> list[PrunePlan]:
+        """List the plans without what this run has pruned as far as prune_limit allows: that is a share for each run,
+        and twice in one would be more.
+
+        Left out is a source that was pruned to make room, or while the vault could not be had, and each dataset of
+        which the limit held something back in an earlier try. With three tries more, a run took 94 % for 50 %.
         """
-        return [plan for plan in plans if plan.side != "source" or not self.snapshots.pruned]
+        found = []
+        for plan in plans:
+            if plan.side == "source" and self.snapshots.pruned:
+                continue
+            left = plan.leave_out(self._limited[plan.side])
+            over = await left.compute(attrgetter("over"), left)
+            self._limited[plan.side] |= {one.dataset for one in over}
+            found.append(left)
+        return found

@@ -151,7 +151,8 @@ class Backup(NamedTable):
         default=parse_default("50%"),
         description="The most of zvault's snapshots of one dataset that one run may prune on one side, of those that "
         "were there before it; three may always go. Where `keep` selects more, the run prunes so many, the oldest "
-        "first, and says so, and the next runs prune the rest; `zvaultctl status` warns meanwhile. "
+        "first, and says so, and the next runs prune the rest; `zvaultctl status` warns meanwhile. Between runs, after "
+        "a snapshot at its own time (`snapshot.every`), a dataset over the limit loses nothing. "
         "`zvaultctl prune --over-limit` shows what is to go, and prunes all of it. `100%` sets no limit.",
         examples=["50%", "100%"],
     )

@@ -31,6 +31,7 @@ class Records:
     ``costs``: what vaults' block stores were asked for (daemon/periodic_checks.py).
     ``mount_holds``: snapshots that are held while they are mounted for somebody, also after a boot: the hold is in the
     pool (ops/restore/snapshot_reader.py).
+    ``machines``: on which machine each vault was up last; noted when a vault comes up (ops/vaults/copied_machine.py).
     ``measured``: what was measured of vaults' devices (ops/tuning/measurements.py).
     """
 
@@ -45,6 +46,7 @@ class Records:
     costs: CostBook
     measured: LeaseStore
     mount_holds: LeaseStore
+    machines: LeaseStore
 
     @classmethod
     def at(cls, paths: Paths) -> Records:
@@ -61,4 +63,5 @@ class Records:
             costs=CostBook(LeaseStore(paths.state / "costs")),
             measured=LeaseStore(paths.state / "measured"),
             mount_holds=LeaseStore(paths.state / "mount-holds"),
+            machines=LeaseStore(paths.state / "machines"),
         )

@@ -272,7 +272,7 @@ class World:
             found.append(measure_lags(where, backup, sides))
         if passes > 3:
             found += [
-                (list(plan.judged), plan.verdicts, plan.selected, plan.unwanted, plan.over)
+                (list(plan.judged), list(plan.verdicts), plan.selected, plan.unwanted, plan.over)
                 for plan in plan_prune(where, backup, sides)
             ]
         return found

@@ -269,7 +269,13 @@ async def test_what_retention_keeps_is_not_rolled_away() -> None:
         f"it is not rolled back: retention keeps @{snapname(2)}, which the source has not: hourly"
         in plan.reason
     )
-    assert plan.next.startswith("find out why tank lost what the vault has, and restore it; or 'zfs rename")
+    assert plan.next.startswith(
+        "find out why tank lacks what the vault has: if it lost that, restore it; if another"
+    )
+    assert (
+        "a clone of this one, sends there too, give each its own 'into' or host name; or 'zfs rename"
+        in plan.next
+    )
     # Without any rule all is kept, and whatever the rules say, the newest.
     assert (await rollback({}, *lost(2))).action is TransferAction.CONFLICT
     assert (await rollback({"within": "1s"}, *lost(2))).action is TransferAction.CONFLICT
