@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from world import DISK, World, ctl, noise, ok, sh, shell, snapshot_hashes, snapshots
+from world import DISK, World, ctl, get, noise, ok, sh, shell, snapshot_hashes, snapshots
 
 LAB = {"mem": "3G", "timeout": 900}
 
@@ -102,6 +102,27 @@ def test_their_snapshots_are_sent_where_that_is_wanted(it: World) -> None:
     sh("zfs", "snapshot", "-r", "tank/data@autosnap_2026-11-02_00:00:01_daily")
     ok("run", "data")
     assert "autosnap_2026-11-02_00:00:01_daily" in snapshots("cold/mirror/data/home")
+
+
+def test_what_steers_another_tool_is_named_and_taken_out(it: World) -> None:
+    """As zfs-autobackup's property was: it came with a stream, and the tool took the vault for a source."""
+    sh("zfs", "set", "autobackup:offsite=true", "tank/data")
+    zfs_only("tank/data", "cold/mirror")
+    sh("zfs", "set", "syncoid:sync=true", "cold/mirror/home")
+    assert get("cold/mirror/home", "autobackup:offsite") == "true", "which is inherited there"
+    said = taken_up(it, "tank/data", "cold/mirror")
+    lines = [line.removeprefix("# ") for line in said.splitlines()]
+    at = lines.index("autobackup:offsite steers zfs-autobackup:")
+    assert lines[at + 1].startswith("  set on tank/data: it stays out of the vault")
+    assert lines[at + 2].startswith(
+        "  came with a stream to cold/mirror: the first run takes it out of force"
+    )
+    assert "    zfs inherit syncoid:sync cold/mirror/home" in lines
+    ok("run", "data")
+    for name in ("cold/mirror", "cold/mirror/home", "cold/mirror/home/my mail"):
+        assert get(name, "autobackup:offsite") == "-"
+    assert get("cold/mirror/home", "syncoid:sync") == "true", "set by hand there: it stays"
+    assert get("tank/data", "autobackup:offsite") == "true"
 
 
 def test_what_cannot_be_gone_on_with_is_said(it: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from zvault.api.backups import AdoptDocument
+from zvault.api.backups import AdoptDocument, SteeringDocument
 from zvault.config.paths import Paths
 from zvault.config.schema import Config, Vault
 from zvault.core.address import Source
@@ -21,6 +21,7 @@ from zvault.ops.context import Context
 from zvault.ops.plan_documents import make_planned_documents
 from zvault.ops.replication.listing import list_both_sides
 from zvault.ops.replication.plan_all import plan_all
+from zvault.ops.replication.steering_properties import read_steering_of_replica
 from zvault.ops.state.environment import Environment
 from zvault.system.process.runner import ProcessRunner
 from zvault.zfs.pool.pool import Zpool
@@ -58,6 +59,7 @@ async def make_adoption_document(
             "elsewhere": list(found.elsewhere),
             "missing": list(found.missing),
             "strangers": list(found.strangers),
+            "steering": await _steering(context, request, found),
             "datasets": await make_planned_documents(context, backup, plans, sides),
         }
     finally:
@@ -79,6 +81,30 @@ async def _look(
     finally:
         await context.clients.close()
     return find_adoption(source.dataset, here, replica.dataset, there)
+
+
+async def _steering(
+    context: Context, request: AdoptRequest, found: ReplicaAdoption
+) -> list[SteeringDocument]:
+    """The properties of both sides that steer other tools."""
+    clients = context.clients
+    listed = await read_steering_of_replica(
+        clients.source_at(request.source.host),
+        list(found.followed),
+        clients.source_at(request.replica.host),
+        list(dict.fromkeys(found.followed.values())),
+    )
+    return [
+        {
+            "property": one.name,
+            "tool": one.tool,
+            "source": one.source,
+            "received": one.received,
+            "local": one.local,
+            "above": one.above,
+        }
+        for one in listed
+    ]
 
 
 def _known_vault(config: Config, replica: Source) -> Vault | None:
