@@ -57,6 +57,7 @@ def load_config(paths: Paths, file: Path | None = None) -> Config:
 def list_doubts(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
     """List what is wrong with a configuration that was loaded unless the host is set up for it: ``KEY: what``."""
     found = [finding for finding, certain in _late_timeouts(paths, config) if not certain]
+    found += cross_checks.find_hosts_before_colons(config.backup)
     found += cross_checks.find_plain_endpoints(config.vault)
     found += cross_checks.find_plain_notifications(config.notify)
     found += cross_checks.find_short_locks(config.vault)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from zvault.config.fields import ConfigTable, describe_value, quote_text
+from zvault.config.fields import ConfigTable, Several, describe_value, quote_text
 from zvault.core.replication.receive_properties import (
     ReceiveProperties,
     check_receive_property,
@@ -72,14 +72,14 @@ class Receive(ConfigTable):
         "[properties](../explanation/streams.md#properties-that-you-choose).",
         examples=[{"com.sun:auto-snapshot": "false", "redundant_metadata": "most"}],
     )
-    leave_out: list[str] = Field(
+    leave_out: Several[str] = Field(
         default_factory=list,
         description="Properties of the source that are not in force on the vault (`-x`): there each has what the "
         "dataset above it has. A restore gives them back all the same.",
         examples=[["recordsize", "org.example:owner"]],
     )
 
-    let_in: list[str] = Field(
+    let_in: Several[str] = Field(
         default_factory=list,
         description="Properties that steer other tools, or patterns of them, to be in force on the vault as on the "
         "source. Without this they stay out: otherwise zfs-autobackup, zfs-auto-snapshot, znapzend and others take the "
