@@ -174,8 +174,8 @@ class AdoptDocument(TypedDict):
 
     ``first`` are commands that take back ``written`` bytes, which came to the replica after its newest snapshots.
     ``elsewhere`` are datasets whose replica the first run renames, ``missing`` those that have none, ``strangers`` what
-    of the replica follows nothing; ``datasets`` is what that run would do. ``steering`` is what both sides have
-    for other tools to go by.
+    of the replica follows nothing; ``datasets`` is what that run would do, which
+    begins with ``snapshot``. ``steering`` is what both sides have for other tools to go by.
     """
 
     source: str
@@ -187,6 +187,7 @@ class AdoptDocument(TypedDict):
     missing: list[str]
     strangers: list[str]
     steering: list[SteeringDocument]
+    snapshot: str | None
     datasets: list[PlannedDocument]
 
 

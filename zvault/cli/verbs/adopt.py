@@ -65,14 +65,14 @@ def _asked(source: Source, replica: Source, name: str | None) -> AdoptDocument:
     # pydantic is slow to import.
     import asyncio
 
-    from zvault.config.load_config import load_config
+    from zvault.config.load_config import has_config, load_config
     from zvault.config.paths import Paths
     from zvault.config.schema import Config
     from zvault.ops.adopt import AdoptRequest, make_adoption_document
     from zvault.system.process.runner import HostRunner
 
     paths = Paths()
-    config = load_config(paths) if paths.config_file.exists() else Config()
+    config = load_config(paths) if has_config(paths) else Config()
     request = AdoptRequest(name or suggest_name(source.dataset.name), source, replica)
     return asyncio.run(make_adoption_document(config, paths, HostRunner(), request))
 
@@ -89,12 +89,15 @@ def _notes(found: AdoptDocument) -> list[str]:
         there = f", on {host.host}" if host is not None else ""
         lines.append(f"Before the first run take that back, or save what it is{there}:")
         lines += [f"  {command}" for command in found["first"]]
-    lines += [f"The first run, of {format_plural(len(found['datasets']), 'dataset')}:"]
+    with_snapshot = f", with its snapshot {found['snapshot']}" if found["snapshot"] else ""
+    lines += [f"The first run, of {format_plural(len(found['datasets']), 'dataset')}{with_snapshot}:"]
     for one in found["datasets"]:
         lines.append(f"  {one['dataset']} into {one['vault_dataset']}: {one['action']}")
         lines += [f"    first: {text}" for text in one["changes"]]
         lines += [
-            f"    send: {each['kind']} {format_step(each['from'], each['to'])}" for each in one["steps"]
+            f"    send: {'FULL' if each['kind'] == 'full' else each['kind']} {format_step(each['from'], each['to'])}"
+            + (f", {format_size(each['bytes'])}" if each["bytes"] is not None else "")
+            for each in one["steps"]
         ]
         lines += [f"    lies: {one['encryption']}"] if one["encryption"] else []
         lines.append(f"    why: {one['reason']}")
