@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from zvault.config.fields import ConfigTable, DurationField, SnapnamePattern, parse_default
+from zvault.config.fields import ConfigTable, DurationField, Several, SnapnamePattern, parse_default
 from zvault.core.policy.retention import KeepRules
 
 
@@ -30,7 +30,7 @@ class KeepTable(ConfigTable):
     )
     monthly: int = Field(default=0, ge=0, description="The same for months.", examples=[12])
     yearly: int = Field(default=0, ge=0, description="The same for years.", examples=[3])
-    matching: list[SnapnamePattern] = Field(
+    matching: Several[SnapnamePattern] = Field(
         default_factory=list,
         description="Those whose name after `@` matches one of these patterns, for ever; names hold the time "
         "in UTC. By itself it prunes nothing: it keeps what the other rules would prune.",

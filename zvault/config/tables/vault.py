@@ -14,6 +14,7 @@ from zvault.config.fields import (
     HostName,
     NamedTable,
     PoolName,
+    Several,
     SizeField,
     WordField,
     parse_default,
@@ -80,7 +81,7 @@ class Vault(NamedTable):
         description='"on-demand" brings the vault up for a run and down afterwards; "always" keeps it up.',
         examples=["always"],
     )
-    hosts: list[HostName] = Field(
+    hosts: Several[HostName] = Field(
         default_factory=list,
         description="The hosts that share the vault, by the names that `hostname` prints, all with this same table and "
         "the same backups into it. Whichever has the vault first makes a backup's run, and the others skip it; those "

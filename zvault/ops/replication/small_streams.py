@@ -56,22 +56,21 @@ class SmallStreams:
             lambda: {one.dataset: self._snapshots(one, datasets[one.dataset]) for one in candidates}
         )
         asked = [*sent, *(name for names in sent.values() for name in names)]
+        own = {name: self.plan.receive_properties(self.opened.backup, name) for name in sent}
         try:
             mine, its = await compare_settings.read_both_settings(
                 self.opened.source,
                 asked,
                 self.opened.vault.zfs,
                 [one.target for one in candidates],
-                self.opened.backup.receive.properties.hidden,
+                sorted({name for one in own.values() for name in one.hidden}),
             )
         except ZvaultError:
             return
         for one in candidates:
             bare = all(name in mine and mine[name].keys() <= _OF_ANY for name in sent[one.dataset])
             known = one.dataset in mine and one.target in its
-            keep_out = list_properties_kept_out(
-                datasets[one.dataset].type, self.opened.backup.receive.properties
-            )
+            keep_out = list_properties_kept_out(datasets[one.dataset].type, own[one.dataset])
             if known and bare and leaves_properties_unchanged(mine[one.dataset], its[one.target], keep_out):
                 self._alike[one.dataset, one.target] = frozenset(sent[one.dataset])
 

@@ -120,7 +120,7 @@ async def restore_files(
 
 
 async def check_target_folder(folder: str) -> None:
-    """See that there is a folder to copy into. Raises NotFound."""
+    """See that there is a folder to copy into, or one in which it can be made. Raises NotFound."""
     async with start_tree_worker("/", folder, threads=1) as worker:
         await worker.check_folder()
 

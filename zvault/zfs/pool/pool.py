@@ -262,6 +262,14 @@ class Zpool:
             raise ToolFailed(f"cannot look at the pool '{pool}'", result.complaint())
         return _int(result.stdout.strip())
 
+    async def read_feature(self, pool: str, feature: str) -> str | None:
+        """The state of a feature, as zpool-features(7) has it: ``disabled``, ``enabled`` or ``active``; None where that
+        cannot be told.
+        """
+        argv = ["zpool", "get", "-Hpo", "value", f"feature@{feature}", pool]
+        result = await self._run(argv, pool, POOL_HEALTH_DEADLINE)
+        return result.stdout.strip() or None if result.returncode == 0 else None
+
     async def devices(self, pool: str) -> list[str]:
         """The device paths of an imported pool's leaf vdevs, as ``zpool list -vHPL`` prints them."""
         result = await self._run(["zpool", "list", "-vHPL", "-o", "name", pool], pool, POOL_HEALTH_DEADLINE)
