@@ -10,6 +10,7 @@ from zvault.core.policy.scrub import ScrubPolicy
 from zvault.devices.device_state import READ_ONLY
 from zvault.ops.context import Context
 from zvault.ops.state.costs import list_uncounted
+from zvault.ops.state.older_vault import find_older_vault
 from zvault.ops.state.pool_health import PoolCondition
 
 
@@ -30,6 +31,7 @@ def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts
         multihost=bool(vault["multihost"]),
         panics=vault["failmode"] == "panic",
         foreign=tuple(vault["foreign"]),
+        older=find_older_vault(context.env, context.records, vault["name"]),
         networked=bool(config is not None and config.device),
         error=vault["error"],
         lost=tuple(

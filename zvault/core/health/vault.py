@@ -22,6 +22,7 @@ from zvault.core.health.vault_conditions import (
     JOURNAL_MISSING,
     NEVER_SEEN,
     POOL_UNWELL,
+    PUT_BACK,
     READ_ONLY,
     REBOOT,
     RISKY_PROPERTIES,
@@ -59,6 +60,7 @@ class VaultHealthFacts:
     ``locked``: devices that take no writes.
     ``multihost``, ``panics``: its pool has multihost=on, failmode=panic. ``networked``: zvault brings its devices up.
     ``foreign``: devices that the pool needs and that are not the vault's own, as last seen.
+    ``older``: how much older its pool is than it was, in words.
     ``lost``: devices that are gone, in words. ``troubles``: of block stores, in words. ``looked``: whether any look at
     the pool is on record. ``errors``: on ZFS's list, without ``unexplained`` ones, which are there while datasets are
     ``half_received``. ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None
@@ -77,6 +79,7 @@ class VaultHealthFacts:
     panics: bool = False
     networked: bool = False
     foreign: tuple[str, ...] = ()
+    older: str = ""
     error: ErrorDocument | None = None
     lost: tuple[str, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -180,6 +183,8 @@ def _contents(facts: VaultHealthFacts) -> Iterator[HealthFinding]:
     if facts.foreign:
         devices = ", ".join(facts.foreign)
         yield make_finding(FOREIGN_DEVICE, facts.name, f"its pool {facts.pool} lies on {devices} too")
+    if facts.older:
+        yield make_finding(PUT_BACK, facts.name, facts.older)
     if facts.errors:
         yield make_finding(VAULT_DAMAGED, facts.name, f"ZFS has {_errors(facts.errors)} on its list")
     if facts.unexplained:

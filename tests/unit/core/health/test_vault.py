@@ -80,6 +80,7 @@ CASES: list[tuple[VaultHealthFacts, float, tuple[str, ...]]] = [
     (replace(UP, free=29), 0, ()),
     (replace(UP, free=30, full_in=DAY_SECONDS), 0, ()),
     (replace(UP, free=4, full_in=DAY_SECONDS), 0, ("almost-full",)),
+    (replace(DOWN, older="it is older"), 0, ("put-back",)),
     (replace(DOWN, troubles=("cold-0: 503",)), 0, ("store-trouble",)),
     (replace(UP, stalls=("it hangs",)), 0, ("stalled",)),
     (replace(UP, drift="small writes"), 0, ("drift",)),
