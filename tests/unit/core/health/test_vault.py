@@ -130,6 +130,13 @@ def test_a_suspended_pool_with_multihost_on_is_not_told_to_go_on_by_itself():
     assert "by itself" not in unwell.next
 
 
+@pytest.mark.parametrize("only_metadata", [True, False])
+def test_errors_of_metadata_alone_ask_for_a_scrub(only_metadata: bool):
+    (one,) = judge_vault(replace(UP, errors=2, only_metadata=only_metadata)).findings
+    assert ("in the pool's own metadata alone" in one.why) is only_metadata
+    assert one.next.startswith("'zvaultctl scrub cold'" if only_metadata else "'zvaultctl heal cold'")
+
+
 def test_a_read_only_store_says_which_device_takes_no_writes():
     (one,) = judge_vault(replace(UP, readonly=True, locked=("/dev/nbd0",))).findings
     assert "since /dev/nbd0 takes no writes" in one.why
