@@ -55,6 +55,7 @@ from zvault.cli.tables import (
     format_table,
     select_columns,
 )
+from zvault.cli.verbs.accept_older import accept_older
 from zvault.cli.verbs.begin_anew import begin_anew
 from zvault.cli.verbs.measure import follow_messages
 from zvault.cli.verbs.takeover import take
@@ -159,6 +160,7 @@ def create(
 app.command("open")(open_past)
 app.command("close")(close_past)
 app.command("begin-anew")(begin_anew)
+app.command("accept-older")(accept_older)
 app.command("take")(take)
 
 

@@ -155,7 +155,7 @@ def _why(  # noqa: PLR0911 - a list of reasons
     wound: HealTarget, datasets: Mapping[str, Dataset], copies: Copies, failures: Mapping[str, str]
 ) -> UnhealedDamage:
     if wound.dataset == METADATA_NAME:
-        return UnhealedDamage(wound, "it is the pool's own metadata, which no stream carries")
+        return UnhealedDamage(wound, "it is the pool's own metadata, which no stream carries: scrub again")
     if wound.dataset is None:
         return UnhealedDamage(
             wound, "it belongs to nothing that is still there: ZFS forgets it when two scrubs have ended"

@@ -16,6 +16,7 @@ from zvault.core.policy.retention import decide_retention
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.name_length import NameConflict, find_name_conflict
+from zvault.core.replication.older_vault import keep_older_vault
 from zvault.core.replication.plan_model import (
     InterruptedReceive,
     TransferAction,
@@ -33,6 +34,7 @@ from zvault.ops.replication.listing import BothListings, make_own_filter, make_s
 from zvault.ops.replication.vault_encryption import list_exposed, refuse_unencrypted
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownAsked
+from zvault.ops.state.older_vault import advise_older_vault, find_older_vault
 from zvault.zfs.client import Zfs
 
 SINGLY_ASKED_DATASETS = 1000
@@ -73,7 +75,10 @@ async def plan_all(context: Context, backup: Backup, sides: BothListings) -> Seq
         conflicts=conflicts,
         known=sides.known.plans if sides.known is not None else None,
     )
-    return await refuse_unencrypted(context.clients.vault_of(backup), sides, planned)
+    planned = await refuse_unencrypted(context.clients.vault_of(backup), sides, planned)
+    if older := find_older_vault(context.env, context.records, backup.its_vault):
+        return keep_older_vault(planned, older, advise_older_vault(backup.its_vault))
+    return planned
 
 
 @dataclass

@@ -25,7 +25,10 @@ from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
 from zvault.ops.retention.known_retention import Ages, UnseenVault, look_at
 from zvault.ops.retention.other_backups import OtherBackups
 from zvault.ops.state.known_backups import Clones, KnownRetention, VerdictDependencies
+from zvault.ops.state.older_vault import find_older_vault
 from zvault.system.side_threads import compute_aside
+
+OLDER_VAULT_REASON = "its vault is older than it was: nothing is pruned until somebody accepts that"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,6 +156,8 @@ def plan_prune(
     Protected are bases, snapshots that have clones, and those that this backup, or another of the same source, has not
     sent yet.
 
+    Where the vault is older than it was, as its store was put back, nothing is pruned.
+
     Where the vault was not seen, the source's bookmarks tell what it has. What is held is not known here: see
     ``prune.drop_stuck``. ``over_limit`` selects also what prune_limit holds back;
     for it does not count what ``arrived`` in the run that prunes. ``between_runs`` no run prunes, see ``PrunePlan``.
@@ -176,14 +181,22 @@ def plan_prune(
     vault = [*filter(_is_there, map(attrgetter("vault"), both))]
     vault += [looked.gone(there, besides.clones) for there in sides.pairing.gone]
     ours = make_own_filter(backup)
+    older = backup.vault is not None and find_older_vault(context.env, context.records, backup.vault) != ""
 
     def plan(side: Side, groups: Sequence[DatasetVerdicts], arrived: Set[int]) -> PrunePlan:
         replica = backup.prunes_only or side == "vault"
-        judged = DatasetVerdictList(groups)
+        judged = DatasetVerdictList([_keep_every(one) for one in groups] if older else groups)
         return PrunePlan(side, judged, share, ours, backup.name, arrived, replica, known, between_runs)
 
     pruned = [plan("source", source, arrived.source)]
     return [*pruned, plan("vault", vault, arrived.vault)] if backup.prunes_vault else pruned
+
+
+def _keep_every(verdicts: Sequence[KeepDecision]) -> Sequence[KeepDecision]:
+    """The verdicts, with nothing to be pruned: what the newer store was based on is needed if that comes back."""
+    if keeps_all(verdicts):
+        return verdicts
+    return [one if one.keep else replace(one, keep=True, reason=OLDER_VAULT_REASON) for one in verdicts]
 
 
 _is_there = partial(is_not, None)

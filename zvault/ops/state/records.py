@@ -10,6 +10,7 @@ from zvault.ops.state.exposed_book import ExposedBook
 from zvault.ops.state.place_book import PlaceBook
 from zvault.ops.state.pool_book import PoolBook
 from zvault.ops.state.pool_health import PoolConditions
+from zvault.ops.state.progress_book import ProgressBook
 from zvault.ops.state.replaced_book import ReplacedBook
 from zvault.ops.state.unchanged_book import UnchangedBook
 from zvault.system.lease_store import LeaseStore
@@ -22,6 +23,8 @@ class Records:
     ``leases``: effects on this host, of this boot; whoever has an effect on it writes it down first (invariant 4).
     ``hooks``: hooks that are still to be run, also after a boot (ops/hooks.py).
     ``pools``: which pool was seen as which vault's; noted when a vault comes up (ops/vaults).
+    ``progress``: how far each pool was when it was last seen; noted when a vault comes up, and by each look at it
+    (ops/vaults/pool_progress.py).
     ``places``: where a pool has what was last sent of each source; noted in a run (ops/replication/transfer.py).
     ``unchanged``: until when sources were as their newest snapshots; noted in a run (ops/run.py).
     ``replaced``: snapshots that a run makes anew and has still to destroy (ops/run_snapshot.py).
@@ -38,6 +41,7 @@ class Records:
     leases: LeaseStore
     hooks: LeaseStore
     pools: PoolBook
+    progress: ProgressBook
     places: PlaceBook
     unchanged: UnchangedBook
     replaced: ReplacedBook
@@ -55,6 +59,7 @@ class Records:
             leases=LeaseStore(paths.run / "lease"),
             hooks=LeaseStore(paths.state / "lease"),
             pools=PoolBook(LeaseStore(paths.state / "pools")),
+            progress=ProgressBook(LeaseStore(paths.state / "progress")),
             places=PlaceBook(LeaseStore(paths.state / "places")),
             unchanged=UnchangedBook(LeaseStore(paths.state / "unchanged")),
             replaced=ReplacedBook(LeaseStore(paths.state / "replaced")),

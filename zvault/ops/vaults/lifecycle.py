@@ -28,6 +28,7 @@ from zvault.ops.vaults.copied_machine import MachineBook, describe_other_machine
 from zvault.ops.vaults.inhibitor import VaultInhibitor
 from zvault.ops.vaults.lease import VaultLease
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
+from zvault.ops.vaults.pool_progress import note_progress
 from zvault.system.tasks import finish_work
 from zvault.zfs.pool.hostid import read_hostid
 from zvault.zfs.pool.pool import PoolState
@@ -144,6 +145,8 @@ class VaultLifecycle:
         await set_vault_parameters(self.context, self.config, paths, say, new=assembly.new)
         if (original := find_original(self.context, self.config, state.guid)) is None:
             self.context.records.pools.note(state.guid, SeenPool.of(self.config))
+            if told := await note_progress(self.context, self.config, state.guid, imported=True):
+                say(told)
         else:
             say(describe_copy(self.config, original))
         return state

@@ -22,6 +22,7 @@ from zvault.core.policy.vault_life import (
     may_happen,
 )
 from zvault.ops.context import Context
+from zvault.ops.state.older_vault import accept_older_vault, find_older_vault
 from zvault.ops.vaults.assembly import Say, VaultAssembly
 from zvault.ops.vaults.earlier_pools import forget_pools, read_pool_history
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
@@ -126,6 +127,8 @@ class ManagedVault(VaultLifecycle):
                 self.users[user] = self.users.get(user, 0) + 1
             try:
                 self._warn_of_foreign(warn or say)
+                if older := find_older_vault(self.context.env, self.context.records, self.name):
+                    (warn or say)(f"vault {self.name}: {older}")
                 async with watch_block(self.trouble):
                     yield opened
             finally:
@@ -325,6 +328,22 @@ class ManagedVault(VaultLifecycle):
             for pool in history.pools:
                 say(f"vault {self.name} begins anew; forgotten: {pool}")
             return document
+
+    def accept_older(self, shown: object, say: Say) -> str:
+        """Have it go on from what it has, as its store was put back; returns what was told of that.
+
+        ``shown`` is what somebody said yes to. Raises NotFound where it is not older, Refused where it is otherwise so.
+        """
+        older = find_older_vault(self.context.env, self.context.records, self.name)
+        if older and shown != older:
+            raise Refused(
+                f"vault '{self.name}' is not as it was shown",
+                older,
+                f"'zvaultctl vault accept-older {self.name}'",
+            )
+        accept_older_vault(self.context.env, self.context.records, self.name)
+        say(f"vault {self.name} goes on from what it has: {older}")
+        return older
 
     async def take_over(self, shut_out: Callable[[], Awaitable[None]], say: Say) -> None:
         """Shut out whoever has the vault, then bring it up and keep it so until ``down``.

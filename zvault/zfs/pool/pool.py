@@ -23,6 +23,7 @@ from zvault.core.errors import (
     ZvaultError,
     refuse_unparsable,
 )
+from zvault.core.integrity.pool_progress import PoolTxgs
 from zvault.core.units import format_duration, format_size, is_number
 from zvault.system.process.runner import ProcessResult, ToolRunner
 from zvault.system.procfs import measure_running_time
@@ -241,6 +242,23 @@ class Zpool:
             return (await asyncio.to_thread(file.read_text)).strip()
         except OSError:
             return None
+
+    async def read_txgs(self, pool: str) -> PoolTxgs | None:
+        """The newest transaction groups in this host's kernel's statistics; None where it has none, as of a pool that
+        was imported read-only, or where zfs_txg_history is 0. Never waits for the pool (spa_stats.c).
+
+        A line each: number, birth, state (open, quiesced, waiting, syncing, C for committed), and how much it wrote.
+        """
+        if self.proc is None:
+            return None
+        try:
+            text = await asyncio.to_thread((self.proc / "spl/kstat/zfs" / pool / "txgs").read_text)
+        except OSError:
+            return None
+        rows = [words for line in text.splitlines() if len(words := line.split()) > 2 and is_number(words[0])]
+        newest = max((int(row[0]) for row in rows), default=None)
+        committed = max((int(row[0]) for row in rows if row[2] == "C"), default=None)
+        return PoolTxgs(newest, committed) if newest is not None else None
 
     async def sync(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
         """Sync the pool, without taking a lock that others need. Raises PoolSuspended, ToolFailed.
