@@ -283,6 +283,12 @@ VAULT_CREATE = _act(
     "Makes the vault's pool; `follow=1` as above.",
     query={"follow": "1"},
 )
+VAULT_GROW = _act(
+    "/v1/vaults/{vault}/grow",
+    VaultAnswer,
+    "Has the vault's pool use all of its devices, which were grown; `follow=1` as above.",
+    query={"follow": "1"},
+)
 BEGIN_ANEW = _act(
     "/v1/vaults/{vault}/begin-anew",
     PoolHistoryAnswer,

@@ -64,7 +64,8 @@ class VaultHealthFacts:
     ``older``: how much older its pool is than it was, in words.
     ``lost``: devices that are gone, in words. ``troubles``: of block stores, in words. ``looked``: whether any look at
     the pool is on record. ``errors``: on ZFS's list, without ``unexplained`` ones, which are there while datasets are
-    ``half_received``; ``only_metadata``: all that were named are the pool's own metadata. ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None
+    ``half_received``; ``only_metadata``: all that were named are the pool's own metadata.
+    ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None
     where that is not known, or scrubs are off; ``scrub_by_age``: whether an age is what makes it due. ``was_degraded``,
     ``free``, ``size``: as last seen. ``full_in``: seconds until it is full at the pace of late, None where it does not
     fill, or nobody knows. ``journal_full_for``: seconds. ``stalls``, ``drift``: what was told of its storage, in words.

@@ -56,6 +56,7 @@ class VaultsApi:
             make_handler(routes.OPEN_PAST, self.post_open_past),
             make_handler(routes.CLOSE_PAST, self.post_close_past),
             make_handler(routes.VAULT_CREATE, self.post_create),
+            make_handler(routes.VAULT_GROW, self.post_grow),
             make_handler(routes.MEASURE, self.post_measure),
             make_handler(routes.CREATION, self.get_creation),
             make_handler(routes.POOL_HISTORY, self.get_pool_history),
@@ -96,6 +97,10 @@ class VaultsApi:
         from zvault.ops.provision.create_vault import create_vault
 
         return await self._act(request, create_vault)
+
+    async def post_grow(self, request: web.Request) -> VaultAnswer | web.StreamResponse:
+        """Have a vault's pool use all of its devices."""
+        return await self._act(request, lambda vault, say: vault.grow(say))
 
     async def _act(
         self, request: web.Request, act: Callable[[ManagedVault, Say], Awaitable[None]]

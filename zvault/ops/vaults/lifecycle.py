@@ -139,7 +139,7 @@ class VaultLifecycle:
         if self.config.device:
             for text in (
                 *describe_properties(state.name, state.properties, assembly.profile().pool),
-                *describe_growth(state.name, state.expandable, paths),
+                *describe_growth(self.name, state.name, state.expandable),
             ):
                 say(text)
         await set_vault_parameters(self.context, self.config, paths, say, new=assembly.new)

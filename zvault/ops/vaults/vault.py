@@ -21,6 +21,7 @@ from zvault.core.policy.vault_life import (
     decide_idle_care,
     may_happen,
 )
+from zvault.core.units import format_size
 from zvault.ops.context import Context
 from zvault.ops.state.older_vault import accept_older_vault, find_older_vault
 from zvault.ops.vaults.assembly import Say, VaultAssembly
@@ -229,6 +230,25 @@ class ManagedVault(VaultLifecycle):
                 f"by {', '.join(self.users)}",
                 f"wait for it to end{scrub}; 'zvaultctl status' shows it",
             )
+
+    async def grow(self, say: Say) -> None:
+        """Have its pool use all of its devices, which were grown. Raises Refused where there is nothing more of them.
+
+        A device has its new size once it is connected again, so a vault that is up may not know yet.
+        """
+        async with self.use("zvaultctl vault grow", say) as opened:
+            zpool, pool = self.assembly().zpool, opened.pool
+            before = await zpool.state(pool)
+            if before is None or not before.expandable:
+                raise Refused(
+                    f"there is nothing to give to the pool '{pool}'",
+                    "it uses all of its devices, as large as this host knows them to be",
+                    f"grow the device first; then 'zvaultctl vault down {self.name}', and again",
+                )
+            opened.refuse_read_only("it cannot be made larger")
+            await zpool.expand(pool, self.lease.paths())
+            if (after := await zpool.state(pool)) is not None:
+                say(f"pool {pool} has grown from {format_size(before.size)} to {format_size(after.size)}")
 
     # What needs the vault for itself
 

@@ -375,6 +375,10 @@ class Zpool:
             return False
         return _TRIMMING.search(result.stdout) is not None
 
+    async def expand(self, pool: str, devices: Sequence[str], deadline: float = CHANGE_DEADLINE) -> None:
+        """Have a pool use all of its devices, which were grown; nothing makes it smaller again. Raises ToolFailed."""
+        await self.runner.run(format_expand(pool, devices), deadline=deadline)
+
     async def reopen(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
         """Have ZFS close a pool's devices and open what their paths lead to now. Raises ToolFailed, as if suspended."""
         await self.runner.run(["zpool", "reopen", pool], deadline=deadline)
@@ -408,6 +412,11 @@ def format_import(
         *(["-o", "readonly=on"] if readonly else []),
     ]
     return ["zpool", "import", *options, *search, pool]
+
+
+def format_expand(pool: str, devices: Sequence[str]) -> list[str]:
+    """The command that has a pool use all of these devices."""
+    return ["zpool", "online", "-e", pool, *devices]
 
 
 def make_suspended_error(pool: str) -> PoolSuspended:

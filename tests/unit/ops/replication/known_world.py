@@ -113,7 +113,9 @@ class World:
 
     def context(self) -> Context:
         made = Context.of(self.env)
-        object.__setattr__(made.records, "pools", SimpleNamespace(all=lambda: self.pools))
+        object.__setattr__(
+            made.records, "pools", SimpleNamespace(all=lambda: self.pools, last=lambda _: None)
+        )
         side: Any = Asked(self, vault=False)
         return with_vault(with_source(made, side), Asked(self, vault=True))
 
