@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import world
-from world import World, ctl, events, get, named_at, ok, sh, shell, snapshots, status
+from world import World, ctl, events, get, let_root_in_by_ssh, named_at, ok, sh, shell, snapshots, status
 
 from zvault.core.replication.receive_properties import SETTABLE_PROPERTIES
 
@@ -335,14 +335,8 @@ def ok_or_not(*argv: str) -> str:
 
 @pytest.fixture
 def by_ssh() -> Iterator[None]:
-    """This host is a source by ssh, too: its root lets itself in."""
-    folder = Path("/root/.ssh")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    shell("ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519 </dev/null; ssh-keygen -A")
-    shell("install -m 600 /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys; systemctl start ssh")
-    shell("(printf 'localhost '; cat /etc/ssh/ssh_host_ed25519_key.pub) >/root/.ssh/known_hosts")
-    yield
-    shell("systemctl stop ssh; rm -rf /root/.ssh", check=False)
+    with let_root_in_by_ssh():
+        yield
 
 
 def test_over_ssh(tank: Chosen, by_ssh: None) -> None:

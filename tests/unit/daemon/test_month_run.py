@@ -1,4 +1,4 @@
-"""A whole run after a month's absence, under the watchdog: zvaultd's loop has its turns from the first event to the last.
+"""A whole run after a month's absence, under the watchdog: the loop has its turns from the first event to the last.
 
 The size is that of a host that was told of: 20 datasets, snapshots each 15 minutes and another tool's hourly ones, a
 vault that was away for 30 days. Only ``zfs`` and the streams are stood in for.
