@@ -41,8 +41,8 @@ SINGLY_ASKED_DATASETS = 1000
 
 
 def _conflicts(backup: Backup, sides: BothListings) -> dict[str, PlanObstacle]:
-    """What keeps each dataset that is planned from being followed: its name, that it is not encrypted, or a backup of it
-    that lies elsewhere.
+    """What keeps each dataset that is planned from being followed: its name, that it is not encrypted, or a backup that
+    lies elsewhere.
     """
     length = backup.snapshot.names.length
     pairs = sides.pairing.pairs
