@@ -145,7 +145,7 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	put $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8; \
 	put $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions config/completion/_zvaultctl; \
 	put $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d config/completion/zvaultctl.fish; \
-	put $(DOC) config/zvault.toml README.md CHANGELOG.md docs/*.md; \
+	put $(DOC) config/zvault.toml README.md CHANGELOG.md SECURITY.md docs/*.md; \
 	for room in explanation how-to reference runbooks; do put $(DOC)/$$room docs/$$room/*.md; done; \
 	put $(DOC)/pictures docs/pictures/*.png
 	@# There is no docs/ between them, and nothing for those who work on zvault.
@@ -163,7 +163,7 @@ EPOCH = $(shell dpkg-parsechangelog -S Timestamp)
 NORMAL = --sort=name --mtime=@$(EPOCH) --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner --exclude=__pycache__
 deb: ## packages for Debian 13, in build/; wants debhelper and dh-python
 	@rm -rf build/deb && mkdir -p $(DEB)
-	@tar -c $(NORMAL) Makefile README.md CHANGELOG.md zvault systemd config docs debian | tar -xp --no-same-owner -C $(DEB)
+	@tar -c $(NORMAL) Makefile README.md CHANGELOG.md SECURITY.md zvault systemd config docs debian | tar -xp --no-same-owner -C $(DEB)
 	@cd $(DEB) && umask 022 && SOURCE_DATE_EPOCH=$(EPOCH) debian/rules binary
 	@mv build/deb/*.deb build
 

@@ -98,7 +98,10 @@ FOREIGN_WORDS = (
         'also = ["autosnap_*"]',
     ),
     ForeignWord(
-        ("hourly", "daily", "weekly", "monthly", "yearly", "last", "within", "keep_last", "keep_hourly", "keep_daily"),
+        (
+            *("frequently", "hourly", "daily", "weekly", "monthly", "yearly", "last", "within"),
+            *("keep_last", "keep_hourly", "keep_daily"),
+        ),
         "how many are kept is said for each side, the source and the vault, in 'keep'",
         _KEEP,
     ),
@@ -118,14 +121,14 @@ FOREIGN_WORDS = (
         "keep = { vault = { hourly = 48, daily = 30, monthly = 12 } }",
     ),
     ForeignWord(
-        ("frequently", "frequent", "minutely", "quarter_hourly"),
-        "periods of less than an hour are not counted; keep all that are younger than 'within'",
-        'keep = { source = { within = "6h" } }',
+        ("frequent", "minutely", "quarter_hourly", "frequent_period"),
+        "quarters of an hour are 'frequently' in keep, and periods of any other length are keys there, too",
+        'keep = { source = { frequently = 8, "5m" = 12 } }',
     ),
     ForeignWord(
         ("grid", "regex", "last_n", "not_replicated"),
-        "zvault has no grids: it keeps the newest of so many hours, days, weeks, months and years",
-        'keep = { vault = { within = "1h", hourly = 24, daily = 30 } }',
+        "zvault has no grids: it keeps the newest of so many hours, days, weeks, months, years and other periods",
+        'keep = { vault = { within = "1h", hourly = 24, "3d" = 10 } }',
     ),
     ForeignWord(
         ("autoprune", "prune_source", "prune_target", "destroy_missing", "force_prune", "delete"),
@@ -154,8 +157,8 @@ FOREIGN_WORDS = (
     ),
     ForeignWord(
         ("sendoptions", "send_options", "replication", "encrypted", "raw_send", "large_block", "embed"),
-        "the flags of zfs send are in 'send'; what is encrypted is always sent raw",
-        "send = { large_blocks = true }",
+        "the flags of zfs send are in 'send'; what is encrypted is always sent raw, other datasets can be refused",
+        'send = { large_blocks = true, encrypted = "required" }',
     ),
     ForeignWord(
         ("recvoptions", "recv_options", "override", "set_properties", "filter_properties", "preserve_properties"),

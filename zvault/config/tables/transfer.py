@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
@@ -40,6 +40,14 @@ class Send(ConfigTable):
     )
     properties: bool = Field(
         default=True, description="Send the datasets' properties too (`-p`).", examples=[True]
+    )
+
+    encrypted: Literal["any", "required"] = Field(
+        default="any",
+        description='"required" sends only datasets that are encrypted on the source, and so go raw. Any other of the '
+        "backup is a conflict until it is excluded: a dataset that somebody creates outside of the encrypted ones does "
+        "not reach the vault in the clear.",
+        examples=["required"],
     )
 
     def to_encrypted(self) -> Send:

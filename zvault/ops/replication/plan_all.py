@@ -22,6 +22,7 @@ from zvault.core.replication.plan_model import (
     TransferAction,
     TransferPlan,
     TransferPolicy,
+    UnencryptedSource,
     UnknownDataset,
 )
 from zvault.core.replication.planner import PlanObstacle, PoolAnswers, plan_tree
@@ -42,7 +43,9 @@ SINGLY_ASKED_DATASETS = 1000
 
 
 def _conflicts(backup: Backup, sides: BothListings) -> dict[str, PlanObstacle]:
-    """What keeps each dataset that is planned from being followed: its name, or a backup of it that lies elsewhere."""
+    """What keeps each dataset that is planned from being followed: its name, that it is not encrypted, or a backup that
+    lies elsewhere.
+    """
     length = backup.snapshot.names.length
     pairs = sides.pairing.pairs
     known: KnownResults[DatasetPair, NameConflict | None] = (
@@ -51,7 +54,14 @@ def _conflicts(backup: Backup, sides: BothListings) -> dict[str, PlanObstacle]:
     found = known.again(pairs, lambda pair: find_name_conflict(pair.source.name, pair.target, length))
     named = compress(zip(pairs, found, strict=True), found)
     doubtful = find_doubtful(pairs, sides.source.unlisted)
-    return {**sides.stray, **doubtful, **{pair.source.name: one for pair, one in named if one is not None}}
+    required = backup.send.encrypted == "required"
+    plain = (pair.source.name for pair in pairs if required and not pair.source.encrypted)
+    return {
+        **{name: UnencryptedSource.of(name) for name in plain},
+        **sides.stray,
+        **doubtful,
+        **{pair.source.name: one for pair, one in named if one is not None},
+    }
 
 
 async def plan_all(context: Context, backup: Backup, sides: BothListings) -> Sequence[TransferPlan]:

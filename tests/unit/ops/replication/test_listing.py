@@ -376,3 +376,17 @@ async def test_a_replica_that_was_encrypted_anew_is_no_raw_copy(here: str, there
     known = replace(replica, sent=f"{source.guid:x}:Lcw")
     await plan_all(where, backup, sides(source, known))
     assert len(asked) == 2
+
+
+async def test_what_is_not_encrypted_is_not_sent_where_that_is_required() -> None:
+    where = context(send={"encrypted": "required"})
+    with_source(where, FakeZfs(None))
+    with_vault(where, FakeZfs(None))
+    backup = where.env.backup("b")
+    (plan,) = await plan_all(where, backup, sides(dataset("tank", snap(1)), None))
+    assert plan.action is TransferAction.CONFLICT
+    assert 'send.encrypted = "required" sends nothing that is not' in plan.reason
+    assert plan.next.startswith('exclude it ("tank")')
+    secret = dataset("tank", snap(1), encrypted=True, key_root="tank")
+    (plan,) = await plan_all(where, backup, sides(secret, None))
+    assert plan.action is TransferAction.FULL
