@@ -15,6 +15,7 @@ from zvault.core.tuning.reading import (
     SCRUB_READS,
     SEND_QUEUE,
     SYNC_READS,
+    advise_on_reads,
     derive_reading,
 )
 from zvault.core.tuning.tuning import (
@@ -73,3 +74,12 @@ def test_what_is_read_ahead_fits_the_hosts_memory(memory: int, name: str, wanted
     (verdict,) = decide_parameters([TuningRequest("cold", {name: str(wanted)})], host)
     assert int(verdict.value or -1) == min(wanted, memory // READ_AHEAD_SHARE)
     assert ("the most that this host's memory allows" in verdict.why) == (wanted > memory // READ_AHEAD_SHARE)
+
+
+def test_advice_only_for_devices_that_are_read_as_by_default() -> None:
+    assert advise_on_reads("s3", ["nbd:/dev/nbd0"], {ASYNC_READS: "32"}) == []
+    assert advise_on_reads("local", [], {}) == [], "disks of this host"
+    (advice,) = advise_on_reads("nbd-lan", ["nbd:/dev/nbd0"], {})
+    assert advice.about == ("nbd:/dev/nbd0",)
+    assert ASYNC_READS in advice.what
+    assert "3 reads at the device" in advice.why
