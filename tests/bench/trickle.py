@@ -124,6 +124,7 @@ def measure(
         CONFIG.write_text(text)
         sh("systemctl", "restart", "zvaultd")
         ok("vault", "begin-anew", "cold", "--yes")
+        say(f"{name}: making the vault")
         ok("vault", "create", "cold", "--yes", timeout=PATIENCE)
         ok("vault", "up", "cold", timeout=PATIENCE)
         sh("zfs", "create", "-p", "-o", "mountpoint=none", f"cold/peer/{field.ROOT}".rpartition("/")[0])
@@ -140,6 +141,7 @@ def main() -> None:
     names = {f"{copy} {model}": print for model in MODELS for copy in COPIES}
     wanted, rounds = chosen(names, rounds=2)  # type: ignore[arg-type]
     peers.install()
+    say(f"making {DATASETS} datasets")
     field.source("2G", "/tank")
     CONFIG.parent.mkdir(exist_ok=True)
     datasets()
