@@ -44,7 +44,6 @@ host = "lab"
 pool = "cold"
 profile = "{profile}"
 create = true
-up = "always"
 {transfers}
 [[vault.cold.device]]
 {device}
