@@ -433,7 +433,8 @@ class BackupRun:
         transfers = Transfers(opened, plan, self.meter, small=small)
         for text in await transfers.lacking():
             self.emit("warning", text=text)
-        limits, slots = StreamLimits(self.context.env, self.backup), self.context.activity.slots
+        activity = self.context.activity
+        limits, slots = StreamLimits(self.context.env, self.backup, activity.sync_times), activity.slots
         throttle = limits.throttle()
         try:
             await transfers.cover()

@@ -73,6 +73,11 @@ class Estimates:
                 self._known[step] = await self._opened.source.estimate(step, self._opened.flags(dataset))
         return self._known[step]
 
+    def total(self, plan: TransferPlan) -> int | None:
+        """The bytes of all streams of a dataset; None where one was not asked for, or could not be told."""
+        sizes = [self._known.get(step) for step in plan.steps]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
     async def by_dataset(self, plans: Sequence[TransferPlan], sides: BothListings) -> dict[str, int]:
         """The bytes of each dataset that has any stream to send; one that cannot be told counts as none."""
         steps = ((plan.dataset, step) for plan in plans for step in plan.steps)

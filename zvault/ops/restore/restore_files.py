@@ -81,7 +81,9 @@ async def restore_files(
 
     await check_target_folder(request.to)
     backup = context.env.backup(request.backup)
-    async with vaults[backup.its_vault].use(f"restore to {request.to}", say, create=False) as vault:
+    async with vaults[backup.its_vault].use(
+        f"restore to {request.to}", say, reads=True, create=False
+    ) as vault:
         dataset, snapshot = await _chosen(context, vault, request)
         async with (
             open_snapshot(context, vault.zfs, dataset, snapshot) as opened,

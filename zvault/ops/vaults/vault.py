@@ -24,6 +24,7 @@ from zvault.core.policy.vault_life import (
 from zvault.core.units import format_size
 from zvault.ops.context import Context
 from zvault.ops.state.older_vault import accept_older_vault, find_older_vault
+from zvault.ops.tuning.parameters import restore_reading_parameters, set_reading_parameters
 from zvault.ops.vaults.assembly import Say, VaultAssembly
 from zvault.ops.vaults.earlier_pools import forget_pools, read_pool_history
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
@@ -82,6 +83,9 @@ class ManagedVault(VaultLifecycle):
         self._open: OpenVault | None = None
         """What its users share."""
 
+        self._readers = 0
+        """How many of its users read much."""
+
         self.held_by: Callable[[], str | None] = lambda: None
         """Which host has it, where several share it."""
 
@@ -105,6 +109,7 @@ class ManagedVault(VaultLifecycle):
         *,
         warn: Say | None = None,
         writes: bool = True,
+        reads: bool = False,
         create: bool = False,
         shut_out: ShutOut | None = None,
     ) -> AsyncIterator[OpenVault]:
@@ -112,7 +117,8 @@ class ManagedVault(VaultLifecycle):
 
         With ``create`` the pool of a new vault is made, if its configuration says so; only a run has it made. What
         keeps the vault from going down afterwards is its own state, and no failure of the block: ``warn`` (or ``say``)
-        is told. ``shut_out`` takes it from a host that has stopped, where it has to be brought up.
+        is told. Who ``reads`` much has the profile's parameters for reading. ``shut_out`` takes it from a host that has
+        stopped, where it has to be brought up.
         """
         async with AsyncExitStack() as held:
             if writes:
@@ -130,10 +136,26 @@ class ManagedVault(VaultLifecycle):
                 self._warn_of_foreign(warn or say)
                 if older := find_older_vault(self.context.env, self.context.records, self.name):
                     (warn or say)(f"vault {self.name}: {older}")
-                async with watch_block(self.trouble):
+                async with watch_block(self.trouble), self._tuned_for(say, reads=reads):
                     yield opened
             finally:
                 await finish_work(self._leave(user, say, warn or say))
+
+    @asynccontextmanager
+    async def _tuned_for(self, say: Say, *, reads: bool) -> AsyncIterator[None]:
+        """Have the parameters for reading set while any of its users reads."""
+        if not reads:
+            yield
+            return
+        self._readers += 1
+        try:
+            if self._readers == 1:
+                await set_reading_parameters(self.context, self.config, say)
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                await finish_work(restore_reading_parameters(self.context, self.config, say))
 
     def _warn_of_foreign(self, warn: Say) -> None:
         """Tell whoever uses it that its pool needs a device which the vault has not."""

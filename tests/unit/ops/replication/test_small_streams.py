@@ -131,6 +131,22 @@ async def test_what_steers_another_tool_goes_through_programs_until_it_is_out_of
     )
 
 
+async def test_what_is_set_on_the_vault_already_is_not_set_again() -> None:
+    """Numbers as they are stored; what a stream brought, or something else, is no setting of its own."""
+    own = [
+        ("readonly", "1", "-", "local"),
+        ("canmount", "0", "-", "local"),
+        ("org.zvault:sent", "1:Lc", "-", "local"),
+        ("org.zvault:source-properties", "none", "none", "received"),
+    ]
+    small = await found(
+        Host({"tank": [*SET, ("org.zvault:source-properties", "none", "-", "local")]}),
+        Host({TARGET: [("atime", "off", "off", "received"), *own]}),
+    )
+    assert small is not None
+    assert small.properties == {"canmount": 2, "org.zvault:source-properties": "none"}
+
+
 async def test_without_properties_nobody_is_asked_for_them() -> None:
     source, vault = Host({}), Host({})
     assert await found(source, vault, send={"properties": False}) is not None
