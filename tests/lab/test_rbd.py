@@ -35,7 +35,7 @@ HOLDER = """
 import sys, rados, rbd
 cluster = rados.Rados(conffile="/etc/ceph/ceph.conf")
 cluster.connect()
-with cluster.open_ioctx("rbd_meta") as pool, rbd.FoundImage(pool, "cold") as image:
+with cluster.open_ioctx("rbd_meta") as pool, rbd.Image(pool, "cold") as image:
     image.lock_acquire(rbd.RBD_LOCK_MODE_EXCLUSIVE)
     print("held", flush=True)
     for line in sys.stdin:

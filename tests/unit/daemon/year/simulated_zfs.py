@@ -91,7 +91,7 @@ class SimulatedZfs(NoKeys):
         self.lapses: int | None = None
 
     async def _run(self, *_: object, **__: object) -> Any:
-        return SimpleNamespace(stdout="")
+        return SimpleNamespace(stdout="", stderr="", returncode=0)
 
     def _named(self, name: str) -> tuple[Own, str]:
         of, _, short = name.replace("#", "@").partition("@")
