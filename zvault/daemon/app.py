@@ -7,11 +7,10 @@ import contextlib
 import math
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, cast
+from typing import Any
 
 import zvault
 from zvault.api.emit import Emit
-from zvault.api.events import RunEvent
 from zvault.config.load_config import find_readable_secrets, load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
@@ -19,9 +18,10 @@ from zvault.core.errors import Busy, ConfigError, Refused, ZvaultError
 from zvault.core.zfs_version import warn_if_untested
 from zvault.daemon import journald
 from zvault.daemon.api.server import Api
-from zvault.daemon.backup_runs import BackupRuns, make_unexpected_error
-from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.assemble import assemble_runs
+from zvault.daemon.event_publisher import EventPublisher, make_emit
 from zvault.daemon.history import RunHistory
+from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.config_monitor import CONFIG_INTERVAL, ConfigMonitor
@@ -99,14 +99,14 @@ class ZvaultDaemon:
         feed = ChangeFeed(paths.events_kept)
         self.context = Context.of(Environment.of(config, paths, HostRunner(), clock), feed)
         self.events = EventPublisher()
-        self.events.hooks.append(journald.log_event)
+        self.events.subscribe(journald.log_event)
         self.history = RunHistory(paths.history)
-        self.events.hooks.append(self.history.note)
+        self.events.subscribe(self.history.note)
         self.vaults = Vaults(self.context)
-        self.runs = BackupRuns(self.context, self.vaults, self.history, self.events)
-        self.scheduler = BackupScheduler(self.context, self.runs.start, self.runs.last_run)
+        self.runs = assemble_runs(self.context, self.vaults, self.history, self.events)
+        self.scheduler = BackupScheduler(self.context, self.runs.start, self.runs.findings.last_run)
         self.snapshot_scheduler = BackupScheduler(
-            self.context, self.runs.snapshot, self.runs.last_snapshot, get_snapshot_times
+            self.context, self.runs.snapshot, self.runs.findings.last_snapshot, get_snapshot_times
         )
         self.vault_monitor = VaultMonitor(self.vaults, self.context.env.clock)
         self.state_monitor = StateMonitor(paths.state, self.history)
@@ -122,19 +122,19 @@ class ZvaultDaemon:
             config=self.config_monitor,
             snapshot_scheduler=self.snapshot_scheduler,
         )
-        self.pool_watch = PoolWatch(self.context, self.runs, feed)
+        self.pool_watch = PoolWatch(self.context, self.runs.findings, feed)
         self.status.pool_watch = self.pool_watch
         self.notifier = Notifier(
             self.status,
             lambda: self.metrics.vaults,
             lambda: self.looks.list_outdated(),  # noqa: PLW0108 - both are made later
         )
-        self.events.hooks.append(self.notifier.hear)
+        self.events.subscribe(self.notifier.hear)
         self.metrics = MetricFigures(self.status, self.notifier, loop_lag)
         self.page = PageSource(
             self.status, self.events, lambda: self.metrics.vaults, lambda: self.context.env.host
         )
-        self.events.hooks.append(self.page.hear)
+        self.events.subscribe(self.page.hear)
         self.serving = WebServers(
             self.context,
             self.status.warnings,
@@ -160,7 +160,7 @@ class ZvaultDaemon:
             self.notifier,
         )
         self.stall_monitor = StallMonitor(self.context, self.vaults, self.status.stalls)
-        self.sleep_monitor = SleepMonitor(self.context, self.vaults, self.runs, self._wake)
+        self.sleep_monitor = SleepMonitor(self.context, self.vaults, self.runs.runner, self._wake)
         self.looks = PeriodicChecks(
             self.status,
             self.vaults,
@@ -171,7 +171,7 @@ class ZvaultDaemon:
         )
         self._stop, self._run_event, self._told_line = asyncio.Event(), asyncio.Event(), ""
         self._reload_turn = asyncio.Lock()
-        self.events.hooks.append(lambda _: self._run_event.set())
+        self.events.subscribe(lambda _: self._run_event.set())
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
@@ -229,7 +229,7 @@ class ZvaultDaemon:
         for vault in self.vaults.all():
             hooked = {name for name in ended if self._vault_of(name) == vault.name}
             later |= hooked
-            self.runs.held |= {name: asyncio.Event() for name in hooked}
+            self.runs.gate.held |= {name: asyncio.Event() for name in hooked}
             # One that hosts share may be another's by now: the run asks for its turn first, with nothing left here.
             needs = vault.name in needed and not vault.config.hosts
             task = self._background(self._adopt_and_run_hooks(vault, hooked, needed=needs))
@@ -261,7 +261,7 @@ class ZvaultDaemon:
                 await self._run_pending_hooks("run", hooked.__contains__)
         finally:
             for name in hooked:
-                self.runs.held.pop(name).set()
+                self.runs.gate.held.pop(name).set()
 
     async def _run_pending_hooks(
         self, scope: hooks.Scope, concerns: Callable[[str], bool] = lambda _: True
@@ -269,11 +269,7 @@ class ZvaultDaemon:
         """Run the hooks that a crash kept from running, of the backups that it ``concerns``."""
 
         def emitter(run: str, backup: str) -> Emit:
-            def emit(event: str, **fields: Any) -> None:
-                head = {"event": event, "run": run, "backup": backup, "time": self.context.env.clock.time()}
-                journald.log_event(cast(RunEvent, {**head, **fields}))
-
-            return emit
+            return make_emit(journald.log_event, self.context.env.clock, run, backup)
 
         for error in await hooks.recover_hooks(
             self.context.records.hooks, emitter, scope, sd_notify.extend_start, concerns
@@ -297,7 +293,7 @@ class ZvaultDaemon:
 
     def _resume(self, interrupted: set[str]) -> None:
         for name in sorted(interrupted):
-            if self.runs.running(name) is not None:
+            if self.runs.runner.running(name) is not None:
                 continue  # its time had passed, too
             with contextlib.suppress(Busy, Refused):
                 self.runs.start(name, "catch-up")
@@ -319,7 +315,7 @@ class ZvaultDaemon:
         """While something runs; what is told at rest comes of the verdicts, and is told after each look at them."""
         while True:
             self._tell_line()
-            if not self.runs.current:
+            if not self.runs.runner.current:
                 self._run_event.clear()
                 await self._run_event.wait()
             await asyncio.sleep(STATUS_LINE_INTERVAL)
@@ -386,12 +382,12 @@ class ZvaultDaemon:
 
     async def _drain(self) -> None:
         """Begin nothing new, end what runs, leave nothing half-made."""
-        log.info("stopping: %d runs to end", len(self.runs.current))
+        log.info("stopping: %d runs to end", len(self.runs.runner.current))
         sd_notify.notify_stopping("draining")
         self.scheduler.stop()
         self.snapshot_scheduler.stop()
         self.runs.past.stop("the daemon is stopping")
-        await end_runs(self.context, self.runs)
+        await end_runs(self.context, self.runs.runner)
         for task in list(self._tasks):
             task.cancel()
         await self.looks.close()

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
-from zvault.daemon.backup_runs import make_unexpected_error
 from zvault.daemon.health.journal import VerdictJournal
+from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
@@ -139,7 +139,7 @@ class PeriodicChecks:
     async def _at_lag(self, backup: Backup) -> None:
         key = f"{LAG}{backup.name}"
         try:
-            await self.status.runs.refresh_lag(backup)
+            await self.status.runs.findings.refresh_lag(backup)
         except Exception as error:
             if not isinstance(error, ZvaultError):
                 log.exception("looking at the lag of %s failed", backup.name)

@@ -20,6 +20,7 @@ class Runs:
     """Counts who is asked; ``slow`` answers once it is let, ``broken`` cannot be asked."""
 
     def __init__(self) -> None:
+        self.findings = self
         self.asked: list[str] = []
         self.answer, self.given_up = asyncio.Event(), 0
         self.error: Exception = ToolFailed("cannot list it", "it is broken")

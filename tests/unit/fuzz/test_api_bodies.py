@@ -39,7 +39,7 @@ async def answered(folder: Path, route: routes.ApiRoute, head: str, body: bytes)
         path = route.path.replace("{backup}", "b").replace("{vault}", "cold")
         return await call(folder / "s", "POST", path, body, head)
     finally:
-        for run in list(daemon.runs.current.values()):
+        for run in list(daemon.runs.runner.current.values()):
             run.task.cancel()
         await asyncio.sleep(0)
         await daemon.api.close()

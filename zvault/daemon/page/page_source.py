@@ -142,7 +142,7 @@ class PageSource:
         kept = self._refreshed()
         found = _without_files(self.status.document_of(self._vaults()))
         config = self.status.context.env.config
-        running = sorted(self.status.runs.current.values(), key=lambda run: run.started)
+        running = sorted(self.status.runs.runner.current.values(), key=lambda run: run.started)
         return {
             "now": self.status.context.env.clock.time(),
             "host": self._host(),

@@ -104,7 +104,7 @@ async def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     it = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
     await it.api.listen(tmp_path / "s")
     yield it, tmp_path / "s"
-    for run in list(it.runs.current.values()):
+    for run in list(it.runs.runner.current.values()):
         run.task.cancel()
     await asyncio.sleep(0)
     await it.api.close()
@@ -175,7 +175,7 @@ async def test_a_restore_of_nothing_starts_no_run(daemon: tuple[ZvaultDaemon, Pa
     status, answer = await call(path, "POST", "/v1/restore", json.dumps(body).encode())
     assert status == 400
     assert "is missing in the request" in answer or "is empty" in answer
-    assert not it.runs.current
+    assert not it.runs.runner.current
 
 
 @pytest.mark.parametrize(

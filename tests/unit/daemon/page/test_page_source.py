@@ -203,7 +203,7 @@ def test_a_subject_that_is_none_gets_nothing(daemon: ZvaultDaemon, subject: str)
 def test_a_run_under_way_is_told_stream_by_stream(daemon: ZvaultDaemon):
     task: Any = None
     run = ActiveRun("r1", "a", "manual", task, started=5.0)
-    daemon.runs.current["r1"] = run
+    daemon.runs.runner.current["r1"] = run
     head: Any = {"run": "r1", "backup": "a", "time": 6.0}
 
     def publish(event: str, **fields: Any) -> None:

@@ -267,7 +267,7 @@ class World:
         for name in CONFIG["vault"]:
             clients._vaults[name, None, ""] = VaultZfs(self.pools, name)
         clients.zpool = self.zpool
-        self.daemon.events.hooks.append(self._hear)
+        self.daemon.events.subscribe(self._hear)
         log.addHandler(self.journal)
         self.serving = asyncio.create_task(self.daemon.serve())
         await asyncio.sleep(1.0)
