@@ -7,18 +7,20 @@ import contextlib
 import math
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 import zvault
 from zvault.api.emit import Emit
+from zvault.api.events import RunEvent
 from zvault.config.load_config import find_readable_secrets, load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.core.errors import Busy, ConfigError, Refused, ZvaultError
+from zvault.core.errors import ConfigError, ZvaultError
 from zvault.core.zfs_version import warn_if_untested
 from zvault.daemon import journald
 from zvault.daemon.api.server import Api
-from zvault.daemon.assemble import assemble_runs
+from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.event_publisher import EventPublisher, make_emit
 from zvault.daemon.history import RunHistory
 from zvault.daemon.job_runner import make_unexpected_error
@@ -33,23 +35,21 @@ from zvault.daemon.monitors.vault_monitor import VAULT_INTERVAL, VaultMonitor
 from zvault.daemon.monitors.verify_scheduler import VERIFY_INTERVAL, VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.page.page_source import PageSource
-from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.periodic_checks import PeriodicChecks
 from zvault.daemon.pool_watch import FEED_INTERVAL, PoolWatch
-from zvault.daemon.scheduler import PROMPT, BackupScheduler, get_snapshot_times
+from zvault.daemon.run_resumer import RunResumer
+from zvault.daemon.scheduler import PROMPT, BackupScheduler
+from zvault.daemon.seen_vaults import SeenVaults
 from zvault.daemon.shutdown import close_readings, end_runs, release_vaults
 from zvault.daemon.status import DaemonStatus
 from zvault.daemon.web.web_servers import WebServers
 from zvault.ops import hooks
 from zvault.ops.context import Context
 from zvault.ops.restore import snapshot_reader
-from zvault.ops.state.environment import Environment, WallClock
 from zvault.ops.tuning.parameters import reconcile_tuning
 from zvault.ops.vaults.past_record import list_past_vaults
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
-from zvault.system.process.runner import HostRunner
-from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.pool.module_parameters import read_loaded_version
 
 OBSERVE_EVERY = 15.0
@@ -82,97 +82,46 @@ CUT_OFF = ZvaultError(
 """What is told of a run that a crash ended."""
 
 
+@dataclass(eq=False)
 class ZvaultDaemon:
-    """One zvaultd. What it waits for goes by ``clock`` and by the time of the event loop that it is served in.
+    """One zvaultd, of the parts that assemble.py builds: it starts, serves and drains."""
 
-    ``loop_lag`` tells how long that loop kept others waiting (system/loop_lag.py).
-    """
+    paths: Paths
+    context: Context
+    events: EventPublisher
+    history: RunHistory
+    vaults: Vaults
+    runs: BackupRuns
+    scheduler: BackupScheduler
+    snapshot_scheduler: BackupScheduler
+    scrub_scheduler: ScrubScheduler
+    verify_scheduler: VerifyScheduler
+    resumer: RunResumer
+    pool_watch: PoolWatch
+    vault_monitor: VaultMonitor
+    seen_vaults: SeenVaults
+    state_monitor: StateMonitor
+    config_monitor: ConfigMonitor
+    sleep_monitor: SleepMonitor
+    stall_monitor: StallMonitor
+    status: DaemonStatus
+    checks: PeriodicChecks
+    notifier: Notifier
+    metrics: MetricFigures
+    page: PageSource
+    serving: WebServers
+    api: Api
 
-    def __init__(
-        self,
-        config: Config,
-        paths: Paths,
-        clock: WallClock | None = None,
-        loop_lag: Callable[[], float] | None = None,
-    ) -> None:
-        self.paths = paths
-        feed = ChangeFeed(paths.events_kept)
-        self.context = Context.of(Environment.of(config, paths, HostRunner(), clock), feed)
-        self.events = EventPublisher()
-        self.events.subscribe(journald.log_event)
-        self.history = RunHistory(paths.history)
-        self.events.subscribe(self.history.note)
-        self.vaults = Vaults(self.context)
-        self.runs = assemble_runs(self.context, self.vaults, self.history, self.events)
-        self.scheduler = BackupScheduler(self.context, self.runs.start, self.runs.findings.last_run)
-        self.snapshot_scheduler = BackupScheduler(
-            self.context, self.runs.snapshot, self.runs.findings.last_snapshot, get_snapshot_times
-        )
-        self.vault_monitor = VaultMonitor(self.vaults, self.context.env.clock)
-        self.state_monitor = StateMonitor(paths.state, self.history)
-        self.config_monitor = ConfigMonitor(self.context.env)
-        self.status = DaemonStatus(
-            self.context,
-            self.vault_monitor,
-            self.runs,
-            self.history,
-            self.scheduler,
-            self.context.env.clock.time(),
-            state=self.state_monitor,
-            config=self.config_monitor,
-            snapshot_scheduler=self.snapshot_scheduler,
-        )
-        self.pool_watch = PoolWatch(self.context, self.runs.findings, feed)
-        self.status.pool_watch = self.pool_watch
-        self.notifier = Notifier(
-            self.status,
-            lambda: self.metrics.vaults,
-            lambda: self.looks.list_outdated(),  # noqa: PLW0108 - both are made later
-        )
-        self.events.subscribe(self.notifier.hear)
-        self.metrics = MetricFigures(self.status, self.notifier, loop_lag)
-        self.page = PageSource(
-            self.status, self.events, lambda: self.metrics.vaults, lambda: self.context.env.host
-        )
-        self.events.subscribe(self.page.hear)
-        self.serving = WebServers(
-            self.context,
-            self.status.warnings,
-            {
-                PageTopic.METRICS: lambda _: self.metrics.text(),
-                PageTopic.OVERVIEW: self.page.overview,
-                PageTopic.BACKUP: self.page.backup,
-                PageTopic.RUN: self.page.run,
-                PageTopic.DATASET: self.page.dataset,
-                PageTopic.FILES: self.page.files,
-            },
-        )
-        self.scrub_scheduler = ScrubScheduler(self.context, self.vaults, self.runs, self.scheduler)
-        self.verify_scheduler = VerifyScheduler(self.context, self.vaults, self.runs)
-        self.api = Api(
-            self.status,
-            self.runs,
-            self.history,
-            self.events,
-            self.vaults,
-            self.scrub_scheduler,
-            self.verify_scheduler,
-            self.notifier,
-        )
-        self.stall_monitor = StallMonitor(self.context, self.vaults, self.status.stalls)
-        self.sleep_monitor = SleepMonitor(self.context, self.vaults, self.runs.runner, self._wake)
-        self.looks = PeriodicChecks(
-            self.status,
-            self.vaults,
-            self.metrics,
-            self.vault_monitor,
-            self.scrub_scheduler,
-            self.sleep_monitor,
-        )
+    def __post_init__(self) -> None:
+        """What is under way is this daemon's own."""
         self._stop, self._run_event, self._told_line = asyncio.Event(), asyncio.Event(), ""
         self._reload_turn = asyncio.Lock()
-        self.events.subscribe(lambda _: self._run_event.set())
         self._tasks: set[asyncio.Task[None]] = set()
+        self.events.subscribe(self._hear)
+
+    def _hear(self, _: RunEvent) -> None:
+        """Have the line for systemd told anew while something happens."""
+        self._run_event.set()
 
     async def serve(self) -> None:
         """Live from the first reconcile to the end of the drain."""
@@ -181,7 +130,7 @@ class ZvaultDaemon:
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
         self._background(self._feed_watchdog())
-        again_and_again = self.looks.again_and_again
+        again_and_again = self.checks.again_and_again
         # A start that is killed begins anew, for ever. Each step has a deadline of its own: together they need none.
         async with _patience(math.inf, START_EXTENSION, self._stop):
             interrupted = await self.reconcile()
@@ -190,13 +139,13 @@ class ZvaultDaemon:
             await self.api.listen(self.paths.socket)
             await self.serving.look()
             await asyncio.gather(self.snapshot_scheduler.start(), self.scheduler.start())
-        self._resume(interrupted)
+        self.resumer.resume_runs(interrupted)
         self._background(again_and_again("vaults", self._look_at_vaults, VAULT_INTERVAL))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
-        self._background(again_and_again("doubted lags", self.looks.at_doubted, 0.0))
+        self._background(again_and_again("doubted lags", self.checks.at_doubted, 0.0))
         self._background(again_and_again("events", self.pool_watch.look, FEED_INTERVAL))
         self._background(again_and_again("proofs", self.verify_scheduler.look, VERIFY_INTERVAL))
-        self._background(again_and_again("readings", self.looks.at_readings, READINGS_EVERY))
+        self._background(again_and_again("readings", self.checks.at_readings, READINGS_EVERY))
         self._background(again_and_again("stalls", self.stall_monitor.watch, EVENTS_RETRY_PAUSE))
         self._background(again_and_again("notifications", self.notifier.look, NOTIFY_PAUSE))
         self._background(self._tell_status())
@@ -286,18 +235,6 @@ class ZvaultDaemon:
             vault.error = told
             log.error("vault %s: %s", vault.name, told, extra={"VAULT": vault.name})
 
-    def _wake(self, stopped: set[str]) -> None:
-        self._resume(stopped)
-        self._background(self.snapshot_scheduler.reschedule())
-        self._background(self.scheduler.reschedule())
-
-    def _resume(self, interrupted: set[str]) -> None:
-        for name in sorted(interrupted):
-            if self.runs.runner.running(name) is not None:
-                continue  # its time had passed, too
-            with contextlib.suppress(Busy, Refused):
-                self.runs.start(name, "catch-up")
-
     def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -326,11 +263,11 @@ class ZvaultDaemon:
             self._told_line = line
 
     async def _look_at_vaults(self) -> None:
-        await self.looks.at_vaults()
+        await self.checks.at_vaults()
         self._tell_line()
 
     async def _look_at_lags(self) -> None:
-        await self.looks.at_lags()
+        await self.checks.at_lags()
         await self.serving.look()
 
     def _reload_soon(self) -> None:
@@ -390,7 +327,8 @@ class ZvaultDaemon:
         await end_runs(self.context, self.runs.runner)
         for task in list(self._tasks):
             task.cancel()
-        await self.looks.close()
+        self.resumer.close()
+        await self.checks.close()
         await self.notifier.close()
         self.scrub_scheduler.close()
         await self.vault_monitor.close()

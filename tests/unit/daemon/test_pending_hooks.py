@@ -14,7 +14,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.config.tables.hooks import Hook
 from zvault.core.errors import DeviceGone
-from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 from zvault.ops.vaults.vault import ManagedVault
 
 CONFIG = {
@@ -36,7 +36,7 @@ class World:
         self.log, self.adopted = folder / "log", asyncio.Event()
         self.slow = "cloud"
         self.fails = False
-        self.daemon = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+        self.daemon = assemble_daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
 
         async def adopt(vault: ManagedVault, *_: object, **__: object) -> None:
             if vault.name == self.slow:

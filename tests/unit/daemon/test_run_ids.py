@@ -7,7 +7,7 @@ import pytest
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 from zvault.ops.run_outcome import RunOutcome
 
 
@@ -25,7 +25,7 @@ class IdleJob:
 async def test_no_two_runs_of_one_second_have_one_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The history takes an id once: it had failed in a simulated year, and was told as one that cannot be written."""
     config = {"vault": {"cold": {"pool": "cold"}}, "backup": {"a": {"source": "tank", "vault": "cold"}}}
-    daemon = ZvaultDaemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
+    daemon = assemble_daemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
     drawn = iter(["aaaa", "aaaa", "aaaa", "bbbb", "aaaa", "cccc"])
     chance = SimpleNamespace(token_hex=lambda _: next(drawn))
     monkeypatch.setattr("zvault.daemon.job_runner.secrets", chance)

@@ -15,6 +15,7 @@ from zvault.config.profile import QueueSettings
 from zvault.config.schema import Config
 from zvault.core.errors import Refused, ToolMissing
 from zvault.daemon.app import ZvaultDaemon, _patience
+from zvault.daemon.assemble import assemble_daemon
 from zvault.daemon.journald import log
 from zvault.ops.vault_documents import make_vault_document
 from zvault.ops.vaults.assembly import VaultAssembly
@@ -54,12 +55,12 @@ class NoTools(HostRunner):
 
 
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **vault: Any) -> ZvaultDaemon:
-    monkeypatch.setattr("zvault.daemon.app.HostRunner", NoTools)
+    monkeypatch.setattr("zvault.daemon.assemble.HostRunner", NoTools)
     config = {
         "vault": {"cold": {"pool": "cold", **vault}},
         "backup": {"b": {"source": "tank", "vault": "cold"}},
     }
-    return ZvaultDaemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
+    return assemble_daemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
 
 
 @pytest.mark.parametrize("text", MALFORMED)

@@ -18,6 +18,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import ToolMissing
 from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 from zvault.system.process.runner import HostRunner
 
 CONFIG = {
@@ -98,10 +99,10 @@ class NoTools(HostRunner):
 
 @pytest.fixture
 async def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[ZvaultDaemon, Path]]:
-    monkeypatch.setattr("zvault.daemon.app.HostRunner", NoTools)
+    monkeypatch.setattr("zvault.daemon.assemble.HostRunner", NoTools)
     monkeypatch.setattr("zvault.daemon.api.access._peer_uid", lambda _: 0)
     folder = tmp_path
-    it = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+    it = assemble_daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
     await it.api.listen(tmp_path / "s")
     yield it, tmp_path / "s"
     for run in list(it.runs.runner.current.values()):
