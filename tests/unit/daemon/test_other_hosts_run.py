@@ -17,8 +17,8 @@ from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
+from zvault.daemon.host_election import find_other_hosts_run
 from zvault.daemon.metrics.exporter import MetricsCollector
-from zvault.daemon.other_hosts_run import find_other_hosts_run
 from zvault.daemon.status import DaemonStatus
 from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.vaults.shared_vault import SharedVault

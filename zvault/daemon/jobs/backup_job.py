@@ -9,9 +9,8 @@ from zvault.api.emit import Emit
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.backup_findings import BackupFindings
 from zvault.daemon.history import RunHistory
-from zvault.daemon.host_election import HostElection
+from zvault.daemon.host_election import HostElection, find_other_hosts_run
 from zvault.daemon.job_runner import JobRunner
-from zvault.daemon.other_hosts_run import find_other_hosts_run
 from zvault.ops.context import Context
 from zvault.ops.replication.listing import BothListings
 from zvault.ops.run import BackupRun
