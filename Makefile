@@ -106,7 +106,7 @@ demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
 	$(LAB)/run --timeout 900 $${terminal:-} -- python3 $(LAB)/demo.py
 
-bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests, updown, blockstore, rest or scale; ROUNDS=, ONLY=, MIB=, SHORT=, DATASETS=
+bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests, updown, blockstore, rest, restore, restore_files, trickle or scale; ROUNDS=, ONLY=, MIB=, SHORT=, DATASETS=
 	@more="$(if $(DATASETS),--datasets $(DATASETS))"; \
 	case "$(NAME) $(ONLY)" in \
 	"scale lab") exec $(LAB)/run --alone --mem 6G --timeout 3000 -- python3 tests/bench/scale_lab.py $$more $(if $(ROUNDS),--rounds $(ROUNDS));; \
@@ -114,7 +114,7 @@ bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, r
 	esac; \
 	peers=$$(tests/bench/get-peers); \
 	disk=$$(mktemp --suffix=.img); trap 'rm -f "$$disk"' EXIT; truncate -s 160G "$$disk"; \
-	$(LAB)/run --alone --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" $(foreach v,MIB SHORT,$(if $($(v)),--env $(v)=$($(v)))) -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)
+	$(LAB)/run --alone --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" $(foreach v,MIB SHORT DATASETS TRANSFERS THREADS EXTRA,$(if $($(v)),--env $(v)=$($(v)))) -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)
 
 pictures: ready ## take docs/pictures anew, of the status page in a real browser
 	@ZVAULT_PICTURES=$(CURDIR)/docs/pictures $(TOOL)/python -m pytest tests/lab/test_page_browser.py -k pictures
@@ -145,7 +145,7 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	put $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8; \
 	put $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions config/completion/_zvaultctl; \
 	put $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d config/completion/zvaultctl.fish; \
-	put $(DOC) config/zvault.toml README.md CHANGELOG.md docs/*.md; \
+	put $(DOC) config/zvault.toml README.md CHANGELOG.md SECURITY.md docs/*.md; \
 	for room in explanation how-to reference runbooks; do put $(DOC)/$$room docs/$$room/*.md; done; \
 	put $(DOC)/pictures docs/pictures/*.png
 	@# There is no docs/ between them, and nothing for those who work on zvault.
@@ -163,7 +163,7 @@ EPOCH = $(shell dpkg-parsechangelog -S Timestamp)
 NORMAL = --sort=name --mtime=@$(EPOCH) --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner --exclude=__pycache__
 deb: ## packages for Debian 13, in build/; wants debhelper and dh-python
 	@rm -rf build/deb && mkdir -p $(DEB)
-	@tar -c $(NORMAL) Makefile README.md CHANGELOG.md zvault systemd config docs debian | tar -xp --no-same-owner -C $(DEB)
+	@tar -c $(NORMAL) Makefile README.md CHANGELOG.md SECURITY.md zvault systemd config docs debian | tar -xp --no-same-owner -C $(DEB)
 	@cd $(DEB) && umask 022 && SOURCE_DATE_EPOCH=$(EPOCH) debian/rules binary
 	@mv build/deb/*.deb build
 

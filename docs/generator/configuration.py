@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from zvault.config.fields import TextForm
+from zvault.config.fields import OneOrMore, TextForm
 from zvault.config.introspection import FieldShape, find_field_shape
 from zvault.config.profile import VaultProfile
 from zvault.config.schema import Config
@@ -136,7 +136,8 @@ def type_name(  # noqa: PLR0911 - a table of kinds
     if origin is Literal:
         return "one of " + ", ".join(f"`{format_literal(choice)}`" for choice in args)
     if origin is list:
-        return f"array, each a {type_name(args[0], (), kinds)}"
+        alone = ", or one alone" if any(isinstance(mark, OneOrMore) for mark in metadata) else ""
+        return f"array, each a {type_name(args[0], (), kinds)}{alone}"
     if origin is dict:
         return f"table, each value a {type_name(args[1], (), kinds)}"
     if type(None) in args:

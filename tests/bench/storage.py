@@ -19,9 +19,9 @@ from world import eventually, sh
 UBDA = Path("/dev/ubda")
 SOCKET = Path("/run/zvault-bench.sock")
 NBD = "/dev/nbd0"
-PLUGIN = Path(__file__).parent / "devices" / "stream_slots.py"
+PLUGIN = Path(__file__).parent / "devices" / "slots.py"
 REQUESTS = Path("/run/zvault-bench-requests")
-"""Each request of the model that was served last, see ``stream_slots.py``."""
+"""Each request of the model that was served last, see ``devices/slots.py``."""
 SIZE = 100 << 30
 """Bytes of a device. On one of 4 GiB transaction groups have at most 160 MiB, whatever the parameters: OpenZFS takes a
 write to need up to 24 times its size (spa_asize_inflation)."""
@@ -37,7 +37,7 @@ COMMIT_MS = 5
 class Model:
     """A device: so many requests at a time, each ``latency`` seconds and its bytes at ``rate``; zvault's profile.
 
-    ``more`` is what else the model is told (``stream_slots.py``), ``filters`` those of its server. It is given one
+    ``more`` is what else the model is told (``devices/slots.py``), ``filters`` those of its server. It is given one
     ``share``th of the bytes. ``device`` is its table in a vault's configuration.
     """
 

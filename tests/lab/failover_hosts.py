@@ -12,6 +12,8 @@ from peer import KNOWN, daemon, install_zvault, introduce, peer, peer_daemon
 from report_to_host import PEER_SSH
 from world import make_tank, sh, shell
 
+from zvault.core.sharing import run_decision
+
 ADDRESS = {"lab": "10.99.0.1", "peer": "10.99.0.2"}
 POOL, SOURCE = "cold", "tank/home"
 COPY = f"{POOL}/{SOURCE}"
@@ -79,9 +81,11 @@ systemctl restart systemd-logind
 """
 """As test_sleep.py has it."""
 
+DECISION = f"/usr/lib/python3/dist-packages/{run_decision.__name__.replace('.', '/')}.py"
 SHORT_BEAT = f"""
-sed -i 's/^MIN_BEAT = 300.0$/MIN_BEAT = {BEAT}/' /usr/lib/python3/dist-packages/zvault/core/sharing/decide.py
-grep -qx 'MIN_BEAT = {BEAT}' /usr/lib/python3/dist-packages/zvault/core/sharing/decide.py
+set -e
+sed -i 's/^MIN_BEAT = {run_decision.MIN_BEAT}$/MIN_BEAT = {BEAT}/' {DECISION}
+grep -qx 'MIN_BEAT = {BEAT}' {DECISION}
 mkdir -p /run/systemd/system/zvaultd.service.d
 printf '[Service]\\nWatchdogSec=0\\n' >/run/systemd/system/zvaultd.service.d/lab.conf
 systemctl daemon-reload

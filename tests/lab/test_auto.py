@@ -22,7 +22,7 @@ LAB = {"mem": "6G", "timeout": 1500}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 PLAIN = Path("/etc/zvault/profiles/plain.toml")
-PLUGIN = Path(__file__).parent.parent / "bench" / "devices" / "stream_slots.py"
+PLUGIN = Path(__file__).parent.parent / "bench" / "devices" / "slots.py"
 SOCKET = DISK / "device.sock"
 SLOTS, LATENCY, RATE = 4, 0.060, 30e6
 """Slow enough that what is tried out fits into the guest's memory, which is its disk; and so slow that it is the device

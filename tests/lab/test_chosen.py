@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 import world
-from world import World, ctl, events, get, named_at, ok, sh, shell, snapshots, status
+from world import World, ctl, events, get, let_root_in_by_ssh, named_at, ok, sh, shell, snapshots, status
 
 from zvault.core.replication.receive_properties import SETTABLE_PROPERTIES
 
 LAB = {"mem": "3G", "timeout": 1200}
 
 RECORD = "org.zvault:receive-properties"
-NOTE = "com.sun:auto-snapshot"
+NOTE = "org.example:note"
+STEERS = ("autobackup:offsite", "com.sun:auto-snapshot", "org.znapzend:enabled")
 SET = f'set = {{ "{NOTE}" = "false", atime = "off", compression = "zstd-7", checksum = "sha512" }}'
 LEFT = 'leave_out = ["recordsize", "org.example:owner"]'
 NAMES = ["tank", "tank/a", "tank/vol"]
@@ -166,6 +167,45 @@ def test_what_is_changed_by_hand_or_by_configuration_is_put_right_with_nothing_t
     assert [name for name in NAMES if not in_force(f"cold/lab/{name}")] == []
 
 
+def seen(name: str) -> set[str]:
+    """Those of STEERS that a dataset shows to another tool, set on it or from above."""
+    return {prop for prop in STEERS if get(name, prop) != "-"}
+
+
+def test_what_steers_other_tools_stays_out(tank: Chosen) -> None:
+    """In a first stream, a large one, a small one, and where nothing is sent; until it is let in."""
+    for prop in STEERS:
+        sh("zfs", "set", f"{prop}=true", "tank/a")
+    sh("zfs", "create", *(word for prop in STEERS for word in ("-o", f"{prop}=true")), "tank/steered")
+    names = ("tank/a", "tank/steered")
+    run()  # tank/steered in full, tank/a with properties to bring
+    assert [seen(f"cold/lab/{name}") for name in names] == [set(), set()]
+    for size in (12 << 20, 4096):
+        Path("/tank/a/file").write_bytes(os.urandom(size))
+        run()
+        assert [seen(f"cold/lab/{name}") for name in names] == [set(), set()]
+    # What an older zvault let in goes with the first run of a daemon or a configuration.
+    for prop in STEERS:
+        sh("zfs", "inherit", "-S", prop, "cold/lab/tank/a")
+    sh("zfs", "inherit", RECORD, "cold/lab/tank/a")
+    assert seen("cold/lab/tank/a") == set(STEERS)
+    tank.choose(f"{SET}, {LEFT}, let_in = ['com.sun:auto-snapshot*']")
+    told = said(str(ok("run", "-j", "--no-snapshot", "tank").json()["run"]["id"]))  # nothing is sent
+    assert "autobackup:offsite is as in the dataset above" in told
+    assert "com.sun:auto-snapshot is as the source has it" in told
+    assert [seen(f"cold/lab/{name}") for name in names] == [{"com.sun:auto-snapshot"}] * 2
+    tank.choose(f"{SET}, {LEFT}")
+    run()
+    assert [seen(f"cold/lab/{name}") for name in names] == [set(), set()]
+    ok("restore", "tank", f"tank/steered@{snapshots('tank/steered')[-1]}", "tank/steered-back")
+    assert seen("tank/steered-back") == set(STEERS), "a restore gives back what the source had"
+    for name in ("tank/steered", "tank/steered-back", "cold/lab/tank/steered"):
+        world.destroy_held(name)
+    for prop in STEERS:
+        sh("zfs", "inherit", prop, "tank/a")
+    run()
+
+
 def test_a_source_s_own_record_undoes_nothing(tank: Chosen) -> None:
     sh("zfs", "set", "logbias=throughput", "cold/lab/tank/a")
     sh("zfs", "set", f"{RECORD}=logbias readonly compression", "tank/a")
@@ -295,18 +335,14 @@ def ok_or_not(*argv: str) -> str:
 
 @pytest.fixture
 def by_ssh() -> Iterator[None]:
-    """This host is a source by ssh, too: its root lets itself in."""
-    folder = Path("/root/.ssh")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    shell("ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519 </dev/null; ssh-keygen -A")
-    shell("install -m 600 /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys; systemctl start ssh")
-    shell("(printf 'localhost '; cat /etc/ssh/ssh_host_ed25519_key.pub) >/root/.ssh/known_hosts")
-    yield
-    shell("systemctl stop ssh; rm -rf /root/.ssh", check=False)
+    with let_root_in_by_ssh():
+        yield
 
 
 def test_over_ssh(tank: Chosen, by_ssh: None) -> None:
     sh("zfs", "create", "-o", f"{NOTE}=true", "-o", "checksum=sha256", "-o", "recordsize=32K", "tank/far")
+    for prop in STEERS:
+        sh("zfs", "set", f"{prop}=true", "tank/far")
     tank.exclude = '["tank/far"]'
     tank.extra = f"""
 [backup.far]
@@ -319,7 +355,9 @@ vault = "cold"
     tank.choose("")
     run("far")
     assert in_force("cold/localhost/tank/far")
+    assert seen("cold/localhost/tank/far") == set()
     Path("/tank/far/file").write_text("more")
     sh("zfs", "set", "checksum=off", "cold/localhost/tank/far")
     run("far")
     assert in_force("cold/localhost/tank/far")
+    assert seen("cold/localhost/tank/far") == set()

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from world import DISK, World, ctl, eventually, make_tank, ok, sh, snapshots
+from world import DISK, World, ctl, eventually, let_root_in_by_ssh, make_tank, ok, sh, snapshots
 from wounds import LABELS, smash, start_of
 
 NAMES = ["a", "a/below", "b", "b/below", *(f"e{number}" for number in range(8))]
@@ -51,6 +51,20 @@ def tree() -> Tree:
     return it
 
 
+@pytest.fixture(scope="module")
+def wounded(tree: Tree) -> Tree:
+    """A dataset of the source cannot be opened."""
+    sh("systemctl", "stop", "zvaultd")
+    sh("zpool", "export", "tank")
+    smash(DISK / "tank.img", *objset_copies(f"tank/{DAMAGED}", str(DISK)))
+    sh("zpool", "import", "-d", str(DISK), "tank")
+    cut = sh("zfs", "list", "-Hr", "-o", "name", "tank").splitlines()
+    assert f"tank/{DAMAGED}" not in cut
+    assert len(cut) < 1 + len(WELL), "zfs list leaves out what comes behind it, too"
+    tree.start()
+    return tree
+
+
 def has_newest(name: str) -> bool:
     return snapshots(f"cold/lab/tank/{name}")[-1] == snapshots(f"tank/{name}")[-1]
 
@@ -76,15 +90,7 @@ def kept_of_it() -> list[str]:
     return [name for name in names if sh("zfs", "list", "-H", name, check=False)]
 
 
-def test_a_dataset_of_the_source_that_cannot_be_opened_stops_no_other(tree: Tree) -> None:
-    sh("systemctl", "stop", "zvaultd")
-    sh("zpool", "export", "tank")
-    smash(DISK / "tank.img", *objset_copies(f"tank/{DAMAGED}", str(DISK)))
-    sh("zpool", "import", "-d", str(DISK), "tank")
-    cut = sh("zfs", "list", "-Hr", "-o", "name", "tank").splitlines()
-    assert f"tank/{DAMAGED}" not in cut
-    assert len(cut) < 1 + len(WELL), "zfs list leaves out what comes behind it, too"
-    tree.start()
+def test_a_dataset_of_the_source_that_cannot_be_opened_stops_no_other(wounded: Tree) -> None:
     for _ in range(2):
         checked_run(f"tank/{DAMAGED}")
     ok("vault", "up", "cold")
@@ -95,14 +101,27 @@ def test_a_dataset_of_the_source_that_cannot_be_opened_stops_no_other(tree: Tree
     assert "set aside" not in told.out
 
 
-def test_a_dataset_of_the_vault_that_cannot_be_opened_stops_no_other(tree: Tree) -> None:
+def test_over_ssh_it_stops_no_other_either(wounded: Tree) -> None:
+    """The same backup, whose source is another host's now, and whose place on the vault is the same."""
+    here, wounded.source_name = wounded.source_name, "ssh://root@localhost/tank"
+    wounded.backup_extra = 'into = "lab/{dataset}"'
+    with let_root_in_by_ssh():
+        wounded.configure()
+        sh("systemctl", "reload", "zvaultd")
+        checked_run(f"tank/{DAMAGED}")
+        wounded.source_name, wounded.backup_extra = here, ""
+        wounded.configure()
+        sh("systemctl", "reload", "zvaultd")
+
+
+def test_a_dataset_of_the_vault_that_cannot_be_opened_stops_no_other(wounded: Tree) -> None:
     """Another one than on the source, whose damage stays: both are named."""
     on_vault = "cold/lab/tank/e4"
     ok("vault", "up", "cold")
     device = re.findall(r"(/\S+)", sh("zpool", "list", "-vHPL", "-o", "name", "cold"))[0]
     copies = objset_copies(on_vault, device, start_of(device))
     ok("vault", "down", "cold")
-    smash(tree.image, *copies)
+    smash(wounded.image, *copies)
     ok("vault", "up", "cold")
     assert on_vault not in sh("zfs", "list", "-Hr", "-o", "name", "cold").splitlines()
     own = {name: snapshots(name) for name in ("tank/e4", *kept_of_it())}

@@ -6,13 +6,13 @@ Public reports of pools on NBD, RBD and iSCSI, each as small as it gets; what zv
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
+import time
 from pathlib import Path
 
 import world
 from vault_faults_world import PROFILE, status, tank_for_test  # noqa: F401
-from world import DISK, ctl, eventually, ok, sh
+from world import DISK, ctl, eventually, ok, sh, snapshots
 
 LAB = {"mem": "3G", "timeout": 900}
 
@@ -139,10 +139,11 @@ def test_a_store_that_was_grown_and_a_pool_that_was_changed_are_told(tank):
     ok("run", "tank")
     sh("truncate", "-s", "700M", str(tank.image))
     ok("vault", "up", "cold")
-    (command,) = re.findall(r"'(zpool online -e [^']+)' gives the pool", world.journal("VAULT=cold"))
+    (command,) = re.findall(r"'zvaultctl ([^']+)' gives the pool", world.journal("VAULT=cold"))
     before = int(get_pool("size"))
-    sh(*shlex.split(command))
+    ok(*command.split())
     assert int(get_pool("size")) > before
+    assert "there is nothing to give" in ctl(*command.split()).err
     sh("zpool", "set", "failmode=panic", "cold")
     sh("zpool", "set", "autotrim=on", "cold")
     eventually("the warning", lambda: "risky-properties" in findings())
@@ -155,4 +156,64 @@ def test_a_store_that_was_grown_and_a_pool_that_was_changed_are_told(tank):
     assert (get_pool("failmode"), get_pool("autotrim")) == ("continue", "off")
     eventually("it to be well", lambda: "risky-properties" not in findings())
     ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+def put_in_place(image: Path, copy: Path) -> None:
+    """Have another copy of the store where its server looks for it."""
+    sh("cp", "--sparse=always", str(copy), str(image))
+
+
+def list_vault() -> list[str]:
+    """Every snapshot of the vault, which it has up for that."""
+    ok("vault", "up", "cold")
+    found = sh("zfs", "list", "-Ht", "snapshot", "-o", "name", "-r", "cold").splitlines()
+    ok("vault", "down", "cold")
+    return found
+
+
+def test_a_store_that_was_put_back_is_told_and_nothing_is_begun_anew_over_it(tank):
+    tank.keep = "{ source = { last = 1 }, vault = { last = 9 } }"
+    tank.backup_extra = 'on_conflict = "new-dataset"'
+    tank.start()
+    ok("run", "tank")
+    old, new = DISK / "old.img", DISK / "new.img"
+    put_in_place(old, tank.image)
+    for number in range(3):
+        world.fill(Path(f"/tank/home/more{number}"), number, count=2)
+        time.sleep(1.1)
+        ok("run", "tank")
+    put_in_place(new, tank.image)
+    newest = list_vault()
+
+    put_in_place(tank.image, old)
+    before = snapshots("tank/home")
+    refused = ctl("run", "tank")
+    print(refused.out, refused.err)
+    assert refused.code == 1
+    assert "its store was put back" in refused.out + refused.err
+    assert "zvaultctl vault accept-older cold" in refused.err
+    assert set(before) < set(snapshots("tank/home")), "the source is snapshotted, and nothing of it pruned"
+    told = findings()["put-back"]["why"]
+    assert "the newest snapshot in it was made 20" in told
+    (backup,) = status()["backups"]
+    assert all("has nothing of" not in one["why"] for one in backup["verdict"]["findings"])
+    assert len(list_vault()) == 3, "neither sent anew nor set aside"
+    ok("restore", "tank", "tank/home", "tank/back")
+    assert world.tree_hashes(Path("/tank/back"))
+    sh("zfs", "destroy", "-r", "tank/back")
+
+    put_in_place(tank.image, new)
+    assert list_vault() == newest
+    assert "put-back" not in findings(), "the store as it was needs nobody's word"
+    ok("run", "tank")
+    assert len(list_vault()) > len(newest)
+
+    put_in_place(tank.image, old)
+    assert ctl("run", "tank").code == 1
+    assert ctl("vault", "accept-older", "cold").code == 2
+    ok("vault", "accept-older", "cold", "--yes")
+    assert "put-back" not in findings()
+    ok("run", "tank")
+    assert "_zvault-conflict-" in "".join(list_vault()), "as on_conflict says"
     world.nothing_left()

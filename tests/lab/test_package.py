@@ -181,6 +181,20 @@ def test_an_upgrade_in_the_middle_of_a_stream(tank: World, made: Path) -> None:
     ok("vault", "down", "cold")
 
 
+def test_an_upgrade_starts_again_what_ran_though_it_is_not_enabled(tank: World, made: Path) -> None:
+    sh("systemctl", "disable", "zvaultd")
+    before = main_pid()
+    install(made)
+    assert main_pid() not in {0, before}
+    assert sh("systemctl", "is-enabled", "zvaultd", check=False).strip() == "disabled"
+    # What did not run does not run afterwards either.
+    sh("systemctl", "stop", "zvaultd")
+    install(MADE / "0.1.1")
+    assert main_pid() == 0
+    sh("systemctl", "enable", "--now", "zvaultd")
+    assert status()["daemon"]["version"] == "0.1.1"
+
+
 def test_the_second_package(tank: World, made: Path) -> None:
     install(MADE / "0.1.1", "zvault-blockstore")
     assert Path("/usr/lib/systemd/system/zvault-blockstore@.service").exists()

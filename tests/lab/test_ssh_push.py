@@ -167,15 +167,15 @@ def ask_other_hosts() -> None:
     """Its daemon from here, twice as two hosts, beside one that is not there; and as a user who may not ask it."""
     alias = "Host twin\n  HostName peer\n  HostKeyAlias peer\nHost gone\n  HostName 10.99.0.77\n"
     (Path("/root/.ssh") / "config").write_text(alias)
-    asked = zvaultctl("-H", "peer,twin,gone", "status")
+    asked = zvaultctl("--hosts", "peer,twin,gone", "status")
     assert asked.returncode == 3
     assert "gone could not be asked" in asked.stdout
     assert {"peer:desk", "twin:desk"} <= {line.split()[0] for line in asked.stdout.splitlines() if line}
-    assert "peer:desk" in zvaultctl("-H", "peer", "run", "peer:desk").stdout
-    top = zvaultctl("-H", "peer,twin", "top").stdout
+    assert "peer:desk" in zvaultctl("--hosts", "peer", "run", "peer:desk").stdout
+    top = zvaultctl("--hosts", "peer,twin", "top").stdout
     assert "twin:desk" in top
     let_in("guest")
-    refused = zvaultctl("-H", "guest@peer", "status")
+    refused = zvaultctl("--hosts", "guest@peer", "status")
     assert refused.returncode == 2
     assert "must be root or in group zvault" in refused.stderr
     ways = "the ways to other hosts end with the command"

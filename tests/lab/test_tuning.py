@@ -212,6 +212,39 @@ def test_two_vaults_that_want_different_values(it: World):
     nothing_left()
 
 
+READS, SCRUBS = "zfs_vdev_async_read_max_active", "zfs_vdev_scrub_max_active"
+SUSPEND = Path("/sys/module/zfs/parameters/zfs_scan_suspend_progress")
+"""A scrub that has begun reads nothing while this is 1."""
+
+
+def test_parameters_for_reading_are_set_while_the_vault_is_read(it: World):
+    """By a scrub here, which is killed with its daemon once; a run reads other pools, and has them as they were."""
+    was, wanted = now(READS, SCRUBS), {READS: "16", SCRUBS: "16"}
+    profile("cold", f"{DEPTH} = 4\n[reading]\n{READS} = 16\n{SCRUBS} = 16\n")
+    it.backup_extra = 'limit = "512K"'
+    it.start()
+    ok("run", "tank", "--no-wait", "-q")
+    eventually("the vault is tuned for the run", lambda: now(DEPTH) == {DEPTH: "4"})
+    assert now(READS, SCRUBS) == was
+    assert rows()[READS]["state"] == "when read"
+    eventually("the run is over", lambda: status()["backups"][0]["state"] == "idle")
+    SUSPEND.write_text("1")
+    try:
+        with subprocess.Popen(["zvaultctl", "scrub", "cold"]) as scrub:
+            eventually("it is read", lambda: now(READS, SCRUBS) == wanted)
+            assert (rows()[READS]["state"], rows()[READS]["before"]) == ("set", was[READS])
+            kill()
+            scrub.wait(timeout=60)
+        # Whoever read it is gone; zvaultd goes on with the scrub by itself, and reads again.
+        eventually("the scrub goes on", lambda: now(READS, SCRUBS) == wanted)
+        assert rows()[READS]["before"] == was[READS]
+    finally:
+        SUSPEND.write_text("0")
+    eventually("all is as before", lambda: {**now(*BEFORE), **now(READS, SCRUBS)} == {**BEFORE, **was})
+    eventually("the vault is down", lambda: not LEASES.exists())
+    nothing_left()
+
+
 def test_what_counts_only_when_openzfs_is_loaded(it: World):
     profile("cold", f'{LOADED} = "2G"\n{DEPTH} = 4\n')
     it.start()

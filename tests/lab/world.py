@@ -368,6 +368,20 @@ retries = {self.retries}
         sh("rm", "-rf", str(DISK), "/run/zvault", "/var/lib/zvault", "/etc/zvault")
 
 
+@contextlib.contextmanager
+def let_root_in_by_ssh() -> Iterator[None]:
+    """This host is another one by ssh, too, ``root@localhost``: its root lets itself in."""
+    folder = Path("/root/.ssh")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    shell("ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519 </dev/null; ssh-keygen -A")
+    shell("install -m 600 /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys; systemctl start ssh")
+    shell("(printf 'localhost '; cat /etc/ssh/ssh_host_ed25519_key.pub) >/root/.ssh/known_hosts")
+    try:
+        yield
+    finally:
+        shell("systemctl stop ssh; rm -rf /root/.ssh", check=False)
+
+
 SERVERS = ("zvault-device@*", "zvault-blockstore@*")
 """Units of servers of devices."""
 

@@ -156,12 +156,26 @@ class ForecastDocument(TransfersDocument):
     not_foreseen: list[str]
 
 
+class SteeringDocument(TypedDict):
+    """A property that steers another tool: the datasets that have it on the source, those of the replica where a stream
+    brought it (``received``) or somebody set it (``local``), and those above the replica that pass it on.
+    """
+
+    property: str
+    tool: str
+    source: list[str]
+    received: list[str]
+    local: list[str]
+    above: list[str]
+
+
 class AdoptDocument(TypedDict):
     """The way a backup goes on from a replica that another tool made: ``toml`` are the lines of its tables.
 
     ``first`` are commands that take back ``written`` bytes, which came to the replica after its newest snapshots.
     ``elsewhere`` are datasets whose replica the first run renames, ``missing`` those that have none, ``strangers`` what
-    of the replica follows nothing; ``datasets`` is what that run would do.
+    of the replica follows nothing; ``datasets`` is what that run would do, which
+    begins with ``snapshot``. ``steering`` is what both sides have for other tools to go by.
     """
 
     source: str
@@ -172,6 +186,8 @@ class AdoptDocument(TypedDict):
     elsewhere: list[str]
     missing: list[str]
     strangers: list[str]
+    steering: list[SteeringDocument]
+    snapshot: str | None
     datasets: list[PlannedDocument]
 
 

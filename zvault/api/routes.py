@@ -33,6 +33,8 @@ from zvault.api.runs import HistoryAnswer, PruneBody, RunBody, VerifyBody
 from zvault.api.status import StatusDocument
 from zvault.api.tuning import MeasuredAnswer, TuningDocument
 from zvault.api.vaults import (
+    AcceptOlderAnswer,
+    AcceptOlderBody,
     BeginAnewBody,
     ClosedAnswer,
     ClosePastBody,
@@ -281,11 +283,23 @@ VAULT_CREATE = _act(
     "Makes the vault's pool; `follow=1` as above.",
     query={"follow": "1"},
 )
+VAULT_GROW = _act(
+    "/v1/vaults/{vault}/grow",
+    VaultAnswer,
+    "Has the vault's pool use all of its devices, which were grown; `follow=1` as above.",
+    query={"follow": "1"},
+)
 BEGIN_ANEW = _act(
     "/v1/vaults/{vault}/begin-anew",
     PoolHistoryAnswer,
     "Forgets the pools that the vault had, so that it may get a new one.",
     BeginAnewBody,
+)
+ACCEPT_OLDER = _act(
+    "/v1/vaults/{vault}/accept-older",
+    AcceptOlderAnswer,
+    "Has backups go on from what a vault has whose store was put back to an older state.",
+    AcceptOlderBody,
 )
 TAKE = _act("/v1/vaults/{vault}/take", VaultAnswer, "Takes the vault over from another host.", TakeBody)
 SCRUB: ApiRoute[StartedAnswer | ScrubAnswer] = ApiRoute(

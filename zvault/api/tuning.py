@@ -59,7 +59,10 @@ class TunedVault(TypedDict):
     measured: MeasuredDocument | None
 
 
-ParameterState = Literal["set", "when up", "changed", "not set", "absent", "unused", "load-time", "conflict"]
+ParameterState = Literal[
+    "set", "when up", "when read", "changed", "not set", "absent", "unused", "load-time", "conflict"
+]
+"""``when up``, ``when read``: zvault sets it once a vault that wants it is up, or is read."""
 
 
 class ParameterDocument(TypedDict):

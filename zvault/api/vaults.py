@@ -228,6 +228,20 @@ class BeginAnewBody(TypedDict, total=False):
     pools: list[EarlierPoolDocument]
 
 
+class AcceptOlderBody(TypedDict, total=False):
+    """``older`` as the finding ``put-back`` of the vault's verdict has it (``why``): if that is otherwise by now, it is
+    refused.
+    """
+
+    older: str
+
+
+class AcceptOlderAnswer(TypedDict):
+    """How much older the vault was, in words."""
+
+    older: str
+
+
 class FenceStep(TypedDict):
     """One command that shuts a device's holder out."""
 

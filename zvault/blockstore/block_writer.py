@@ -1,4 +1,6 @@
-"""Writing to the block device: into the journal and the segment being filled, once there is room in both."""
+"""Writing to the block device: into the journal and the segment being filled, once there is room in both.
+
+A part of a block is a read, a change and a write of the whole block."""
 
 from __future__ import annotations
 

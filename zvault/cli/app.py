@@ -16,6 +16,7 @@ import typer.main
 
 from zvault import __version__
 from zvault.cli.daemon_client import choose_daemon
+from zvault.cli.help_text import GroupedHelp, WholeHelp
 from zvault.cli.output import (
     TROUBLE_STATUS,
     USAGE_STATUS,
@@ -81,7 +82,6 @@ def zvaultctl(
         str,
         typer.Option(
             "--hosts",
-            "-H",
             metavar="HOST,…",
             show_default=False,
             help="Ask the daemons of these hosts, by ssh: names are HOST:NAME then.",
@@ -93,7 +93,7 @@ def zvaultctl(
     Exit status: 0 fine; 1 a warning, or something failed or is critical; 2 wrong usage, or the daemon cannot be
     reached; 3 of a status: something is not known to be well.
     Members of the group zvault may read; those of zvault-operator too may start runs and scrubs; only root may change
-    anything else. Of another host (-H) the same goes for the user that ssh logs in as.
+    anything else. Of another host (--hosts) the same goes for the user that ssh logs in as.
     """
     if hosts:
         from zvault.cli.hosts import choose_hosts
@@ -106,6 +106,7 @@ def assemble_app(only: str = "") -> typer.Typer:
     """zvaultctl with all its verbs, or with one alone: importing the others takes as long as all else of a start."""
     app = typer.Typer(
         name="zvaultctl",
+        cls=GroupedHelp,
         no_args_is_help=True,
         add_completion=False,
         # Plain help, readable on a serial console.
@@ -119,7 +120,7 @@ def assemble_app(only: str = "") -> typer.Typer:
             app.command(name)(getattr(_verb(file), function))
     for name, (file, text) in VERB_GROUPS.items():
         if only in ("", name):
-            app.add_typer(_verb(file).app, name=name, help=text)
+            app.add_typer(_verb(file).app, name=name, help=text, cls=WholeHelp)
     return app
 
 

@@ -233,8 +233,28 @@ class DaemonNotRunning(HostUnreachable):
     """No process listens on the socket: there is no daemon. A daemon that does not answer is another error."""
 
 
+class DaemonStarting(DaemonNotRunning):
+    """A daemon starts, and does not answer yet."""
+
+
+def _find_starting_daemon(socket: Path) -> int | None:
+    """The process ID of a daemon that starts and will listen there; None where none does (Paths.starting)."""
+    try:
+        pid = int(socket.with_name("zvaultd.starting").read_text())
+    except (OSError, ValueError):
+        return None
+    return pid if Path(f"/proc/{pid}").exists() else None
+
+
 def _no_daemon(path: Path, error: OSError) -> HostUnreachable:
     """The error for a socket that cannot be connected to: why, and what to do."""
+    starting = _find_starting_daemon(path) if error.errno in {errno.ENOENT, errno.ECONNREFUSED} else None
+    if starting is not None:
+        return DaemonStarting(
+            "zvaultd is starting",
+            f"process {starting} looks after what an earlier zvaultd left, and does not answer yet",
+            "try again in a moment; 'systemctl status zvaultd' shows what it does",
+        )
     start = "start it with 'systemctl start zvaultd'; if it does not stay up, see 'journalctl -u zvaultd'"
     match error.errno:
         case errno.ENOENT:

@@ -208,10 +208,10 @@ def parse_hosts(text: str) -> dict[str, Address]:
             address = parse_address(word.strip() if SSH_SCHEME in word else SSH_SCHEME + word.strip())
         except ValueError as error:
             raise ConfigError(
-                f"-H {text}", str(error), "give hosts as ssh knows them, as in a,root@b"
+                f"--hosts {text}", str(error), "give hosts as ssh knows them, as in a,root@b"
             ) from None
         if address.host in found:
-            raise ConfigError(f"-H {text}", f"{address.host} is named twice", "name each host once")
+            raise ConfigError(f"--hosts {text}", f"{address.host} is named twice", "name each host once")
         found[address.host] = address
     return found
 
@@ -265,11 +265,11 @@ class _RemoteClient(HttpClient):
 
 
 def choose_hosts(text: str, verb: str | None, remote: Path) -> SeveralDaemons:
-    """Parse what ``-H`` asks for. Raises Refused, ConfigError."""
+    """Parse what ``--hosts`` asks for. Raises Refused, ConfigError."""
     if verb in LOCAL_VERBS:
         raise Refused(
             f"'{verb}' works on the host where it is started",
-            "-H asks daemons of other hosts only",
+            "--hosts asks daemons of other hosts only",
             f"'ssh HOST zvaultctl {verb} …' starts it there",
         )
     return open_hosts(parse_hosts(text), remote)

@@ -12,7 +12,7 @@ from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.fields import quote_text, suggest_nearest
 from zvault.config.problems import ConfigFinding
 from zvault.config.profile import VaultProfile
-from zvault.config.schema import Notify, Vault
+from zvault.config.schema import Backup, Notify, Vault
 from zvault.core.policy.timeouts import DEADMAN_DEFAULTS, compute_longest_request, find_deadman, fit_timeout
 from zvault.core.units import format_duration, format_size
 
@@ -69,6 +69,19 @@ def find_shared_pools(pools: Mapping[str, tuple[str, str]]) -> Iterator[ConfigFi
                 f"the pool {quote_text(pool[1])} is that of vault {quote_text(first[pool])} too",
             )
         first.setdefault(pool, vault)
+
+
+def find_hosts_before_colons(backups: Mapping[str, Backup]) -> Iterator[ConfigFinding]:
+    """Sources as other tools write those of another host, ``host:pool/data``: here that is a pool's name."""
+    for name, table in backups.items():
+        source = table.source
+        host, colon, _ = source.pool.partition(":")
+        if source.host is None and colon and not source.parts:
+            path = source.dataset.removeprefix(f"{host}:")
+            yield ConfigFinding(
+                ("backup", name, "source"),
+                f'is a pool "{source.pool}" of this host; if {host} is a host, write "ssh://{host}/{path}"',
+            )
 
 
 def find_plain_endpoints(vaults: Mapping[str, Vault]) -> Iterator[ConfigFinding]:

@@ -1,4 +1,6 @@
-"""The kinds of value a field may have: how each is written in TOML, checked, and called in the reference."""
+"""The kinds of value a field may have: how each is written in TOML, checked, and called in the reference.
+
+Each table refuses an unknown key; problems.py says so in words."""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import zoneinfo
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
 from pydantic.json_schema import JsonSchemaValue
@@ -112,6 +114,28 @@ class TextsForm(TextForm):
                     f'must have strings only (as in "{self.example}"), not {describe_value(one)}'
                 )
         return self.parse_all(value)
+
+
+@dataclass(frozen=True)
+class OneOrMore:
+    """Marks an array of strings for which one string may stand, where it has only that."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            lambda value: [value] if isinstance(value, str) else value, handler(source)
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        array = handler(schema)
+        return {"anyOf": [array["items"], array]}
+
+
+AnyText = TypeVar("AnyText")
+
+Several = Annotated[list[AnyText], OneOrMore()]
+"""An array of strings, or one string in place of an array of it alone."""
 
 
 def describe_value(value: object) -> str:

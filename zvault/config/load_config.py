@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,14 +31,15 @@ AnyTable = TypeVar("AnyTable", bound=ConfigTable)
 
 
 def load_config(paths: Paths, file: Path | None = None) -> Config:
-    """The configuration in ``file`` (default: ``paths.config_file``) and ``conf.d/*.toml`` next to it.
+    """The configuration in ``file`` (default: ``paths.config_file``) and ``conf.d/*.toml`` next to it. The default file
+    may be missing where conf.d has any.
 
     Raises ConfigError, whose ``why`` has one line for each problem: ``FILE:LINE: KEY: what is wrong``. That others than
     root may write it is one.
     """
     main = file or paths.config_file
     merged, config = _Merged(), None
-    complete = _read_all(main, merged)
+    complete = _read_all(main, merged, needed=file is not None)
     merged.problems += list_writer_problems([*merged.order, main.parent / "conf.d"])
     try:
         config = Config.model_validate(merged.data)
@@ -57,6 +59,7 @@ def load_config(paths: Paths, file: Path | None = None) -> Config:
 def list_doubts(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
     """List what is wrong with a configuration that was loaded unless the host is set up for it: ``KEY: what``."""
     found = [finding for finding, certain in _late_timeouts(paths, config) if not certain]
+    found += cross_checks.find_hosts_before_colons(config.backup)
     found += cross_checks.find_plain_endpoints(config.vault)
     found += cross_checks.find_plain_notifications(config.notify)
     found += cross_checks.find_short_locks(config.vault)
@@ -67,7 +70,7 @@ def list_doubts(paths: Paths, config: Config, file: Path | None = None) -> list[
 def find_readable_secrets(paths: Paths, config: Config, file: Path | None = None) -> list[str]:
     """List what other users of this host can read of a configuration that was loaded, or change: ``KEY: what``."""
     merged = _Merged()
-    _read_all(file or paths.config_file, merged)
+    _read_all(file or paths.config_file, merged, needed=file is not None)
     homes = {path: document.file for path, document in merged.home.items()}
     found = [*exposure.find_exposed_secrets(config, homes), *exposure.find_writable_programs(config)]
     return [f"{show_key(finding.path)}: {finding.message}" for finding in found]
@@ -130,10 +133,17 @@ class _Merged:
         return next((self.home[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.home), None)
 
 
-def _read_all(main: Path, merged: _Merged) -> bool:
-    """Read the main file and conf.d; whether all of it could be read."""
+def has_config(paths: Paths) -> bool:
+    """True if there is a configuration, right or wrong: the main file, or any in conf.d."""
+    return paths.config_file.exists() or bool(_drop_ins(paths.config_file.parent / "conf.d")[0])
+
+
+def _read_all(main: Path, merged: _Merged, *, needed: bool) -> bool:
+    """Read the main file and conf.d; whether all of it could be read. Unless it is ``needed``, the main file may be
+    missing where conf.d has any.
+    """
     files, problem = _drop_ins(main.parent / "conf.d")
-    merged.order = [main, *files]
+    merged.order = [main, *files] if needed or not files or os.path.lexists(main) else files
     results = [read_document(file) for file in merged.order]
     for result in results:
         if isinstance(result, TomlDocument):

@@ -146,39 +146,38 @@ def _rival_names(pair: BackupPair) -> ConfigFinding | None:
 
 def _rival_rules(pair: BackupPair) -> ConfigFinding | None:
     (_, one), (_, other) = pair
-    shared = _covers(one, other.source.dataset) or _covers(other, one.source.dataset)
-    if one.include or other.include:
-        shared = shared and _shared(one, other) is not None
-    if not shared or _host(one.source.host) != _host(other.source.host):
+    shared = _shared(one, other)
+    if shared is None:
         return None
-    return _same_prefix(pair) if one.snapshot.prefix == other.snapshot.prefix else _rival_names(pair)
+    return _same_prefix(pair, shared) if one.snapshot.prefix == other.snapshot.prefix else _rival_names(pair)
 
 
-def _same_prefix(pair: BackupPair) -> ConfigFinding | None:
-    """Two backups that make snapshots of the same datasets, and prune each other's."""
+def _same_prefix(pair: BackupPair, shared: DatasetName) -> ConfigFinding | None:
+    """Two backups that make snapshots of the same datasets, ``shared`` among them, and prune each other's."""
     (name, one), (later, other) = pair
+    named = f"backup {name}, of {quote_text(shared)} too,"
     if one.snapshot.names != other.snapshot.names:
         return ConfigFinding(
             ("backup", later, "snapshot", "form"),
-            f"backup {name} names snapshots of the same datasets by the same prefix in another form: "
+            f"{named} names snapshots of the same datasets by the same prefix in another form: "
             "give both the same form, timezone and former, or each a snapshot.prefix of its own",
         )
     if one.select != other.select:
         return ConfigFinding(
             ("backup", later, "select"),
-            f"backup {name} makes snapshots of datasets that this one may take as well, selected otherwise: "
+            f"{named} makes snapshots of datasets that this one may take as well, selected otherwise: "
             "give each a snapshot.prefix of its own, so that neither keeps what the other has not sent",
         )
     if one.snapshot.skip_unchanged != other.snapshot.skip_unchanged:
         return ConfigFinding(
             ("backup", later, "snapshot", "skip_unchanged"),
-            f"backup {name} makes snapshots of the same datasets, and prunes them, by another skip_unchanged: "
+            f"{named} makes snapshots of the same datasets, and prunes them, by another skip_unchanged: "
             "give both the same, or each a snapshot.prefix of its own",
         )
     if one.keep.source == other.keep.source:
         return None
     return ConfigFinding(
         ("backup", later, "keep", "source"),
-        f"backup {name} makes and prunes snapshots of the same datasets by other rules: "
+        f"{named} makes and prunes snapshots of the same datasets by other rules: "
         "give both the same keep.source, or each a snapshot.prefix of its own",
     )

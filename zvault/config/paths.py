@@ -27,6 +27,11 @@ class Paths:
         return self.run / "zvaultd.sock"
 
     @property
+    def starting(self) -> Path:
+        """The file with the process ID of a daemon that starts, until it answers on its socket."""
+        return self.run / "zvaultd.starting"
+
+    @property
     def history(self) -> Path:
         """The history of runs. For people only: it may be deleted at any time (invariant 1)."""
         return self.state / "history.sqlite"

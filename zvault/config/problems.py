@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, told so that it can be put right without the manual."""
+"""Describes what is wrong with a configuration (an unknown key, a wrong or missing value) and how to put it right."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from zvault.config.fields import describe_value, quote_text, suggest_nearest
+from zvault.config.foreign_words import (
+    explain_foreign_address,
+    explain_foreign_grid,
+    explain_foreign_key,
+    explain_foreign_table,
+)
 from zvault.config.introspection import find_field_at, find_shape_at, find_table_at
 from zvault.config.toml_lines import KeyPath, format_literal, show_key
 
@@ -70,15 +76,16 @@ def _message(details: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> str
         case "missing":
             text = _missing(path, root)
         case "value_error":
-            text = str(context["error"])
+            foreign = explain_foreign_address(value)
+            text = str(context["error"]) + (f"; {foreign}" if foreign else "")
         case "literal_error":
             known = re.findall(r"'([^']*)'", str(context["expected"]))
             hint = suggest_nearest(value, known) if isinstance(value, str) else ""
             text = f"must be one of {', '.join(map(quote_text, known))}, not {describe_value(value)}{hint}"
         case _ if kind in _WANTED:
-            text = (
-                f"must be {_wanted(kind, path, root)}, not {describe_value(value)}{_table_hint(path, root)}"
-            )
+            text = f"must be {_wanted(kind, path, root)}, not {describe_value(value)}"
+            foreign = explain_foreign_grid(value)
+            text += f"; {foreign}" if foreign else _table_hint(path, root)
         case _:
             bound = _bound(context)
             text = f"must be {bound}, not {describe_value(value)}" if bound else details["msg"]
@@ -101,6 +108,11 @@ def _table_hint(path: KeyPath, root: type[BaseModel]) -> str:
         return f": write [{show_key(path)}.NAME]"
     if found.form == "table" and outer is not None and outer.form == "named":
         return f"; if {show_key(path[-1:])} is no name but a key, put it in a [{show_key(path[:-1])}.NAME]"
+    if found.form == "table" and found.table is not None and path and isinstance(path[-1], str):
+        shown = next(
+            ((key, info.examples[0]) for key, info in found.table.model_fields.items() if info.examples), None
+        )
+        return f": write {path[-1]} = {{ {shown[0]} = {format_literal(shown[1])} }}" if shown else ""
     return ""
 
 
@@ -128,5 +140,7 @@ def _unknown(path: KeyPath, root: type[BaseModel]) -> str:
             return (
                 f"unknown key here; it belongs to [{show_key(tuple(outer[:end]))}]: move it above [{inner}]"
             )
+    if foreign := (not outer and explain_foreign_table(str(key))) or explain_foreign_key(path):
+        return f"unknown key: {foreign}"
     hint = suggest_nearest(str(key), known)
     return f"unknown key{hint or '; known here: ' + ', '.join(known)}"

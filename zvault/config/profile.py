@@ -143,6 +143,12 @@ class VaultProfile(ConfigTable):
         "does not have is left out and told of. `zvaultctl tune show` explains each.",
         examples=[{"zfs_vdev_aggregation_limit_non_rotating": "4M", "zfs_txg_timeout": 30}],
     )
+    reading: ModuleParameters = Field(
+        default_factory=dict,
+        description="The same while the vault is read: by a restore, a verification, a mount or a scrub. They are put "
+        "back when the last of these ends, so the reads of other pools are not affected during runs.",
+        examples=[{"zfs_vdev_async_read_max_active": 32, "zfs_send_queue_length": "128M"}],
+    )
     pool: PoolProperties = Field(
         default_factory=dict,
         description="Properties of the pool when zvault makes it, see zpoolprops(7).",

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from zvault.config.foreign_words import recognize_other_file
 from zvault.config.problems import ConfigProblem
 from zvault.config.toml_lines import KeyPositions
 
@@ -83,6 +84,8 @@ def _why_unreadable(error: OSError) -> str:
 
 
 def _syntax_problem(file: Path, text: str, error: str) -> ConfigProblem:
+    if other := recognize_other_file(text):
+        return ConfigProblem(file, None, (), other)
     match = _AT.search(error)
     if match:
         line, message = int(match[1]), f"{error[: match.start()]} (column {match[2]})"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import zvault
@@ -133,10 +135,11 @@ class ZvaultDaemon:
         again_and_again = self.checks.again_and_again
         # A start that is killed begins anew, for ever. Each step has a deadline of its own: together they need none.
         async with _patience(math.inf, START_EXTENSION, self._stop):
-            interrupted = await self.reconcile()
-            self._background(again_and_again("state", self.state_monitor.look, STATE_INTERVAL))
-            self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_INTERVAL))
-            await self.api.listen(self.paths.socket)
+            with _note_start(self.paths.starting):
+                interrupted = await self.reconcile()
+                self._background(again_and_again("state", self.state_monitor.look, STATE_INTERVAL))
+                self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_INTERVAL))
+                await self.api.listen(self.paths.socket)
             await self.serving.look()
             await asyncio.gather(self.snapshot_scheduler.start(), self.scheduler.start())
         self.resumer.resume_runs(interrupted)
@@ -342,6 +345,19 @@ class ZvaultDaemon:
         self.context.records.costs.close()
         self.history.close()
         log.info("stopped")
+
+
+@contextlib.contextmanager
+def _note_start(file: Path) -> Iterator[None]:
+    """Have the file there meanwhile, by which zvaultctl says that zvaultd is starting, and not that it is down."""
+    with contextlib.suppress(OSError):
+        file.write_text(f"{os.getpid()}\n")
+        file.chmod(0o644)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            file.unlink()
 
 
 @contextlib.asynccontextmanager

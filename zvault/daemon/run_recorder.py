@@ -26,24 +26,40 @@ class RunRecorder:
 
     def begin(self, run: ActiveRun, started: float) -> None:
         """Write down that a run has begun."""
-        if (
-            run.trigger != "snapshot"
-        ):  # made every few minutes, perhaps: the history has those that went wrong
+        # Snapshots may be made every few minutes: the history has those that tell something new.
+        if run.trigger != "snapshot":
             self._write_begun(run, started)
 
     def end(self, run: ActiveRun, outcome: RunOutcome, started: float, ended: float) -> None:
         """Write down how a run ended, and count it where it was a backup."""
-        held_back: dict[str, int] | None = None
-        if (run.trigger == "prune" or not run.aside) and outcome.result in {"ok", "partial"}:
-            held_back = {side: run.over_limit.get(side, 0) for side in RUN_SIDES}
-            self._counters.over_limit |= {(run.backup, side): count for side, count in held_back.items()}
-        if run.trigger == "snapshot" and outcome.result not in {"ok", "skipped"}:
+        held_back = self._count_held_back(run, outcome)
+        snapshot_is_told = outcome.result not in {"ok", "skipped"}
+        if held_back is not None:
+            counts = {(run.backup, side): count for side, count in held_back.items()}
+            before, self._counters.over_limit = self._counters.over_limit, self._counters.over_limit | counts
+            snapshot_is_told |= any(before.get(key, 0) != count for key, count in counts.items())
+        if run.trigger == "snapshot" and snapshot_is_told:
             self._write_begun(run, started)
         self._write_ended(run, outcome, ended, held_back)
         if not run.aside:
             self._counters.runs[run.backup, outcome.result] += 1
             if outcome.error is not None:
                 self._counters.failures[run.backup, outcome.error.reason] += 1
+
+    def _count_held_back(self, ended: ActiveRun, outcome: RunOutcome) -> dict[str, int] | None:
+        """Count by side the datasets of which prune_limit holds something back now; None where that is as before.
+
+        A snapshot at its own time may prune the source, and knows nothing of the vault.
+        """
+        told = ended.over_limit
+        if ended.trigger == "snapshot":
+            known = {side: self._counters.over_limit.get((ended.backup, side)) for side in RUN_SIDES}
+            counts = {**known, **told} if "source" in told else {}
+            return {side: count for side, count in counts.items() if count is not None} or None
+        prunes = ended.trigger == "prune" or not ended.aside
+        if not prunes or outcome.result not in {"ok", "partial"}:
+            return None
+        return {side: told.get(side, 0) for side in RUN_SIDES}
 
     def _write_begun(self, run: ActiveRun, started: float) -> None:
         try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from zvault.api.backups import AdoptDocument
+from zvault.api.backups import AdoptDocument, SteeringDocument
 from zvault.config.paths import Paths
 from zvault.config.schema import Config, Vault
 from zvault.core.address import Source
 from zvault.core.errors import ZvaultError
 from zvault.core.replication.adoption import (
+    AdoptionHints,
     ReplicaAdoption,
     find_adoption,
     list_adoption_commands,
@@ -18,12 +19,18 @@ from zvault.core.replication.adoption import (
     write_adoption_tables,
 )
 from zvault.ops.context import Context
-from zvault.ops.plan_documents import make_planned_documents
-from zvault.ops.replication.listing import list_both_sides
-from zvault.ops.replication.plan_all import plan_all
+from zvault.ops.forecast import make_forecast_document
+from zvault.ops.replication.steering_properties import read_steering_of_replica
 from zvault.ops.state.environment import Environment
 from zvault.system.process.runner import ProcessRunner
 from zvault.zfs.pool.pool import Zpool
+from zvault.zfs.record_sizes import read_block_sizes
+
+PLAIN_RECORD = 128 << 10
+"""Bytes of the largest record that a stream without ``-L`` has."""
+
+LARGE_RECORDS = {"active": True, "enabled": False, "disabled": False}
+"""By the state of a pool's feature ``large_blocks``, whether it has larger ones (zpool-features(7))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ async def make_adoption_document(
     config: Config, paths: Paths, runner: ProcessRunner, request: AdoptRequest
 ) -> AdoptDocument:
     """The tables to write, and what the first run with them would do. Changes nothing. Raises NotFound, Refused."""
-    found = await _look(config, paths, runner, request)
+    found, large_there = await _look(config, paths, runner, request)
     vault = _known_vault(config, request.replica)
     name = vault.name if vault is not None else _free(request.replica.pool, config)
     place = None if vault is not None else (str(request.replica.pool), _host(request.replica))
@@ -47,18 +54,23 @@ async def make_adoption_document(
     context = Context.of(Environment.of(planned, paths, runner))
     try:
         backup = context.env.backup(request.name)
-        sides = await list_both_sides(context, backup, context.clients.vault_of(backup))
-        plans = await plan_all(context, backup, sides)
+        steering = await _steering(context, request, found)
+        hints = AdoptionHints(
+            await _list_large(context, request, found), large_there, _find_selection(steering)
+        )
+        foreseen = await make_forecast_document(context, backup)
         return {
             "source": str(request.source),
             "replica": str(request.replica),
-            "toml": list(write_adoption_tables(request.name, str(request.source), name, place, found)),
+            "toml": list(write_adoption_tables(request.name, str(request.source), name, place, found, hints)),
             "first": list(list_adoption_commands(request.replica.dataset, found)),
             "written": found.written,
             "elsewhere": list(found.elsewhere),
             "missing": list(found.missing),
             "strangers": list(found.strangers),
-            "datasets": await make_planned_documents(context, backup, plans, sides),
+            "steering": steering,
+            "snapshot": foreseen["snapshot"],
+            "datasets": foreseen["datasets"],
         }
     finally:
         await context.clients.close()
@@ -66,19 +78,63 @@ async def make_adoption_document(
 
 async def _look(
     config: Config, paths: Paths, runner: ProcessRunner, request: AdoptRequest
-) -> ReplicaAdoption:
+) -> tuple[ReplicaAdoption, bool | None]:
+    """What goes on from what; and whether the replica's pool has records over 128K."""
     context = Context.of(Environment.of(config, paths, runner))
-    source, replica = request.source, request.replica
+    source, replica, large = request.source, request.replica, None
     try:
         host = context.clients.other_host(replica.host)
+        zpool = context.clients.zpool if host is None else Zpool(host)
         # What was written a moment ago is not counted until it is on disk. A pool that is not there is told below.
         with suppress(ZvaultError):
-            await (context.clients.zpool if host is None else Zpool(host)).sync(replica.pool)
+            await zpool.sync(replica.pool)
+            large = LARGE_RECORDS.get(await zpool.read_feature(replica.pool, "large_blocks") or "")
         here = await context.clients.source_at(source.host).tree(source.dataset)
         there = await context.clients.source_at(replica.host).tree(replica.dataset)
     finally:
         await context.clients.close()
-    return find_adoption(source.dataset, here, replica.dataset, there)
+    return find_adoption(source.dataset, here, replica.dataset, there), large
+
+
+async def _list_large(context: Context, request: AdoptRequest, found: ReplicaAdoption) -> tuple[str, ...]:
+    """The datasets with a replica that may have records over 128K, and are not sent raw, where all are sent whole."""
+    host = context.clients.source_at(request.source.host).host
+    sizes = await read_block_sizes(host, request.source.dataset)
+    return tuple(
+        name
+        for name in found.followed
+        if (one := sizes.get(name)) is not None and one.record > PLAIN_RECORD and not one.encrypted
+    )
+
+
+def _find_selection(steering: list[SteeringDocument]) -> str:
+    """The property by which zfs-autobackup takes its datasets, which a backup can go by too; "" for none or several."""
+    found = [one["property"] for one in steering if one["tool"] == "zfs-autobackup" and one["source"]]
+    return found[0] if len(found) == 1 else ""
+
+
+async def _steering(
+    context: Context, request: AdoptRequest, found: ReplicaAdoption
+) -> list[SteeringDocument]:
+    """The properties of both sides that steer other tools."""
+    clients = context.clients
+    listed = await read_steering_of_replica(
+        clients.source_at(request.source.host),
+        list(found.followed),
+        clients.source_at(request.replica.host),
+        list(dict.fromkeys(found.followed.values())),
+    )
+    return [
+        {
+            "property": one.name,
+            "tool": one.tool,
+            "source": one.source,
+            "received": one.received,
+            "local": one.local,
+            "above": one.above,
+        }
+        for one in listed
+    ]
 
 
 def _known_vault(config: Config, replica: Source) -> Vault | None:

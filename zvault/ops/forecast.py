@@ -22,7 +22,12 @@ from zvault.core.replication.unchanged_datasets import NOTHING_UNCHANGED
 from zvault.core.replication.vault_encryption import EncryptionOnVault
 from zvault.core.snapshot_list import SnapnameIndex
 from zvault.ops.context import Context
-from zvault.ops.plan_documents import list_gone_documents, make_not_sent_documents, make_planned_document
+from zvault.ops.plan_documents import (
+    list_gone_documents,
+    list_unlisted_documents,
+    make_not_sent_documents,
+    make_planned_document,
+)
 from zvault.ops.replication.find_unchanged import list_unchanged_among
 from zvault.ops.replication.listing import BothListings, choose_snapshots, list_both_sides
 from zvault.ops.replication.plan_all import plan_all
@@ -76,7 +81,11 @@ async def make_forecast_document(
         **document,
         **await _pruned(context, backup, made.sides, plans),
         "datasets": [
-            await _planned(context, backup, plan, seen, made.sides, lying.get(plan.dataset)) for plan in plans
+            *[
+                await _planned(context, backup, plan, seen, made.sides, lying.get(plan.dataset))
+                for plan in plans
+            ],
+            *list_unlisted_documents(context, backup, seen),
         ],
         "not_foreseen": [plan.dataset for plan in plans if not is_predictable(plan)],
     }

@@ -52,7 +52,7 @@ async def _planned(context: Context, backup: Backup, sides: BothListings) -> Pla
         ),
         "datasets": await make_planned_documents(context, backup, plans, sides)
         if backup.vault is not None
-        else [*make_not_sent_documents(sides), *_unlisted_rows(context, backup, sides)],
+        else [*make_not_sent_documents(sides), *list_unlisted_documents(context, backup, sides)],
         "excluded": [dataset.name for dataset, _ in sides.left_out],
         "gone": list_gone_documents(backup.name, sides),
     }
@@ -64,10 +64,12 @@ async def make_planned_documents(
     """Return the plan for each dataset, with the sizes of its streams."""
     lying = await sides.compute(expect_encryptions, sides, plans)
     rows = [await _plan_row(context, backup, plan, sides, lying.get(plan.dataset)) for plan in plans]
-    return [*rows, *_unlisted_rows(context, backup, sides)]
+    return [*rows, *list_unlisted_documents(context, backup, sides)]
 
 
-def _unlisted_rows(context: Context, backup: Backup, sides: BothListings) -> Iterator[PlannedDocument]:
+def list_unlisted_documents(
+    context: Context, backup: Backup, sides: BothListings
+) -> Iterator[PlannedDocument]:
     """Yield rows for the datasets that cannot be listed: nothing is done with them."""
     for name, told in sides.unlisted.items():
         target = context.env.wanted_target_of(backup, DatasetName(name)) if backup.vault is not None else ""

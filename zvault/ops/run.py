@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 
 from zvault.api.backups import Side
 from zvault.api.emit import Emit
@@ -127,6 +128,8 @@ class BackupRun:
         self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._missing: ZvaultError | None = None  # what include names and the source does not have
         self._read_only_source = False
+        self._limited: dict[Side, set[str]] = {"source": set(), "vault": set()}
+        """The datasets of which prune_limit held something back, by side."""
         self._first: BothListings | None = None  # both sides as they were before anything was sent
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault or "")
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
@@ -171,7 +174,7 @@ class BackupRun:
                 await self._try()
             except ZvaultError as error:
                 lost = error
-            why = self._to_try_again(lost)
+            why = self._find_retry_reason(lost)
             if why is None or wait is None:
                 break
             self.emit("retry", wait=wait, number=number, retries=retries, error=why.as_dict())
@@ -188,7 +191,7 @@ class BackupRun:
         if self.outcome.result == "ok":
             self.outcome.fall_short(self._missing)
 
-    def _to_try_again(self, lost: Exception | None) -> ZvaultError | None:
+    def _find_retry_reason(self, lost: Exception | None) -> ZvaultError | None:
         """Why to try again, if this was not the last try; None where another would not go better.
 
         ``lost``: what kept this one from getting to its end.
@@ -275,7 +278,7 @@ class BackupRun:
             return
 
         def again(lost: Exception | None) -> bool:
-            return not self.last_try and self._to_try_again(lost) is not None
+            return not self.last_try and self._find_retry_reason(lost) is not None
 
         async with self.turn.taken(self._worst_lag, lambda: not self.results.failed, again) as needless:
             yield needless
@@ -296,7 +299,8 @@ class BackupRun:
         plans = await sides.compute(plan_prune, self.context, self.backup, sides)
         source = self.context.clients.source_of(self.backup)
         await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
-        self.outcome.pruned += await apply_prune(source, None, self._not_pruned_before(plans), self.emit)
+        plans = await self._list_prunable(plans)
+        self.outcome.pruned += await apply_prune(source, None, plans, self.emit)
 
     async def _snapshot_without_vault(self, lost: ZvaultError) -> None:
         """Make the run's snapshot though its vault cannot be had: else there were no history of that time anywhere.
@@ -429,7 +433,8 @@ class BackupRun:
         transfers = Transfers(opened, plan, self.meter, small=small)
         for text in await transfers.lacking():
             self.emit("warning", text=text)
-        limits, slots = StreamLimits(self.context.env, self.backup), self.context.activity.slots
+        activity = self.context.activity
+        limits, slots = StreamLimits(self.context.env, self.backup, activity.sync_times), activity.slots
         throttle = limits.throttle()
         try:
             await transfers.cover()
@@ -495,10 +500,22 @@ class BackupRun:
         await move_holds(self.context, self.backup, {"vault": opened.vault.zfs}, plans, self.emit)
         if self._read_only_source:
             plans = [plan for plan in plans if plan.side != "source"]
-        return await apply_prune(opened.source, opened.vault.zfs, self._not_pruned_before(plans), self.emit)
+        plans = await self._list_prunable(plans)
+        return await apply_prune(opened.source, opened.vault.zfs, plans, self.emit)
 
-    def _not_pruned_before(self, plans: Sequence[PrunePlan]) -> list[PrunePlan]:
-        """The plans but that of a source which this run has pruned to make room, or while it could not have its vault:
-        prune_limit is a share for each run, and twice in one would be more.
+    async def _list_prunable(self, plans: Sequence[PrunePlan]) -> list[PrunePlan]:
+        """List the plans without what this run has pruned as far as prune_limit allows: that is a share for each run,
+        and twice in one would be more.
+
+        Left out is a source that was pruned to make room, or while the vault could not be had, and each dataset of
+        which the limit held something back in an earlier try. With three tries more, a run took 94 % for 50 %.
         """
-        return [plan for plan in plans if plan.side != "source" or not self.snapshots.pruned]
+        found = []
+        for plan in plans:
+            if plan.side == "source" and self.snapshots.pruned:
+                continue
+            left = plan.leave_out(self._limited[plan.side])
+            over = await left.compute(attrgetter("over"), left)
+            self._limited[plan.side] |= {one.dataset for one in over}
+            found.append(left)
+        return found

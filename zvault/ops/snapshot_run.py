@@ -28,7 +28,7 @@ class SnapshotRun:
     """Makes one snapshot of all datasets of the backup ``name``, between its hooks, and prunes the source by its rules.
 
     A run of the backup may be under way meanwhile, for days where it is the first. ``may_prune`` tells whether none is:
-    a run prunes in its end, and what it is about to send is not pruned beside it.
+    a run prunes in its end, and what it is about to send is not pruned beside it. ``source_pruned`` tells that it did.
     """
 
     context: Context
@@ -37,6 +37,7 @@ class SnapshotRun:
     outcome: RunOutcome = field(default_factory=RunOutcome)
     id: str = ""
     may_prune: Callable[[], bool] = lambda: True
+    source_pruned: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """The hooks belong to this snapshot and no other."""
@@ -74,7 +75,11 @@ class SnapshotRun:
             self.emit("snapshot", snapname=made, datasets=count)
         self.outcome.pruned += self.snapshots.pruned or 0
         if not self.snapshots.pruned and self.may_prune():
-            self.outcome.pruned += await prune_source(self.context, self._backup, self.emit, sides)
+            # A share each time would leave nothing of a history within hours, where keep is shorter by mistake.
+            self.outcome.pruned += await prune_source(
+                self.context, self._backup, self.emit, sides, between_runs=True
+            )
+            self.source_pruned = True
         if refused := {**self.snapshots.refused, **unlisted}:
             self.outcome.blame(make_datasets_failed(refused, self.outcome.datasets))
             self.outcome.result = "partial" if made else "failed"

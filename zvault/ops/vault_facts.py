@@ -6,10 +6,12 @@ from zvault.api.health import HealthDocument
 from zvault.api.vaults import DeviceDocument, JudgedVault, VaultDocument
 from zvault.core.health.vault import VaultHealthFacts
 from zvault.core.health.verdict import HealthVerdict
+from zvault.core.integrity.damage import is_only_metadata
 from zvault.core.policy.scrub import ScrubPolicy
 from zvault.devices.device_state import READ_ONLY
 from zvault.ops.context import Context
 from zvault.ops.state.costs import list_uncounted
+from zvault.ops.state.older_vault import find_older_vault
 from zvault.ops.state.pool_health import PoolCondition
 
 
@@ -30,6 +32,7 @@ def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts
         multihost=bool(vault["multihost"]),
         panics=vault["failmode"] == "panic",
         foreign=tuple(vault["foreign"]),
+        older=find_older_vault(context.env, context.records, vault["name"]),
         networked=bool(config is not None and config.device),
         error=vault["error"],
         lost=tuple(
@@ -38,6 +41,7 @@ def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts
         troubles=tuple(f"{one['name']}: {why}" for one in vault["devices"] if (why := _store_trouble(one))),
         looked=scrub is not None,
         errors=scrub["errors"] if scrub is not None else 0,
+        only_metadata=scrub is not None and is_only_metadata([one["dataset"] for one in scrub["damages"]]),
         unexplained=scrub["unexplained"] if scrub is not None else 0,
         half_received=tuple(scrub["half_received"]) if scrub is not None else (),
         scrub_age=age,

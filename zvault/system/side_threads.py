@@ -14,7 +14,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from zvault.system.tasks import finish_work
 
@@ -62,6 +62,21 @@ async def compute_aside(
             _at_work[id(owner)] -= 1
             if not _at_work[id(owner)]:
                 del _at_work[id(owner)]
+
+
+def free_items_aside(items: list[Any]) -> None:
+    """Let go of the items of a list one by one, in the thread where they are many; the list is empty after that.
+
+    What nobody else has dies there. A million rows die in one go with the list that has them, and no thread goes on
+    meanwhile: that took up to 0.9 s of the event loop, each time a large document had been sent.
+    """
+    if len(items) > MOST_IN_LOOP:
+        _worker.submit(_free_items, items)
+
+
+def _free_items(items: list[Any]) -> None:
+    while items:
+        items.pop()
 
 
 def _uncollected(work: Callable[[], T]) -> T:

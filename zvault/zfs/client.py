@@ -53,10 +53,10 @@ class Zfs:
         key_root: str = "",
     ) -> None:
         self.host: ZfsHost = LocalHost(runner) if host is None else host
-        self.lzc: Changes = Lzc() if host is None else RemoteChanges(host)
+        lzc = Lzc() if host is None else RemoteChanges(host)
+        self.lzc: Changes = lzc
         self._lister = ListCommand(self.host)
-        list_names = self.lzc.list_names if isinstance(self.lzc, Lzc) else None
-        self._trees = TreeListing(self._lister, feed, key_root, list_names)
+        self._trees = TreeListing(self._lister, feed, key_root, lzc.list_names)
         self._keys = VaultKeyReader(self.host)
         self._unlisted: tuple[str, ...] | None = None
 
@@ -72,9 +72,8 @@ class Zfs:
         return await self._trees.tree(root, sizes=sizes)
 
     async def tree_around_damage(self, root: str, why: PartialListing) -> Tree:
-        """As ``tree``, with what cannot be listed in ``unlisted``. Raises ``why`` where that cannot be found out:
-
-        the root itself tells nothing, or it is on another host, where nobody asks the kernel for names.
+        """As ``tree``, with what cannot be listed in ``unlisted``. Raises ``why`` where the root itself tells nothing,
+        and ToolFailed where the kernel of its host cannot be asked for names (another host may have no Python).
         """
         return await self._trees.tree_around_damage(root, why)
 

@@ -217,6 +217,10 @@ def split_listing(result: ProcessResult, name: str) -> list[str]:
     return split_lines(result.stdout)
 
 
+DAMAGE_WORDS = ("I/O error", "checksum mismatch", "invalid exchange")
+"""What zfs says of a dataset that it cannot read: EIO, and ECKSUM in its own words and in those of the C library."""
+
+
 def make_list_error(name: str, result: ProcessResult) -> Exception:
     """The error for a listing that failed."""
     complaint = result.complaint()
@@ -237,5 +241,13 @@ def make_list_error(name: str, result: ProcessResult) -> Exception:
             next(line for line in result.stderr.splitlines() if CUT_SHORT in line),
             f"'zpool status {pool}' tells whether it is damaged; 'zfs list -d1' of the dataset that has what cannot be"
             " opened says the same",
+        )
+    if f"cannot open '{name}'" in complaint and any(words in complaint for words in DAMAGE_WORDS):
+        return ToolFailed(
+            f"cannot list '{name}', which cannot be opened itself",
+            complaint,
+            f"'zpool status {pool}' tells whether it is damaged; then ZFS tells nothing of what lies below it: back up"
+            f" each dataset there by a backup of its own (source = \"{name}/…\"), or rename or destroy '{name}' and"
+            " have 'zvaultctl restore' bring it back",
         )
     return ToolFailed(f"cannot list '{name}'", complaint, find_cure(complaint))

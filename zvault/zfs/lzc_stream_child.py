@@ -90,7 +90,7 @@ class LibzfsCore:
         """See StreamCalls.receive. Which properties could not be set is not told: the snapshot is received all the
         same.
         """
-        given, failed = self._list(properties), ctypes.c_void_p()
+        given, failed = self._list(properties) if properties else None, ctypes.c_void_p()
         read, flags = ctypes.c_uint64(), ctypes.c_uint64()
         force, resumable, no_cleanup = 0, 1, -1
         try:
@@ -102,7 +102,8 @@ class LibzfsCore:
                 )
             )
         finally:
-            self._pairs.nvlist_free(given)
+            if given:
+                self._pairs.nvlist_free(given)
             if failed:
                 self._pairs.nvlist_free(failed)
 

@@ -207,6 +207,32 @@ async def _one_value(host: ToolRunner, dataset: str, name: str) -> tuple[str, st
     return value, source
 
 
+async def list_property_sources(
+    host: ToolRunner, datasets: Sequence[str], sources: str
+) -> dict[str, dict[str, str]]:
+    """By dataset and property, where it comes from (zfs get(8)), of those from these ``sources`` (``zfs get -s``); of
+    datasets that have any. Raises ToolFailed.
+
+    No value is asked for, so none can look like a line of its own.
+    """
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for start in range(0, len(datasets), DATASETS_IN_ARGV):
+        some = datasets[start : start + DATASETS_IN_ARGV]
+        result = await host.run(
+            ["zfs", "get", "-Hp", "-s", sources, "-o", "name,property,source", "all", *some],
+            deadline=PROPERTIES_DEADLINE,
+            check=False,
+        )
+        if result.returncode != 0 and not all(
+            "does not exist" in line for line in result.stderr.splitlines()
+        ):
+            raise ToolFailed("cannot list the properties of datasets", result.complaint())
+        rows = (line.split("\t") for line in result.stdout.splitlines())
+        for name, prop, source in (row for row in rows if len(row) == 3):
+            found[name][prop] = source
+    return dict(found)
+
+
 async def read_own_property(host: ToolRunner, datasets: Sequence[str], name: str) -> dict[str, str]:
     """By dataset, a property as it is set on the dataset itself. Raises ToolFailed where nothing can be read."""
     found = await _table(host, datasets, name, "value", "-s", "local")

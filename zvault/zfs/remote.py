@@ -7,15 +7,20 @@ in the lab; what is not recognised is told as it was said.
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
-from zvault.core.errors import Refused, ToolFailed
-from zvault.core.names import SnapshotName
+from zvault.core.errors import Refused, ToolFailed, ToolMissing, refuse_unparsable
+from zvault.core.name_rules import check_dataset_name
+from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.units import is_number
 from zvault.system.process.runner import ProcessResult
-from zvault.zfs import parse_listing
+from zvault.system.side_threads import compute_aside, split_lines
+from zvault.zfs import list_names_child, parse_listing
 from zvault.zfs.changes import ChangeFailure, list_some_names, make_change_error
 from zvault.zfs.host import SshHost
 
@@ -24,6 +29,12 @@ REMOTE_CALL_DEADLINE = 600.0
 
 LONGEST_ARGV = 1_500_000
 """Bytes of names in one command, some way below Linux's limit of 2 MiB for all arguments and the environment."""
+
+SHORTEST_NAME_LINE = 4
+"""Characters of a dataset's line, at least."""
+
+LONGEST_ERRNO = 4
+"""Digits of an errno."""
 
 _FLAGS = {"large_blocks": "-L", "compress": "-c", "embedded_data": "-e", "raw": "-w"}
 
@@ -127,6 +138,32 @@ class RemoteChanges:
         """See Changes.inherit_key: no command does it."""
         raise ToolFailed(f"{dataset} cannot inherit its key on {self.host.address}", "its key is not loaded")
 
+    async def list_names(self, root: str) -> tuple[list[str], dict[str, str]]:
+        """As Lzc.list_names: no command of zfs tells these names, so the Python there asks its kernel for them.
+
+        Raises ToolFailed with what to do, where there is none or it tells nothing.
+        """
+        argv = ["python3", "-I", "-c", _read_names_program(), root]
+        try:
+            result = await self.host.run(argv, deadline=REMOTE_CALL_DEADLINE, check=False)
+        except ToolMissing:
+            raise self._no_names(root, "it has no python3") from None
+        if result.returncode != 0:
+            raise self._no_names(root, result.complaint())
+        with refuse_unparsable(f"what the kernel of {self.host.address} tells of {root}"):
+            size = len(result.stdout) // SHORTEST_NAME_LINE
+            return await compute_aside(size, None, parse_told_names, result.stdout, root)
+
+    def _no_names(self, root: str, why: str) -> ToolFailed:
+        address = self.host.address
+        return ToolFailed(
+            f"'{root}' on {address} has a dataset that cannot be opened, and what comes behind it is not known",
+            f"'zfs list' there ends at that dataset, and its kernel could not be asked past it: {why}",
+            f"on {address}, install python3 and let its user run it and open /dev/zfs, and zvault backs up all others;"
+            " or find the damaged dataset ('zfs list -d1' of each dataset above says 'cannot iterate filesystems'), and"
+            " destroy or rename it, or leave it out by making the datasets beside it the 'source'",
+        )
+
     async def close(self) -> None:
         """See Changes.close. The connection is the host's, and others use it too."""
 
@@ -143,6 +180,32 @@ class RemoteChanges:
             where = f"{what} on {self.host.address}"
             raise make_change_error(where, left or [ChangeFailure("", "", 0, result.complaint())])
         return result
+
+
+def parse_told_names(text: str, root: str) -> tuple[list[str], dict[str, str]]:
+    """Parse what list_names_child printed: names, and those that cannot be opened with why. Raises ValueError for what
+    it does not print: whoever sent it may have made it up.
+    """
+    names, unlisted = list[str](), dict[str, str]()
+    for line in split_lines(text):
+        name, _, code = line.partition("\t")
+        check_dataset_name(name)
+        if not DatasetName(name).is_within(root):
+            raise ValueError(f"it tells of {name!r}, which is not below {root}")
+        if not is_number(code) or len(code) > LONGEST_ERRNO:
+            raise ValueError(f"it tells {code[:LONGEST_ERRNO]!r} of {name!r}")
+        if int(code):
+            unlisted[name] = os.strerror(int(code))
+        else:
+            names.append(name)
+    if root not in names:
+        raise ValueError(f"it tells nothing of {root} itself")
+    return names, unlisted
+
+
+@cache
+def _read_names_program() -> str:
+    return Path(list_names_child.__file__).read_text(encoding="utf-8")
 
 
 def parse_complaints(said: str) -> list[ChangeFailure]:

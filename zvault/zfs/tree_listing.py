@@ -43,7 +43,8 @@ NamesLister = Callable[[str], Awaitable[tuple[list[str], dict[str, str]]]]
 class TreeListing:
     """Trees of one host. With a ``feed`` of its events, what did not change since it was listed is not listed again.
 
-    ``list_names`` is how the host's kernel is asked for names that 'zfs list' leaves out (Lzc.list_names).
+    ``list_names`` is how the host's kernel is asked for names that 'zfs list' leaves out: Lzc.list_names, or over ssh
+    RemoteChanges.list_names.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class TreeListing:
     ) -> tuple[list[str], dict[str, str]]:
         """The lines of all datasets below a root that can be opened; and those that cannot, with the kernel's words.
 
-        Raises ``why`` where nobody can ask this host's kernel for more names than 'zfs list' prints.
+        Raises ``why`` where nobody can ask the host's kernel for more names than 'zfs list' prints.
         """
         columns = parse_listing.DATASET_COLUMNS
         try:

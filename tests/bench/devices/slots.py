@@ -5,7 +5,7 @@ A request takes ``latency`` seconds plus its bytes at ``rate`` bytes a second, a
 long latency, an object store many with a longer one. What is written is kept in ``file``. A block device is used past
 the page cache: filling that took so much of a guest's one processor that it, and not the model, was what was measured.
 
-    nbdkit -t 64 python stream_slots.py file=PATH size=BYTES slots=4 latency=0.035 rate=60e6
+    nbdkit -t 64 python slots.py file=PATH size=BYTES slots=4 latency=0.035 rate=60e6
 """
 
 from __future__ import annotations

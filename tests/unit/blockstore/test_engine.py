@@ -85,6 +85,17 @@ def test_a_discard_touches_only_whole_blocks_and_asks_for_nothing(tmp_path: Path
     engine.close()
 
 
+def test_a_discard_of_all_is_a_frame_for_each_gib(tmp_path: Path) -> None:
+    """So none outlasts a device's timeout, and the block store's profile needs no bound for them."""
+    store = FaultyStore(MemoryStore())
+    create_store(store, "vault", 64 << 30)
+    engine = attach_store(store, "vault", EngineOptions(tmp_path / "a", uploads=0), "a")
+    asked, frame = len(store.calls), engine.log.frame
+    engine.discard(0, 64 << 30)
+    assert (len(store.calls), engine.log.frame - frame) == (asked, 64)
+    engine.close()
+
+
 def test_a_full_disk_is_told_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     create_store(store, "vault", PART_BLOCKS * BLOCK_SIZE)

@@ -43,6 +43,20 @@ def test_no_daemon(ctl, tmp_path, monkeypatch, verb):
     ]
 
 
+def test_a_daemon_that_starts_is_not_called_down(ctl, tmp_path, monkeypatch):
+    monkeypatch.setenv("ZVAULT_SOCKET", str(tmp_path / "none"))
+    (tmp_path / "zvaultd.starting").write_text(f"{os.getpid()}\n")
+    said = ctl("status")
+    assert said.code == 2
+    assert said.err.splitlines()[0] == "zvaultctl: zvaultd is starting"
+    assert f"process {os.getpid()} looks after what an earlier zvaultd left" in said.err
+    assert "try again in a moment" in said.err
+    # One that was killed leaves the file: it says nothing.
+    for left in (f"{2**22 + 1}\n", "", "x"):
+        (tmp_path / "zvaultd.starting").write_text(left)
+        assert "zvaultctl: zvaultd is not running" in ctl("status").err
+
+
 @pytest.mark.parametrize("verb", [*VERBS, ["holds"], ["tune", "show"], ["find", "home", "x"]], ids=" ".join)
 def test_an_error_is_a_document_where_one_is_asked_for(ctl, tmp_path, monkeypatch, verb):
     monkeypatch.setenv("ZVAULT_SOCKET", str(tmp_path / "none"))

@@ -35,41 +35,41 @@ def test_what_a_host_has_is_named_by_it_and_one_that_cannot_be_asked_is_not_know
     daemon, ctl, two
 ) -> None:
     daemon.documents["GET /v1/status"] = status(backup("tank"))
-    said = ctl("-H", "a,b", "status")
+    said = ctl("--hosts", "a,b", "status")
     assert said.code == 3
     assert "b could not be asked" in said.lines[0]
     assert any(line.startswith("a: zvaultd ") for line in said.lines)
     assert any("b: cannot reach ssh://b: no route to host" in line for line in said.lines)
     assert any(line.startswith("a:tank ") for line in said.lines)
-    found = json.loads(ctl("-H", "a,b", "status", "-j").out)
+    found = json.loads(ctl("--hosts", "a,b", "status", "-j").out)
     assert [(one["name"], one["daemon"] is None) for one in found["hosts"]] == [("a", False), ("b", True)]
 
 
 def test_all_that_answer_are_in_one_table(daemon, ctl, two) -> None:
     two(daemon.socket)
     daemon.documents["GET /v1/status"] = status(backup("tank"))
-    said = ctl("-H", "a,b", "lag", "-H")
+    said = ctl("--hosts", "a,b", "lag", "-H")
     assert said.code == 0
     assert [row[0] for row in said.cells] == ["a:tank", "b:tank"]
 
 
 def test_where_none_answers_it_is_an_error(daemon, ctl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "open_hosts", lambda *_: SeveralDaemons({"b": LOST}))
-    said = ctl("-H", "b", "status")
+    said = ctl("--hosts", "b", "status")
     assert said.code == 2
     assert "cannot reach ssh://b\n   why: no route to host" in said.err
 
 
 def test_a_verb_asks_the_host_that_its_name_says(daemon, ctl, two) -> None:
     daemon.documents["POST /v1/run/tank"] = {"run": "r1"}
-    assert ctl("-H", "a,b", "run", "a:tank", "--no-wait").code == 0
+    assert ctl("--hosts", "a,b", "run", "a:tank", "--no-wait").code == 0
     assert daemon.asked[-1][0] == "POST /v1/run/tank"
     daemon.documents["POST /v1/find"] = {"versions": [], "unread": {}}
-    assert "nothing in the vault of a:tank" in ctl("-H", "a,b", "find", "a:tank", "*.pdf").err
+    assert "nothing in the vault of a:tank" in ctl("--hosts", "a,b", "find", "a:tank", "*.pdf").err
     assert daemon.asked[-1][2]["backup"] == "tank"
-    lost = ctl("-H", "a,b", "run", "b:tank", "--no-wait")
+    lost = ctl("--hosts", "a,b", "run", "b:tank", "--no-wait")
     assert (lost.code, "no route to host" in lost.err) == (2, True)
-    unnamed = ctl("-H", "a,b", "run", "tank", "--no-wait")
+    unnamed = ctl("--hosts", "a,b", "run", "tank", "--no-wait")
     assert unnamed.code == 2
     assert "it is not said on which host" in unnamed.err
     assert "as in a:NAME" in unnamed.err
@@ -77,14 +77,14 @@ def test_a_verb_asks_the_host_that_its_name_says(daemon, ctl, two) -> None:
 
 @pytest.mark.parametrize("verb", ["browse", "check-config", "diff", "mount", "restore", "blockstore"])
 def test_what_works_on_files_here_is_refused(ctl, verb: str) -> None:
-    said = ctl("-H", "a,b", verb, "create")
+    said = ctl("--hosts", "a,b", verb, "create")
     assert said.code == 2
     assert f"ssh HOST zvaultctl {verb}" in said.err
 
 
 def test_the_next_command_asks_this_host_again(daemon, ctl, two) -> None:
     daemon.documents["GET /v1/status"] = status(backup("tank"))
-    ctl("-H", "a,b", "status")
+    ctl("--hosts", "a,b", "status")
     assert any(line.startswith("tank ") for line in ctl("status").lines)
 
 

@@ -94,11 +94,11 @@ def test_parts_of_a_pool_that_are_included_by_one_backup_only(good: Good, text: 
         (
             backup("a", "tank", 'include = ["tank/x"]', "keep.source.last = 3")
             + backup("b", "tank/x", vault="other"),
-            "b.keep.source: backup a makes and prunes snapshots of the same datasets by other rules",
+            'b.keep.source: backup a, of "tank/x" too, makes and prunes snapshots of the same datasets by other rules',
         ),
         (
             backup("a", "tank", 'select = "a:b"') + backup("b", "tank", vault="other"),
-            "b.select: backup a makes snapshots of datasets that this one may take as well",
+            'b.select: backup a, of "tank" too, makes snapshots of datasets that this one may take as well',
         ),
         (backup("a", "tank", 'select = "backup"'), "a.select: 'backup' is no name of a user property"),
         (backup("a", "tank", 'include = ["pool/x"]'), 'a.include: "pool/x" names nothing below the source "tank"'),
@@ -143,17 +143,40 @@ def test_parts_of_a_pool_that_are_included_by_one_backup_only(good: Good, text: 
         (backup("a", "tank", f'into = "{"x" * 249}/{{dataset}}"'), "a.into: the dataset name"),
         (
             backup("a", "tank", "snapshot.skip_unchanged = true") + backup("b", "tank/home", vault="other"),
-            "b.snapshot.skip_unchanged: backup a makes snapshots of the same datasets, and prunes them, by another",
+            'b.snapshot.skip_unchanged: backup a, of "tank/home" too, makes snapshots of the same datasets, and prunes',
         ),
         (
             backup("a", "tank", "keep.source.last = 3") + backup("b", "tank/home", vault="other"),
-            "b.keep.source: backup a makes and prunes snapshots of the same datasets by other rules",
+            'b.keep.source: backup a, of "tank/home" too, makes and prunes snapshots of the same datasets by other',
         ),
     ],
 )  # fmt: skip
 def test_does_not_fit(problems: Problems, text: str, expected: str) -> None:
     (line,) = problems(HEAD + text)
     assert expected in line
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (('exclude = ["tank/x", "tank/x/**"]',), ("tank/x", "")),
+        (('exclude = ["tank/x/**"]',), ("tank/x", 'exclude = ["tank/x"]')),
+        (('exclude = ["tank/x*", "tank/x*/**"]',), ("tank", 'include = ["tank/x*", "tank/x*/**"]')),
+        (('include = ["tank/a", "tank/a/**"]',), ("tank", 'exclude = ["tank/a", "tank/a/**"]')),
+    ],
+    ids=["the upper all of it", "each its part", "one excludes, the other includes", "the reverse"],
+)
+def test_backups_that_share_no_dataset_may_keep_what_they_like(
+    good: Good, one: tuple[str], other: tuple[str, str], swapped: bool
+) -> None:
+    """Whichever of the two excludes what the other takes."""
+    source, line = other
+    texts = [
+        backup("a", "tank", *one, "keep.source.last = 3"),
+        backup("b", source, line, "keep.source.last = 9", vault="other"),
+    ]
+    good(HEAD + "".join(reversed(texts) if swapped else texts))
 
 
 def test_checks_go_as_far_as_they_can_beside_other_errors(problems: Problems) -> None:

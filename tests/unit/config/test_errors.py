@@ -180,8 +180,8 @@ CASES = [
     ),
     (VAULT + BACKUP + 'exclude = [\n"tank/a",\n"/tank"]', "8: backup.tank.exclude[1]: the pattern '/tank'"),
     (
-        VAULT + BACKUP + 'exclude = "tank/a"',
-        '6: backup.tank.exclude: must be an array, not the string "tank/a"',
+        VAULT + BACKUP + "exclude = 5",
+        "6: backup.tank.exclude: must be an array, not the integer 5",
     ),
     (
         VAULT + BACKUP + 'into = "{hots}/{dataset}"',

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from zvault.config.device_specs.nbd import NbdkitServer, TcpServer
-from zvault.config.load_config import load_config
+from zvault.config.load_config import has_config, load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.address import Address, Source
@@ -152,6 +152,28 @@ def test_what_cannot_be_read_hides_only_what_depends_on_it(problems: Problems) -
     """The vault may be in the file that is broken, so its absence is no news; all else is."""
     found = problems(BACKUP + "into = 1\n", **{"conf.d/a.toml": "[vault.cold\n", "conf.d/b.toml": b"\n\xe4"})
     assert [line.split(": ")[0] for line in found] == ["zvault.toml:4", "conf.d/a.toml:1", "conf.d/b.toml:2"]
+
+
+def test_conf_d_alone_is_a_configuration(paths: Paths, write: Callable[..., None]) -> None:
+    """As 'zvaultctl adopt >/etc/zvault/conf.d/data.toml' leaves it on a fresh machine."""
+    assert not has_config(paths)
+    (paths.etc / "conf.d").mkdir()
+    assert not has_config(paths)
+    with pytest.raises(ConfigError, match=r"zvault\.toml: does not exist"):
+        load_config(paths)
+    (paths.etc / "conf.d" / "data.toml").write_text('[vault.cold]\npool = "cold"\n')
+    assert has_config(paths)
+    assert list(load_config(paths).vault) == ["cold"]
+    (paths.etc / "conf.d" / "more.toml").write_text("[vault.more]\npool = 3\n")
+    with pytest.raises(ConfigError, match=r"conf\.d/more\.toml:2: vault\.more\.pool: must be a string"):
+        load_config(paths)
+    # One that is asked for by its name, and a link that leads nowhere, have to be there.
+    (paths.etc / "conf.d" / "more.toml").unlink()
+    with pytest.raises(ConfigError, match=r"zvault\.toml: does not exist"):
+        load_config(paths, paths.config_file)
+    paths.config_file.symlink_to("nowhere")
+    with pytest.raises(ConfigError, match=r"zvault\.toml: does not exist"):
+        load_config(paths)
 
 
 def test_no_file(paths: Paths) -> None:

@@ -110,3 +110,12 @@ def test_a_vault_takes_the_default_profile(paths: Paths, problems: Problems) -> 
 def test_config_is_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Config().vault = {}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["auto", "s3"])
+def test_what_may_lie_on_an_object_store_bounds_discards(paths: Paths, name: str) -> None:
+    """A store of 4 KiB objects that deletes 500 of them in a second has ended such a one within half a minute."""
+    largest = load_profile(paths, name).queue.discard_max_bytes
+    assert largest is not None
+    assert largest / 4096 / 500 < 30
+    assert largest % (1 << 20) == 0, "whole discards, whatever the device's granularity"

@@ -14,7 +14,7 @@ from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
-from zvault.daemon.jobs import backup_job, prune_job
+from zvault.daemon.jobs import backup_job, prune_job, snapshot_job
 from zvault.ops.context import Context
 from zvault.ops.retention import holds
 from zvault.ops.state.environment import Environment
@@ -181,3 +181,42 @@ async def test_a_run_cancelled_before_its_first_step_is_no_longer_running(runs: 
     assert runs.runner.current == {}
     last = runs.history.runs("b", 1)[0]
     assert (last["id"], last["result"]) == (run, "interrupted")
+
+
+async def test_what_a_snapshot_at_its_own_time_leaves_to_the_next_run_is_held_back(
+    runs: BackupRuns, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody learnt of it before a run pruned: a keep that was too short by mistake emptied the source unseen."""
+    held_back, prunes = [2], [True]
+
+    class Snapshot:
+        def __init__(self, *given: Any) -> None:
+            self.emit, self.source_pruned = given[2], False
+
+        async def execute(self) -> None:
+            self.source_pruned = prunes[0]
+            if prunes[0] and held_back[0]:
+                self.emit("warning", text="held back", side="source", over_limit=held_back[0])
+
+    async def snapshot() -> int:
+        runs.snapshot("b")
+        await done(runs)
+        return len(runs.history.runs("b", 10))
+
+    monkeypatch.setattr(snapshot_job, "SnapshotRun", Snapshot)
+    stage.go["prune"].set()
+    stage.held_back = 3
+    runs.prune("b", over_limit=False)
+    await done(runs)
+    assert await snapshot() == 2
+    told = {("b", "source"): 2, ("b", "vault"): 3}
+    assert runs.counters.over_limit == told
+    anew = assemble_runs(runs.context, runs.vaults, RunHistory(tmp_path / "history.sqlite"), EventPublisher())
+    assert anew.counters.over_limit == told
+    assert await snapshot() == 2, "the same again is no news"
+    prunes[0] = False
+    assert await snapshot() == 2
+    assert runs.counters.over_limit == told, "it did not prune, so it knows nothing"
+    prunes[0], held_back[0] = True, 0
+    assert await snapshot() == 3
+    assert runs.counters.over_limit == told | {("b", "source"): 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,29 @@ async def test_malformed_leases_keep_it_not_from_starting(
     await it.reconcile()
     assert b"zvault_build_info" in it.metrics.text()
     assert (await make_vault_document(it.vaults["cold"]))["past"] == []
+    it.history.close()
+
+
+async def test_while_it_starts_a_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    it, seen = made(tmp_path, monkeypatch), list[str]()
+
+    async def reconcile() -> set[str]:
+        seen.append(it.paths.starting.read_text())
+        assert it.paths.starting.stat().st_mode & 0o777 == 0o644
+        return set()
+
+    async def listen(_: Path) -> None:
+        seen.append(it.paths.starting.read_text())
+        raise OSError("enough")
+
+    monkeypatch.setattr(it, "reconcile", reconcile)
+    monkeypatch.setattr(it.api, "listen", listen)
+    with pytest.raises(OSError, match="enough"):
+        await it.serve()
+    assert seen == [f"{os.getpid()}\n"] * 2
+    assert not it.paths.starting.exists()
+    for task in it._tasks:
+        task.cancel()
     it.history.close()
 
 

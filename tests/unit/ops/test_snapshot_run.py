@@ -238,7 +238,7 @@ async def test_such_a_run_has_pruned_the_source_for_all_its_tries(tmp_path: Path
     assert left(source) == [4, 5, 6, 7, 8]
     plans = plan_prune(where, it.backup, await list_both_sides(where, it.backup, None))
     assert [plan.side for plan in plans] == ["source", "vault"]
-    assert [plan.side for plan in it._not_pruned_before(plans)] == ["vault"]
+    assert [plan.side for plan in await it._list_prunable(plans)] == ["vault"]
 
 
 class Useless(Away):

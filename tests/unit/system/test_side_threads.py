@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from zvault.system.side_threads import (
     MOST_IN_LOOP,
     compute_aside,
     decode_text,
+    free_items_aside,
     split_lines,
 )
 
@@ -130,3 +132,36 @@ def test_bytes_are_decoded_as_if_in_one_go(data: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(side_threads, "DECODE_PART", 3)
         assert asyncio.run(decode_text(data)) == data.decode(errors="replace")
+
+
+class Mortal:
+    """Notes in which thread it died."""
+
+    died: ClassVar[list[int]] = []
+
+    def __del__(self) -> None:
+        self.died.append(threading.get_ident())
+
+
+@pytest.mark.parametrize("count", [MOST_IN_LOOP, LARGE])
+def test_what_is_large_dies_beside_the_loop_item_by_item(count: int) -> None:
+    async def live() -> set[int]:
+        Mortal.died = []
+        items = [Mortal() for _ in range(count)]
+        free_items_aside(items)
+        await compute_aside(LARGE, None, lambda: None)  # in the same thread, so after that
+        assert len(items) == (0 if count == LARGE else count)
+        del items
+        assert len(Mortal.died) == count
+        return set(Mortal.died)
+
+    assert (asyncio.run(live()) == {threading.get_ident()}) is (count < LARGE)
+
+
+def test_what_somebody_else_has_does_not_die() -> None:
+    Mortal.died = []
+    kept = [Mortal() for _ in range(LARGE)]
+    items = list(kept)
+    free_items_aside(items)
+    asyncio.run(compute_aside(LARGE, None, lambda: None))
+    assert (len(items), len(kept), Mortal.died) == (0, LARGE, [])

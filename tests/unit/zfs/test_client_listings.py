@@ -372,3 +372,12 @@ async def test_a_dataset_of_an_unknown_type_is_unknown_alone() -> None:
     tree = await client.tree_around_damage("tank", failure.value)
     assert list(tree.datasets) == ["tank", "tank/c"]
     assert tree.unlisted == {"tank/a": "it is of type 'bucket', which zvault does not know"}
+
+
+@pytest.mark.parametrize("said", ["I/O error", "checksum mismatch", "invalid exchange"])
+async def test_of_a_root_that_cannot_be_opened_it_is_told_what_can_be_done(said: str) -> None:
+    client, _ = zfs(lambda _: (1, "", f"cannot open 'tank/x': {said}\n"))
+    with pytest.raises(ToolFailed, match="which cannot be opened itself") as failure:
+        await client.tree("tank/x")
+    assert 'source = "tank/x/…"' in failure.value.next
+    assert "zpool status tank" in failure.value.next

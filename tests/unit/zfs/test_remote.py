@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from zvault.core.address import Address
-from zvault.core.errors import NotFound, Refused, ToolFailed
+from zvault.core.errors import NotFound, Refused, ToolFailed, ToolMissing
 from zvault.system.process.runner import ProcessResult
 from zvault.zfs.changes import LzcFailure, NamesGone
 from zvault.zfs.remote import RemoteChanges, parse_complaints
@@ -199,3 +199,63 @@ def test_each_dataset_that_refuses_a_snapshot_is_named() -> None:
         0,
         "cannot create snapshots : nobody knows why",
     )
+
+
+# The names behind a dataset that cannot be opened
+
+
+class Asked(Peer):
+    """A host whose Python answers; ``missing``: it has none."""
+
+    def __init__(self, code: int = 0, out: str = "", err: str = "", *, missing: bool = False) -> None:
+        super().__init__(code, out, err)
+        self.missing = missing
+
+    async def run(self, argv: Sequence[str], *, deadline: float, check: bool) -> ProcessResult:
+        if self.missing:
+            raise ToolMissing("python3 is not installed on ssh://root@peer")
+        assert argv[:3] == ["python3", "-I", "-c"]
+        compile(argv[3], "sent", "exec")
+        assert argv[4:] == ["tank"]
+        return ProcessResult(tuple(argv), self.code, self.out, self.err, 0.0)
+
+
+async def tell_names(peer: Asked) -> tuple[list[str], dict[str, str]]:
+    return await RemoteChanges(peer).list_names("tank")  # type: ignore[arg-type]
+
+
+async def test_the_python_there_asks_its_kernel_for_names() -> None:
+    told = await tell_names(Asked(out="tank\t0\ntank/my files\t0\ntank/z\t0\ntank/bad\t5\n"))
+    assert told == (["tank", "tank/my files", "tank/z"], {"tank/bad": "Input/output error"})
+
+
+@pytest.mark.parametrize(
+    ("peer", "why"),
+    [
+        (Asked(missing=True), "it has no python3"),
+        (Asked(1, err="PermissionError: [Errno 13] Permission denied: '/dev/zfs'"), "Permission denied"),
+        (Asked(1, err="Traceback\nSyntaxError: invalid syntax"), "SyntaxError"),
+    ],
+)
+async def test_where_it_cannot_be_asked_it_is_told_what_to_do(peer: Asked, why: str) -> None:
+    with pytest.raises(ToolFailed, match=why) as failure:
+        await tell_names(peer)
+    assert "what comes behind it is not known" in failure.value.what
+    assert "install python3 and let its user run it and open /dev/zfs" in failure.value.next
+
+
+@pytest.mark.parametrize(
+    "made_up",
+    [
+        "",
+        "tank/a\t0\n",
+        "tank\t0\ndozer/x\t0\n",
+        "tank\t0\ntank/a\n",
+        "tank\t0\ntank/a\t99999\n",
+        "tank\t0\n-o\t0\n",
+        "x",
+    ],
+)
+async def test_what_is_made_up_is_not_believed(made_up: str) -> None:
+    with pytest.raises(ToolFailed, match="cannot be understood"):
+        await tell_names(Asked(out=made_up))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
 
-from zvault.api.backups import AdoptDocument
+from zvault.api.backups import AdoptDocument, SteeringDocument
 from zvault.cli.event_text import format_plural, format_step
 from zvault.cli.options import AsJson
 from zvault.cli.output import OK_STATUS, TROUBLE_STATUS, clean_line, print_document, print_line, print_lines
@@ -64,14 +65,14 @@ def _asked(source: Source, replica: Source, name: str | None) -> AdoptDocument:
     # pydantic is slow to import.
     import asyncio
 
-    from zvault.config.load_config import load_config
+    from zvault.config.load_config import has_config, load_config
     from zvault.config.paths import Paths
     from zvault.config.schema import Config
     from zvault.ops.adopt import AdoptRequest, make_adoption_document
     from zvault.system.process.runner import HostRunner
 
     paths = Paths()
-    config = load_config(paths) if paths.config_file.exists() else Config()
+    config = load_config(paths) if has_config(paths) else Config()
     request = AdoptRequest(name or suggest_name(source.dataset.name), source, replica)
     return asyncio.run(make_adoption_document(config, paths, HostRunner(), request))
 
@@ -88,20 +89,58 @@ def _notes(found: AdoptDocument) -> list[str]:
         there = f", on {host.host}" if host is not None else ""
         lines.append(f"Before the first run take that back, or save what it is{there}:")
         lines += [f"  {command}" for command in found["first"]]
-    lines += [f"The first run, of {format_plural(len(found['datasets']), 'dataset')}:"]
+    with_snapshot = f", with its snapshot {found['snapshot']}" if found["snapshot"] else ""
+    lines += [f"The first run, of {format_plural(len(found['datasets']), 'dataset')}{with_snapshot}:"]
     for one in found["datasets"]:
         lines.append(f"  {one['dataset']} into {one['vault_dataset']}: {one['action']}")
         lines += [f"    first: {text}" for text in one["changes"]]
         lines += [
-            f"    send: {each['kind']} {format_step(each['from'], each['to'])}" for each in one["steps"]
+            f"    send: {'FULL' if each['kind'] == 'full' else each['kind']} {format_step(each['from'], each['to'])}"
+            + (f", {format_size(each['bytes'])}" if each["bytes"] is not None else "")
+            for each in one["steps"]
         ]
         lines += [f"    lies: {one['encryption']}"] if one["encryption"] else []
         lines.append(f"    why: {one['reason']}")
         if one["next"]:
             lines.append(f"    next: {one['next']}")
+    lines += _steering_notes(found["steering"])
     if found["strangers"]:
         lines.append("On the replica, and followed by nothing: " + ", ".join(found["strangers"]))
     lines.append(
         "Switch the other tool's replication off before the first run: one tool receives into a dataset."
     )
+    return lines
+
+
+NAMED_DATASETS = 3
+"""Datasets that a line names before it says how many more there are."""
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED_DATASETS
+    return ", ".join(names[:NAMED_DATASETS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _steering_notes(found: list[SteeringDocument]) -> list[str]:
+    """What both sides have for other tools to go by, and what zvault does about it, in lines."""
+    lines = []
+    for one in found:
+        name = one["property"]
+        lines.append(f"{name} steers {one['tool']}:")
+        if one["source"]:
+            lines.append(
+                f"  set on {_some(one['source'])}: it stays out of the vault, unless 'receive.let_in' names it"
+            )
+        if one["received"]:
+            lines.append(
+                f"  came with a stream to {_some(one['received'])}: the first run takes it out of force there"
+            )
+        if one["local"]:
+            lines.append(f"  set by hand on {_some(one['local'])}, where zvault leaves it. To remove it:")
+            lines += [f"    {shlex.join(['zfs', 'inherit', name, dataset])}" for dataset in one["local"]]
+        if one["above"]:
+            lines.append(
+                f"  inherited from {_some(one['above'])}, which is above the replica: zvault leaves it. To shield the"
+                " replica set it in 'receive.set'"
+            )
     return lines

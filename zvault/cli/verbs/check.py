@@ -77,7 +77,8 @@ def check_config(
     for warning in warnings:
         print_trouble(clean_line(f"warning: {warning}"), YELLOW)
     if not quiet:
-        print_line(f"OK: {file or paths.config_file}: {_summary(config)}")
+        place = file or (paths.config_file if paths.config_file.exists() else paths.etc / "conf.d")
+        print_line(f"OK: {place}: {_summary(config)}")
     raise typer.Exit(OK_STATUS)
 
 

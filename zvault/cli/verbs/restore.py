@@ -86,7 +86,7 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
     store with 'history='. So what was pruned since, or destroyed, can be restored.
 
     Where TO begins with a slash it is a folder that files are copied into: those given by --file, which are paths
-    below DATASET's root, or all. None is overwritten without --overwrite.
+    below DATASET's root, or all. It is made if its parent is there. No file is overwritten without --overwrite.
 
     What was restored is compared with the snapshot: content, type, mode, owner, times, extended attributes, ACLs
     and links of files; of datasets also properties, limits and inherited keys. What differs is told by its path, with

@@ -55,6 +55,7 @@ from zvault.cli.tables import (
     format_table,
     select_columns,
 )
+from zvault.cli.verbs.accept_older import accept_older
 from zvault.cli.verbs.begin_anew import begin_anew
 from zvault.cli.verbs.measure import follow_messages
 from zvault.cli.verbs.takeover import take
@@ -156,9 +157,25 @@ def create(
         print_line(f"pool {made['pool']} is made; vault {vault} is {made['state']}")
 
 
+@app.command("grow")
+def grow(vault: VaultName, json: AsJson = False) -> None:
+    """Have VAULT's pool use all of its devices, which were grown.
+
+    Grow the image, export or disk first. The vault is brought up for it, and is down again afterwards unless it is to
+    be up; one that is up has to be taken down before, for its devices to have their new size. Nothing makes a pool
+    smaller again.
+
+    Exit status: 0 it has grown; 2 there is nothing more of its devices, or it failed.
+    """
+    grown = follow_messages(connect_daemon().followed(routes.VAULT_GROW, vault=vault, follow=1))["vault"]
+    if json:
+        print_document("vault grow", {"vault": grown})
+
+
 app.command("open")(open_past)
 app.command("close")(close_past)
 app.command("begin-anew")(begin_anew)
+app.command("accept-older")(accept_older)
 app.command("take")(take)
 
 

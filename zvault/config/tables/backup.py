@@ -12,6 +12,7 @@ from zvault.config.fields import (
     IntervalField,
     NamedTable,
     PatternField,
+    Several,
     ShareField,
     SnapnamePattern,
     SourceName,
@@ -48,12 +49,12 @@ class Backup(NamedTable):
         "`{path}` in `into` is then the way from the nearest dataset that has all of them below it.",
         examples=["tank/data", "ssh://root@filer1/tank", ["tank/home", "tank/mail"]],
     )
-    exclude: list[PatternField] = Field(
+    exclude: Several[PatternField] = Field(
         default_factory=list,
         description="Datasets to leave out: `tank/tmp` that dataset alone, `tank/tmp/**` all below it.",
         examples=[["tank/data/scratch", "tank/data/scratch/**"]],
     )
-    include: list[PatternField] = Field(
+    include: Several[PatternField] = Field(
         default_factory=list,
         description="Only take these datasets of the source, by patterns as in `exclude`, which wins over it. Without "
         "it all are taken. What lies above those that are taken is made on the vault, empty, to hold them. This is how "
@@ -102,7 +103,7 @@ class Backup(NamedTable):
         default=None, description="How long from run to run, instead of `schedule`.", examples=["15m"]
     )
     snapshot: SnapshotConfig = Field(default_factory=SnapshotConfig, description="The snapshots it makes.")
-    also: list[SnapnamePattern] = Field(
+    also: Several[SnapnamePattern] = Field(
         default_factory=list,
         description="Snapshots that zvault did not make and that are sent too, by their names after `@`. They are "
         "never pruned, on neither side.",
@@ -151,7 +152,8 @@ class Backup(NamedTable):
         default=parse_default("50%"),
         description="The most of zvault's snapshots of one dataset that one run may prune on one side, of those that "
         "were there before it; three may always go. Where `keep` selects more, the run prunes so many, the oldest "
-        "first, and says so, and the next runs prune the rest; `zvaultctl status` warns meanwhile. "
+        "first, and says so, and the next runs prune the rest; `zvaultctl status` warns meanwhile. Between runs, after "
+        "a snapshot at its own time (`snapshot.every`), a dataset over the limit loses nothing. "
         "`zvaultctl prune --over-limit` shows what is to go, and prunes all of it. `100%` sets no limit.",
         examples=["50%", "100%"],
     )

@@ -12,6 +12,7 @@ from zvault.config.fields import (
     ConfigTable,
     DurationField,
     NamedTable,
+    Several,
     TextForm,
     WordField,
     parse_default,
@@ -190,7 +191,7 @@ class Notify(NamedTable):
         description="Any service that apprise knows. It needs apprise: python3-apprise in Debian.",
         examples=["credential:zvault.notify-phone"],
     )
-    mail: list[MailAddress] = Field(
+    mail: Several[MailAddress] = Field(
         default_factory=list,
         description="Mail to these, by this host's `sendmail`, or by `smtp`.",
         examples=[["root"], ["you@example.org"]],
@@ -215,7 +216,7 @@ class Notify(NamedTable):
         examples=["https://kuma.example.org/api/push/TOKEN"],
     )
     ping: PingTable | None = Field(default=None, description="A dead-man's switch of any other service.")
-    backups: list[WordField] = Field(
+    backups: Several[WordField] = Field(
         default_factory=list,
         description="Only these backups and their vaults; all, and zvaultd itself, if left out. A dead-man's switch "
         "that has no `{backup}` in its URL is for one backup: of several, those that still run would hide that one "

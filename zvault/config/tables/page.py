@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from zvault.config.fields import ConfigTable, TextForm, quote_text, split_address
+from zvault.config.fields import ConfigTable, Several, TextForm, quote_text, split_address
 from zvault.config.tables.notify import SecretText
 from zvault.core.loopback import is_loopback
 
@@ -71,7 +71,7 @@ class PageTable(ConfigTable):
         'there or the page is for certain users only; "off" serves none.',
         examples=["[::]:9713", "off"],
     )
-    hosts: list[WebName] = Field(
+    hosts: Several[WebName] = Field(
         default_factory=list,
         description="Names under which it is asked for, as a proxy in front of it passes them on. Where only this host "
         "can connect, other names than its own are refused; elsewhere any name will do if this is left out.",
@@ -91,7 +91,7 @@ class PageTable(ConfigTable):
         description="A header in which a proxy names the user that it let in. Whoever has it may see the page.",
         examples=["X-Remote-User"],
     )
-    proxies: list[ProxyField] = Field(
+    proxies: Several[ProxyField] = Field(
         default_factory=list,
         description="Addresses from which `header` is believed. Every user of the host at such an address can set it.",
         examples=[["10.0.0.2"]],

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, GetCoreSchemaHandler
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from zvault.config.fields import ConfigTable, DurationField, SnapnamePattern, parse_default
-from zvault.core.policy.retention import KeepRules
+from zvault.config.fields import (
+    ConfigTable,
+    DurationField,
+    Several,
+    SnapnamePattern,
+    parse_default,
+    quote_text,
+)
+from zvault.core.policy.retention import SHORTEST_PERIOD, KeepRules
+from zvault.core.units import parse_duration
+
+PERIOD_KEY = re.compile(r"^[0-9]")
+"""What begins so in a table of rules is the length of a period."""
+
+QUARTER = 15 * 60
+"""Seconds of what ``frequently`` counts."""
+
+PeriodCount = Annotated[int, Field(ge=0)]
 
 
 class KeepTable(ConfigTable):
     """Which snapshots one side keeps; a snapshot that any rule keeps stays. Without a rule, all stay."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"patternProperties": {PERIOD_KEY.pattern: {"type": "integer", "minimum": 0}}}
+    )
 
     last: int = Field(default=0, ge=0, description="The newest so many.", examples=[3])
     within: DurationField = Field(
@@ -30,16 +51,55 @@ class KeepTable(ConfigTable):
     )
     monthly: int = Field(default=0, ge=0, description="The same for months.", examples=[12])
     yearly: int = Field(default=0, ge=0, description="The same for years.", examples=[3])
-    matching: list[SnapnamePattern] = Field(
+    frequently: int = Field(default=0, ge=0, description="The same for quarters of an hour.", examples=[4])
+    periods: dict[str, PeriodCount] = Field(
+        default_factory=dict,
+        description="The same for periods of any length, in whole minutes: what divides a day begins at midnight, what "
+        "divides a week on Monday. A length may also stand as a key of its own beside the others, as in "
+        '`{ "6h" = 8, daily = 30 }`. What these keep is not held on the vault, as weekly and longer rules are.',
+        examples=[{"6h": 8, "3d": 10}],
+    )
+    matching: Several[SnapnamePattern] = Field(
         default_factory=list,
         description="Those whose name after `@` matches one of these patterns, for ever; names hold the time "
         "in UTC. By itself it prunes nothing: it keeps what the other rules would prune.",
         examples=[["*-12-31T*"]],
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_periods(cls, data: object) -> object:
+        """Take what is written as ``"6h" = 8`` for one of the periods."""
+        if not isinstance(data, dict) or not isinstance(data.get("periods", {}), dict):
+            return data
+        own = {key: value for key, value in data.items() if PERIOD_KEY.match(str(key))}
+        rest = {key: value for key, value in data.items() if key not in own}
+        return rest | ({"periods": {**data.get("periods", {}), **own}} if own else {})
+
+    @field_validator("periods")
+    @classmethod
+    def _lengths(cls, periods: dict[str, int]) -> dict[str, int]:
+        known: dict[int, str] = {}
+        for text in periods:
+            seconds = parse_duration(text)
+            if seconds < SHORTEST_PERIOD or seconds % SHORTEST_PERIOD:
+                raise ValueError(f"{quote_text(text)} is no period: it has whole minutes, at least one")
+            if (other := known.setdefault(int(seconds), text)) != text:
+                raise ValueError(f"{quote_text(other)} and {quote_text(text)} are one period: leave one out")
+        return periods
+
+    @model_validator(mode="after")
+    def _quarters_once(self) -> Self:
+        if self.frequently and any(parse_duration(text) == QUARTER for text in self.periods):
+            raise ValueError("frequently is the period of 15m: leave one of them out")
+        return self
+
     def rules(self) -> KeepRules:
         """The same as core's own type."""
-        return KeepRules(**{**self.model_dump(), "matching": tuple(self.matching)})
+        periods = {int(parse_duration(text)): count for text, count in self.periods.items()}
+        periods |= {QUARTER: self.frequently} if self.frequently else {}
+        plain = self.model_dump(exclude={"matching", "periods", "frequently"})
+        return KeepRules(**plain, matching=tuple(self.matching), periods=tuple(sorted(periods.items())))
 
 
 class FromKeepTable:

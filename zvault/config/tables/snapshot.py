@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from zvault.config.fields import CalendarField, ConfigTable, IntervalField, SnapnameForm, TimeZone, WordField
+from zvault.config.fields import (
+    CalendarField,
+    ConfigTable,
+    IntervalField,
+    Several,
+    SnapnameForm,
+    TimeZone,
+    WordField,
+)
 from zvault.config.tables.hooks import Hooks, refuse_hold
 from zvault.core.policy.schedule import CronSchedule
 from zvault.core.snapshot_form import DEFAULT_FORM, SnapshotNames, check_zone
@@ -33,7 +41,7 @@ class SnapshotConfig(ConfigTable):
         "begins with `%s`.",
         examples=["UTC", "Etc/GMT-1"],
     )
-    former: list[SnapnameForm] = Field(
+    former: Several[SnapnameForm] = Field(
         default_factory=list,
         description="Forms that names had before, in the same `timezone`. Such snapshots are still sent and pruned. "
         "The default form is always known.",

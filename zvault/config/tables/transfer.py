@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from zvault.config.fields import ConfigTable, describe_value, quote_text
+from zvault.config.fields import ConfigTable, Several, describe_value, quote_text
 from zvault.core.replication.receive_properties import (
     ReceiveProperties,
     check_receive_property,
     normalize_receive_value,
 )
+from zvault.core.replication.steering_properties import check_let_in
 
 
 class Send(ConfigTable):
@@ -39,6 +40,14 @@ class Send(ConfigTable):
     )
     properties: bool = Field(
         default=True, description="Send the datasets' properties too (`-p`).", examples=[True]
+    )
+
+    encrypted: Literal["any", "required"] = Field(
+        default="any",
+        description='"required" sends only datasets that are encrypted on the source, and so go raw. Any other of the '
+        "backup is a conflict until it is excluded: a dataset that somebody creates outside of the encrypted ones does "
+        "not reach the vault in the clear.",
+        examples=["required"],
     )
 
     def to_encrypted(self) -> Send:
@@ -71,11 +80,19 @@ class Receive(ConfigTable):
         "[properties](../explanation/streams.md#properties-that-you-choose).",
         examples=[{"com.sun:auto-snapshot": "false", "redundant_metadata": "most"}],
     )
-    leave_out: list[str] = Field(
+    leave_out: Several[str] = Field(
         default_factory=list,
         description="Properties of the source that are not in force on the vault (`-x`): there each has what the "
         "dataset above it has. A restore gives them back all the same.",
         examples=[["recordsize", "org.example:owner"]],
+    )
+
+    let_in: Several[str] = Field(
+        default_factory=list,
+        description="Properties that steer other tools, or patterns of them, to be in force on the vault as on the "
+        "source. Without this they stay out: otherwise zfs-autobackup, zfs-auto-snapshot, znapzend and others take the "
+        "vault for a source of theirs. See [properties](../explanation/streams.md#what-steers-other-tools).",
+        examples=[["com.sun:auto-snapshot*"]],
     )
 
     @field_validator("set")
@@ -94,6 +111,15 @@ class Receive(ConfigTable):
                 raise ValueError(
                     f"{quote_text(name)} is in set, too: that is what counts, so leave it out here"
                 )
+        return list(dict.fromkeys(names))
+
+    @field_validator("let_in")
+    @classmethod
+    def _may_be_let_in(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        for name in names:
+            check_let_in(name)
+            if name in info.data.get("leave_out", []):
+                raise ValueError(f"{quote_text(name)} is in leave_out, too: take it out of one of them")
         return list(dict.fromkeys(names))
 
     @property

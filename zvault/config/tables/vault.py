@@ -14,6 +14,7 @@ from zvault.config.fields import (
     HostName,
     NamedTable,
     PoolName,
+    Several,
     SizeField,
     WordField,
     parse_default,
@@ -50,7 +51,8 @@ class Vault(NamedTable):
         ge=1,
         le=64,
         description="How many datasets are received at once. More hide the waits of many small ones; "
-        "large ones then share what the device can do.",
+        "large ones then share what the device can do. If it is not set, streams of up to 8 MiB within this host have "
+        "slots of their own, up to 64, by how long the vault takes to write a transaction group.",
         examples=[2],
     )
     stall: DurationField = Field(
@@ -80,7 +82,7 @@ class Vault(NamedTable):
         description='"on-demand" brings the vault up for a run and down afterwards; "always" keeps it up.',
         examples=["always"],
     )
-    hosts: list[HostName] = Field(
+    hosts: Several[HostName] = Field(
         default_factory=list,
         description="The hosts that share the vault, by the names that `hostname` prints, all with this same table and "
         "the same backups into it. Whichever has the vault first makes a backup's run, and the others skip it; those "

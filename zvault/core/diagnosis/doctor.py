@@ -8,6 +8,7 @@ in its queue (docs/explanation/tuning.md).
 
 from __future__ import annotations
 
+from zvault.core.diagnosis.doctor_reads import diagnose_reads
 from zvault.core.diagnosis.doctor_text import (
     Bottleneck,
     SettingChange,
@@ -41,6 +42,8 @@ def diagnose_bottleneck(seen: Observations) -> Bottleneck:
             f" unless it has multihost=on: 'zvaultctl vault status {seen.vault}' says what it waits for",
         )
     if not seen.flows:
+        if _read(seen):
+            return diagnose_reads(seen)
         return diagnose_vault(seen, None) if _written(seen) else _nothing(seen)
     flow = max(seen.flows, key=lambda one: one.rate)
     stage = find_slowest_stage(flow)
@@ -62,6 +65,11 @@ def find_slowest_stage(flow: StreamFlow) -> StreamStage:
 
 def _written(seen: Observations) -> bool:
     return any(disk.busy >= AT_WORK and disk.written for disk in seen.disks)
+
+
+def _read(seen: Observations) -> bool:
+    """True if it is read and hardly written: a scrub writes a little with each transaction group."""
+    return any(disk.busy >= AT_WORK and disk.reads and disk.read > disk.written for disk in seen.disks)
 
 
 def _nothing(seen: Observations) -> Bottleneck:

@@ -43,7 +43,7 @@ from zvault.core.health.verdict import (
 from zvault.core.units import format_duration
 
 FAR_BEHIND_FACTOR = 3.0
-"""A lag of so many times ``max_lag`` does not catch up by itself."""
+"""Times ``max_lag`` beyond which a backup is very late: it does not catch up by itself."""
 
 GRACE, LEAST_GRACE = 0.1, 3600.0
 """A proof is overdue this share of its interval after it was due, and so many seconds at least."""
@@ -84,7 +84,8 @@ class BackupFacts:
     ``result``, ``error``: of the last run that ended; None also where none ever did. ``made_by``: the host that says
     that it has made one since, in this one's place: then that run counts no more. ``success_age``: seconds since the
     last run without fault began. ``lag``, ``max_lag``: seconds; ``max_lag`` None where the user sets no limit.
-    ``absent``, ``marked``: datasets of which the vault has nothing, and of which only a bookmark is left as the base.
+    ``absent``, ``marked``: datasets of which the vault has no snapshot that the source has too, and of which only a
+    bookmark is left as the base.
     ``ahead``: those whose newest snapshot is dated later than now, so that its age is not known. ``at_least``: the
     largest of the lags that are known of its datasets, or of their snapshots' ages where it makes nothing else.
     ``missed``: whether two times of the schedule passed without a backup. ``due_for``: seconds since a run was due that
@@ -95,6 +96,7 @@ class BackupFacts:
     in seconds, and ``bare`` the datasets without any where others have some. ``running``: whether a run of it is under
     way. ``exposed``: the vault's datasets that lie in the clear below what is encrypted, each with the latter's name.
     ``snapshot_error``: what was wrong with the last snapshot that it made apart from its runs.
+    ``older``: how much older its vault is than it was, in words.
     """
 
     name: str
@@ -122,6 +124,7 @@ class BackupFacts:
     running: bool = False
     exposed: Mapping[str, str] = field(default_factory=dict)
     snapshot_error: ErrorDocument | None = None
+    older: str = ""
 
     @property
     def never_ran(self) -> bool:
@@ -215,7 +218,10 @@ def _lag(facts: BackupFacts) -> Iterator[HealthFinding]:
         without = f"there is none of {_named(facts.bare)}" if facts.bare else _ahead(facts)
         yield make_finding(SNAPSHOTS_UNKNOWN, facts.name, without or facts.not_read or "none of it is known")
     else:
-        absent = f"the vault has nothing of {_named(facts.absent)}" if facts.absent else _ahead(facts)
+        # One that was put back, or whose source was, has snapshots that can be restored: only none in common.
+        lacks = f"the vault has no snapshot of {_named(facts.absent)} that the source has too"
+        lacks = f"{lacks}: {facts.older}" if facts.older else lacks
+        absent = lacks if facts.absent else _ahead(facts)
         why = absent or facts.not_read or "nobody has seen yet what the vault has"
         yield make_finding(LAG_UNKNOWN, facts.name, why)
 

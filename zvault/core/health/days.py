@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Literal, get_args
 
+from zvault.core.health.backup import FAR_BEHIND_FACTOR
 from zvault.core.health.verdict import VerdictLevel
 
 DayState = Literal["no run", "ok", "interrupted", "partial", "failed", "late", "very late"]
@@ -25,9 +26,6 @@ STATE_LEVELS: dict[DayState, VerdictLevel] = {
 
 MOST_DAYS = 366
 """Days that are told of at most."""
-
-VERY_LATE_FACTOR = 3.0
-"""Times ``max_lag`` beyond which a backup is very late, as its verdict has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def _count(run: PastRun, found: dict[date, DaySummary], newest: float | None, zo
 def _state(day: DaySummary, max_lag: float | None) -> DayState:
     found: list[DayState] = [one for one in DAY_STATES if one in day.results]
     if max_lag is not None and day.lag is not None and day.lag > max_lag:
-        found.append("very late" if day.lag > VERY_LATE_FACTOR * max_lag else "late")
+        found.append("very late" if day.lag > FAR_BEHIND_FACTOR * max_lag else "late")
     return max(found, key=DAY_STATES.index, default="no run")
 
 

@@ -22,6 +22,7 @@ from zvault.core.health.vault_conditions import (
     JOURNAL_MISSING,
     NEVER_SEEN,
     POOL_UNWELL,
+    PUT_BACK,
     READ_ONLY,
     REBOOT,
     RISKY_PROPERTIES,
@@ -36,6 +37,7 @@ from zvault.core.health.vault_conditions import (
     WAS_DEGRADED,
 )
 from zvault.core.health.verdict import DAY_SECONDS, HealthFinding, HealthVerdict, make_finding
+from zvault.core.integrity.damage import advise_on_metadata
 from zvault.core.units import format_duration, format_size
 
 LEAST_FREE = 0.05
@@ -59,9 +61,11 @@ class VaultHealthFacts:
     ``locked``: devices that take no writes.
     ``multihost``, ``panics``: its pool has multihost=on, failmode=panic. ``networked``: zvault brings its devices up.
     ``foreign``: devices that the pool needs and that are not the vault's own, as last seen.
+    ``older``: how much older its pool is than it was, in words.
     ``lost``: devices that are gone, in words. ``troubles``: of block stores, in words. ``looked``: whether any look at
     the pool is on record. ``errors``: on ZFS's list, without ``unexplained`` ones, which are there while datasets are
-    ``half_received``. ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None
+    ``half_received``; ``only_metadata``: all that were named are the pool's own metadata.
+    ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None
     where that is not known, or scrubs are off; ``scrub_by_age``: whether an age is what makes it due. ``was_degraded``,
     ``free``, ``size``: as last seen. ``full_in``: seconds until it is full at the pace of late, None where it does not
     fill, or nobody knows. ``journal_full_for``: seconds. ``stalls``, ``drift``: what was told of its storage, in words.
@@ -77,11 +81,13 @@ class VaultHealthFacts:
     panics: bool = False
     networked: bool = False
     foreign: tuple[str, ...] = ()
+    older: str = ""
     error: ErrorDocument | None = None
     lost: tuple[str, ...] = ()
     troubles: tuple[str, ...] = ()
     looked: bool = False
     errors: int = 0
+    only_metadata: bool = False
     unexplained: int = 0
     half_received: tuple[str, ...] = ()
     scrub_age: float | None = None
@@ -180,8 +186,13 @@ def _contents(facts: VaultHealthFacts) -> Iterator[HealthFinding]:
     if facts.foreign:
         devices = ", ".join(facts.foreign)
         yield make_finding(FOREIGN_DEVICE, facts.name, f"its pool {facts.pool} lies on {devices} too")
+    if facts.older:
+        yield make_finding(PUT_BACK, facts.name, facts.older)
     if facts.errors:
-        yield make_finding(VAULT_DAMAGED, facts.name, f"ZFS has {_errors(facts.errors)} on its list")
+        why, following = f"ZFS has {_errors(facts.errors)} on its list", ""
+        if facts.only_metadata:
+            why, following = f"{why}, in the pool's own metadata alone", advise_on_metadata(facts.name)
+        yield make_finding(VAULT_DAMAGED, facts.name, why, following)
     if facts.unexplained:
         half = (
             f"half received is {', '.join(facts.half_received)}"

@@ -84,6 +84,20 @@ FOREIGN_DEVICE = HealthCondition(
     "'zpool remove' of the device moves its data back, if the pool has room ('zpool status' shows it); if ZFS refuses"
     " that, back up into a new pool",
 )
+PUT_BACK = HealthCondition(
+    "put-back",
+    "vault",
+    "critical",
+    "older",
+    "is older than it was",
+    "When it came up, the pool's newest transaction group was older than the one that was on its devices when it was "
+    "last seen: its store was put back to an older state, or another copy of it is there, or it lost what it had "
+    "confirmed.",
+    "What was backed up since is gone, unless the store as it was can be brought back. Until somebody decides, nothing "
+    "is pruned on either side, and nothing is sent in full, rolled back or set aside; what the vault misses is sent "
+    "where it has a base.",
+    "bring back the store as it was, or 'zvaultctl vault accept-older {name}' to go on from what it has",
+)
 ALMOST_FULL = HealthCondition(
     "almost-full",
     "vault",
@@ -280,6 +294,7 @@ VAULT_CONDITIONS = (
     POOL_UNWELL,
     VAULT_DAMAGED,
     FOREIGN_DEVICE,
+    PUT_BACK,
     ALMOST_FULL,
     HALF_UP,
     DEGRADED,
@@ -303,6 +318,7 @@ VAULT_CONDITIONS = (
 CONTENT_CONDITIONS = (
     VAULT_DAMAGED,
     FOREIGN_DEVICE,
+    PUT_BACK,
     ALMOST_FULL,
     WAS_DEGRADED,
     RISKY_PROPERTIES,

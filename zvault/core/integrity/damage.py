@@ -128,6 +128,23 @@ def count_damaged_files(damages: Iterable[DamagedFile | HealTarget]) -> int:
     return len({(damage.dataset, damage.path) for damage in damages})
 
 
+def is_only_metadata(datasets: Collection[str | None]) -> bool:
+    """True if what is damaged is the pool's own metadata alone; ``datasets`` as the damages have them."""
+    return bool(datasets) and all(one == METADATA_NAME for one in datasets)
+
+
+def advise_on_metadata(vault: str) -> str:
+    """Say what to do about errors of a pool's own metadata alone.
+
+    Nothing sends it anew, and ZFS keeps up to three copies of it. Mostly they are writes of a moment in which the
+    device was lost, that ZFS made again elsewhere: two whole scrubs take those off its list.
+    """
+    return (
+        f"'zvaultctl scrub {vault}', and again once that has ended: what an outage left is off ZFS's list then. What"
+        " comes back after that no healing repairs: back up into a new pool"
+    )
+
+
 def advise_on_leak(pool: str, freeing: int) -> tuple[str, str]:
     """Why the space of what was destroyed is not freed, and what helps. ``freeing`` is the pool's, in bytes."""
     return (

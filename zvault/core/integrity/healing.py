@@ -1,4 +1,6 @@
-"""Which streams bring damaged blocks again, and what is said of those that stay. Pure.
+"""Healing of damaged blocks: which snapshots are sent again for it, and what is said of blocks that stay. Pure.
+
+daemon/monitors/scrub_scheduler.py starts it after a scrub, where the configuration asks for that.
 
 A stream in full carries every block of its snapshot, an incremental one those written after its base, and the base
 need not be on the vault. A block is in every snapshot from the one after which it was written until it was written
@@ -153,7 +155,7 @@ def _why(  # noqa: PLR0911 - a list of reasons
     wound: HealTarget, datasets: Mapping[str, Dataset], copies: Copies, failures: Mapping[str, str]
 ) -> UnhealedDamage:
     if wound.dataset == METADATA_NAME:
-        return UnhealedDamage(wound, "it is the pool's own metadata, which no stream carries")
+        return UnhealedDamage(wound, "it is the pool's own metadata, which no stream carries: scrub again")
     if wound.dataset is None:
         return UnhealedDamage(
             wound, "it belongs to nothing that is still there: ZFS forgets it when two scrubs have ended"

@@ -23,6 +23,7 @@ CONDITION_TOPICS: Mapping[str, tuple[str, ...]] = {
     "redundancy": ("degraded", "was-degraded"),
     "damage": ("damaged",),
     "foreign": ("foreign-device",),
+    "older": ("put-back",),
     "properties": ("risky-properties",),
     "space": ("almost-full",),
     "filling": ("full-soon",),

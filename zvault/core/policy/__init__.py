@@ -1,1 +1,1 @@
-"""Decisions about time: schedules, retention, scrubs, retries, timeouts, sleep."""
+"""Decisions about time: schedules, retention, scrubs, backoff, timeouts, sleep."""

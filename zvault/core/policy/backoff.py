@@ -1,4 +1,6 @@
-"""How long to wait before what failed is tried again. Pure: chance is passed in."""
+"""How long to wait before a retry: the backoff of what failed. Pure: chance is passed in.
+
+ops/run.py decides whether a run is retried, by the errors of core/errors.py."""
 
 from __future__ import annotations
 

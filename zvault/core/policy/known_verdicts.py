@@ -89,6 +89,18 @@ class DatasetVerdicts(Sequence[KeepDecision]):
         )
 
 
+def pack_verdicts(
+    verdicts: Sequence[KeepDecision], decided: Sequence[KeepDecision]
+) -> Sequence[KeepDecision]:
+    """The verdicts ``decided`` anew of the snapshots of ``verdicts``, in the same form: where that is in little memory,
+    a million of them are made one by one, and go one by one. To free a million at once took the event loop 0.9 s.
+    """
+    if not isinstance(verdicts, DatasetVerdicts):
+        return list(decided)
+    made = VerdictsByPlace(verdicts.snapshots, decided, float("-inf"), float("inf"))
+    return DatasetVerdicts(verdicts.snapshots, made)
+
+
 def keeps_all(verdicts: Sequence[KeepDecision]) -> bool:
     """True if they select nothing."""
     if isinstance(verdicts, DatasetVerdicts):

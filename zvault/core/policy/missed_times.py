@@ -1,4 +1,7 @@
-"""How many of its times a schedule has missed. Pure."""
+"""How many of its times a schedule has missed, and from when on a backup is overdue by that. Pure.
+
+A time that passed while zvaultd did not run is made up for by daemon/scheduler.py.
+"""
 
 from __future__ import annotations
 

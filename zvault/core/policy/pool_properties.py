@@ -5,7 +5,7 @@ zvault sets them when it makes a pool, and never on one that is there: they may 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from zvault.core.units import format_size
 
@@ -41,8 +41,8 @@ def describe_properties(pool: str, seen: Mapping[str, str], profile: Mapping[str
         )
 
 
-def describe_growth(pool: str, more: int, devices: Sequence[str]) -> Iterator[str]:
-    """What to tell of ``devices`` that have ``more`` bytes than the pool uses."""
+def describe_growth(vault: str, pool: str, more: int) -> Iterator[str]:
+    """What to tell of a vault whose devices have ``more`` bytes than its pool uses."""
     if more:
-        command = f"zpool online -e {pool} {' '.join(devices)}"
+        command = f"zvaultctl vault grow {vault}"
         yield f"the storage of pool {pool} has grown: '{command}' gives the pool {format_size(more)} more"

@@ -24,19 +24,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from zvault.core.model import Snapshot
 from zvault.core.names import SnapshotName
 from zvault.core.policy.snapshot_dates import RankedSnapshot, rank_snapshots
 from zvault.core.units import format_duration
 
+SHORTEST_PERIOD = 60
+"""Seconds of the shortest period of which one may be kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeepRules:
     """The rules of what to keep: the ``last`` few, all ``within`` so many seconds, and the newest of so many periods.
 
+    ``periods`` are those of any length: seconds of one, and how many; whole minutes, and none twice.
     What is ``matching`` one of these patterns (fnmatch, case counts) by its snapname is kept for ever.
     """
 
@@ -48,20 +53,26 @@ class KeepRules:
     monthly: int = 0
     yearly: int = 0
     matching: tuple[str, ...] = ()
+    periods: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         for rule in fields(self):
-            if rule.name == "matching":
+            if rule.name in {"matching", "periods"}:
                 continue
             value = getattr(self, rule.name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"keep.{rule.name} = {value} is not allowed: it is zero or more")
+        if len(dict(self.periods)) < len(self.periods) or any(
+            length < SHORTEST_PERIOD or length % SHORTEST_PERIOD or count < 0
+            for length, count in self.periods
+        ):
+            raise ValueError(f"keep.periods = {self.periods} is not allowed: whole minutes, and none twice")
 
     @property
     def empty(self) -> bool:
         """True if no rule says what may go, which keeps everything. ``matching`` alone only ever keeps."""
         periods = (self.hourly, self.daily, self.weekly, self.monthly, self.yearly)
-        return not any((self.last, self.within, *periods))
+        return not any((self.last, self.within, *periods, *(count for _, count in self.periods)))
 
     def match(self, snapname: str) -> str | None:
         """The first pattern that a snapname matches, or None."""
@@ -198,7 +209,7 @@ def _vote_periods(
 ) -> None:
     """One walk from the newest back: the first snapshot seen of a period is its newest."""
     unfilled: list[tuple[_Period, int, set[Hashable]]] = [
-        (period, getattr(rules, period.rule), set()) for period in _PERIODS if getattr(rules, period.rule)
+        (period, count, set()) for period, count in _list_periods(rules) if count
     ]
     for place, snap in newest_first:
         if not unfilled:
@@ -217,14 +228,17 @@ def _vote_periods(
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """A rule by the calendar: ``key`` is equal for times in the same period, ``form`` names it (strftime)."""
+    """A rule by the calendar: ``key`` is equal for times in the same period, ``form`` names it (strftime) by when it
+    began.
+    """
 
     rule: str
     key: Callable[[datetime], Hashable]
     form: str
+    begin: Callable[[datetime], datetime] = lambda local: local
 
     def describe(self, local: datetime) -> str:
-        text = f"{self.rule} {local.strftime(self.form)}"
+        text = f"{self.rule} {self.begin(local).strftime(self.form)}"
         if self.rule == "hourly" and local.utcoffset() != local.replace(fold=1 - local.fold).utcoffset():
             text += local.strftime(" (UTC%z)")  # this hour comes twice
         return text
@@ -237,6 +251,32 @@ _PERIODS = (
     _Period("monthly", lambda local: (local.year, local.month), "%Y-%m"),
     _Period("yearly", lambda local: local.year, "%Y"),
 )
+
+
+def _list_periods(rules: KeepRules) -> list[tuple[_Period, int]]:
+    """The periods that rules count, and how many of each."""
+    own = [(_make_period(length), count) for length, count in sorted(rules.periods)]
+    return [*own, *((period, getattr(rules, period.rule)) for period in _PERIODS)]
+
+
+@lru_cache(maxsize=64)
+def _make_period(length: int) -> _Period:
+    """A period of so many seconds by the wall clock: what divides a day begins at midnight, a week on Monday."""
+
+    def place(local: datetime) -> int:
+        return ((local.toordinal() - 1) * DAY + local.hour * 3600 + local.minute * 60) // length
+
+    def key(local: datetime) -> Hashable:
+        # As of hours: those that come twice as the clock is put back are two.
+        return place(local), local.utcoffset() if length < DAY else None
+
+    def begin(local: datetime) -> datetime:
+        return datetime.min + timedelta(seconds=place(local) * length)
+
+    return _Period(f"every {format_duration(length)}:", key, "%Y-%m-%d %H:%M", begin)
+
+
+DAY = 86400
 
 LONG_RULES = frozenset({"weekly", "monthly", "yearly"})
 """The rules whose snapshots are held on a vault (vault_holds.py): what they keep is soon nowhere else."""

@@ -103,6 +103,10 @@ _SYNONYMS = {"annually": "yearly", "semi-annually": "semiannually"}
 
 def parse_every(text: str) -> ScheduleInterval:
     """An interval such as ``15m``: at least a second, because snapshot names have a resolution of a second."""
+    if text in _WORDS or len(text.split()) == 5:
+        raise ValueError(
+            f'{text!r} is not a duration: by the clock, write schedule = "{text}" in place of every'
+        )
     seconds = parse_duration(text)
     if not 1 <= seconds <= _LONGEST_EVERY:
         raise ValueError(f"every = {text!r} is out of range: at least 1s and at most ten years")
@@ -119,6 +123,11 @@ def parse_schedule(text: str) -> CronSchedule:
     if len(words) == 1:
         return _parse_word(words[0], text)
     if len(words) != 5:
+        if re.search(r"\d\d?:\d\d", text):
+            raise ValueError(
+                f"schedule = {text!r} is a time as systemd.time(7) has it: write the five fields of cron (minute hour"
+                ' day-of-month month day-of-week), as in "30 2 * * *" for 02:30 each day'
+            )
         raise ValueError(
             f"schedule = {text!r} has {len(words)} fields: write one of {', '.join(_WORDS)},"
             " or the five fields of cron (minute hour day-of-month month day-of-week)"

@@ -44,6 +44,23 @@ class ReplicaAdoption:
         return sum(self.changed.values())
 
 
+@dataclass(frozen=True, slots=True)
+class AdoptionHints:
+    """What else the tables of an adoption propose.
+
+    ``large`` are the source's datasets whose records are larger than 128K and are not sent raw. ``large_there``:
+    whether the replica's pool has any such record already, None if that is not known. ``select`` is the property by
+    which the other tool takes its datasets.
+    """
+
+    large: tuple[str, ...] = ()
+    large_there: bool | None = None
+    select: str = ""
+
+
+NO_HINTS = AdoptionHints()
+
+
 def find_adoption(source: DatasetName, here: Tree, replica: DatasetName, there: Tree) -> ReplicaAdoption:
     """Find the backup by which ``replica`` with all below it goes on following ``source`` with all below it.
 
@@ -164,7 +181,12 @@ def suggest_name(name: str) -> str:
 
 
 def write_adoption_tables(
-    name: str, source: str, vault: str, place: tuple[str, str | None] | None, found: ReplicaAdoption
+    name: str,
+    source: str,
+    vault: str,
+    place: tuple[str, str | None] | None,
+    found: ReplicaAdoption,
+    hints: AdoptionHints = NO_HINTS,
 ) -> Iterable[str]:
     """The lines of the configuration. ``place``: pool and host of a vault that no configuration has yet.
 
@@ -181,6 +203,9 @@ def write_adoption_tables(
     yield f"source = {_text(source)}"
     yield f"vault = {_text(vault)}"
     yield f"into = {_text(found.into)}"
+    yield from _large_blocks(hints)
+    if hints.select:
+        yield f"#select = {_text(hints.select)}  # only the datasets that it selects, as the other tool takes them"
     if found.missing:
         names = ", ".join(map(_text, found.missing))
         yield f"#exclude = [{names}]  # of these there is no replica: else they are sent in full"
@@ -188,6 +213,20 @@ def write_adoption_tables(
         patterns = ", ".join(map(_text, found.also))
         yield f"#also = [{patterns}]  # to send the other tool's snapshots too; zvault never prunes them"
     yield '#schedule = "hourly"  # once no other tool replicates it any more'
+
+
+def _large_blocks(hints: AdoptionHints) -> Iterator[str]:
+    """How large records are sent: that is decided with the first stream, once and for all."""
+    if not hints.large:
+        return
+    more = f" and {len(hints.large) - 1} more" if len(hints.large) > 1 else ""
+    setting = "send = { large_blocks = false }"
+    yield f"# {_text(hints.large[0])[1:-1]}{more} may have records over 128K. Decide before the first run, it cannot be"
+    yield "# changed later: sent as they are (-L), they keep plain syncoid, zrepl and znapzend from ever going on."
+    if hints.large_there is False:
+        yield f"{setting}  # no dataset of the replica's pool has such records; without this line: as they are"
+    else:
+        yield f"#{setting}  # if the other tool sent without -L, as these do; ZFS refuses it after streams with -L"
 
 
 def _text(value: str) -> str:

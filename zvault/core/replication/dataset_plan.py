@@ -1,5 +1,7 @@
 """How one dataset of a vault follows its source: resume, full, incremental, nothing or conflict, and why.
 
+An interrupted receive has a resume token, and goes on where that fits.
+
 What ZFS accepts is written here as it was seen with OpenZFS 2.3.9; the lab's test_planner.py tries it again.
 """
 
@@ -315,7 +317,9 @@ class _Decision:
         )
         if any(snap.name in self.case.kept for snap in lost):
             advice = (
-                f"find out why {self.case.source.name} lost what the vault has, and restore it; or {advice}"
+                f"find out why {self.case.source.name} lacks what the vault has: if it lost that, restore it; if "
+                "another machine, a clone of this one, sends there too, give each its own 'into' or host name; or "
+                f"{advice}"
             )
         return self._conflict(
             problem,

@@ -1,4 +1,6 @@
-"""Who follows whom: which dataset of a vault holds the backup of which on the source, by GUID.
+"""Which dataset of a vault holds the backup of which on the source, by GUID; and their base.
+
+The base is the newest snapshot or bookmark that both have: an incremental stream starts from it (``find_base``).
 
 A name is only a hint. A dataset that was renamed on the source is known by the snapshots it shares with its
 backup; one that was promoted (zfs-promote(8)) took snapshots over from another, and with them their bookmarks.

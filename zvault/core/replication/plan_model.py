@@ -99,6 +99,22 @@ class UnknownDataset:
 
 
 @dataclass(frozen=True, slots=True)
+class UnencryptedSource:
+    """A dataset that is not encrypted, of a backup that sends only what is: why it is not sent, and what to do."""
+
+    problem: str
+    advice: str
+
+    @classmethod
+    def of(cls, dataset: DatasetName) -> UnencryptedSource:
+        """Refuse a dataset of a source."""
+        return cls(
+            f'{dataset} is not encrypted, and send.encrypted = "required" sends nothing that is not',
+            f'exclude it ("{dataset}"), or move what it holds into an encrypted dataset',
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TransferStep:
     """One stream. ``to`` is what the vault has after it; ``intermediates`` sends all between (``-I``).
 

@@ -26,6 +26,7 @@ from zvault.core.replication.plan_model import (
     TransferAction,
     TransferPlan,
     TransferPolicy,
+    UnencryptedSource,
     UnknownDataset,
     list_sent_by,
 )
@@ -34,7 +35,7 @@ from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.vault_changes import BranchDataset, RenameDataset
 from zvault.core.snapshot_list import list_guids
 
-PlanObstacle = NameConflict | StrayBackup | UnknownDataset
+PlanObstacle = NameConflict | StrayBackup | UnknownDataset | UnencryptedSource
 """What keeps a dataset from being planned: nothing of it is touched on the vault."""
 
 

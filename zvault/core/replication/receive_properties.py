@@ -2,7 +2,8 @@
 
 What may come in is listed (COMES_IN); all else that the vault's ZFS can set is kept out, what nobody here has heard of
 too. A backup's ``receive`` table sets properties, or leaves out what the source has. Neither lets anything in: what a
-vault does not take from a source (KEEP_OUT) it can only set itself.
+vault does not take from a source (KEEP_OUT) it can only set itself. Of user properties those that steer other tools
+stay out, unless the table lets them in (core/replication/steering_properties.py).
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ COMES_IN: Mapping[str, str] = {
     ),
 }
 """Native properties that may come in with a stream, each with why. What a user calls his own properties comes in too:
-nothing of ZFS goes by them, and zvault's own are kept out.
+nothing of ZFS goes by them. zvault's own are kept out, and those that steer other tools.
 """
 
 SET_HERE = ("canmount", "readonly")

@@ -80,6 +80,30 @@ def find_flag_conflict(
     )
 
 
+def needs_proof_of_key(source: Dataset, vault: Dataset, before: SentFlags | None) -> bool:
+    """True if a vault's dataset may be encrypted by another key than its source, so that no raw stream follows on it.
+
+    So it is where another tool sent it decrypted (``zfs send`` without ``-w``, ``--decrypt``) below an encrypted
+    dataset. What zvault sent is on record.
+    """
+    return source.encrypted and bool(vault.encrypted or vault.key_root) and before is None
+
+
+def find_key_conflict(source: Dataset, vault: Dataset, here: str, there: str) -> FlagConflict | None:
+    """What forbids a raw stream by the ``ivsetguid`` of the common snapshot on both sides; None if they are the same.
+
+    A raw stream brings it along; whoever encrypts anew draws another (dsl_crypto_recv_raw in OpenZFS's dsl_crypt.c).
+    Where either is unknown ("-"), nothing is known against it.
+    """
+    if here == there or "-" in {here, there}:
+        return None
+    return FlagConflict(
+        f"{source.name} and {vault.name} are encrypted by different keys: it was sent there decrypted, and encrypted "
+        "again on arrival. What is encrypted goes raw (-w), and no raw stream follows on that (OpenZFS #8308)",
+        f"'{format_set_aside(vault.name)}' keeps what it holds, and the next run sends in full",
+    )
+
+
 ResumeFault = Literal[
     "snapshot-gone", "base-gone", "replaced", "corrupt", "flags", "changed", "refused", "damaged", "other"
 ]

@@ -8,7 +8,7 @@ lease: one gets it, and whoever gets it reads the note again and decides again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from zvault.core.sharing.election import ElectionState
@@ -100,12 +100,15 @@ class DueRun:
 
 @dataclass(frozen=True, slots=True)
 class SharingHost:
-    """This host among the ``hosts`` of a vault, whose ``lease`` has so many seconds."""
+    """This host among the ``hosts`` of a vault, whose ``lease`` has so many seconds. ``boot`` is its boot, "" where
+    that is not known.
+    """
 
     name: str
     hosts: tuple[str, ...]
     lease: float
     turn: ElectionState
+    boot: str = ""
 
     @property
     def stagger(self) -> float:
@@ -175,9 +178,17 @@ def _of_one_undone(
                 RunAction.WAIT, "nobody has the vault; the hosts before this one go first", until=begin
             )
         return RunDecision(RunAction.RUN, f"nobody has the vault, and {_undone(run)}")
-    if lease.said.ours:
+    holder = lease.said
+    if holder.ours and not _is_clones(me, lease, holder):
         return RunDecision(RunAction.RUN, f"this host has had the vault, and {_undone(run)}")
-    return _of_one_held(me, run, note, lease, lease.said, now)
+    if holder.ours:
+        holder = replace(holder, host=f"another machine called {me.name}, a clone of this one,")
+    return _of_one_held(me, run, note, lease, holder, now)
+
+
+def _is_clones(me: SharingHost, lease: SeenLease, holder: LeaseHolder) -> bool:
+    """Whether another machine goes by this host's name and machine-id: it changed the lease while this host watched."""
+    return bool(me.boot) and holder.boot != me.boot and lease.before is not None
 
 
 def _held_back(due: DueRun, me: SharingHost, now: float) -> RunDecision | None:

@@ -37,6 +37,11 @@ class KnownParameter:
 _LARGE = "too high a limit costs a fast device little, too low a limit costs a slow one most of its speed"
 _DEEP = "too deep a queue merges nothing, which hurts a slow device; too shallow a one costs a fast device a quarter"
 _READ = "more reads at once shorten the wait for them, and do not hurt a vault that does not read"
+_SHARED = "a scrub of any pool of this host gets this share while somebody waits for his own requests"
+_SCAN = (
+    "more reads of a scrub at once shorten it, and OpenZFS holds them back while anybody else uses the device"
+)
+_AHEAD = "the larger value lets a slow device read ahead far enough to merge, and takes memory only while it is read"
 _ROOM = "the larger value lets one vault fill its requests and does not hurt the other"
 _FREE = "with the throttle, a vault that wants none gets no merged writes"
 
@@ -78,8 +83,41 @@ KNOWN_PARAMETERS: Mapping[str, KnownParameter] = {
     "zfs_vdev_async_read_max_active": KnownParameter(
         "reads ahead at a device, at most", "3", rule="larger", because=_READ
     ),
-    "zfs_vdev_scrub_min_active": KnownParameter("scrub's reads at a device, at least", "1"),
-    "zfs_vdev_scrub_max_active": KnownParameter("scrub's reads at a device, at most", "3"),
+    "zfs_vdev_scrub_min_active": KnownParameter(
+        "scrub's reads at a device while others use it", "1", rule="smaller", because=_SHARED
+    ),
+    "zfs_vdev_scrub_max_active": KnownParameter(
+        "scrub's reads at a device that nobody else uses", "3", rule="larger", because=_SCAN
+    ),
+    "zfs_vdev_nia_delay": KnownParameter(
+        "scrub's reads after anybody else's request, before more than the least go at once",
+        "5",
+        rule="smaller",
+        because=_SCAN,
+    ),
+    "zfs_vdev_nia_credit": KnownParameter(
+        "scrub's reads between two requests of others that wait", "5", rule="smaller", because=_SHARED
+    ),
+    "zfs_scan_vdev_limit": KnownParameter(
+        "bytes that a scrub reads from a device at once", "16777216", "size", "larger", _AHEAD
+    ),
+    "zfs_send_queue_length": KnownParameter(
+        "bytes that a send reads ahead", "16777216", "size", "larger", _AHEAD
+    ),
+    "zfetch_min_distance": KnownParameter(
+        "bytes that are read ahead of a file that is read in order, at first",
+        "4194304",
+        "size",
+        "larger",
+        _AHEAD,
+    ),
+    "zfetch_max_distance": KnownParameter(
+        "bytes that are read ahead of a file that is read in order, at most",
+        "67108864",
+        "size",
+        "larger",
+        _AHEAD,
+    ),
     "zfs_vdev_read_gap_limit": KnownParameter(
         "bytes that may lie between two reads that are merged", "32768", "size", "larger", _LARGE
     ),

@@ -28,6 +28,10 @@ DIRTY_SHARE = 4
 """Dirty data gets at most 1/DIRTY_SHARE of memory, like the default of zfs_dirty_data_max_max (arc.c). The kernel
 accepts any value (seen with 2.3.9), and a host whose memory is full of dirty data hangs."""
 
+READ_AHEAD_PARAMETERS = ("zfs_send_queue_length", "zfs_scan_vdev_limit")
+READ_AHEAD_SHARE = 16
+"""What is read ahead gets at most 1/READ_AHEAD_SHARE of memory: datasets that are sent at once each have their own."""
+
 MODPROBE_COMMAND = "zvaultctl tune modprobe"
 
 ParameterFate = Literal["set", "absent", "unused", "load-time", "conflict"]
@@ -206,10 +210,10 @@ def _reconciled(wanted: Mapping[str, str], known: KnownParameter | None) -> tupl
 
 def _within_memory(name: str, value: str, host: TunedHost) -> tuple[str, str]:
     number = _number(value)
-    if name != DIRTY_DATA_PARAMETER or number is None:
-        return value, ""
-    most = limit_dirty_data(host)
-    if number <= most:
+    bounds = {DIRTY_DATA_PARAMETER: limit_dirty_data(host)}
+    bounds |= dict.fromkeys(READ_AHEAD_PARAMETERS, host.memory // READ_AHEAD_SHARE)
+    most = bounds.get(name)
+    if number is None or most is None or number <= most:
         return value, ""
     cut = f"cut from {format_size(number)} to {format_size(most)}, the most that this host's memory allows"
     return str(most), cut

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from zvault.api.routes import ApiRoute
 from zvault.daemon.api.access import RequestHandler, refuse_unless_allowed
-from zvault.system.side_threads import compute_aside
+from zvault.system.side_threads import compute_aside, free_items_aside
 
 A = TypeVar("A")
 
@@ -34,7 +34,9 @@ def make_handler(
         found = await answer(request)
         if isinstance(found, web.StreamResponse):
             return found
-        body = await compute_aside(_count_rows(found), None, _encode, found)
+        body, rows = await compute_aside(_count_rows(found), None, _encode_and_hold, found)
+        del found  # what nobody else has of it dies with its rows, beside the loop
+        free_items_aside(rows)
         return web.Response(body=body, content_type="application/json", charset="utf-8")
 
     return RouteHandler(route, serve)
@@ -44,6 +46,12 @@ def _count_rows(document: object) -> int:
     """How many rows a document has: it is long by its lists."""
     values = document.values() if isinstance(document, dict) else ()
     return sum(len(value) for value in values if isinstance(value, list))
+
+
+def _encode_and_hold(document: object) -> tuple[bytes, list[Any]]:
+    """A document as JSON; and the rows of its lists in a list of their own: somebody may keep the document."""
+    values = document.values() if isinstance(document, dict) else ()
+    return _encode(document), [row for value in values if isinstance(value, list) for row in value]
 
 
 def _encode(document: object) -> bytes:

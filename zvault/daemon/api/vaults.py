@@ -14,6 +14,7 @@ from zvault.api import routes
 from zvault.api.diagnosis import DoctorDocument
 from zvault.api.tuning import MeasuredAnswer, TuningDocument
 from zvault.api.vaults import (
+    AcceptOlderAnswer,
     ClosedAnswer,
     CreationAnswer,
     JudgedVault,
@@ -55,10 +56,12 @@ class VaultsApi:
             make_handler(routes.OPEN_PAST, self.post_open_past),
             make_handler(routes.CLOSE_PAST, self.post_close_past),
             make_handler(routes.VAULT_CREATE, self.post_create),
+            make_handler(routes.VAULT_GROW, self.post_grow),
             make_handler(routes.MEASURE, self.post_measure),
             make_handler(routes.CREATION, self.get_creation),
             make_handler(routes.POOL_HISTORY, self.get_pool_history),
             make_handler(routes.BEGIN_ANEW, self.post_begin_anew),
+            make_handler(routes.ACCEPT_OLDER, self.post_accept_older),
             make_handler(routes.TAKEOVER, self.get_takeover),
             make_handler(routes.TAKE, self.post_take),
         ]
@@ -94,6 +97,10 @@ class VaultsApi:
         from zvault.ops.provision.create_vault import create_vault
 
         return await self._act(request, create_vault)
+
+    async def post_grow(self, request: web.Request) -> VaultAnswer | web.StreamResponse:
+        """Have a vault's pool use all of its devices."""
+        return await self._act(request, lambda vault, say: vault.grow(say))
 
     async def _act(
         self, request: web.Request, act: Callable[[ManagedVault, Say], Awaitable[None]]
@@ -159,6 +166,11 @@ class VaultsApi:
         """Forget the ``pools`` of get_pool_history."""
         vault, body = self.vaults[request.match_info["vault"]], await read_json_object(request)
         return {"history": await vault.begin_anew(body.get("pools"), journald.make_vault_logger(vault.name))}
+
+    async def post_accept_older(self, request: web.Request) -> AcceptOlderAnswer:
+        """Have a vault go on from what it has, as its store was put back."""
+        vault, body = self.vaults[request.match_info["vault"]], await read_json_object(request)
+        return {"older": vault.accept_older(body.get("older"), journald.make_vault_logger(vault.name))}
 
     async def get_takeover(self, request: web.Request) -> TakeoverAnswer:
         """Tell who has a vault, and what taking it over would do."""

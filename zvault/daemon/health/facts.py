@@ -15,6 +15,7 @@ from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.history import RunHistory
 from zvault.ops.context import Context
+from zvault.ops.state.older_vault import find_older_vault
 
 UNNAMED_CONFLICT = ("what its error names",)
 """Of a conflict that an earlier daemon has seen only the run's error is kept."""
@@ -100,6 +101,9 @@ def make_backup_facts(
         held_back=sum(count for (one, _), count in runs.counters.over_limit.items() if one == name),
         exposed=context.records.exposed.last(name, way),
         conflicts=_conflicts(runs, name, last) if made_by is None else (),
+        older=find_older_vault(context.env, context.records, backup.vault)
+        if backup.vault is not None
+        else "",
         running=running is not None and running.waiting is None,
         snapshot_error=runs.snapshot_troubles.get(name) if backup.snapshot.timetable is not None else None,
     )

@@ -36,7 +36,10 @@ class SnapshotJob:
             return
         troubles = self.findings.snapshot_troubles
         way = troubles.way(self.subject)
-        await SnapshotRun(self.context, self.subject, emit, self.outcome, run.id, self.may_prune).execute()
+        it = SnapshotRun(self.context, self.subject, emit, self.outcome, run.id, self.may_prune)
+        await it.execute()
+        if it.source_pruned:
+            run.over_limit.setdefault("source", 0)
         error = self.outcome.error
         troubles.put(self.subject, error.as_dict() if error else None, way)
 

@@ -1,4 +1,4 @@
-"""Takes care of vaults: looks at scrubs and damage, has scrubs run when they are due, and heals where told to."""
+"""Starts scrubs that are due, reads their results and the damage, and heals what the configuration lets it heal."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from zvault.api.health import HealthDocument
 from zvault.api.status import NEXT_RUN_UNKNOWN, BackupDocument
 from zvault.api.vaults import DeviceDocument, JudgedVault, ScrubDocument
 from zvault.core.errors import ErrorDocument
+from zvault.core.health.backup import FAR_BEHIND_FACTOR
 from zvault.core.health.headlines import format_count
 from zvault.core.health.verdict import VERDICT_LEVELS, select_worst_level
 from zvault.core.policy.week import WEEK_DAYS
@@ -193,7 +194,7 @@ def _lag_bar(lag: float | None, limit: float | None) -> dict[str, Any] | None:
     return {
         "width": round(min(100.0, share * 100 / 1.5), 1),
         "mark": round(100 / 1.5, 1),
-        "level": "ok" if share <= 1 else "warning" if share <= 3 else "critical",
+        "level": "ok" if share <= 1 else "warning" if share <= FAR_BEHIND_FACTOR else "critical",
         "word": word,
     }
 
@@ -361,7 +362,7 @@ def _dataset_level(lag: float | None, limit: float | None) -> str:
         return "unknown"
     if limit is None or lag <= limit:
         return "ok"
-    return "warning" if lag <= 3 * limit else "critical"
+    return "warning" if lag <= FAR_BEHIND_FACTOR * limit else "critical"
 
 
 def show_runs(found: Sequence[Any], now: float, zone: tzinfo) -> list[dict[str, Any]]:

@@ -18,7 +18,13 @@ from dataclasses import dataclass, replace
 
 from zvault.core.errors import Busy, DeviceGone, HeldElsewhere, TakenOver, ZvaultError
 from zvault.core.units import format_duration
-from zvault.devices.s3_lease.lease import LeaseContent, LeaseLost, LeaseObject, LeaseObjectStore
+from zvault.devices.s3_lease.lease import (
+    LeaseContent,
+    LeaseLost,
+    LeaseObject,
+    LeaseObjectStore,
+    is_own_lease,
+)
 
 LEASE_POLL = 2.0
 """Seconds between two looks at a lease that is waited for."""
@@ -163,6 +169,14 @@ def make_held_elsewhere_error(store: LeaseObjectStore, seen: LeaseObject) -> Hel
     renewed = f"and renewed its lease {format_duration(seen.age)} ago"
     if seen.is_expired():
         renewed = f"but has not renewed its lease for {format_duration(seen.age)}, and so has stopped writing"
+    if is_own_lease(seen.lease):
+        # "Take it down there" named the very host on which it was read.
+        return HeldElsewhere(
+            f"the vault's device in {store.place} is held by another machine with this host's name and machine-id",
+            f"{seen.lease.owner()}, {renewed}; one of the two is a clone of the other",
+            "give one of them an identity of its own: a new /etc/machine-id ('systemd-machine-id-setup' once the file"
+            " is gone), 'zgenhostid -f', and another name ('hostnamectl hostname')",
+        )
     return HeldElsewhere(
         f"the vault's device in {store.place} is held by {seen.lease.host}",
         f"{seen.lease.owner()}, {renewed}",

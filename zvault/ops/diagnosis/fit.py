@@ -32,6 +32,7 @@ from zvault.core.tuning.alignment import (
     advise_on_datasets,
     fit_dataset,
 )
+from zvault.core.tuning.reading import advise_on_reads
 from zvault.core.tuning.tuning import AGGREGATION_LIMITS
 from zvault.core.units import parse_size
 from zvault.devices import request_queue
@@ -92,14 +93,26 @@ async def make_fit_document(context: Context, vaults: Vaults, backup: Backup) ->
     sent = [_sent(backup, one) for one in taken if chosen is None or one.name in chosen]
     below = await _below(context.env, vault, await vaults[backup.its_vault].devices())
     layout = await _layout(context, vault, below)
-    return write_fit(backup.name, backup.its_vault, below, layout, sent)
+    reading = load_vault_profile(context, vault).reading if vault.host is None else {}
+    found_of_reads = advise_on_reads(vault.profile, [device.spec for device in vault.device], reading)
+    return write_fit(backup.name, backup.its_vault, below, layout, sent, found_of_reads)
 
 
 def write_fit(
-    backup: str, vault: str, below: VaultStorage, layout: PoolLayout, sent: Sequence[SentDataset]
+    backup: str,
+    vault: str,
+    below: VaultStorage,
+    layout: PoolLayout,
+    sent: Sequence[SentDataset],
+    of_reads: Sequence[TuningAdvice] = (),
 ) -> FitDocument:
-    """The findings as a document."""
-    advice = [*advise_on_datasets(sent, layout), *advise_on_groups(layout), *map(_stacked, below.on_zfs)]
+    """The findings as a document; ``of_reads`` is advice on the way back."""
+    advice = [
+        *advise_on_datasets(sent, layout),
+        *advise_on_groups(layout),
+        *map(_stacked, below.on_zfs),
+        *of_reads,
+    ]
     return {
         "backup": backup,
         "vault": vault,

@@ -134,7 +134,7 @@ async def examine_vault(
         idle=observations.measure_idle_share(looks),
         memory=host.memory if host is not None else None,
         parameters=_whole(values),
-        wanted=_whole(profile.module),
+        wanted=_whole({**profile.module, **profile.reading}),
         last=last,
         down=down,
     )

@@ -138,7 +138,7 @@ class VaultHealing:
         """What is damaged, who has it; and whatever of it they send is in the folder then."""
         async with AsyncExitStack() as held:
             vault = await held.enter_async_context(
-                self.vaults[self.name].use(self._user, self._say, writes=False, create=False)
+                self.vaults[self.name].use(self._user, self._say, writes=False, reads=True, create=False)
             )
             wounds = await name_damage(self.context, self._config)
             known = self.context.records.conditions.get(self.name)

@@ -100,7 +100,7 @@ class CopyHolders:
         held: AsyncExitStack,
     ) -> None:
         there = await held.enter_async_context(
-            self.vaults[other].use(f"heal {self.name}", self.say, writes=False, create=False)
+            self.vaults[other].use(f"heal {self.name}", self.say, writes=False, reads=True, create=False)
         )
         by_guid = {
             snap.guid: dataset for dataset in await there.zfs.tree(there.pool) for snap in dataset.snapshots

@@ -69,7 +69,8 @@ class VaultScrubbing:
     async def run(self) -> None:
         """Scrub to the end. Raises what the vault suffers; the scrub goes on another time then."""
         while await self._free():
-            async with self.vaults[self.name].use(self.user, self._say, writes=False, create=False) as vault:
+            use = self.vaults[self.name].use(self.user, self._say, writes=False, reads=True, create=False)
+            async with use as vault:
                 vault.refuse_read_only("it cannot be scrubbed")
                 if await self._stretch(vault):
                     return

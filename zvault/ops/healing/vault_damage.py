@@ -15,7 +15,9 @@ from zvault.core.integrity.damage import (
     LoggedBlock,
     SnapshotObject,
     advise_on_leak,
+    advise_on_metadata,
     count_damaged_files,
+    is_only_metadata,
     list_damages,
     locate_heal_targets,
     make_heal_targets,
@@ -178,6 +180,12 @@ def make_damaged_error(vault: Vault, condition: PoolCondition) -> PoolDamaged:
             f"vault '{vault.name}' has errors that belong to nothing in it",
             f"ZFS counts {condition.errors} errors, and names nothing: what had them may be gone by now",
             f"ZFS forgets them when two scrubs have ended: 'zvaultctl scrub {vault.name}' again",
+        )
+    if is_only_metadata([damage.dataset for damage in condition.damages]):
+        return PoolDamaged(
+            f"vault '{vault.name}' has errors in its pool's own metadata, and in nothing else",
+            f"ZFS counts {condition.errors} errors; no dataset or snapshot is damaged as far as it knows",
+            advise_on_metadata(vault.name),
         )
     places = len({damage.place for damage in condition.damages})
     return PoolDamaged(

@@ -34,6 +34,17 @@ def find_backup_conflict(backup: Backup, vault: Tree, pair: DatasetPair) -> Flag
     )
 
 
+def needs_proof_of_key(vault: Tree, pair: DatasetPair) -> bool:
+    """True if only the pools can tell whether the vault's dataset has the key of its source, and it matters."""
+    return (
+        pair.vault is not None
+        and pair.base is not None
+        and send_record.needs_proof_of_key(
+            pair.source, pair.vault, find_sent_flags(vault, pair.source, pair.vault)
+        )
+    )
+
+
 def check_backup_token(
     backup: Backup, vault: Tree, pair: DatasetPair, token: InterruptedReceive
 ) -> InterruptedReceive:

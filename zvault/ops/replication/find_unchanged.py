@@ -7,6 +7,7 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot
 from zvault.core.replication.lineage import DatasetPair
+from zvault.core.replication.steering_properties import list_left_out_steering
 from zvault.core.replication.unchanged_datasets import (
     NOTHING_UNCHANGED,
     UnchangedDatasets,
@@ -60,7 +61,13 @@ async def list_unchanged_among(
 async def _set_otherwise(backup: Backup, source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:
     """The datasets of which a stream would bring other properties than the last one did, or nobody can tell."""
     names = {pair.source.name: pair.vault.name for pair in pairs if pair.vault is not None}
-    hidden = backup.receive.properties.hidden
+    steering = {
+        name
+        for pair in pairs
+        if pair.vault is not None
+        for name in list_left_out_steering(pair.vault.receive_properties)
+    }
+    hidden = sorted({*backup.receive.properties.hidden, *steering})
     mine, its = await compare_settings.read_both_settings(
         source, list(names), vault, list(names.values()), hidden
     )

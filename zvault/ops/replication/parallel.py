@@ -32,32 +32,37 @@ async def carry_out_in_parallel(
     """Carry out what is in ``order``, as many at once as ``owner`` gets slots for; ``limits`` are those of one.
 
     ``carry_out`` tells whether it went well; where not, it is up to it what to do about ``order``. What it raises
-    stops all others and is raised. Cancelled, everything under way is. ``tell`` is told of a long wait for a slot.
+    stops all others and is raised. Cancelled, everything under way is. ``tell`` is told of a long wait for a slot; what
+    waits for one holds up only its own lane.
     """
     moved_on = asyncio.Event()
-    under_way: set[asyncio.Task[None]] = set()
+    begun: set[str] = set()
 
     async def one(name: str) -> None:
         if await carry_out(name):
             order.done(name)
 
-    def ended(task: asyncio.Task[None], taken: TakenSlots) -> None:
+    def ended(_: asyncio.Task[None], name: str, taken: TakenSlots) -> None:
         # Not in the task: one that is cancelled before its first step never comes to a finally.
-        under_way.discard(task)
+        begun.discard(name)
         slots.give(taken)
         moved_on.set()
 
+    async def follow(lane: str) -> None:
+        while order.ready() or begun:
+            if (name := order.take(lane)) is None:
+                moved_on.clear()
+                await moved_on.wait()
+                continue
+            begun.add(name)
+            taken = await _take(slots, partial(limits, name), owner, tell)
+            task = group.create_task(one(name), name=f"transfer of {name}")
+            task.add_done_callback(partial(ended, name=name, taken=taken))
+
     try:
         async with asyncio.TaskGroup() as group:
-            while order.ready() or under_way:
-                if (name := order.take()) is None:
-                    moved_on.clear()
-                    await moved_on.wait()
-                    continue
-                taken = await _take(slots, partial(limits, name), owner, tell)
-                task = group.create_task(one(name), name=f"transfer of {name}")
-                under_way.add(task)
-                task.add_done_callback(partial(ended, taken=taken))
+            for lane in order.lanes:
+                group.create_task(follow(lane), name=f"streams of {owner} {lane}".rstrip())
     except ExceptionGroup as several:
         raise several.exceptions[0] from None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 
 from zvault.config.schema import Backup
-from zvault.core.errors import ToolFailed
+from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.known_results import KnownResults, list_replaced
 from zvault.core.model import Dataset
 from zvault.core.names import parse_snapname_time
@@ -16,15 +16,17 @@ from zvault.core.policy.retention import decide_retention
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.name_length import NameConflict, find_name_conflict
+from zvault.core.replication.older_vault import keep_older_vault
 from zvault.core.replication.plan_model import (
     InterruptedReceive,
     TransferAction,
     TransferPlan,
     TransferPolicy,
+    UnencryptedSource,
     UnknownDataset,
 )
 from zvault.core.replication.planner import PlanObstacle, PoolAnswers, plan_tree
-from zvault.core.replication.send_record import FlagConflict
+from zvault.core.replication.send_record import FlagConflict, find_key_conflict
 from zvault.core.replication.unlisted_datasets import find_doubtful
 from zvault.core.snapshot_list import list_newer_snapshots
 from zvault.ops.context import Context
@@ -33,13 +35,17 @@ from zvault.ops.replication.listing import BothListings, make_own_filter, make_s
 from zvault.ops.replication.vault_encryption import list_exposed, refuse_unencrypted
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownAsked
+from zvault.ops.state.older_vault import advise_older_vault, find_older_vault
+from zvault.zfs.client import Zfs
 
 SINGLY_ASKED_DATASETS = 1000
 """Datasets of the vault that are looked at one by one for what is on record of how they were sent."""
 
 
 def _conflicts(backup: Backup, sides: BothListings) -> dict[str, PlanObstacle]:
-    """What keeps each dataset that is planned from being followed: its name, or a backup of it that lies elsewhere."""
+    """What keeps each dataset that is planned from being followed: its name, that it is not encrypted, or a backup that
+    lies elsewhere.
+    """
     length = backup.snapshot.names.length
     pairs = sides.pairing.pairs
     known: KnownResults[DatasetPair, NameConflict | None] = (
@@ -48,7 +54,14 @@ def _conflicts(backup: Backup, sides: BothListings) -> dict[str, PlanObstacle]:
     found = known.again(pairs, lambda pair: find_name_conflict(pair.source.name, pair.target, length))
     named = compress(zip(pairs, found, strict=True), found)
     doubtful = find_doubtful(pairs, sides.source.unlisted)
-    return {**sides.stray, **doubtful, **{pair.source.name: one for pair, one in named if one is not None}}
+    required = backup.send.encrypted == "required"
+    plain = (pair.source.name for pair in pairs if required and not pair.source.encrypted)
+    return {
+        **{name: UnencryptedSource.of(name) for name in plain},
+        **sides.stray,
+        **doubtful,
+        **{pair.source.name: one for pair, one in named if one is not None},
+    }
 
 
 async def plan_all(context: Context, backup: Backup, sides: BothListings) -> Sequence[TransferPlan]:
@@ -72,7 +85,10 @@ async def plan_all(context: Context, backup: Backup, sides: BothListings) -> Seq
         conflicts=conflicts,
         known=sides.known.plans if sides.known is not None else None,
     )
-    return await refuse_unencrypted(context.clients.vault_of(backup), sides, planned)
+    planned = await refuse_unencrypted(context.clients.vault_of(backup), sides, planned)
+    if older := find_older_vault(context.env, context.records, backup.its_vault):
+        return keep_older_vault(planned, older, advise_older_vault(backup.its_vault))
+    return planned
 
 
 @dataclass
@@ -130,6 +146,10 @@ async def _ask_of(
         asked.interrupted[there.name] = token
     if (odd := backup_send_record.find_backup_conflict(backup, sides.vault, pair)) is not None:
         asked.misfits[there.name] = odd
+    elif base is not None and backup_send_record.needs_proof_of_key(sides.vault, pair):
+        here, copied = await _read_key_mark(source, base[0].name), await _read_key_mark(vault, base[1].name)
+        if (other := find_key_conflict(pair.source, there, here, copied)) is not None:
+            asked.misfits[there.name] = other
     newer = [snap.name for snap in list_newer_snapshots(there.snapshots, base[1].createtxg)] if base else []
     if base is not None and newer:
         since = f"written@{base[1].snapname}"
@@ -140,6 +160,14 @@ async def _ask_of(
         asked.held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
         # A source that destroyed all but its oldest snapshot had every later one rolled away on the vault.
         asked.kept |= await sides.compute(_not_to_be_lost, context.env, backup, there)
+
+
+async def _read_key_mark(zfs: Zfs, point: str) -> str:
+    """What ZFS goes by to tell whether a raw stream may follow on a snapshot; "-" where it is not known."""
+    try:
+        return (await zfs.get(point, "ivsetguid"))["ivsetguid"]
+    except NotFound:  # it was destroyed since it was listed: the stream will say so
+        return "-"
 
 
 def _in_the_clear(key: str) -> str:
@@ -163,6 +191,7 @@ def _to_be_asked(backup: Backup, sides: BothListings) -> Iterator[DatasetPair]:
             newer
             or there.resume_token
             or backup_send_record.find_backup_conflict(backup, sides.vault, pair) is not None
+            or backup_send_record.needs_proof_of_key(sides.vault, pair)
         )
 
     def expired(_: object) -> Iterator[int]:

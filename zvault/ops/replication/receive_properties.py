@@ -6,6 +6,7 @@ A stream brings them with it. This is for what no stream came after: a change of
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
@@ -15,12 +16,15 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.receive_properties import (
     RECEIVE_RECORD_PROPERTY,
     PropertyChanges,
+    ReceiveProperties,
     format_property_words,
     list_named_properties,
     parse_property_words,
     plan_property_changes,
 )
+from zvault.core.replication.steering_properties import leave_out_steering, list_left_out_steering
 from zvault.ops.replication.listing import BothListings
+from zvault.ops.replication.steering_properties import read_steering_of_vault
 from zvault.ops.run_outcome import describe_refusals
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
@@ -28,20 +32,25 @@ from zvault.zfs.client import Zfs
 
 async def update_properties(vault: Zfs, backup: Backup, sides: BothListings, emit: Emit) -> None:
     """Change what is not as it should be, and tell it. What cannot be changed is told, and fails no run."""
-    wanted = backup.receive.properties
+    own = backup.receive.properties
     # Of what shares no snapshot with its source nobody knows whether it is the backup's. And while a dataset's first
     # receive waits to be resumed, the next stream sets them.
     datasets = [
         pair.vault for pair in sides.pairing.pairs if pair.vault and pair.base and pair.vault.snapshots
     ]
-    concerned = [one for one in datasets if wanted.words(one.type) or one.receive_properties]
-    names = list_named_properties(
-        {
-            *wanted.words("filesystem"),
-            *(word for one in concerned for word in parse_property_words(one.receive_properties)),
-        }
-    )
+    wanted: dict[DatasetName, ReceiveProperties] = {}
+    concerned = datasets
     try:
+        steering = await read_steering_of_vault(vault, datasets, sides.known)
+        wanted = {one.name: _wanted(backup, one, steering.get(one.name, ())) for one in datasets}
+        concerned = [one for one in datasets if own.words(one.type) or _differs(one, wanted[one.name])]
+        names = list_named_properties(
+            {
+                *own.words("filesystem"),
+                *(word for one in concerned for word in wanted[one.name].words(one.type)),
+                *(word for one in concerned for word in parse_property_words(one.receive_properties)),
+            }
+        )
         there, refused = await _there(vault, concerned, names)
     except ZvaultError as error:
         if concerned:
@@ -51,7 +60,7 @@ async def update_properties(vault: Zfs, backup: Backup, sides: BothListings, emi
     for one in concerned:
         if one.name in refused:
             continue
-        change = plan_property_changes(wanted, one.type, there[one.name], one.receive_properties)
+        change = plan_property_changes(wanted[one.name], one.type, there[one.name], one.receive_properties)
         try:
             await _change(vault, one, change)
         except ZvaultError as error:
@@ -66,6 +75,16 @@ async def update_properties(vault: Zfs, backup: Backup, sides: BothListings, emi
             text=f"{len(refused)} of the vault's datasets lack properties of this backup:"
             f" {describe_refusals(refused)}",
         )
+
+
+def _wanted(backup: Backup, dataset: Dataset, steering: Sequence[str]) -> ReceiveProperties:
+    """What a dataset of the vault is to have: what its backup says, and out of it what steers other tools."""
+    left_out = list_left_out_steering(dataset.receive_properties)
+    return leave_out_steering(backup.receive.properties, (*left_out, *steering), backup.receive.let_in)
+
+
+def _differs(dataset: Dataset, wanted: ReceiveProperties) -> bool:
+    return parse_property_words(dataset.receive_properties) != wanted.words(dataset.type)
 
 
 Refused = dict[DatasetName, ZvaultError]

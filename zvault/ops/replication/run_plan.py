@@ -13,6 +13,8 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep
+from zvault.core.replication.receive_properties import ReceiveProperties
+from zvault.core.replication.steering_properties import leave_out_steering
 from zvault.core.replication.vault_encryption import EncryptionOnVault
 from zvault.ops.context import Context
 from zvault.ops.replication import backup_send_record
@@ -20,6 +22,7 @@ from zvault.ops.replication.listing import BothListings
 from zvault.ops.replication.plan_all import moves_bytes, plan_all
 from zvault.ops.replication.run_bases import RunBases
 from zvault.ops.replication.source_record import read_source
+from zvault.ops.replication.steering_properties import read_steering_of_source
 from zvault.ops.replication.vault_encryption import expect_encryptions
 from zvault.ops.run_outcome import MESSAGE_DATASETS
 from zvault.ops.vaults.vault import OpenVault
@@ -70,6 +73,11 @@ class Estimates:
                 self._known[step] = await self._opened.source.estimate(step, self._opened.flags(dataset))
         return self._known[step]
 
+    def total(self, plan: TransferPlan) -> int | None:
+        """The bytes of all streams of a dataset; None where one was not asked for, or could not be told."""
+        sizes = [self._known.get(step) for step in plan.steps]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
     async def by_dataset(self, plans: Sequence[TransferPlan], sides: BothListings) -> dict[str, int]:
         """The bytes of each dataset that has any stream to send; one that cannot be told counts as none."""
         steps = ((plan.dataset, step) for plan in plans for step in plan.steps)
@@ -92,7 +100,8 @@ class RunPlan:
 
     ``sizes`` are the bytes of each dataset that has any stream to send; ``estimates`` has them stream by stream.
     ``source_records`` are of the properties that the vault's datasets cannot have, by dataset (source_record.py), and
-    ``encryptions`` tell how each dataset lies on the vault.
+    ``encryptions`` tell how each dataset lies on the vault. ``steering`` are the properties of each dataset to be sent
+    that steer other tools.
     """
 
     sides: BothListings
@@ -102,6 +111,7 @@ class RunPlan:
     sizes: Mapping[str, int]
     source_records: Mapping[str, str]
     encryptions: Mapping[str, EncryptionOnVault] = field(default_factory=dict)
+    steering: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def moving(self) -> list[TransferPlan]:
@@ -115,6 +125,11 @@ class RunPlan:
     def flags(self, backup: Backup, dataset: Dataset) -> SendFlags:
         """Return the flags that a dataset of the source is sent with."""
         return SendFlags.of(backup.send.to_encrypted() if self.inherits(dataset) else backup.send, dataset)
+
+    def receive_properties(self, backup: Backup, dataset: str) -> ReceiveProperties:
+        """Return what a dataset of the source is received with, by its backup and by what steers other tools."""
+        receive = backup.receive
+        return leave_out_steering(receive.properties, self.steering.get(dataset, ()), receive.let_in)
 
     @property
     def idle(self) -> bool:
@@ -139,7 +154,9 @@ async def plan_run(opened: OpenBackup, sides: BothListings, settled: Collection[
     known = sides.known.records if sides.known is not None else None
     records = await read_source(opened.source, opened.backup, datasets, opened.emit, known)
     encryptions = await sides.compute(expect_encryptions, sides, plans)
-    return RunPlan(sides, plans, bases, estimates, sizes, records, encryptions)
+    sent = [one.dataset for one in plans if moves_bytes(one)]
+    steering = await read_steering_of_source(opened.source, opened.backup, sent, opened.emit, sides.known)
+    return RunPlan(sides, plans, bases, estimates, sizes, records, encryptions, steering)
 
 
 def announce_plan(opened: OpenBackup, plan: RunPlan) -> None:

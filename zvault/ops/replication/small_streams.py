@@ -6,7 +6,7 @@ goes through programs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from zvault.core.errors import ZvaultError
@@ -24,6 +24,14 @@ _OF_ANY = frozenset({"volsize"})
 """What ``zfs get`` calls set on any snapshot of a volume. ``zfs send -p`` leaves it out."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Unchanged:
+    """The snapshots of a dataset that bring no properties, and what is set on its counterpart by ``zfs set``."""
+
+    snapshots: frozenset[SnapshotName]
+    there: Mapping[str, str]
+
+
 @dataclass
 class SmallStreams:
     """The knowledge of small streams that the transfers of one try share."""
@@ -31,7 +39,7 @@ class SmallStreams:
     opened: OpenBackup
     plan: RunPlan
     usable: bool = True
-    _alike: dict[tuple[DatasetName, DatasetName], frozenset[SnapshotName]] = field(default_factory=dict)
+    _alike: dict[tuple[DatasetName, DatasetName], _Unchanged] = field(default_factory=dict)
 
     @property
     def here(self) -> bool:
@@ -56,24 +64,26 @@ class SmallStreams:
             lambda: {one.dataset: self._snapshots(one, datasets[one.dataset]) for one in candidates}
         )
         asked = [*sent, *(name for names in sent.values() for name in names)]
+        own = {name: self.plan.receive_properties(self.opened.backup, name) for name in sent}
         try:
             mine, its = await compare_settings.read_both_settings(
                 self.opened.source,
                 asked,
                 self.opened.vault.zfs,
                 [one.target for one in candidates],
-                self.opened.backup.receive.properties.hidden,
+                sorted({name for one in own.values() for name in one.hidden}),
             )
         except ZvaultError:
             return
         for one in candidates:
             bare = all(name in mine and mine[name].keys() <= _OF_ANY for name in sent[one.dataset])
             known = one.dataset in mine and one.target in its
-            keep_out = list_properties_kept_out(
-                datasets[one.dataset].type, self.opened.backup.receive.properties
-            )
+            keep_out = list_properties_kept_out(datasets[one.dataset].type, own[one.dataset])
             if known and bare and leaves_properties_unchanged(mine[one.dataset], its[one.target], keep_out):
-                self._alike[one.dataset, one.target] = frozenset(sent[one.dataset])
+                its_own = {
+                    key: found.value for key, found in its[one.target].items() if found.source == "local"
+                }
+                self._alike[one.dataset, one.target] = _Unchanged(frozenset(sent[one.dataset]), its_own)
 
     def _maybe(self, plan: TransferPlan) -> bool:
         size = self.plan.sizes.get(plan.dataset)
@@ -100,9 +110,8 @@ class SmallStreams:
         ``record`` is that of the flags.
         """
         sent = list_sent_by(step, dataset.snapshots)
-        same = not self.opened.backup.send.properties or (
-            {snap.name for snap in sent} <= self._alike.get((dataset.name, plan.target), frozenset())
-        )
+        known = self._alike.get((dataset.name, plan.target), _Unchanged(frozenset(), {}))
+        same = not self.opened.backup.send.properties or ({snap.name for snap in sent} <= known.snapshots)
         if step.base is None or explain_use_of_programs(
             step, size, here=self.here, limited=limited, alike=same
         ):
@@ -119,9 +128,7 @@ class SmallStreams:
             for snap, base, ordered in zip(sent, bases, order.snapshots, strict=True)
         )
         source_record = self.plan.source_records.get(dataset.name, "")
-        return SmallStream(
-            plan.target,
-            parts,
-            flags.lzc_send(),
-            list_stored_properties(dataset.type, sent=record, record=source_record),
-        )
+        stored = list_stored_properties(dataset.type, sent=record, record=source_record)
+        # To set what is set waits for a transaction group more, beside those of its begin and its end.
+        changing = {key: value for key, value in stored.items() if known.there.get(key) != str(value)}
+        return SmallStream(plan.target, parts, flags.lzc_send(), changing)

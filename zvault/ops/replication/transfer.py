@@ -387,7 +387,7 @@ class Transfers:
                 step,
                 sent=record,
                 record=self.plan.source_records.get(dataset.name, ""),
-                own=opened.backup.receive.properties,
+                own=self.plan.receive_properties(opened.backup, dataset.name),
                 noted=there.receive_properties if there is not None else "",
                 encryption=_own_encryption(lies, step, flags),
                 unlisted=await opened.vault.zfs.unlisted_properties(),

@@ -3,39 +3,68 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
 
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.core.replication.run_order import RunOrder
+from zvault.core.replication.streams_at_once import count_small_streams, is_small_stream
 from zvault.ops.replication.parallel import carry_out_in_parallel
+from zvault.ops.replication.run_plan import RunPlan
 from zvault.ops.replication.transfer import Transfers
+from zvault.ops.replication.vault_sync_time import VaultSyncTime
 from zvault.ops.state.environment import Environment
 from zvault.ops.stream.bandwidth import limit_rate
 from zvault.ops.stream.stream_slots import StreamSlots
 
+SMALL_LANE = "small"
+"""The lane of small streams: they do not wait for the slots of large ones."""
+
 Note = Callable[[str, ZvaultError | None], None]
 """``note(dataset, error)``: one was tried, and went well where there is no error."""
+
+_UNKNOWN: Mapping[str, float] = MappingProxyType({})
 
 
 class StreamLimits:
     """The limits of a backup's streams, looked up anew each time: a new configuration is in force at once."""
 
-    def __init__(self, env: Environment, backup: Backup) -> None:
+    def __init__(self, env: Environment, backup: Backup, sync_times: Mapping[str, float] = _UNKNOWN) -> None:
         self._env = env
         self.name = backup.name
         self._limit = backup.limit
+        self._sync_times = sync_times
 
-    def slots(self) -> dict[str, int]:
-        """Return the owners that each stream takes a slot of, with how many slots each has. Raises NotFound."""
+    def slots(self, *, small: bool = False) -> dict[str, int]:
+        """Return the owners that each stream takes a slot of, with how many slots each has. Raises NotFound.
+
+        A ``small`` one takes none of the vault's slots for large ones where it has others.
+        """
         backup = self._env.backup(self.name)
-        host = backup.source.host
-        slots = {f"vault {backup.vault}": self._env.vault(backup.its_vault).transfers}
+        host, vault = backup.source.host, self._env.vault(backup.its_vault)
+        slots = {f"vault {backup.vault}": vault.transfers}
+        if small and self.has_small_slots:
+            sync_time = self._sync_times.get(vault.name)
+            count = count_small_streams(sync_time, len(os.sched_getaffinity(0)), vault.transfers)
+            slots = {f"vault {backup.vault}, small streams": count}
         if host is not None:
             slots[f"host {host.host}"] = self._env.host_config(host).transfers
         return slots
+
+    @property
+    def has_small_slots(self) -> bool:
+        """True if small streams have slots of their own: within this host, unless ``transfers`` or ``limit`` is set.
+
+        Over ssh each stream has a connection, and with a limit a stage more. Raises NotFound.
+        """
+        backup = self._env.backup(self.name)
+        vault = self._env.vault(backup.its_vault)
+        here = backup.source.host is None and vault.host is None
+        return here and not backup.limit and "transfers" not in vault.model_fields_set
 
     def rate(self) -> int | None:
         """Return the bytes a second that all its streams may have together at this moment."""
@@ -56,8 +85,13 @@ async def transfer_all(
     Returns what nothing was begun of, because each has to come after another of them.
     """
     plans: dict[str, TransferPlan] = {plan.dataset: plan for plan in transfers.plan.plans}
-    sizes = transfers.plan.sizes
-    order = RunOrder({name: plan.after for name, plan in plans.items()}, sizes)
+    sizes, sync_time = transfers.plan.sizes, VaultSyncTime(transfers.opened.context, transfers.opened.vault)
+    small = _find_small(transfers.plan) if limits.has_small_slots else frozenset()
+    order = RunOrder(
+        {name: plan.after for name, plan in plans.items()}, sizes, dict.fromkeys(small, SMALL_LANE)
+    )
+    if small:
+        await sync_time.update()
 
     def tell(text: str) -> None:
         transfers.opened.emit("message", text=text)
@@ -71,13 +105,21 @@ async def transfer_all(
                 note(lost, make_orphaned_error(lost, cause, error))
             return False
         note(name, None)
+        if name in small:
+            await sync_time.update()
         return True
 
     def of_each(name: str) -> Mapping[str, int]:
-        return limits.slots() if name in sizes else {}
+        return limits.slots(small=name in small) if name in sizes else {}
 
     await carry_out_in_parallel(order, slots, limits.name, of_each, carry_out, tell)
     return order.stuck()
+
+
+def _find_small(plan: RunPlan) -> frozenset[str]:
+    """The datasets whose streams are all small."""
+    sizes = ((one.dataset, plan.estimates.total(one)) for one in plan.plans if one.dataset in plan.sizes)
+    return frozenset(name for name, size in sizes if is_small_stream(size))
 
 
 def make_orphaned_error(dataset: str, cause: str, error: ZvaultError) -> ZvaultError:

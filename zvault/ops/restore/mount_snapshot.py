@@ -60,7 +60,7 @@ async def mount_snapshot(
     """
     backup = context.env.backup(wanted.backup)
     user = f"mount at {wanted.folder}"
-    async with vaults[backup.its_vault].use(user, say, writes=False, create=False) as vault:
+    async with vaults[backup.its_vault].use(user, say, writes=False, reads=True, create=False) as vault:
         await _check(context, vault.zfs, wanted.folder)
         dataset, snapshot = await _chosen(context, vault, wanted)
         async with _mounted(context, vault, snapshot, wanted):

@@ -169,7 +169,7 @@ async def _vault(found: BothSides, vaults: Vaults, say: Say, stack: AsyncExitSta
     assert found.vault_dataset is not None  # noqa: S101 - only asked where there is one
     vault = vaults[found.backup.its_vault]
     user = f"look into {found.dataset}"
-    opened = await stack.enter_async_context(vault.use(user, say, writes=False, create=False))
+    opened = await stack.enter_async_context(vault.use(user, say, writes=False, reads=True, create=False))
     say(f"vault {opened.name} is kept up while {found.dataset} is looked into")
     dataset = (await opened.zfs.tree_or_none(found.vault_dataset)).get(found.vault_dataset)
     if dataset is None:

@@ -86,7 +86,7 @@ async def restore_datasets(
     def say(text: str) -> None:
         emit("message", text=text)
 
-    use = vaults[backup.its_vault].use(f"restore to {request.to}", say, create=False)
+    use = vaults[backup.its_vault].use(f"restore to {request.to}", say, reads=True, create=False)
     async with use as vault:
         plan = await plan_restore(context, vault, request)
         _announce(plan, emit)

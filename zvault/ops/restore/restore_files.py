@@ -81,7 +81,9 @@ async def restore_files(
 
     await check_target_folder(request.to)
     backup = context.env.backup(request.backup)
-    async with vaults[backup.its_vault].use(f"restore to {request.to}", say, create=False) as vault:
+    async with vaults[backup.its_vault].use(
+        f"restore to {request.to}", say, reads=True, create=False
+    ) as vault:
         dataset, snapshot = await _chosen(context, vault, request)
         async with (
             open_snapshot(context, vault.zfs, dataset, snapshot) as opened,
@@ -120,7 +122,7 @@ async def restore_files(
 
 
 async def check_target_folder(folder: str) -> None:
-    """See that there is a folder to copy into. Raises NotFound."""
+    """See that there is a folder to copy into, or one in which it can be made. Raises NotFound."""
     async with start_tree_worker("/", folder, threads=1) as worker:
         await worker.check_folder()
 

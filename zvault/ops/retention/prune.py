@@ -15,7 +15,7 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.policy.known_verdicts import keeps_all
+from zvault.core.policy.known_verdicts import keeps_all, pack_verdicts
 from zvault.core.policy.retention import KeepDecision, keep_witnesses
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
@@ -24,6 +24,7 @@ from zvault.ops.replication.snapshot_holders import describe_clones, describe_ho
 from zvault.ops.retention.prune_plan import DatasetVerdictList, PrunePlan, plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.vaults.vault import Vaults
+from zvault.system.side_threads import free_items_aside
 from zvault.system.snapshot_users import users_argv
 from zvault.zfs.changes import Changes, LzcFailure
 from zvault.zfs.client import Zfs
@@ -104,6 +105,7 @@ async def drop_stuck(
         return plan
     holds, no_holds = await ask_each_snapshot(zfs.holds, unwanted)
     branches, no_clones = await ask_each_snapshot(zfs.clones, unwanted) if clones else ({}, set())
+    free_items_aside(unwanted)
     return await plan.compute(_but_stuck, plan, holds, branches, no_holds | no_clones, lifted)
 
 
@@ -120,7 +122,7 @@ def _but_stuck(
         if keeps_all(verdicts):
             groups.append(verdicts)
             continue
-        judged = []
+        judged, any_stuck = [], False
         for verdict in verdicts:
             name = verdict.snapshot.name
             # What zvault holds on a replica it releases itself, before it prunes.
@@ -128,8 +130,9 @@ def _but_stuck(
             why = describe_holds(name, tags) or describe_clones(branches.get(name, []))
             why = "ZFS does not tell what needs it" if name in untold else why
             stuck = not verdict.keep and bool(why)
+            any_stuck |= stuck
             judged.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
-        groups.append(keep_witnesses(judged))
+        groups.append(pack_verdicts(verdicts, keep_witnesses(judged)) if any_stuck else verdicts)
     return replace(plan, judged=DatasetVerdictList(groups))
 
 

@@ -14,7 +14,7 @@ from zvault.config.schema import Backup
 from zvault.core.lazy import LazyProperty
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName, SnapshotName, split_snapshot
-from zvault.core.policy.known_verdicts import DatasetVerdicts, keeps_all
+from zvault.core.policy.known_verdicts import DatasetVerdicts, keeps_all, pack_verdicts
 from zvault.core.policy.prune_limit import PruneExcess, find_prune_excess, limit_prune
 from zvault.core.policy.retention import KeepDecision, order_by_prune
 from zvault.core.replication.lineage import Pairing
@@ -25,7 +25,10 @@ from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
 from zvault.ops.retention.known_retention import Ages, UnseenVault, look_at
 from zvault.ops.retention.other_backups import OtherBackups
 from zvault.ops.state.known_backups import Clones, KnownRetention, VerdictDependencies
+from zvault.ops.state.older_vault import find_older_vault
 from zvault.system.side_threads import compute_aside
+
+OLDER_VAULT_REASON = "its vault is older than it was: nothing is pruned until somebody accepts that"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,7 +61,8 @@ class PrunePlan:
 
     Of each dataset a ``share`` of the snapshots that are ``ours`` may go in one run, the oldest first. What ``arrived``
     in this run (GUIDs) does not count. ``replica`` tells that others send what is there: zvault holds the newest of it,
-    and what is kept for long. ``known`` is what is known of the backup's retention.
+    and what is kept for long. ``known`` is what is known of the backup's retention. ``between_runs`` no run prunes:
+    then a dataset over the limit loses nothing.
     """
 
     side: Side
@@ -69,6 +73,7 @@ class PrunePlan:
     arrived: Set[int] = frozenset()
     replica: bool = False
     known: KnownRetention | None = field(default=None, compare=False, repr=False)
+    between_runs: bool = False
 
     @LazyProperty
     def size(self) -> int:
@@ -94,15 +99,18 @@ class PrunePlan:
             some = compress(self.groups, map(not_, map(attrgetter("verdicts.all_kept"), self.groups)))
         else:
             some = filterfalse(keeps_all, self.groups)
-        return [
-            (verdicts, find_prune_excess(verdicts, self.share, self.ours, self.arrived)) for verdicts in some
-        ]
+        find_excess = partial(find_prune_excess, between_runs=self.between_runs)
+        return [(verdicts, find_excess(verdicts, self.share, self.ours, self.arrived)) for verdicts in some]
 
     @LazyProperty
-    def verdicts(self) -> tuple[KeepDecision, ...]:
-        """Every snapshot with its reason."""
-        limited = {id(one): limit_prune(one, over, self.arrived) for one, over in self._pruned}
-        return tuple(verdict for one in self.groups for verdict in limited.get(id(one), one))
+    def verdicts(self) -> Sequence[KeepDecision]:
+        """Every snapshot with its reason; each is made when it is asked for."""
+        limited = {
+            id(one): pack_verdicts(one, limit_prune(one, over, self.arrived))
+            for one, over in self._pruned
+            if over is not None
+        }
+        return DatasetVerdictList([limited.get(id(one), one) for one in self.groups])
 
     @property
     def over(self) -> tuple[PruneExcess, ...]:
@@ -120,6 +128,20 @@ class PrunePlan:
         """Those that no rule keeps, also where prune_limit does."""
         return [one.snapshot for verdicts, _ in self._pruned for one in verdicts if not one.keep]
 
+    def leave_out(self, datasets: Set[str]) -> PrunePlan:
+        """Return the same plan without some datasets."""
+        if not datasets:
+            return self
+        left = [group for group in self.groups if find_verdicts_dataset(group) not in datasets]
+        return replace(self, judged=DatasetVerdictList(left))
+
+
+def find_verdicts_dataset(verdicts: Sequence[KeepDecision]) -> str | None:
+    """Return the dataset that verdicts are about; None where there are none."""
+    if isinstance(verdicts, DatasetVerdicts):
+        return verdicts.dataset
+    return verdicts[0].snapshot.dataset if verdicts else None
+
 
 def plan_prune(
     context: Context,
@@ -128,14 +150,17 @@ def plan_prune(
     *,
     over_limit: bool = False,
     arrived: Arrivals = NOTHING_ARRIVED,
+    between_runs: bool = False,
 ) -> list[PrunePlan]:
     """Plan the pruning of both sides; of the source alone where there is no vault, or its own host prunes it.
     Protected are bases, snapshots that have clones, and those that this backup, or another of the same source, has not
     sent yet.
 
+    Where the vault is older than it was, as its store was put back, nothing is pruned.
+
     Where the vault was not seen, the source's bookmarks tell what it has. What is held is not known here: see
     ``prune.drop_stuck``. ``over_limit`` selects also what prune_limit holds back;
-    for it does not count what ``arrived`` in the run that prunes.
+    for it does not count what ``arrived`` in the run that prunes. ``between_runs`` no run prunes, see ``PrunePlan``.
     """
     env, others = context.env, OtherBackups.of(context, backup)
     share = 1.0 if over_limit else backup.prune_limit
@@ -156,13 +181,22 @@ def plan_prune(
     vault = [*filter(_is_there, map(attrgetter("vault"), both))]
     vault += [looked.gone(there, besides.clones) for there in sides.pairing.gone]
     ours = make_own_filter(backup)
+    older = backup.vault is not None and find_older_vault(context.env, context.records, backup.vault) != ""
 
     def plan(side: Side, groups: Sequence[DatasetVerdicts], arrived: Set[int]) -> PrunePlan:
         replica = backup.prunes_only or side == "vault"
-        return PrunePlan(side, DatasetVerdictList(groups), share, ours, backup.name, arrived, replica, known)
+        judged = DatasetVerdictList([_keep_every(one) for one in groups] if older else groups)
+        return PrunePlan(side, judged, share, ours, backup.name, arrived, replica, known, between_runs)
 
     pruned = [plan("source", source, arrived.source)]
     return [*pruned, plan("vault", vault, arrived.vault)] if backup.prunes_vault else pruned
+
+
+def _keep_every(verdicts: Sequence[KeepDecision]) -> Sequence[KeepDecision]:
+    """The verdicts, with nothing to be pruned: what the newer store was based on is needed if that comes back."""
+    if keeps_all(verdicts):
+        return verdicts
+    return [one if one.keep else replace(one, keep=True, reason=OLDER_VAULT_REASON) for one in verdicts]
 
 
 _is_there = partial(is_not, None)

@@ -17,6 +17,7 @@ from zvault.ops.replication.listing import BothListings, list_both_sides
 from zvault.ops.retention.prune import drop_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.vaults.vault import Vaults
+from zvault.system.side_threads import free_items_aside
 from zvault.zfs.client import Zfs
 
 APIECE = 100
@@ -114,32 +115,41 @@ async def _sizes(zfs: Zfs, plan: PrunePlan) -> tuple[dict[str, int], int | None]
     runs, ranges = await plan.compute(_ranges, plan)
     try:
         answers = await zfs.lzc.range_space(ranges)
+        return await plan.compute(_sizes_of, runs, answers)
     except ZvaultError:
         return {}, None  # one has just gone, say: better no figure than a wrong one
-    return await plan.compute(_sizes_of, runs, answers)
+    finally:
+        free_items_aside(runs)
+        free_items_aside(ranges)
 
 
-def _ranges(plan: PrunePlan) -> tuple[list[list[Snapshot]], list[tuple[SnapshotName, SnapshotName]]]:
-    """The runs of neighbours that go, and from where to where each size is asked."""
-    runs = list(group_neighbours(plan.verdicts))
-    ranges = [(run[0].name, end.name) for run in runs for end in (run if len(run) <= APIECE else run[-1:])]
+def _ranges(plan: PrunePlan) -> tuple[list[list[SnapshotName]], list[tuple[SnapshotName, SnapshotName]]]:
+    """The names of each run of neighbours that go, none of one beyond APIECE, and from where to where each size is
+    asked.
+    """
+    runs: list[list[SnapshotName]] = []
+    ranges: list[tuple[SnapshotName, SnapshotName]] = []
+    for run in group_neighbours(plan.verdicts):
+        names = [snap.name for snap in (run if len(run) <= APIECE else run[-1:])]
+        ranges += [(run[0].name, name) for name in names]
+        runs.append(names if len(run) <= APIECE else [])
     return runs, ranges
 
 
 def _sizes_of(
-    runs: Sequence[Sequence[Snapshot]], answers: Sequence[int]
+    runs: Sequence[Sequence[SnapshotName]], answers: Sequence[int]
 ) -> tuple[dict[str, int], int | None]:
     """What each selected snapshot frees, and all together, by what was answered."""
     sizes: dict[str, int] = {}
     total, left = 0, iter(answers)
     for run in runs:
-        if len(run) > APIECE:
+        if not run:
             total += next(left)
             continue
         before = 0
-        for snap in run:
+        for name in run:
             freed = next(left)
-            sizes[snap.name] = freed - before
+            sizes[name] = freed - before
             before = freed
         total += before
     return sizes, total

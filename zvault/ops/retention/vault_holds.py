@@ -15,14 +15,13 @@ from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.known_results import list_new_ones
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.policy.known_verdicts import DatasetVerdicts
 from zvault.core.policy.retention import KeepDecision, decide_retention
 from zvault.core.policy.vault_holds import select_possibly_held, select_snapshots_to_hold
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
 from zvault.ops.replication.batched_changes import BatchedChanges
 from zvault.ops.replication.listing import make_own_filter, make_sent_filter
-from zvault.ops.retention.prune_plan import PrunePlan
+from zvault.ops.retention.prune_plan import PrunePlan, find_verdicts_dataset
 from zvault.ops.run_outcome import describe_refusals
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import HeldAsWanted
@@ -65,12 +64,6 @@ def _unsettled(plan: PrunePlan, lapses: int | None) -> Sequence[Sequence[KeepDec
     new = list_new_ones(held.groups, plan.groups)
     known = set(map(id, plan.groups)) if held.but else set()
     return [*new, *(group for group in held.but if id(group) in known)]
-
-
-def _dataset(verdicts: Sequence[KeepDecision]) -> str | None:
-    if isinstance(verdicts, DatasetVerdicts):
-        return verdicts.dataset
-    return verdicts[0].snapshot.dataset if verdicts else None
 
 
 async def move_holds(
@@ -189,7 +182,7 @@ def note_held(plan: PrunePlan, moved: Set[str], lapses: int | None) -> None:
     """Note of which datasets all holds were as they should be before anything was done."""
     if plan.known is None or lapses is None:
         return
-    but = [group for group in plan.groups if _dataset(group) in moved] if moved else []
+    but = [group for group in plan.groups if find_verdicts_dataset(group) in moved] if moved else []
     plan.known.held = HeldAsWanted(plan.groups, lapses, but)
 
 

@@ -43,6 +43,7 @@ class Activity:
     ``slots``: how many streams go at once into each vault and from each host; each transfer takes and gives back.
     ``streams``: the streams into vaults, by backup and dataset (ops/replication/transfer.py).
     ``writes``: how these fare.
+    ``sync_times``: seconds for a transaction group with little in it, by vault (ops/replication/vault_sync_time.py).
     ``readings``: leases of snapshots that are open for reading (ops/restore/snapshot_reader.py).
     ``mounts``: snapshots that somebody looks into, by a number of their own (ops/restore/mount_snapshot.py).
     ``snapshotting``: a lock for each backup, held while its snapshot is made: by a run, or at its own time; the hooks
@@ -57,6 +58,7 @@ class Activity:
     slots: StreamSlots = field(default_factory=StreamSlots)
     streams: dict[tuple[str, str], ActiveStream] = field(default_factory=dict)
     writes: VaultWrites = field(default_factory=VaultWrites)
+    sync_times: dict[str, float] = field(default_factory=dict)
     readings: set[str] = field(default_factory=set)
     mounts: dict[str, ActiveMount] = field(default_factory=dict)
     snapshotting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))

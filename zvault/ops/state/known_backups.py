@@ -135,7 +135,8 @@ class KnownBackup:
     """The knowledge of one backup, as it is configured in ``backup`` and ``config``, with this host's name.
 
     ``places``: of the source's datasets, where they belong. Of the pairs: ``conflicts`` of their names, what has to be
-    asked of the pools for a plan (``asked``), ``plans``, and ``lags``.
+    asked of the pools for a plan (``asked``), ``plans``, and ``lags``. ``free_of_steering`` are the GUIDs of the
+    vault's datasets on which no stream left a property that steers other tools.
     """
 
     backup: Backup
@@ -150,6 +151,7 @@ class KnownBackup:
     records: KnownRecords = field(default_factory=dict)
     retention: KnownRetention = field(default_factory=KnownRetention)
     disproved: DisprovedPairs = field(default_factory=DisprovedPairs)
+    free_of_steering: set[int] = field(default_factory=set)
 
 
 class KnownBackups:

@@ -10,6 +10,7 @@ from zvault.ops.state.exposed_book import ExposedBook
 from zvault.ops.state.place_book import PlaceBook
 from zvault.ops.state.pool_book import PoolBook
 from zvault.ops.state.pool_health import PoolConditions
+from zvault.ops.state.progress_book import ProgressBook
 from zvault.ops.state.replaced_book import ReplacedBook
 from zvault.ops.state.unchanged_book import UnchangedBook
 from zvault.system.lease_store import LeaseStore
@@ -22,6 +23,8 @@ class Records:
     ``leases``: effects on this host, of this boot; whoever has an effect on it writes it down first (invariant 4).
     ``hooks``: hooks that are still to be run, also after a boot (ops/hooks.py).
     ``pools``: which pool was seen as which vault's; noted when a vault comes up (ops/vaults).
+    ``progress``: how far each pool was when it was last seen; noted when a vault comes up, and by each look at it
+    (ops/vaults/pool_progress.py).
     ``places``: where a pool has what was last sent of each source; noted in a run (ops/replication/transfer.py).
     ``unchanged``: until when sources were as their newest snapshots; noted in a run (ops/run.py).
     ``replaced``: snapshots that a run makes anew and has still to destroy (ops/run_snapshot.py).
@@ -31,12 +34,14 @@ class Records:
     ``costs``: what vaults' block stores were asked for (daemon/periodic_checks.py).
     ``mount_holds``: snapshots that are held while they are mounted for somebody, also after a boot: the hold is in the
     pool (ops/restore/snapshot_reader.py).
+    ``machines``: on which machine each vault was up last; noted when a vault comes up (ops/vaults/copied_machine.py).
     ``measured``: what was measured of vaults' devices (ops/tuning/measurements.py).
     """
 
     leases: LeaseStore
     hooks: LeaseStore
     pools: PoolBook
+    progress: ProgressBook
     places: PlaceBook
     unchanged: UnchangedBook
     replaced: ReplacedBook
@@ -45,6 +50,7 @@ class Records:
     costs: CostBook
     measured: LeaseStore
     mount_holds: LeaseStore
+    machines: LeaseStore
 
     @classmethod
     def at(cls, paths: Paths) -> Records:
@@ -53,6 +59,7 @@ class Records:
             leases=LeaseStore(paths.run / "lease"),
             hooks=LeaseStore(paths.state / "lease"),
             pools=PoolBook(LeaseStore(paths.state / "pools")),
+            progress=ProgressBook(LeaseStore(paths.state / "progress")),
             places=PlaceBook(LeaseStore(paths.state / "places")),
             unchanged=UnchangedBook(LeaseStore(paths.state / "unchanged")),
             replaced=ReplacedBook(LeaseStore(paths.state / "replaced")),
@@ -61,4 +68,5 @@ class Records:
             costs=CostBook(LeaseStore(paths.state / "costs")),
             measured=LeaseStore(paths.state / "measured"),
             mount_holds=LeaseStore(paths.state / "mount-holds"),
+            machines=LeaseStore(paths.state / "machines"),
         )

@@ -17,6 +17,7 @@ from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
 from zvault.core.tuning.candidates import CandidateTrial, ParameterChoice
 from zvault.core.tuning.measurement import IoDirection, MeasuredPoint
+from zvault.core.tuning.reading import derive_reading
 from zvault.ops.context import Context
 from zvault.ops.state.records import Records
 from zvault.zfs import trial_dataset
@@ -105,13 +106,15 @@ def load_vault_profile(context: Context, vault: Vault, guid: int | None = None) 
     found = read_outcome(context.records, vault, guid)
     if found is None:
         return profile
-    return profile.model_copy(update={"module": {**found.module, **profile.module}})
+    module = {**found.module, **profile.module}
+    derived = {one.name: one.value for one in derive_reading(module)}
+    return profile.model_copy(update={"module": module, "reading": {**derived, **profile.reading}})
 
 
 def list_parameter_reasons(records: Records, vault: Vault, module: Mapping[str, str]) -> dict[str, str]:
     """The reasons for a vault's module parameters, for those that were measured."""
     found = read_outcome(records, vault)
-    choices = () if found is None else found.choices
+    choices = () if found is None else (*found.choices, *derive_reading(found.module))
     return {one.name: one.why for one in choices if module.get(one.name) == one.value}
 
 

@@ -1,8 +1,9 @@
 """Module parameters as leases: set while a vault that wants them is up, restored when the last one goes down.
 
-There are two kinds of leases (``system/lease_store.py``): one for each vault that is up, with the parameters it wants,
-and one for the host, with each parameter's original value and the value that zvault set. Both are written before a
-parameter changes. Parameters belong to the running kernel, so leases from another boot are void.
+There are three kinds of leases (``system/lease_store.py``): one for each vault that is up, with the parameters it
+wants; one for each that is read, with those it wants besides; and one for the host, with each parameter's original
+value and the value that zvault set. They are written before a parameter changes. Parameters belong to the running
+kernel, so leases from another boot are void.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from dataclasses import asdict, dataclass, field
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
 from zvault.core.tuning.leased_values import LeasedValue, ValueMoves, list_leases_after, plan_value_moves
-from zvault.core.tuning.tuning import ParameterDecision, TunedHost, TuningRequest, decide_parameters
+from zvault.core.tuning.tuning import (
+    AGGREGATION_LIMITS,
+    ParameterDecision,
+    TunedHost,
+    TuningRequest,
+    decide_parameters,
+)
 from zvault.devices.request_queue import is_rotational
 from zvault.devices.stack import SayProgress
 from zvault.ops.context import Context
@@ -30,6 +37,7 @@ from zvault.zfs.pool import module_parameters
 from zvault.zfs.pool.vdev_properties import read_property, set_property
 
 TUNING_LEASE_PREFIX = "tuning/vault/"
+TUNING_READING_PREFIX = "tuning/reading/"
 HOST = "tuning/host"
 
 ASSUMED_VDEV_PROPERTIES = {"scheduler": "on"}
@@ -92,21 +100,58 @@ async def record_wanted_parameters(
     await _apply(context, say)
 
 
+async def set_reading_parameters(context: Context, vault: Vault, say: SayProgress) -> None:
+    """Set what a vault that is up wants besides while it is read; errors as in ``set_vault_parameters``."""
+    if vault.host is not None:
+        return
+    try:
+        reading = load_vault_profile(context, vault).reading
+        if reading:
+            by_rotation = reading.keys() & set(AGGREGATION_LIMITS.values())
+            below = await context.clients.zpool.devices(vault.pool) if by_rotation else ()
+            lease = {
+                "module": dict(reading),
+                "rotational": sorted(_rotational(below)),
+                "reasons": list_parameter_reasons(context.records, vault, reading),
+            }
+            context.records.leases.put(TUNING_READING_PREFIX + vault.name, lease)
+            await _apply(context, say)
+    except (ZvaultError, OSError) as error:
+        say(f"continuing without tuning of reads: {error}")
+
+
+async def restore_reading_parameters(context: Context, vault: Vault, say: SayProgress) -> None:
+    """Restore the parameters that a vault wanted for reading, now that nobody reads it; errors as before."""
+    await _restore(context, [TUNING_READING_PREFIX + vault.name], say)
+
+
 async def restore_parameters(context: Context, vault: Vault, say: SayProgress) -> None:
     """Restore the parameters that only this vault wanted, now that it is down; errors as in
     ``set_vault_parameters``.
     """
+    await _restore(context, [prefix + vault.name for prefix in _PREFIXES], say)
+
+
+async def _restore(context: Context, names: Collection[str], say: SayProgress) -> None:
+    """Drop these leases, and set the parameters that are wanted without them."""
     try:
-        if context.records.leases.get(TUNING_LEASE_PREFIX + vault.name) is not None:
-            context.records.leases.drop(TUNING_LEASE_PREFIX + vault.name)
+        held = [name for name in names if context.records.leases.get(name) is not None]
+        for name in held:
+            context.records.leases.drop(name)
+        if held:
             await _apply(context, say)
     except (ZvaultError, OSError) as error:
         say(f"module parameters could not be put back: {error}")
 
 
 async def reconcile_tuning(context: Context, say: SayProgress) -> None:
-    """After a start, once vaults are adopted: restore values of vaults that are down; drop leases of other boots."""
+    """After a start, once vaults are adopted: restore values of vaults that are down; drop leases of other boots.
+
+    Whoever read a vault ended with the daemon before, so no vault is read now.
+    """
     try:
+        for name in context.records.leases.names(TUNING_READING_PREFIX):
+            context.records.leases.drop(name)
         up = {name.removeprefix("vault/") for name in context.records.leases.names("vault/")}
         for name in context.records.leases.names(TUNING_LEASE_PREFIX):
             lease = context.records.leases.get(name)
@@ -121,10 +166,8 @@ async def reconcile_tuning(context: Context, say: SayProgress) -> None:
 def count_held_parameters(leases: LeaseStore, vault: str) -> int | None:
     """The number of parameters that are set for a vault now; None if the leases cannot be read."""
     try:
-        lease = leases.get(TUNING_LEASE_PREFIX + vault)
-        if lease is None or lease["stale"]:
-            return 0
-        return len(lease["module"].keys() & read_note(leases).held.keys())
+        wanted = [one.module.keys() for one in list_tuning_requests(leases) if one.vault == vault]
+        return len(wanted[0] & read_note(leases).held.keys()) if wanted else 0
     except (ZvaultError, KeyError, TypeError, AttributeError, ValueError):
         return None
 
@@ -152,6 +195,8 @@ async def _set_vdev_properties(
 
 # Reading the leases
 
+_PREFIXES = (TUNING_LEASE_PREFIX, TUNING_READING_PREFIX)
+
 
 def _rotational(devices: Collection[str]) -> set[bool]:
     """Whether the devices are rotational, for those that report it."""
@@ -159,18 +204,21 @@ def _rotational(devices: Collection[str]) -> set[bool]:
 
 
 def list_tuning_requests(leases: LeaseStore) -> list[TuningRequest]:
-    """Read what the vaults that are up want."""
-    found = {name: leases.get(name) for name in leases.names(TUNING_LEASE_PREFIX)}
-    return [
-        TuningRequest(
-            name.removeprefix(TUNING_LEASE_PREFIX),
-            lease["module"],
-            frozenset(lease["rotational"]),
-            lease.get("reasons", {}),  # missing in leases of older versions
-        )
-        for name, lease in found.items()
-        if lease is not None and not lease["stale"]
-    ]
+    """Read what the vaults that are up want, with what those that are read want besides."""
+    found: dict[str, TuningRequest] = {}
+    for prefix in _PREFIXES:
+        for name in leases.names(prefix):
+            lease = leases.get(name)
+            if lease is not None and not lease["stale"]:
+                vault = name.removeprefix(prefix)
+                before = found.get(vault, TuningRequest(vault, {}))
+                found[vault] = TuningRequest(
+                    vault,
+                    {**before.module, **lease["module"]},
+                    before.rotational | frozenset(lease["rotational"]),
+                    {**before.reasons, **lease.get("reasons", {})},  # missing in leases of older versions
+                )
+    return list(found.values())
 
 
 def read_note(leases: LeaseStore) -> TuningNote:

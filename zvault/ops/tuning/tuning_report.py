@@ -3,10 +3,12 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from zvault.api.tuning import MeasuredDocument, ParameterDocument, ParameterState, TunedVault, TuningDocument
+from zvault.config.profile import VaultProfile
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
 from zvault.core.tuning.parameters import KNOWN_PARAMETERS
@@ -41,9 +43,12 @@ async def make_tuning_document(context: Context) -> TuningDocument:
     """Every parameter that a vault of this host wants. Raises ToolFailed if OpenZFS is not loaded."""
     host = await module_parameters.read_tuned_host(context.env.runner)
     up = list_tuning_requests(context.records.leases)
-    down = [request for request in _configured(context) if request.vault not in {one.vault for one in up}]
+    down = _configured(context, up)
+    read = {
+        name for _, profile in _profiles(context) for name in profile.reading.keys() - profile.module.keys()
+    }
     note = read_note(context.records.leases)
-    rows = _rows(up, down, host, note)
+    rows = _rows(up, down, host, note, read)
     return {
         "openzfs": format_version(host.version),
         "memory": host.memory,
@@ -58,20 +63,24 @@ async def make_tuning_document(context: Context) -> TuningDocument:
     }
 
 
-def _configured(context: Context) -> list[TuningRequest]:
-    """The parameters that each vault of this host would want if it came up; facts about its devices are missing."""
-    found = []
+def _profiles(context: Context) -> Iterator[tuple[Vault, VaultProfile]]:
+    """The vaults of this host, with their profiles."""
     for vault in context.env.config.vault.values():
-        if vault.host is None:
-            try:
-                module = load_vault_profile(context, vault).module
-                found.append(
-                    TuningRequest(
-                        vault.name, module, reasons=list_parameter_reasons(context.records, vault, module)
-                    )
-                )
-            except ZvaultError:
-                continue  # its profile was deleted after the configuration was read; 'check-config' reports that
+        # A profile that was deleted after the configuration was read is reported by 'check-config'.
+        with contextlib.suppress(ZvaultError):
+            if vault.host is None:
+                yield vault, load_vault_profile(context, vault)
+
+
+def _configured(context: Context, up: Iterable[TuningRequest]) -> list[TuningRequest]:
+    """What each vault would want besides if it came up and were read; facts about its devices are missing."""
+    now = {one.vault: one.module.keys() for one in up}
+    found = []
+    for vault, profile in _profiles(context):
+        wanted = profile.reading if vault.name in now else {**profile.module, **profile.reading}
+        module = {name: value for name, value in wanted.items() if name not in now.get(vault.name, ())}
+        reasons = list_parameter_reasons(context.records, vault, module)
+        found.append(TuningRequest(vault.name, module, reasons=reasons))
     return found
 
 
@@ -105,29 +114,33 @@ def make_measured_document(found: MeasurementOutcome) -> MeasuredDocument:
 
 
 def _rows(
-    up: list[TuningRequest], down: list[TuningRequest], host: TunedHost, note: TuningNote
+    up: list[TuningRequest],
+    down: list[TuningRequest],
+    host: TunedHost,
+    note: TuningNote,
+    read: Collection[str],
 ) -> list[ParameterDocument]:
-    """The parameters of the vaults that are up, then those that only vaults that are down want."""
+    """The parameters of the vaults that are up, then those wanted once others are up, or are ``read``."""
     now = {one.name: one for one in decide_parameters(up, host)}
     later = {one.name: one for one in decide_parameters(down, host) if one.name not in now}
     rows = []
     for name in sorted(now.keys() | later.keys()):
         verdict = now.get(name) or later[name]
         wanted = {**verdict.wanted, **{one.vault: one.module[name] for one in down if name in one.module}}
-        rows.append(
-            make_parameter_document(replace(verdict, wanted=wanted), host, note, in_force=name in now)
-        )
+        later_state: ParameterState = "when read" if name in read else "when up"
+        state = None if name in now else later_state
+        rows.append(make_parameter_document(replace(verdict, wanted=wanted), host, note, later=state))
     return rows
 
 
 def make_parameter_document(
-    verdict: ParameterDecision, host: TunedHost, note: TuningNote, *, in_force: bool
+    verdict: ParameterDecision, host: TunedHost, note: TuningNote, *, later: ParameterState | None = None
 ) -> ParameterDocument:
-    """One parameter as a document; ``in_force``: a vault that is up wants it."""
+    """One parameter as a document; ``later``: its state where no vault wants it now."""
     name = verdict.name
     known, here, held = KNOWN_PARAMETERS.get(name), host.parameters.get(name), note.held.get(name)
     now = here.value if here else None
-    state, why, todo = _fate(verdict, now, note, in_force=in_force)
+    state, why, todo = _fate(verdict, now, note, later)
     return {
         "name": name,
         "what": known.what if known else None,
@@ -144,13 +157,13 @@ def make_parameter_document(
 
 
 def _fate(
-    verdict: ParameterDecision, now: str | None, note: TuningNote, *, in_force: bool
+    verdict: ParameterDecision, now: str | None, note: TuningNote, later: ParameterState | None
 ) -> tuple[ParameterState, str, str]:
     """The parameter's state in a word, the reason, and what to do next."""
     if verdict.fate != "set":
         return verdict.fate, verdict.why, verdict.next
-    if not in_force:
-        return "when up", verdict.why, ""
+    if later is not None:
+        return later, verdict.why, ""
     if now == verdict.value:
         return "set", verdict.why, ""
     held = note.held.get(verdict.name)

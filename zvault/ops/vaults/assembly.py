@@ -37,6 +37,7 @@ from zvault.ops.vaults.abandon_pool import (
     make_had_before_error,
     make_not_given_up_error,
 )
+from zvault.ops.vaults.copied_machine import MachineBook, refuse_pool_of_clone
 from zvault.ops.vaults.device_timeouts import order_timeouts
 from zvault.ops.vaults.earlier_pools import PoolHistory, list_noted_pools, read_pool_history
 from zvault.ops.vaults.mounts import describe_other_use
@@ -336,6 +337,9 @@ class VaultAssembly:
         A device that is not the vault's own is looked for too, if the pool was last seen to need it: only an imported
         pool can be read, and can have it removed.
         """
+        if not self.fenced:
+            book = MachineBook(self.context.records.machines)
+            await refuse_pool_of_clone(book, self.config, paths, self.context.env.runner)
         known = self.context.records.conditions.get(self.name)
         foreign = known.foreign if known is not None else ()
         there = [path for path in foreign if await asyncio.to_thread(Path(path).exists)]

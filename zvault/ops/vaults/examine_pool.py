@@ -13,6 +13,7 @@ from zvault.core.integrity.pool_devices import list_foreign_devices
 from zvault.ops.context import Context
 from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults.lease import VaultLease
+from zvault.ops.vaults.pool_progress import note_progress
 from zvault.system.block_devices import name_whole_device
 from zvault.system.tasks import cancel_tasks
 from zvault.zfs.pool.scrub import PoolErrors, Scrubber
@@ -40,6 +41,8 @@ async def examine_pool(context: Context, name: str) -> PoolCondition:
     # A look that began before the pool was given up told reads that its lost device did not answer as damage.
     if conditions.times_given_up(name) == given_up:
         conditions.put(name, found)
+        if (guid := context.records.pools.last(config)) is not None:
+            await note_progress(context, config, guid)
     return found
 
 

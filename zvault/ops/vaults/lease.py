@@ -1,4 +1,7 @@
-"""The lease of a vault: what the next zvaultd reads, while anything of the vault may be up."""
+"""The note on this host about a vault of which anything may be up, which the next zvaultd reads.
+
+The leases that keep other hosts out are those of devices/s3_lease and devices/rbd.
+"""
 
 from __future__ import annotations
 

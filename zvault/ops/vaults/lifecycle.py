@@ -24,9 +24,11 @@ from zvault.ops.context import Context
 from zvault.ops.state.pool_book import SeenPool
 from zvault.ops.tuning.parameters import restore_parameters, set_vault_parameters
 from zvault.ops.vaults.assembly import Say, VaultAssembly
+from zvault.ops.vaults.copied_machine import MachineBook, describe_other_machine
 from zvault.ops.vaults.inhibitor import VaultInhibitor
 from zvault.ops.vaults.lease import VaultLease
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
+from zvault.ops.vaults.pool_progress import note_progress
 from zvault.system.tasks import finish_work
 from zvault.zfs.pool.hostid import read_hostid
 from zvault.zfs.pool.pool import PoolState
@@ -122,6 +124,9 @@ class VaultLifecycle:
             self._write_lease(self.lease.paths())
             if self.config.device and read_hostid() == 0:
                 say("this host has no hostid, so ZFS cannot tell it from another: 'zgenhostid' makes one")
+            machines = MachineBook(self.context.records.machines)
+            if (other := machines.find_other(self.name)) is not None:
+                say(describe_other_machine(self.name, other))
             state, paths = await assembly.up(say)
         except BaseException:
             self._fire(VaultEvent.FAIL)
@@ -129,16 +134,19 @@ class VaultLifecycle:
                 await finish_work(self._forget_if_down())
             raise
         self._fire(VaultEvent.CAME_UP)
+        machines.note(self.name)
         self._write_lease(paths)
         if self.config.device:
             for text in (
                 *describe_properties(state.name, state.properties, assembly.profile().pool),
-                *describe_growth(state.name, state.expandable, paths),
+                *describe_growth(self.name, state.name, state.expandable),
             ):
                 say(text)
         await set_vault_parameters(self.context, self.config, paths, say, new=assembly.new)
         if (original := find_original(self.context, self.config, state.guid)) is None:
             self.context.records.pools.note(state.guid, SeenPool.of(self.config))
+            if told := await note_progress(self.context, self.config, state.guid, imported=True):
+                say(told)
         else:
             say(describe_copy(self.config, original))
         return state

@@ -52,7 +52,14 @@ class PastContext:
 
     @contextlib.asynccontextmanager
     async def use(
-        self, user: str, say: Say, *, warn: Say | None = None, writes: bool = True, create: bool = False
+        self,
+        user: str,
+        say: Say,
+        *,
+        warn: Say | None = None,
+        writes: bool = True,
+        reads: bool = False,
+        create: bool = False,
     ) -> AsyncIterator[OpenVault]:
         """See ManagedVault: it is up for as long as this is there."""
         async with watch_block(self.vault.trouble):

@@ -121,7 +121,7 @@ class SharedVault:
                 f"its hosts are {', '.join(hosts)}, and this one is {self.host}",
                 "add it to hosts, or give this host the name that is there",
             )
-        return SharingHost(self.host, hosts, self.bound, self.turn)
+        return SharingHost(self.host, hosts, self.bound, self.turn, self.boot)
 
     @property
     def turn(self) -> ElectionState:

@@ -21,7 +21,10 @@ from zvault.core.policy.vault_life import (
     decide_idle_care,
     may_happen,
 )
+from zvault.core.units import format_size
 from zvault.ops.context import Context
+from zvault.ops.state.older_vault import accept_older_vault, find_older_vault
+from zvault.ops.tuning.parameters import restore_reading_parameters, set_reading_parameters
 from zvault.ops.vaults.assembly import Say, VaultAssembly
 from zvault.ops.vaults.earlier_pools import forget_pools, read_pool_history
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
@@ -80,6 +83,9 @@ class ManagedVault(VaultLifecycle):
         self._open: OpenVault | None = None
         """What its users share."""
 
+        self._readers = 0
+        """How many of its users read much."""
+
         self.held_by: Callable[[], str | None] = lambda: None
         """Which host has it, where several share it."""
 
@@ -103,6 +109,7 @@ class ManagedVault(VaultLifecycle):
         *,
         warn: Say | None = None,
         writes: bool = True,
+        reads: bool = False,
         create: bool = False,
         shut_out: ShutOut | None = None,
     ) -> AsyncIterator[OpenVault]:
@@ -110,7 +117,8 @@ class ManagedVault(VaultLifecycle):
 
         With ``create`` the pool of a new vault is made, if its configuration says so; only a run has it made. What
         keeps the vault from going down afterwards is its own state, and no failure of the block: ``warn`` (or ``say``)
-        is told. ``shut_out`` takes it from a host that has stopped, where it has to be brought up.
+        is told. Who ``reads`` much has the profile's parameters for reading. ``shut_out`` takes it from a host that has
+        stopped, where it has to be brought up.
         """
         async with AsyncExitStack() as held:
             if writes:
@@ -126,10 +134,28 @@ class ManagedVault(VaultLifecycle):
                 self.users[user] = self.users.get(user, 0) + 1
             try:
                 self._warn_of_foreign(warn or say)
-                async with watch_block(self.trouble):
+                if older := find_older_vault(self.context.env, self.context.records, self.name):
+                    (warn or say)(f"vault {self.name}: {older}")
+                async with watch_block(self.trouble), self._tuned_for(say, reads=reads):
                     yield opened
             finally:
                 await finish_work(self._leave(user, say, warn or say))
+
+    @asynccontextmanager
+    async def _tuned_for(self, say: Say, *, reads: bool) -> AsyncIterator[None]:
+        """Have the parameters for reading set while any of its users reads."""
+        if not reads:
+            yield
+            return
+        self._readers += 1
+        try:
+            if self._readers == 1:
+                await set_reading_parameters(self.context, self.config, say)
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                await finish_work(restore_reading_parameters(self.context, self.config, say))
 
     def _warn_of_foreign(self, warn: Say) -> None:
         """Tell whoever uses it that its pool needs a device which the vault has not."""
@@ -226,6 +252,25 @@ class ManagedVault(VaultLifecycle):
                 f"by {', '.join(self.users)}",
                 f"wait for it to end{scrub}; 'zvaultctl status' shows it",
             )
+
+    async def grow(self, say: Say) -> None:
+        """Have its pool use all of its devices, which were grown. Raises Refused where there is nothing more of them.
+
+        A device has its new size once it is connected again, so a vault that is up may not know yet.
+        """
+        async with self.use("zvaultctl vault grow", say) as opened:
+            zpool, pool = self.assembly().zpool, opened.pool
+            before = await zpool.state(pool)
+            if before is None or not before.expandable:
+                raise Refused(
+                    f"there is nothing to give to the pool '{pool}'",
+                    "it uses all of its devices, as large as this host knows them to be",
+                    f"grow the device first; then 'zvaultctl vault down {self.name}', and again",
+                )
+            opened.refuse_read_only("it cannot be made larger")
+            await zpool.expand(pool, self.lease.paths())
+            if (after := await zpool.state(pool)) is not None:
+                say(f"pool {pool} has grown from {format_size(before.size)} to {format_size(after.size)}")
 
     # What needs the vault for itself
 
@@ -325,6 +370,22 @@ class ManagedVault(VaultLifecycle):
             for pool in history.pools:
                 say(f"vault {self.name} begins anew; forgotten: {pool}")
             return document
+
+    def accept_older(self, shown: object, say: Say) -> str:
+        """Have it go on from what it has, as its store was put back; returns what was told of that.
+
+        ``shown`` is what somebody said yes to. Raises NotFound where it is not older, Refused where it is otherwise so.
+        """
+        older = find_older_vault(self.context.env, self.context.records, self.name)
+        if older and shown != older:
+            raise Refused(
+                f"vault '{self.name}' is not as it was shown",
+                older,
+                f"'zvaultctl vault accept-older {self.name}'",
+            )
+        accept_older_vault(self.context.env, self.context.records, self.name)
+        say(f"vault {self.name} goes on from what it has: {older}")
+        return older
 
     async def take_over(self, shut_out: Callable[[], Awaitable[None]], say: Say) -> None:
         """Shut out whoever has the vault, then bring it up and keep it so until ``down``.

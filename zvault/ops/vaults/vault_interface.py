@@ -15,7 +15,14 @@ class UsableVault(Protocol):
     """A vault that is up for as long as somebody uses it."""
 
     def use(
-        self, user: str, say: Say, *, warn: Say | None = None, writes: bool = True, create: bool = False
+        self,
+        user: str,
+        say: Say,
+        *,
+        warn: Say | None = None,
+        writes: bool = True,
+        reads: bool = False,
+        create: bool = False,
     ) -> AbstractAsyncContextManager[OpenVault]:
         """See ManagedVault.use."""
 

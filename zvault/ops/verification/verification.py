@@ -62,7 +62,8 @@ class Verification:
         """Do it, and put what came of it on the vault. Raises ZvaultError ("differs") for what is not the same."""
         backup = self.backup
         await self.give_way()
-        async with self.vaults[backup.its_vault].use(f"verify {self.name}", self.say, create=False) as vault:
+        use = self.vaults[backup.its_vault].use(f"verify {self.name}", self.say, reads=True, create=False)
+        async with use as vault:
             for text in await close_left_open(self.context):
                 self.emit("warning", text=text)
             sides = await list_both_sides(self.context, backup, vault.zfs, elsewhere=True)

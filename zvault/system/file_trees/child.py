@@ -14,10 +14,12 @@ import json
 import os
 import resource
 import sys
+import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from zvault.core.integrity.restore_comparison import KEPT_MISMATCHES
@@ -155,8 +157,43 @@ def _do(task: dict[str, Any], tasks: TreeTasks) -> None:
             tasks.compare(names)
 
 
-def _open_target(path: str, *, ours: bool) -> int:
-    return os.open(path, FOLDER_FLAGS) if ours else open_folder(os.fsencode(path))
+def _open_target(path: str, act: str, *, ours: bool) -> int:
+    """The folder to copy into. A copy makes it where its parent is there; what only looks then sees an empty one."""
+    if ours:
+        return os.open(path, FOLDER_FLAGS)
+    name = os.fsencode(path).rstrip(b"/")
+    try:
+        return open_folder(name)
+    except FileNotFoundError:
+        above, _, last = name.rpartition(b"/")
+        with open_descriptor(open_folder(above or b"/")) as parent:
+            if act == "copy":
+                os.mkdir(last, 0o700, dir_fd=parent)
+            elif not _is_made_by_copy(last, parent):
+                raise
+            else:
+                return _open_empty_folder()
+        return open_folder(name)
+
+
+def _is_made_by_copy(last: bytes, parent: int) -> bool:
+    """Whether a copy could make the folder: nothing has its name, not even a link that leads nowhere."""
+    if not os.access(descriptor_path(parent), os.W_OK):
+        raise OSError(errno.EACCES, "its parent cannot be written to")
+    try:
+        os.stat(last, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _open_empty_folder() -> int:
+    """A folder that has no name any more, and in which nothing can be made."""
+    made = tempfile.mkdtemp()
+    try:
+        return os.open(made, FOLDER_FLAGS)
+    finally:
+        Path(made).rmdir()
 
 
 def main() -> None:
@@ -171,7 +208,7 @@ def main() -> None:
         task = json.loads(line)
         try:
             with (
-                open_descriptor(_open_target(folder, ours=task.get("ours", False))) as target,
+                open_descriptor(_open_target(folder, task["act"], ours=task.get("ours", False))) as target,
                 open_descriptor(os.open(root, FOLDER_FLAGS)) as source,
             ):
                 _do(task, TreeTasks(source, target, int(threads), notes))

@@ -71,7 +71,7 @@ class TreeWorker:
         self._child, self._folder = child, folder
 
     async def check_folder(self) -> None:
-        """See that there is a folder to copy into. Raises NotFound."""
+        """See that there is a folder to copy into, or one in which a copy can make it. Raises NotFound."""
         async for answer in self._ask("check", None):
             if "error" in answer:
                 advice = f"'mkdir -p {self._folder}' first"

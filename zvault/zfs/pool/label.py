@@ -21,6 +21,9 @@ _NUMBER = r"([0-9]{1,20})"
 """One of 64 bits. Whoever had the device may have written any label, and Python refuses numbers of 4,300 digits."""
 
 
+ACTIVE = 0
+"""State in the label of a pool that is imported, or was not exported (POOL_STATE_ACTIVE)."""
+
 DESTROYED = 2
 """State in the label of a pool that was destroyed (POOL_STATE_DESTROYED)."""
 
@@ -51,6 +54,12 @@ def parse_label_host(text: str) -> tuple[str, int] | None:
     number = re.search(rf"^ *hostid: {_NUMBER}$", text, re.M)
     name = re.search(r"^ *hostname: '(.*)'$", text, re.M)
     return None if number is None else (name[1] if name else "", int(number[1]))
+
+
+def is_label_active(text: str) -> bool:
+    """True if the labels say that a pool is imported, or was not exported where it was last."""
+    state = re.search(rf"^ *state: {_NUMBER}$", text, re.M)
+    return state is not None and int(state[1]) == ACTIVE
 
 
 def parse_label_vdev(text: str) -> tuple[int, int, str] | None:

@@ -23,6 +23,7 @@ from zvault.core.errors import (
     ZvaultError,
     refuse_unparsable,
 )
+from zvault.core.integrity.pool_progress import PoolTxgs
 from zvault.core.units import format_duration, format_size, is_number
 from zvault.system.process.runner import ProcessResult, ToolRunner
 from zvault.system.procfs import measure_running_time
@@ -242,6 +243,23 @@ class Zpool:
         except OSError:
             return None
 
+    async def read_txgs(self, pool: str) -> PoolTxgs | None:
+        """The newest transaction groups in this host's kernel's statistics; None where it has none, as of a pool that
+        was imported read-only, or where zfs_txg_history is 0. Never waits for the pool (spa_stats.c).
+
+        A line each: number, birth, state (open, quiesced, waiting, syncing, C for committed), and how much it wrote.
+        """
+        if self.proc is None:
+            return None
+        try:
+            text = await asyncio.to_thread((self.proc / "spl/kstat/zfs" / pool / "txgs").read_text)
+        except OSError:
+            return None
+        rows = [words for line in text.splitlines() if len(words := line.split()) > 2 and is_number(words[0])]
+        newest = max((int(row[0]) for row in rows), default=None)
+        committed = max((int(row[0]) for row in rows if row[2] == "C"), default=None)
+        return PoolTxgs(newest, committed) if newest is not None else None
+
     async def sync(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
         """Sync the pool, without taking a lock that others need. Raises PoolSuspended, ToolFailed.
 
@@ -261,6 +279,14 @@ class Zpool:
         if result.returncode != 0:
             raise ToolFailed(f"cannot look at the pool '{pool}'", result.complaint())
         return _int(result.stdout.strip())
+
+    async def read_feature(self, pool: str, feature: str) -> str | None:
+        """The state of a feature, as zpool-features(7) has it: ``disabled``, ``enabled`` or ``active``; None where that
+        cannot be told.
+        """
+        argv = ["zpool", "get", "-Hpo", "value", f"feature@{feature}", pool]
+        result = await self._run(argv, pool, POOL_HEALTH_DEADLINE)
+        return result.stdout.strip() or None if result.returncode == 0 else None
 
     async def devices(self, pool: str) -> list[str]:
         """The device paths of an imported pool's leaf vdevs, as ``zpool list -vHPL`` prints them."""
@@ -349,6 +375,10 @@ class Zpool:
             return False
         return _TRIMMING.search(result.stdout) is not None
 
+    async def expand(self, pool: str, devices: Sequence[str], deadline: float = CHANGE_DEADLINE) -> None:
+        """Have a pool use all of its devices, which were grown; nothing makes it smaller again. Raises ToolFailed."""
+        await self.runner.run(format_expand(pool, devices), deadline=deadline)
+
     async def reopen(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
         """Have ZFS close a pool's devices and open what their paths lead to now. Raises ToolFailed, as if suspended."""
         await self.runner.run(["zpool", "reopen", pool], deadline=deadline)
@@ -382,6 +412,11 @@ def format_import(
         *(["-o", "readonly=on"] if readonly else []),
     ]
     return ["zpool", "import", *options, *search, pool]
+
+
+def format_expand(pool: str, devices: Sequence[str]) -> list[str]:
+    """The command that has a pool use all of these devices."""
+    return ["zpool", "online", "-e", pool, *devices]
 
 
 def make_suspended_error(pool: str) -> PoolSuspended:

@@ -17,10 +17,10 @@ NOTE = TuningNote({MERGED: LeasedValue("131072", ("4194304",)), WRITES: LeasedVa
 
 
 LIMIT = make_parameter_document(
-    ParameterDecision(MERGED, {"cold": "4194304"}, "4194304", "wanted by cold"), HOST, NOTE, in_force=True
+    ParameterDecision(MERGED, {"cold": "4194304"}, "4194304", "wanted by cold"), HOST, NOTE
 )
 DEPTH = make_parameter_document(
-    ParameterDecision(WRITES, {"cold": "4", "warm": "16"}, "16", "warm wants more"), HOST, NOTE, in_force=True
+    ParameterDecision(WRITES, {"cold": "4", "warm": "16"}, "16", "warm wants more"), HOST, NOTE
 )
 
 

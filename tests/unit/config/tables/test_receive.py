@@ -41,6 +41,8 @@ def test_values_are_what_zfs_prints(good: Good) -> None:
         ("leave_out = ['checksum']", "never taken from a source: there is nothing to leave out"),
         ("leave_out = ['org.zvault:sent']", "a property of zvault's own"),
         ("set = { atime = 'off' }, leave_out = ['atime']", '"atime" is in set, too'),
+        ("let_in = ['mountpoint']", "no property that steers another tool (autobackup:*, "),
+        ("leave_out = ['autobackup:x'], let_in = ['autobackup:x']", "is in leave_out, too"),
     ],
 )
 def test_refused(problems: Problems, table: str, said: str) -> None:

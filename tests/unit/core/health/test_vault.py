@@ -80,6 +80,7 @@ CASES: list[tuple[VaultHealthFacts, float, tuple[str, ...]]] = [
     (replace(UP, free=29), 0, ()),
     (replace(UP, free=30, full_in=DAY_SECONDS), 0, ()),
     (replace(UP, free=4, full_in=DAY_SECONDS), 0, ("almost-full",)),
+    (replace(DOWN, older="it is older"), 0, ("put-back",)),
     (replace(DOWN, troubles=("cold-0: 503",)), 0, ("store-trouble",)),
     (replace(UP, stalls=("it hangs",)), 0, ("stalled",)),
     (replace(UP, drift="small writes"), 0, ("drift",)),
@@ -127,6 +128,13 @@ def test_a_suspended_pool_with_multihost_on_is_not_told_to_go_on_by_itself():
     assert "OpenZFS cannot resume it" in unwell.why
     assert unwell.next.startswith("reboot this host")
     assert "by itself" not in unwell.next
+
+
+@pytest.mark.parametrize("only_metadata", [True, False])
+def test_errors_of_metadata_alone_ask_for_a_scrub(only_metadata: bool):
+    (one,) = judge_vault(replace(UP, errors=2, only_metadata=only_metadata)).findings
+    assert ("in the pool's own metadata alone" in one.why) is only_metadata
+    assert one.next.startswith("'zvaultctl scrub cold'" if only_metadata else "'zvaultctl heal cold'")
 
 
 def test_a_read_only_store_says_which_device_takes_no_writes():

@@ -57,6 +57,15 @@ PERIODS: dict[str, Callable[[datetime], str]] = {
     "monthly": lambda local: local.strftime("%Y-%m"),
     "yearly": lambda local: local.strftime("%Y"),
 }
+
+
+def label_period(length: int, local: datetime) -> str:
+    """The number of a period of so many seconds by the wall clock, from a Monday; an hour that comes twice is two."""
+    monday = datetime(1, 1, 1, tzinfo=UTC)
+    number = (local.replace(tzinfo=UTC, fold=0) - monday) // timedelta(seconds=length)
+    return f"{number}" if length >= 86400 else f"{number} {local.strftime('%z')}"
+
+
 # What hypothesis draws: around the nights of a change, in gaps of minutes to months, with clocks that were set.
 
 STARTS = [
@@ -93,6 +102,9 @@ rules_drawn = st.builds(
     weekly=counts,
     monthly=counts,
     yearly=counts,
+    periods=st.dictionaries(
+        st.sampled_from([60, 900, 3 * 3600, 5 * 3600, 86400, 3 * 86400, 14 * 86400]), counts, max_size=3
+    ).map(lambda drawn: tuple(drawn.items())),
     matching=st.sampled_from([(), (), ("z*7",), ("z1*", "nothing"), ("Z*",), ("user-*",), ("*",)]),
 )
 

@@ -36,6 +36,6 @@ def test_what_the_profile_wants_or_says_nothing_of_is_not() -> None:
 
 
 def test_a_device_that_was_grown_is_told_with_the_command() -> None:
-    assert not list(describe_growth("cold", 0, ["/dev/nbd0"]))
-    (told,) = describe_growth("cold", 160 << 20, ["/dev/nbd0"])
-    assert "'zpool online -e cold /dev/nbd0' gives the pool 160M more" in told
+    assert not list(describe_growth("attic", "cold", 0))
+    (told,) = describe_growth("attic", "cold", 160 << 20)
+    assert "pool cold has grown: 'zvaultctl vault grow attic' gives the pool 160M more" in told

@@ -4,6 +4,7 @@ import random
 from dataclasses import fields, replace
 from datetime import UTC, datetime, tzinfo
 from fnmatch import fnmatchcase
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from tests.unit.core.policy.retention_rules import (
     cases,
     judge,
     kept,
+    label_period,
     ours,
     reasons,
     run,
@@ -63,10 +65,12 @@ def brute_keeps(
         return True
     if rules.within and one.creation >= now - rules.within:
         return True
-    for name, label in PERIODS.items():
+    counted = [(label, getattr(rules, name)) for name, label in PERIODS.items()]
+    counted += [(partial(label_period, length), count) for length, count in rules.periods]
+    for label, count in counted:
         later_periods = {label(datetime.fromtimestamp(other.creation, zone)) for other in newer}
         period = label(datetime.fromtimestamp(one.creation, zone))
-        if period not in later_periods and len(later_periods) < getattr(rules, name):
+        if period not in later_periods and len(later_periods) < count:
             return True
     return False
 
@@ -121,7 +125,12 @@ def test_more_rules_never_prune_more(case: Case, rule: str, more: int) -> None:
     if rules.empty:
         return
     old = getattr(rules, rule)
-    larger = replace(rules, **{rule: (*old, f"*{more}") if rule == "matching" else old + more})
+    if rule == "matching":
+        larger = replace(rules, matching=(*old, f"*{more}"))
+    elif rule == "periods":
+        larger = replace(rules, periods=(*((length, count + more) for length, count in old), (7260, more)))
+    else:
+        larger = replace(rules, **{rule: old + more})
     assert set(kept(judge(case))) <= set(kept(judge((snapshots, larger, *rest))))
 
 

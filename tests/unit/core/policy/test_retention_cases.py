@@ -217,3 +217,33 @@ def test_a_hundred_thousand_snapshots_take_no_quadratic_time(rules: KeepRules) -
     assert seconds(100_000) < 40 * seconds(10_000), (
         "ten times as many take some ten times as long, not a hundred"
     )
+
+
+def test_periods_of_any_length_begin_at_midnight_or_on_monday() -> None:
+    zone = BERLIN
+    monday = datetime(2026, 11, 23, tzinfo=zone)
+    at = [monday + timedelta(hours=hour) for hour in (5, 6, 11.5, 12, 18, 23.9, 24, 30)]
+    snapshots = [snap(number, one.timestamp()) for number, one in enumerate(at, 1)]
+    told = reasons(run(snapshots, KeepRules(periods=((6 * 3600, 4),)), now=at[-1].timestamp(), zone=zone))
+    assert told == {
+        "z1": "no rule keeps it",
+        "z2": "no rule keeps it",
+        "z3": "no rule keeps it",
+        "z4": "every 6h: 2026-11-23 12:00",
+        "z5": "no rule keeps it",
+        "z6": "every 6h: 2026-11-23 18:00",
+        "z7": "every 6h: 2026-11-24 00:00",
+        "z8": "every 6h: 2026-11-24 06:00",
+    }
+    fortnights = [snap(number, (monday + timedelta(days=7 * number)).timestamp()) for number in range(1, 7)]
+    told = reasons(run(fortnights, KeepRules(periods=((14 * 86400, 2),)), now=2e9, zone=zone))
+    assert [text for text in told.values() if text != "no rule keeps it"] == [
+        "every 14d: 2026-12-21 00:00",
+        "every 14d: 2027-01-04 00:00",
+    ]
+
+
+@pytest.mark.parametrize("periods", [((30, 1),), ((90, 1),), ((60, -1),), ((60, 1), (60, 2))])
+def test_a_period_has_whole_minutes_and_stands_once(periods: tuple[tuple[int, int], ...]) -> None:
+    with pytest.raises(ValueError, match="whole minutes, and none twice"):
+        KeepRules(periods=periods)

@@ -92,7 +92,7 @@ def test_cron(text: str, cron: CronSchedule, words: str) -> None:
         ("fortnightly", "write one of minutely, hourly"),
         ("15m", 'every = "15m"'),
         ("@daily", "write 'daily'"),
-        ("Mon *-*-* 02:00", "has 3 fields"),
+        ("Mon *-*-* 02:00", "as systemd.time(7) has it: write the five fields of cron"),
         ("60 * * * *", "the minute '60' is not 0 to 59"),
         ("* 24 * * *", "the hour '24' is not 0 to 23"),
         ("* * 0 * *", "the day of the month '0' is not 1 to 31"),

@@ -34,7 +34,7 @@ def brought(snapshot: Snapshot) -> bool:
 @given(cases())
 def test_long_is_what_the_long_rules_alone_would_keep(case: Case) -> None:
     snapshots, rules, now, zone, _ = case
-    alone = replace(rules, last=0, within=0.0, hourly=0, daily=0, matching=())
+    alone = replace(rules, last=0, within=0.0, hourly=0, daily=0, matching=(), periods=())
     expected = {
         one.snapshot.guid
         for one in run(snapshots, alone, now=now, zone=zone)

@@ -49,9 +49,17 @@ STAMPS = iter(range(10**9))
 
 
 def planned(
-    two: Pools, on_conflict: OnConflict, all_in: bool = False, *, is_now: Pools | None = None
+    two: Pools,
+    on_conflict: OnConflict,
+    all_in: bool = False,
+    *,
+    is_now: Pools | None = None,
+    keep_newest: bool = False,
 ) -> list[TransferPlan]:
-    """The plan. Where ``two`` is what was listed earlier, ``is_now`` answers what the pools are asked."""
+    """The plan. Where ``two`` is what was listed earlier, ``is_now`` answers what the pools are asked.
+
+    ``keep_newest``: of what was backed up, retention keeps the newest of each dataset, as it does whatever the rules.
+    """
     found = pairing(two, all_in)
     unchanged = set()
     for pair in found.pairs:
@@ -65,6 +73,11 @@ def planned(
     held = {
         f"{name}@{snap.snapname}" for name, data in two.vault.data.items() for snap in data.snaps if snap.held
     }
+    kept = {
+        f"{name}@{snaps[-1].snapname}": "the newest"
+        for name, data in two.vault.data.items()
+        if keep_newest and (snaps := [snap for snap in data.snaps if snap.snapname.startswith(OURS)])
+    }
     number = next(STAMPS)
     stamp = f"{20000000 + number // 1000000:08d}T{number % 1000000:06d}Z"
     return plan_tree(
@@ -72,7 +85,7 @@ def planned(
         listing(two),
         wanted=ours,
         policy=TransferPolicy(on_conflict=on_conflict, stamp=stamp),
-        answers=PoolAnswers(two.interrupted(), unchanged, held),
+        answers=PoolAnswers(two.interrupted(), unchanged, held, kept),
     )
 
 

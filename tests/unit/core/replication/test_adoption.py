@@ -14,6 +14,7 @@ from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import check_target_template, check_word, make_vault_dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.adoption import (
+    AdoptionHints,
     find_adoption,
     list_adoption_commands,
     suggest_name,
@@ -108,6 +109,25 @@ def test_a_name_of_another_host_stays_one_string(odd: str) -> None:
         assert read["vault"][suggest_name(odd)] == {"pool": f"co{odd}ld"}
         assert read["backup"]["v1.0"]["into"] == f"{odd}/{{path}}"
     assert (read["backup"]["v1.0"]["exclude"], read["backup"]["v1.0"]["also"]) == ([f"tank/{odd}"], [odd])
+
+
+@pytest.mark.parametrize("there", [False, True, None])
+def test_large_records_are_a_one_way_door_that_is_named(there: bool | None) -> None:
+    """What zvault sends with -L keeps plain syncoid, zrepl and znapzend from ever going on."""
+    found = find_adoption(DatasetName("tank"), tree("tank", ""), DatasetName("cold/r"), tree("cold/r", ""))
+    hints = AdoptionHints(("tank", "tank/b"), there, "autobackup:offsite")
+    text = "\n".join(write_adoption_tables("tank", "tank", "cold", None, found, hints))
+    assert "# tank and 1 more may have records over 128K. Decide before the first run" in text
+    read = tomllib.loads(text)["backup"]["tank"]
+    assert read.get("send") == ({"large_blocks": False} if there is False else None)
+    assert tomllib.loads(text.replace("#send", "send").replace("#select", "select"))["backup"]["tank"] == {
+        **read,
+        "send": {"large_blocks": False},
+        "select": "autobackup:offsite",
+    }
+    plain = "\n".join(write_adoption_tables("tank", "tank", "cold", None, found))
+    assert "large_blocks" not in plain
+    assert "select" not in plain
 
 
 @given(st.text(max_size=80))

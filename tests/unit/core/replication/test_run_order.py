@@ -91,3 +91,20 @@ def test_each_comes_once_after_what_it_needs_unless_that_failed(
     for name in begun:
         assert all(begun.index(one) < begun.index(name) for one in needs[name])
     assert order.stuck() == []
+
+
+@given(forests(), st.data())
+def test_lanes_hold_up_nobody_and_what_one_does_the_other_may_need(
+    needs: dict[str, tuple[str, ...]], data: st.DataObject
+) -> None:
+    """Each lane gives its own alone, in the same order as ever; with all lanes taken from, everything comes."""
+    lanes = {name: data.draw(st.sampled_from(["", "small"])) for name in needs}
+    order, begun = RunOrder(needs, {}, lanes), list[str]()
+    while order.ready():
+        lane = data.draw(st.sampled_from(order.lanes))
+        if (name := order.take(lane)) is not None:
+            assert lanes[name] == lane
+            begun.append(name)
+            order.done(name)
+    assert sorted(begun) == sorted(needs)
+    assert all(begun.index(one) < begun.index(name) for name in begun for one in needs[name])

@@ -275,3 +275,25 @@ def test_only_durations_of_this_hosts_own_clock_count(
     else:  # rounding, on the edge of two: a thousandth of a second earlier or later it is the same
         near = {decide_run(due, me, note, lease, NOW + edge).action for edge in (-1e-3, 1e-3)}
         assert later.action in near
+
+
+def test_a_clone_that_lives_is_waited_for_as_any_other_host() -> None:
+    """A machine made from this one's disk image has its name and machine-id. It renews the lease in its own boot."""
+    me, note = replace(ME, boot="b-boot-now"), noted(run(4), holding=True)
+    clone = LeaseHolder("b", "b-boot-of-the-clone", LEASE, ours=True)
+    once = ForeignWatch.begin(clone, "1", NOW - 60, 10.0)
+    before = replace(once, last=NOW)
+    assert action(DUE, note, before, me) is RunAction.RUN, (
+        "it may be this host's own, from before it started anew"
+    )
+    renewed = once.look(clone, "2", NOW, 5.0)
+    decision = decide_run(DUE, me, note, renewed, NOW)
+    assert (decision.action, decision.reason) == (
+        RunAction.WAIT,
+        "another machine called b, a clone of this one, has the vault",
+    )
+    later = NOW + LEASE + HOST_SPREAD
+    taken = decide_run(DUE, me, replace(note, last=later), renewed.look(clone, "2", later), later)
+    assert (taken.action, taken.of) == (RunAction.TAKE_OVER, "b-boot-of-the-clone")
+    own = once.look(replace(clone, boot=me.boot), "2", NOW, 5.0)
+    assert action(DUE, note, own, me) is RunAction.RUN

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.unit.ops.no_keys import NoKeys
+from zvault.core.integrity.pool_progress import PoolTxgs
 from zvault.core.integrity.verification import LevelProof, ProofLevel
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
@@ -214,6 +215,9 @@ class SimulatedZpool:
     async def state(self, pool: str) -> PoolState | None:
         there = self.pools.pools[pool]
         return None if there.away else PoolState(pool, there.guid, 1 << 40, 1 << 30, 1 << 39, "ONLINE")
+
+    async def read_txgs(self, pool: str) -> PoolTxgs | None:
+        return None if self.pools.pools[pool].away else PoolTxgs(self.pools.counter, self.pools.counter)
 
     async def kernel_state(self, pool: str) -> str | None:
         return None if self.pools.pools[pool].away else "ONLINE"

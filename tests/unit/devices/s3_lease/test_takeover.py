@@ -11,8 +11,9 @@ from typing import cast
 import pytest
 
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy, DeviceGone, Refused
+from zvault.core.errors import Busy, DeviceGone, HeldElsewhere, Refused
 from zvault.devices.s3_lease import lease as lease_module
+from zvault.devices.s3_lease import takeover as takeover_module
 from zvault.devices.s3_lease.lease import (
     BucketPlace,
     LeaseContent,
@@ -142,13 +143,18 @@ def test_this_hosts_own_from_before_a_reboot_is_outlived():
     assert memory.now - 980.0 > before.bound
 
 
-def test_a_host_that_goes_by_the_same_identity_and_lives_is_not_outlived():
+def test_a_host_that_goes_by_the_same_identity_and_lives_is_not_outlived(monkeypatch: pytest.MonkeyPatch):
     def renew(memory: Memory) -> None:
         memory.put(replace(MINE, boot="clone"), str(memory.number))
 
+    monkeypatch.setattr(takeover_module, "is_own_lease", lambda lease: lease.machine == MINE.machine)
     memory = Memory(lease=replace(MINE, boot="clone"), put_at=980.0, meanwhile=renew)
-    with pytest.raises(Busy):
+    with pytest.raises(HeldElsewhere, match="another machine with this host's name") as told:
         memory.take()
+    assert "a clone of the other" in told.value.why
+    assert "zgenhostid -f" in told.value.next
+    assert memory.lease is not None
+    assert memory.lease.boot == "clone"
 
 
 @pytest.mark.parametrize("before", [THEIRS, replace(THEIRS, held=False)])

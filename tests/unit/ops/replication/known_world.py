@@ -113,7 +113,9 @@ class World:
 
     def context(self) -> Context:
         made = Context.of(self.env)
-        object.__setattr__(made.records, "pools", SimpleNamespace(all=lambda: self.pools))
+        object.__setattr__(
+            made.records, "pools", SimpleNamespace(all=lambda: self.pools, last=lambda _: None)
+        )
         side: Any = Asked(self, vault=False)
         return with_vault(with_source(made, side), Asked(self, vault=True))
 
@@ -272,7 +274,7 @@ class World:
             found.append(measure_lags(where, backup, sides))
         if passes > 3:
             found += [
-                (list(plan.judged), plan.verdicts, plan.selected, plan.unwanted, plan.over)
+                (list(plan.judged), list(plan.verdicts), plan.selected, plan.unwanted, plan.over)
                 for plan in plan_prune(where, backup, sides)
             ]
         return found

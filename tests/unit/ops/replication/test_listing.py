@@ -269,7 +269,13 @@ async def test_what_retention_keeps_is_not_rolled_away() -> None:
         f"it is not rolled back: retention keeps @{snapname(2)}, which the source has not: hourly"
         in plan.reason
     )
-    assert plan.next.startswith("find out why tank lost what the vault has, and restore it; or 'zfs rename")
+    assert plan.next.startswith(
+        "find out why tank lacks what the vault has: if it lost that, restore it; if another"
+    )
+    assert (
+        "a clone of this one, sends there too, give each its own 'into' or host name; or 'zfs rename"
+        in plan.next
+    )
     # Without any rule all is kept, and whatever the rules say, the newest.
     assert (await rollback({}, *lost(2))).action is TransferAction.CONFLICT
     assert (await rollback({"within": "1s"}, *lost(2))).action is TransferAction.CONFLICT
@@ -330,3 +336,57 @@ def test_also_adds_snapshots_by_their_names_to_what_is_sent() -> None:
         snapname(1),
         "manual-1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "action"),
+    [("17", "17", "incremental"), ("17", "99", "conflict"), ("-", "99", "incremental")],
+    ids=["raw", "sent decrypted", "unknown"],
+)
+async def test_a_replica_that_was_encrypted_anew_is_no_raw_copy(here: str, there: str, action: str) -> None:
+    """As a tool leaves it that sends decrypted below an encrypted dataset: every raw stream failed on it."""
+    asked: list[str] = []
+
+    class Side(FakeZfs):
+        def __init__(self, mark: str) -> None:
+            super().__init__(None)
+            self.mark = mark
+
+        async def get(self, name: str, *properties: str) -> dict[str, str]:
+            assert properties == ("ivsetguid",)
+            asked.append(name)
+            return {"ivsetguid": self.mark}
+
+        async def loaded_keys(self, roots: list[str]) -> set[str]:
+            return set(roots)
+
+    where = context()
+    with_source(where, Side(here))
+    with_vault(where, Side(there))
+    source = dataset("tank", snap(1), snap(2), encrypted=True, key_root="tank")
+    replica = vaulted("cold/host/tank", 1, encrypted=True, key_root="cold/host")
+    backup = where.env.backup("b")
+    (plan,) = await plan_all(where, backup, sides(source, replica))
+    assert str(plan.action) == action
+    assert asked == [snap(1).name, f"cold/host/tank@{snapname(1)}"]
+    if action == "conflict":
+        assert "are encrypted by different keys: it was sent there decrypted" in plan.reason
+        assert "zfs rename" in plan.next
+    # What zvault sent is on record: nobody is asked, in whatever run.
+    known = replace(replica, sent=f"{source.guid:x}:Lcw")
+    await plan_all(where, backup, sides(source, known))
+    assert len(asked) == 2
+
+
+async def test_what_is_not_encrypted_is_not_sent_where_that_is_required() -> None:
+    where = context(send={"encrypted": "required"})
+    with_source(where, FakeZfs(None))
+    with_vault(where, FakeZfs(None))
+    backup = where.env.backup("b")
+    (plan,) = await plan_all(where, backup, sides(dataset("tank", snap(1)), None))
+    assert plan.action is TransferAction.CONFLICT
+    assert 'send.encrypted = "required" sends nothing that is not' in plan.reason
+    assert plan.next.startswith('exclude it ("tank")')
+    secret = dataset("tank", snap(1), encrypted=True, key_root="tank")
+    (plan,) = await plan_all(where, backup, sides(secret, None))
+    assert plan.action is TransferAction.FULL

@@ -103,6 +103,25 @@ async def test_a_slow_one_blocks_none_but_what_needs_it() -> None:
         await asyncio.wait_for(task, PATIENCE)
 
 
+async def test_what_waits_in_one_lane_holds_up_no_other() -> None:
+    """Nor does a lane end while what the other carries out may give it more."""
+    needs = {"a": (), "b": (), "x": (), "y": (), "b/child": ("b",)}
+    order = RunOrder(needs, dict.fromkeys(needs, 1), dict.fromkeys(("x", "y", "b/child"), "small"))
+    work = Work()
+
+    def limits(name: str) -> Mapping[str, int]:
+        return {"small": 2} if name in {"x", "y", "b/child"} else {"large": 1}
+
+    async with running(order, StreamSlots(), work, limits) as task:
+        assert sorted(work.begun) == ["b", "x", "y"], "b is the longest way"
+        await work.end("x", "y")
+        assert (sorted(work.begun), task.done()) == (["b", "x", "y"], False)
+        await work.end("b")
+        assert sorted(work.begun) == ["a", "b", "b/child", "x", "y"]
+        await work.end("a", "b/child")
+        await asyncio.wait_for(task, PATIENCE)
+
+
 async def test_two_runs_share_a_vault_by_turns() -> None:
     slots, first, second = StreamSlots(), Work(), Work()
     async with (

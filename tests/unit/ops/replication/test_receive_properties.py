@@ -20,11 +20,19 @@ from zvault.zfs.client import Zfs
 class Host:
     """A vault's host: tells values and sources of properties, and notes what is changed."""
 
-    def __init__(self, told: dict[tuple[str, str], tuple[str, str]], refuses: str = "") -> None:
-        self.told, self.refuses = told, refuses
+    def __init__(
+        self,
+        told: dict[tuple[str, str], tuple[str, str]],
+        refuses: str = "",
+        steering: dict[str, str] | None = None,
+    ) -> None:
+        self.told, self.refuses, self.steering = told, refuses, steering or {}
         self.did: list[str] = []
 
     async def run(self, argv: Sequence[str], **_: Any) -> Any:
+        if "name,property,source" in argv:
+            rows = [(one, prop, "received") for one, prop in self.steering.items() if one in argv]
+            return SimpleNamespace(returncode=0, stdout="".join("\t".join(row) + "\n" for row in rows))
         if argv[1] == "get":
             name, *names = argv[argv.index("name,value,source") + 1 :]
             rows = [(one, *self.told.get((one, name), ("-", "-"))) for one in names]
@@ -45,7 +53,7 @@ async def update(host: Host, table: Backup, *there: Dataset) -> list[tuple[str, 
     source = tree(dataset("tank", snap(1)), dataset("tank/a", snap(2, "tank/a")))
     pairs = tuple((one, DatasetName(f"cold/{one.name}")) for one in source)
     both = BothListings(source, tree(*there), pairs)
-    await update_properties(cast(Zfs, SimpleNamespace(host=host)), table, both, emit)
+    await update_properties(cast(Zfs, SimpleNamespace(host=host, lzc=None)), table, both, emit)
     return said
 
 
@@ -54,10 +62,38 @@ BELOW = dataset("cold/tank/a", snap(2, "cold/tank/a"))
 RECORD = "org.zvault:receive-properties"
 
 
-async def test_without_a_choice_and_a_record_nothing_is_asked() -> None:
+async def test_without_a_choice_and_a_record_nothing_is_asked_but_what_steers_other_tools() -> None:
+    class Curious(Host):
+        async def run(self, argv: Sequence[str], **more: Any) -> Any:
+            assert "received" in argv
+            assert "name,property,source" in argv
+            return await super().run(argv, **more)
+
+    assert await update(Curious({}), backup(), ROOT, BELOW) == []
+
+
+async def test_what_steers_other_tools_is_taken_out_of_force_and_stays_so() -> None:
+    """An adopted replica has it from the tool that sent it."""
+    told = {("cold/tank/a", "autobackup:x"): ("child", "received")}
+    host = Host(told, steering={"cold/tank/a": "autobackup:x", "cold/tank": "a:b"})
+    said = await update(host, backup(), ROOT, BELOW)
+    assert host.did == [f"set {RECORD}=-autobackup:x cold/tank/a", "inherit autobackup:x cold/tank/a"]
+    assert said == [("message", "on 1 of the vault's datasets: autobackup:x is as in the dataset above")]
+
     host = Host({})
-    host.run = None  # type: ignore[assignment, method-assign]
-    assert await update(host, backup(), ROOT, BELOW) == []
+    there = replace(BELOW, receive_properties="-autobackup:x")
+    assert await update(host, backup(), ROOT, there) == []
+    assert host.did == []
+
+
+async def test_what_is_let_in_after_all_is_in_force_again() -> None:
+    host = Host({})
+    there = replace(BELOW, receive_properties="-autobackup:x")
+    await update(host, backup(let_in=["autobackup:*"]), ROOT, there)
+    assert host.did == ["inherit -S autobackup:x cold/tank/a", f"inherit {RECORD} cold/tank/a"]
+    host = Host({}, steering={"cold/tank/a": "autobackup:x"})
+    assert await update(host, backup(let_in=["autobackup:*"]), ROOT, BELOW) == []
+    assert host.did == []
 
 
 async def test_what_is_set_is_set_with_its_record_and_told() -> None:

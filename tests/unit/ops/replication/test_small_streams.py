@@ -9,6 +9,7 @@ import pytest
 from tests.unit.ops.ops_world import context, dataset, sides, snap
 from zvault.core.names import DatasetName
 from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep
+from zvault.core.replication.steering_properties import leave_out_steering
 from zvault.ops.replication.run_plan import OpenBackup
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.system.process.runner import ProcessResult
@@ -37,6 +38,20 @@ class Host:
         return ProcessResult(tuple(argv), 0, out, "", 0.0)
 
 
+class Hidden(Host):
+    """Tells what a stream brought of a property only if it is asked for that one: 'zfs get all' lacks it."""
+
+    async def run(self, argv: Sequence[str], **more: Any) -> ProcessResult:
+        if "name,received" not in argv:
+            return await super().run(argv, **more)
+        name = argv[argv.index("name,received") + 1]
+        brought = {
+            of: received for of, rows in self.rows.items() for key, _, received, _ in rows if key == name
+        }
+        out = "".join(f"{of}\t{brought[of]}\n" for of in brought)
+        return ProcessResult(tuple(argv), 0, out, "", 0.0)
+
+
 async def found(
     source: Host,
     vault: Host,
@@ -44,6 +59,7 @@ async def found(
     plan: TransferPlan = PLAN,
     limited: bool = False,
     size: int = 1000,
+    steering: Sequence[str] = (),
     **backup: Any,
 ) -> SmallStream | None:
     """What becomes of the plan's only step."""
@@ -51,7 +67,9 @@ async def found(
     where.clients._sources[None] = SimpleNamespace(host=source, lzc=None)  # type: ignore[assignment]
     its: Any = SimpleNamespace(zfs=SimpleNamespace(host=vault, lzc=None), name="cold", guid=1)
     opened = OpenBackup(where, where.env.backup("b"), its, lambda *_, **__: None)
+    receive = where.env.backup("b").receive
     run: Any = SimpleNamespace(
+        receive_properties=lambda *_: leave_out_steering(receive.properties, steering, receive.let_in),
         sides=sides(SOURCE, None),
         moving=[plan],
         sizes={TANK: size},
@@ -100,6 +118,33 @@ async def test_each_snapshot_is_a_part_with_an_order_of_its_own() -> None:
 )
 async def test_what_has_properties_to_bring_goes_through_programs(mine: Any, its: Any) -> None:
     assert await found(Host(mine), Host(its)) is None
+
+
+async def test_what_steers_another_tool_goes_through_programs_until_it_is_out_of_force() -> None:
+    steer = "autobackup:x"
+    mine = {"tank": [*SET, (steer, "true", "-", "local")]}
+    for there, small in ((("true", "true", "received"), False), (("-", "true", "-"), True)):
+        its = {TARGET: [*RECEIVED, (steer, *there)]}
+        assert (await found(Host(mine), Hidden(its), steering=[steer]) is not None) == small
+    assert (
+        await found(Host(mine), Host({TARGET: [*RECEIVED, (steer, "true", "true", "received")]})) is not None
+    )
+
+
+async def test_what_is_set_on_the_vault_already_is_not_set_again() -> None:
+    """Numbers as they are stored; what a stream brought, or something else, is no setting of its own."""
+    own = [
+        ("readonly", "1", "-", "local"),
+        ("canmount", "0", "-", "local"),
+        ("org.zvault:sent", "1:Lc", "-", "local"),
+        ("org.zvault:source-properties", "none", "none", "received"),
+    ]
+    small = await found(
+        Host({"tank": [*SET, ("org.zvault:source-properties", "none", "-", "local")]}),
+        Host({TARGET: [("atime", "off", "off", "received"), *own]}),
+    )
+    assert small is not None
+    assert small.properties == {"canmount": 2, "org.zvault:source-properties": "none"}
 
 
 async def test_without_properties_nobody_is_asked_for_them() -> None:

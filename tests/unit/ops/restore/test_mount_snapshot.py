@@ -89,7 +89,7 @@ class World:
         return self
 
     @asynccontextmanager
-    async def use(self, user: str, _: Any, *, writes: bool, create: bool) -> AsyncIterator[Any]:
+    async def use(self, user: str, _: Any, *, writes: bool, reads: bool, create: bool) -> AsyncIterator[Any]:
         assert not writes
         assert not create
         self.users.append(user)

@@ -57,7 +57,7 @@ class Vaults:
         return self
 
     @asynccontextmanager
-    async def use(self, user: str, _: Any, *, writes: bool, create: bool) -> AsyncIterator[Any]:
+    async def use(self, user: str, _: Any, *, writes: bool, reads: bool, create: bool) -> AsyncIterator[Any]:
         assert not writes
         assert not create
         if self.trouble is not None:

@@ -1,5 +1,6 @@
 """What a prune would free, against a pool of blocks that knows which snapshots refer to each; and who is in the way."""
 
+import gc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -186,6 +187,26 @@ async def test_what_is_held_and_dated_wrongly_keeps_what_shows_that() -> None:
     found = await drop_stuck(zfs, on_vault)  # type: ignore[arg-type]
     assert found.selected == vault[:3]
     assert found.verdicts[3].reason == f"shows that @{late.snapname} is dated wrongly, as it came later"
+
+
+async def test_many_verdicts_are_never_there_at_once() -> None:
+    """They are made one by one, so nothing of a million is left to be freed in one go, in the event loop."""
+    count = 3000
+    where = context(START + 10_000 * HOUR, **KEEP_ONE)
+    source, vault = many(count), many(count, "cold/host/tank")
+    both = sides(dataset("tank", *source), dataset("cold/host/tank", *vault))
+    held = FakeZfs(Blocks([one.name for one in source], []))
+    held.held = {source[7].name: {"mine"}}
+    with_source(where, held)
+    with_vault(where, FakeZfs(Blocks([one.name for one in vault], [])))
+    plans = plan_prune(where, where.env.backup("b"), both)
+    left = [await drop_stuck(held, plan) for plan in plans]  # type: ignore[arg-type]
+    assert [sum(not one.keep for one in plan.verdicts) for plan in left] == [count // 2] * 2
+    assert next(iter(left[0].groups))[7].reason.startswith("held by mine")
+    document = await make_prune_part(where, where.env.backup("b"), both)
+    assert len(document["prune"]) == 2 * count
+    gc.collect()
+    assert sum(isinstance(one, KeepDecision) for one in gc.get_objects()) < count // 10
 
 
 # Who is in the way

@@ -142,7 +142,7 @@ async def test_a_look_that_began_before_the_pool_was_given_up_is_not_noted(
         clients=SimpleNamespace(
             zpool_of=lambda _: SimpleNamespace(runner=None), vault_zfs=lambda _: SimpleNamespace(host=None)
         ),
-        records=SimpleNamespace(conditions=conditions),
+        records=SimpleNamespace(conditions=conditions, pools=SimpleNamespace(last=lambda _: None)),
     )
     await examine_pool.examine_pool(context, "cold")
     seen = conditions.get("cold")

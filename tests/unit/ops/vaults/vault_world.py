@@ -83,7 +83,7 @@ class World:
         """A new zvaultd."""
         self.dead, self.steps, self.inside, self.moves = False, None, 0, 0
         self.context = context()
-        pools: Any = SimpleNamespace(note=lambda *_: None, all=dict)
+        pools: Any = SimpleNamespace(note=lambda *_: None, all=dict, last=lambda _: None)
         leases: Any = self.leases
         self.context = replace(
             self.context, records=replace(self.context.records, leases=leases, pools=pools)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from zvault.core.errors import NotFound
+from zvault.core.errors import NotFound, ToolFailed
 from zvault.system.file_trees import file_contents, tree_copier
 from zvault.system.file_trees.reporter import TreeReporter
 from zvault.system.file_trees.task_pool import TaskPool
@@ -89,6 +89,28 @@ async def test_it_is_copied_as_it_was_and_nothing_is_overwritten_unasked(root: P
     assert (await copy_trees(root, folder, plan.tops, overwrite=True)).failures == 0
     assert (folder / "plain").read_text() == "this is plain"
     assert (folder / "plain").samefile(folder / "d/again")
+
+
+async def test_a_folder_that_is_not_there_is_made_by_the_copy_alone_and_only_where_its_parent_is(
+    root: Path, folder: Path
+):
+    rescue = folder / "rescue"
+    await check_folder(f"{rescue}/")
+    plan = await plan_copy(root, rescue)
+    assert (plan.files, plan.there) == (6, [])
+    assert list(folder.iterdir()) == [], "a look makes nothing"
+    assert (await copy_trees(root, rescue, plan.tops)).failed == []
+    assert (rescue / "plain").read_text() == "this is plain"
+    assert stat.S_IMODE(rescue.stat().st_mode) == 0o700
+    with pytest.raises(NotFound, match=r"there is no folder .*/a/b"):
+        await check_folder(str(folder / "a" / "b"))
+    # A link that leads nowhere is nothing to go by: who put it there would say where files go.
+    (folder / "nowhere").symlink_to(folder / "elsewhere")
+    with pytest.raises(NotFound):
+        await check_folder(str(folder / "nowhere"))
+    with pytest.raises(ToolFailed):
+        await copy_trees(root, folder / "nowhere", plan.tops)
+    assert not (folder / "elsewhere").exists()
 
 
 async def test_traits(root: Path, folder: Path):
@@ -175,7 +197,7 @@ async def test_the_folder_itself_may_not_be_a_users_link(root: Path, folder: Pat
     with pytest.raises(NotFound, match="link that user 1234 made"):
         await check_folder(str(roots_own / "users"))
     with pytest.raises(NotFound):
-        await check_folder(str(root / "nothing"))
+        await check_folder(str(root / "nothing" / "below"))
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o775, 0o757, 0o1777])

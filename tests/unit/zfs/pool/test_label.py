@@ -12,6 +12,7 @@ from zvault.zfs.pool import label as labels_of
 from zvault.zfs.pool.label import (
     PartMissing,
     Shrunk,
+    is_label_active,
     label_part,
     parse_label_host,
     parse_label_vdev,
@@ -51,6 +52,12 @@ class Labels:
 
     async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         return ProcessResult(tuple(argv), 0, self.labels[argv[-1]], "", 0.0)
+
+
+def test_a_pool_that_was_not_exported_is_active():
+    assert not is_label_active(LABEL)
+    assert is_label_active(LABEL.replace("state: 1", "state: 0"))
+    assert not is_label_active("failed to unpack label 0\n")
 
 
 def test_a_labels_host():

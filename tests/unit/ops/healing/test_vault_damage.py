@@ -1,0 +1,30 @@
+"""What is told of a vault's damage, and what to do about it."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.ops.ops_world import context
+from zvault.core.integrity.damage import METADATA_NAME, DamagedFile
+from zvault.ops.healing.vault_damage import make_damaged_error
+from zvault.ops.state.pool_health import PoolCondition
+
+METADATA = DamagedFile(METADATA_NAME, None, "<0x3d>")
+FILE = DamagedFile("cold/host/tank", "zvault_1", "/etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("damages", "what", "advice"),
+    [
+        ((METADATA,), "in its pool's own metadata", "'zvaultctl scrub cold', and again"),
+        ((METADATA, FILE), "is damaged", "'zvaultctl heal cold'"),
+        ((), "that belong to nothing in it", "'zvaultctl scrub cold' again"),
+    ],
+)
+def test_nobody_is_sent_to_heal_what_no_stream_carries(
+    damages: tuple[DamagedFile, ...], what: str, advice: str
+) -> None:
+    found = replace(PoolCondition(1.0), errors=2, damages=damages)
+    error = make_damaged_error(context().env.vault("cold"), found)
+    assert what in error.what
+    assert advice in error.next

@@ -1,0 +1,92 @@
+"""How --help lists verbs: in groups, and each with a whole sentence. click itself cuts what does not fit on a line.
+
+click's own types have no name here: newer releases of typer bring a click of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from typer.core import TyperGroup
+
+VERB_SECTIONS = {
+    "Watch": {
+        "status": "How every backup and vault is",
+        "lag": "How far each backup lags behind, and how far it may",
+        "top": "Live: runs, their streams, vaults",
+        "history": "Past runs, and why some failed",
+        "list": "Datasets, or with '-t snapshot' their snapshots",
+        "explain": "Why a dataset or snapshot is as it is, and what to do",
+        "doctor": "The bottleneck of a vault, and the setting to change",
+    },
+    "Run": {
+        "plan": "What a run would send and prune",
+        "run": "Run a backup now, and follow it to its end",
+        "follow": "Follow a run in progress",
+        "prune": "Prune a backup on both sides by its keep rules, now",
+        "verify": "Compare a vault with its source",
+        "holds": "What zvault's holds and bookmarks are for",
+    },
+    "Restore": {
+        "find": "Find files in a vault: every version that matches",
+        "browse": "The versions of a file or folder over time",
+        "diff": "What changed from one snapshot to another",
+        "mount": "Mount a snapshot of a vault, to look into it",
+        "restore": "Restore a dataset, or files into a folder",
+    },
+    "Vaults": {
+        "vault": "Bring a vault up or down, show its pool and devices",
+        "scrub": "Scrub a vault, or resume, pause or stop it",
+        "heal": "Repair known damage from the source or another vault",
+        "fit": "How well blocks fit the storage, and what it costs",
+        "tune": "The module parameters that vaults want, and why",
+        "blockstore": "Make, check, repair or copy block stores in buckets",
+    },
+    "Set up": {
+        "check-config": "Check the configuration: names every problem",
+        "adopt": "Go on from a replica that another tool made",
+        "notify": "Whom zvaultd tells of what is wrong; send a test",
+        "install-units": "Write the systemd units of a zvault from a venv",
+    },
+}
+"""The verbs of zvaultctl by what they are for, each with what fits beside it on a line of 80 characters."""
+
+
+class WholeHelp(TyperGroup):
+    """A group of verbs whose help has the first sentence of each verb, over as many lines as it needs."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs, without those that are hidden."""
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [
+            (name, _first_sentence(command.help or ""))
+            for name, command in found.items()
+            if command is not None and not command.hidden
+        ]
+        _write_section(formatter, "Commands", rows, max((len(name) for name, _ in rows), default=0))
+
+
+class GroupedHelp(TyperGroup):
+    """zvaultctl itself: its verbs by what they are for."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs that there are, section by section."""
+        there = set(self.list_commands(ctx))
+        room = max(len(name) for verbs in VERB_SECTIONS.values() for name in verbs)
+        for title, verbs in VERB_SECTIONS.items():
+            _write_section(formatter, title, [row for row in verbs.items() if row[0] in there], room)
+
+
+def _first_sentence(text: str) -> str:
+    """The first sentence of a help text, on one line."""
+    words = " ".join(text.partition("\n\n")[0].split())
+    return re.split(r"(?<=[.])\s", words, maxsplit=1)[0].rstrip(".")
+
+
+def _write_section(formatter: Any, title: str, rows: Iterable[tuple[str, str]], room: int) -> None:
+    """The names of all sections are as wide as ``room``, so that their texts are below each other."""
+    if rows := [(name.ljust(room), text) for name, text in rows]:
+        with formatter.section(title):
+            formatter.write_dl(rows)

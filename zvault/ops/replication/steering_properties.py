@@ -1,0 +1,88 @@
+"""Finds the properties by which other tools take datasets for theirs: on a source before it is sent, and on a vault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.core.errors import ToolFailed, ToolMissing, ZvaultError
+from zvault.core.model import Dataset
+from zvault.core.replication.steering_properties import SteeringProperty, list_steering, select_steering
+from zvault.ops.state.known_backups import KnownBackup
+from zvault.zfs import properties
+from zvault.zfs.client import Zfs
+from zvault.zfs.lzc import Lzc
+
+SteeringByDataset = dict[str, tuple[str, ...]]
+"""By dataset that has any, its properties that steer other tools."""
+
+
+async def read_steering_of_source(
+    source: Zfs, backup: Backup, names: Sequence[str], emit: Emit, known: KnownBackup | None = None
+) -> SteeringByDataset:
+    """The steering properties that the streams of these datasets bring and that their backup does not let in.
+
+    Only what is set on a dataset itself comes with its stream, and nothing without ``send.properties``. Where they
+    cannot be read that is told; what came in all the same is found on the vault at the run's end.
+    """
+    if not backup.send.properties or not names:
+        return {}
+    try:
+        found = await _read_names(source, names)
+    except ZvaultError as error:
+        if known is not None:
+            known.free_of_steering.clear()
+        emit("message", text=f"which properties of the source steer other tools is not known: {error}")
+        return {}
+    return _select_any(found, backup.receive.let_in)
+
+
+async def read_steering_of_vault(
+    vault: Zfs, datasets: Sequence[Dataset], known: KnownBackup | None = None
+) -> SteeringByDataset:
+    """The steering properties that streams brought to these datasets of a vault, and that are in force. Raises
+    ToolFailed.
+
+    What the vault's administrator set there is not among them. One that had none is not read again: no stream of
+    zvault's brings any in.
+    """
+    free = known.free_of_steering if known is not None else set()
+    asked = [one for one in datasets if one.guid not in free]
+    if not asked:
+        return {}
+    found = _select_any(await _read_names(vault, [one.name for one in asked], received=True))
+    free.update(one.guid for one in asked if one.name not in found)
+    return found
+
+
+async def read_steering_of_replica(
+    source: Zfs, here: Sequence[str], replica: Zfs, there: Sequence[str]
+) -> list[SteeringProperty]:
+    """What steers other tools on a source and on the replica that another tool made of it. Raises ToolFailed."""
+    return list_steering(
+        await properties.list_property_sources(source.host, here, "local,received"),
+        await properties.list_property_sources(replica.host, there, "local,received,inherited"),
+    )
+
+
+def _select_any(found: dict[str, list[str]], let_in: Sequence[str] = ()) -> SteeringByDataset:
+    steering = {name: select_steering(those, let_in) for name, those in found.items()}
+    return {name: those for name, those in steering.items() if those}
+
+
+async def _read_names(zfs: Zfs, names: Sequence[str], *, received: bool = False) -> dict[str, list[str]]:
+    """By dataset, the names of what is set on it, by ``zfs set`` or a stream; with ``received`` by a stream alone."""
+    if isinstance(zfs.lzc, Lzc):
+        try:
+            told = await zfs.lzc.settings(names)
+        except (ToolMissing, ToolFailed):  # zfs says in words what the matter is
+            told = {}
+        if told.keys() >= set(names):
+            return {
+                name: [key for key, (_, came) in told[name]["set"].items() if came or not received]
+                for name in names
+            }
+    sources = "received" if received else "local,received"
+    found = await properties.list_property_sources(zfs.host, names, sources)
+    return {name: list(those) for name, those in found.items()}

@@ -1,0 +1,40 @@
+"""How far each pool was when it was last seen, so that a store that was put back is told."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from typing import Any
+
+from zvault.core.errors import ZvaultError
+from zvault.core.integrity.pool_progress import PoolProgress
+from zvault.system.lease_store import LeaseStore
+
+
+class ProgressBook:
+    """A small file for each pool, named for its GUID. While it is lost, nothing is known to be older."""
+
+    def __init__(self, store: LeaseStore) -> None:
+        self._store = store
+        self._known: dict[int, PoolProgress] = {}
+
+    def get(self, guid: int) -> PoolProgress | None:
+        """Return how far a pool was; None where it was never seen."""
+        if guid not in self._known:
+            with contextlib.suppress(OSError, ZvaultError, TypeError, KeyError, ValueError):
+                if (data := self._store.get(f"{guid:x}")) is not None:
+                    self._known[guid] = _load(data)
+        return self._known.get(guid)
+
+    def put(self, guid: int, progress: PoolProgress) -> None:
+        """Write down how far a pool is. Where that cannot be done, an older one may not be told after a restart."""
+        if self.get(guid) != progress:
+            self._known[guid] = progress
+            with contextlib.suppress(OSError, ZvaultError):
+                self._store.put(f"{guid:x}", asdict(progress))
+
+
+def _load(data: dict[str, Any]) -> PoolProgress:
+    return PoolProgress(
+        int(data["txg"]), float(data["at"]), data["found"], int(data["since"]), data["newest"]
+    )
