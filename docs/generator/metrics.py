@@ -13,7 +13,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.diagnosis.stalls import STALL_KINDS
 from zvault.core.errors import ZvaultError
-from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 from zvault.daemon.metrics.exporter import POOL_STATES
 
 INTRO = """\
@@ -54,7 +54,7 @@ def families() -> list[Metric]:
     """What a daemon exposes, without samples: nothing is configured."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
-        daemon = ZvaultDaemon(Config(), Paths(etc=here, run=here, state=here))
+        daemon = assemble_daemon(Config(), Paths(etc=here, run=here, state=here))
         with contextlib.closing(daemon.history):
             return list(daemon.metrics.exporter().collect())
 

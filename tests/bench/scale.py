@@ -31,7 +31,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.names import make_snapname
 from zvault.core.replication.base_names import make_mark_name
-from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 from zvault.ops.list_documents import DatasetPagePart, make_list_document
 from zvault.ops.replication.lag import measure_lags
 from zvault.ops.replication.listing import list_both_sides
@@ -197,7 +197,7 @@ class World:
     def __init__(self, datasets: int, snapshots: int, state: Path) -> None:
         self.source = MadeUp("tank", datasets, snapshots, source=True)
         self.vault = MadeUp("cold/lab/tank", datasets, snapshots, source=False)
-        self.daemon = ZvaultDaemon(Config.model_validate(CONFIG), Paths(state, state, state, state))
+        self.daemon = assemble_daemon(Config.model_validate(CONFIG), Paths(state, state, state, state))
         self.context = self.daemon.context
         self.events = Events()
         feed: Any = self.events

@@ -178,8 +178,8 @@ def wrap() -> None:
     spawn.spawn_program = spawning(spawn.spawn_program)  # before anybody imports it from there
 
     from zvault.daemon.app import ZvaultDaemon
-    from zvault.daemon.backup_runs import BackupRuns
     from zvault.daemon.history import RunHistory
+    from zvault.daemon.job_runner import JobRunner
     from zvault.system import logind, tasks
     from zvault.system.lease_store import LeaseStore
     from zvault.system.process.json_child import JsonChild
@@ -191,7 +191,7 @@ def wrap() -> None:
     RunHistory.begin = before(lambda *_: "history begin", RunHistory.begin)
     RunHistory.end = before(lambda *_: "history end", RunHistory.end)
     logind._call = before(lambda member, *_: f"logind {member}", logind._call)
-    BackupRuns._conduct = enters("run", BackupRuns._conduct)
+    JobRunner._conduct = enters("run", JobRunner._conduct)
     ZvaultDaemon.reconcile = enters("start", ZvaultDaemon.reconcile)
     # It looks every two seconds: how often within a run would depend on how fast that is.
     tasks.WATCH_EVERY = 3600.0

@@ -18,7 +18,7 @@ from zvault.core.health.conditions import CONDITIONS
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.policy.retention import decide_retention
-from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 from zvault.ops.replication.listing import BothListings
 
 DAY, GIB, TIB = 86400.0, 1 << 30, 1 << 40
@@ -231,7 +231,7 @@ def datasets_page(folder: Path) -> Any:
         "vault": {"cold": {"pool": "cold"}},
         "backup": {"mail": table},
     }
-    daemon = ZvaultDaemon(Config.model_validate(config), Paths(folder, folder, folder, folder))
+    daemon = assemble_daemon(Config.model_validate(config), Paths(folder, folder, folder, folder))
     try:
         names = daemon.context.env.config.backup["mail"].snapshot.names
 

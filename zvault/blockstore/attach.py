@@ -48,9 +48,14 @@ READS_WHILE_OPENING = 16
 
 
 def attach_store(
-    store: ObjectStore, prefix: str, options: EngineOptions, owner: str, say: Say = lambda _: None
+    store: ObjectStore,
+    prefix: str,
+    options: EngineOptions,
+    owner: str,
+    say: Say = lambda _: None,
+    requests: Callable[[], dict[str, int]] = dict,
 ) -> BlockEngine:
-    """Take a store and open it. Whoever had it can write no more, and finds that out.
+    """Take a store and open it. Whoever had it can write no more, and finds that out. ``requests``: see BlockEngine.
 
     Raises NotFound, Busy, ObjectDamaged, StoreError; Refused where the journal holds what would be lost,
     JournalMissing where the one that holds it is not there: then nothing is taken, so that it can come back.
@@ -86,8 +91,7 @@ def attach_store(
                 f"the block store {prefix} could not be taken", "another writer is at it", "see who it is"
             )
         refuse_to_lose(journal, root, options, before.owner)
-        engine = BlockEngine(store, prefix, what, root, epoch, journal, options)
-        engine.seen = seen
+        engine = BlockEngine(store, prefix, what, root, epoch, journal, options, seen, requests)
         _open(engine, root, what.identity, say)
     except BaseException:
         if engine is not None:
@@ -132,7 +136,7 @@ def _open(engine: BlockEngine, root: CheckpointRoot, identity: bytes, say: Say) 
     engine.checkpoints.begin(root, EpochStart(last + 1, engine.fence.epoch.number, engine.log.frame))
     # What the journal has is dropped now: only where whoever takes the store from here on sees it there.
     engine.fence.look()
-    engine.opened = True
+    engine.progress.opened = True
     engine.note_position(engine.log.uploaded, durable=True, anew=engine.options.accept_older)
     engine.journal.begin(engine.fence.epoch.number, engine.log.frame + 1)
     engine.await_journal()
@@ -306,7 +310,7 @@ def _replay(engine: BlockEngine, after: int, say: Say) -> None:
             )
         with engine.changed:
             while not engine.log.room(frame.count if frame.data is not None else 1):
-                engine.log.wait()
+                engine.progress.wait()
             if frame.data is None:
                 engine.blocks.overlay.zero(
                     frame.block, frame.count, engine.log.zero(frame.block, frame.count)
@@ -322,7 +326,7 @@ def _replay(engine: BlockEngine, after: int, say: Say) -> None:
         with engine.changed:
             engine.log.seal()
             while engine.log.uploaded < engine.log.sealed:
-                engine.log.wait()
+                engine.progress.wait()
 
 
 def _frames(engine: BlockEngine, after: int, say: Say) -> Iterator[JournalFrame]:
@@ -339,11 +343,11 @@ def _uploading(engine: BlockEngine) -> None:
     try:
         while engine.failure is None:
             if engine.log.upload():
-                engine.release()
+                engine.progress.release()
             else:
                 with engine.changed:
                     if not engine.log.waiting and engine.failure is None:
-                        engine.log.sealed_one.wait(1.0)
+                        engine.state.sealed_one.wait(1.0)
                     if engine.failure is None:
                         engine.seal_what_lingers()
     except Exception as error:
@@ -356,7 +360,7 @@ def _tending(engine: BlockEngine, say: Say) -> None:
     try:
         while engine.failure is None:
             time.sleep(TEND_INTERVAL)
-            if engine.closing:
+            if engine.state.closing:
                 return
             now = time.monotonic()
             if engine.writer.written_bytes != written:
@@ -374,7 +378,7 @@ def _keeping_locked(engine: BlockEngine, say: Say) -> None:
     """A thread that has what is needed locked."""
     told = None
     try:
-        while engine.failure is None and not engine.closing:
+        while engine.failure is None and not engine.state.closing:
             time.sleep(TEND_INTERVAL)
             engine.keep_locked()
             trouble = engine.keeper.trouble if engine.keeper is not None else None

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
+from zvault.blockstore.engine_state import EngineState, LogProgress
 from zvault.blockstore.format import BLOCK_SIZE, SEGMENT_SLOTS
 from zvault.blockstore.log.journal import Journal, JournalDiskFull, JournalFailed, JournalFull
 from zvault.blockstore.log.log import SegmentLog
 from zvault.blockstore.map.blockmap import BlockMap
-from zvault.object_store.interface import StoreError
+from zvault.blockstore.read.block_reader import BlockReader
 
 WRITE_PIECE_SIZE = SEGMENT_SLOTS // 3 * BLOCK_SIZE
 """A longer write is several frames of so many bytes: three fill a segment."""
@@ -27,29 +27,24 @@ LONGEST_HOLD_BACK = 1.0
 class BlockWriter:
     """The writer to one device. Safe for threads: they take turns."""
 
-    def __init__(  # noqa: PLR0913 - what it waits by is passed in
+    def __init__(
         self,
+        state: EngineState,
         log: SegmentLog,
+        progress: LogProgress,
         journal: Journal,
         blocks: BlockMap,
+        reader: BlockReader,
         *,
         paced: bool,
-        read: Callable[[int, int], bytes],
-        usable: Callable[[], None],
-        wait: Callable[[], None],
-        fail: Callable[[StoreError], None],
     ) -> None:
-        """``paced``: whether writers are slowed down as the journal fills. ``read`` gives bytes of the device.
-
-        ``usable`` raises where nothing may be written any more, ``wait`` waits for a change with the lock held, and
-        ``fail`` ends all that comes.
-        """
+        """``paced``: whether writers are slowed down as the journal fills. ``reader`` reads the device."""
         self.log, self.journal, self.blocks = log, journal, blocks
         self.trouble: str | None = None
         """Why writers wait, where that is the journal's disk."""
         self.written_bytes = 0
         self._paced = paced
-        self._read, self._usable, self._wait, self._fail = read, usable, wait, fail
+        self._state, self._progress, self._reader = state, progress, reader
         self._ragged = threading.Lock()
         self._turn = threading.Lock()
         """One writer waits for room, and wakes for each change; the others wait for him alone."""
@@ -98,23 +93,23 @@ class BlockWriter:
     def _append(self, block: int, count: int, data: memoryview | None) -> None:
         """Put a frame into the journal, once there is room for it there and in memory."""
         while True:
-            self._usable()
+            self._state.refuse_writing()
             if not self.log.room(count if data is not None else 1):
                 self.log.seal()
-                self._wait()
+                self._progress.wait()
                 continue
             try:
                 self.journal.append(self.log.frame + 1, block, count, data)
             except JournalFull:
                 # It has room again once what it holds is in the store.
                 self.log.seal()
-                self._wait()
+                self._progress.wait()
             except JournalDiskFull as error:
                 self.trouble = str(error)
                 self.log.seal()
-                self._wait()
+                self._progress.wait()
             except JournalFailed as error:
-                self._fail(error)
+                self._state.fail(error)
                 raise
             else:
                 self.trouble = None
@@ -124,7 +119,7 @@ class BlockWriter:
         """Change parts of blocks; two that do so at once wait for each other."""
         with self._ragged:
             first, end = offset // BLOCK_SIZE, -(-(offset + len(data)) // BLOCK_SIZE)
-            around = bytearray(self._read(first * BLOCK_SIZE, (end - first) * BLOCK_SIZE))
+            around = bytearray(self._reader.read(first * BLOCK_SIZE, (end - first) * BLOCK_SIZE))
             start = offset - first * BLOCK_SIZE
             around[start : start + len(data)] = data
             for at in range(0, len(around), WRITE_PIECE_SIZE):

@@ -16,6 +16,7 @@ from zvault.api.blockstore import EngineStatus
 from zvault.blockstore.awaited_journal import JournalMark, JournalNote
 from zvault.blockstore.block_writer import BlockWriter
 from zvault.blockstore.checkpoint import Checkpoints
+from zvault.blockstore.engine_state import DeviceClosed, EngineState, LogProgress
 from zvault.blockstore.format import BLOCK_SIZE, Superblock
 from zvault.blockstore.garbage import (
     ALLOWED_GARBAGE,
@@ -40,14 +41,10 @@ from zvault.core.errors import Busy
 from zvault.object_store.interface import Buffer, ObjectStore, StoreError
 
 
-class DeviceClosed(StoreError):
-    """The device was closed."""
-
-
 class BlockEngine:
     """One open store. Safe for threads; see attach.py for how it comes to be."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what attaching finds and takes
         self,
         store: ObjectStore,
         prefix: str,
@@ -56,31 +53,28 @@ class BlockEngine:
         epoch: WriterEpoch,
         journal: Journal,
         options: EngineOptions,
+        seen: SeenPosition | None,
+        requests: Callable[[], dict[str, int]],
     ) -> None:
-        self.seen: SeenPosition | None = None
-        """What this host keeps of it; attaching sets it."""
+        """``seen`` is what this host keeps of it. ``requests`` tells what this process asked of the store: see
+        MeteredStore.totals.
+        """
         self.store = store
         self.prefix = prefix
         self.uuid, self.size = what.uuid, what.size
         self.options = options
-        self.fence = WriterFence(store, prefix, epoch)
         self.journal = journal
-        lock = threading.RLock()
-        self.changed = threading.Condition(lock)
-        self.failure: StoreError | None = None
-        self.requests: Callable[[], dict[str, int]] = dict
-        """What the store was asked for by this process: see MeteredStore.totals."""
+        self.seen = seen
+        self.requests = requests
         self._requests_before = dict(root.counts)
+        self._care = threading.RLock()
+        """Of whoever takes a checkpoint or collects garbage: one at a time."""
         threads = options.uploads
-        self.pool = ThreadPoolExecutor(max(8, 2 * threads), "fetch") if threads else None
-        cache = (
-            DiskCache(options.cache, what.identity, size=options.cache_size)
-            if options.cache is not None
-            else None
-        )
-        self.cache = cache
-        self.log = SegmentLog(store, prefix, what.identity, self.changed, threading.Condition(lock), threads)
-        self.log.wait = self._wait
+        self.fence = WriterFence(store, prefix, epoch)
+        self.state = EngineState()
+        self.changed = self.state.changed
+        self.log = SegmentLog(store, prefix, what.identity, self.changed, self.state.sealed_one, threads)
+        self.progress = LogProgress(self.state, self.log, journal, threads=threads > 0)
         self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
         self.usage = SegmentUsage()
         self.checkpoints = Checkpoints(
@@ -94,51 +88,43 @@ class BlockEngine:
             removes=options.removes_at_once,
         )
         self.collector = GarbageCollector(
-            self.blocks, self.log, what.identity, self.changed, options.collect_rate
+            self.blocks, self.log, self.progress, what.identity, self.changed, options.collect_rate
         )
-        self.fetcher = SlotFetcher(store, prefix, cache, options.memory // 4, self.pool)
+        self.pool = ThreadPoolExecutor(max(8, 2 * threads), "fetch") if threads else None
+        self.cache = (
+            DiskCache(options.cache, what.identity, size=options.cache_size)
+            if options.cache is not None
+            else None
+        )
+        self.fetcher = SlotFetcher(store, prefix, self.cache, options.memory // 4, self.pool)
         self.reader = BlockReader(
-            self.blocks,
-            self.fetcher,
-            what.blocks,
-            self.log.memory,
-            lambda: self._usable(reading=True),
+            self.blocks, self.fetcher, what.blocks, self.log.memory, self.state.refuse_reading
         )
         self.writer = BlockWriter(
-            self.log,
-            journal,
-            self.blocks,
-            paced=threads > 0,
-            read=self.read,
-            usable=self._usable,
-            wait=self._wait,
-            fail=self.fail,
+            self.state, self.log, self.progress, journal, self.blocks, self.reader, paced=threads > 0
         )
-        self._care = threading.RLock()
-        """Of whoever takes a checkpoint or collects garbage: one at a time."""
-        self.closing = False
-        self.keeper: LockKeeper | None = None
+        self.keeper = (
+            LockKeeper(
+                self.state,
+                self.blocks,
+                self.usage,
+                self.checkpoints,
+                lock=options.lock,
+                removes=not options.gc_elsewhere,
+                care=self._care,
+                still_ours=self.fence.look,
+                clock=options.clock,
+                pool=self.pool,
+            )
+            if options.keeps_locked and not options.removes_at_once
+            else None
+        )
         """Keeps objects locked, and removes versions; None where nothing is locked and a delete removes."""
-        if options.keeps_locked and not options.removes_at_once:
-            self.keeper = self._keeper()
-        self.opened = False
-        """Whether a root of this epoch says that its segments count: until then only the journal has what it had."""
 
-    def _keeper(self) -> LockKeeper:
-        options = self.options
-        return LockKeeper(
-            self.blocks,
-            self.usage,
-            lock=options.lock,
-            removes=not options.gc_elsewhere,
-            kept_before=lambda: self.checkpoints.kept_before,
-            care=self._care,
-            changed=self.changed,
-            still_ours=self.fence.look,
-            stopping=lambda: self.closing or self.failure is not None,
-            clock=options.clock,
-            pool=self.pool,
-        )
+    @property
+    def failure(self) -> StoreError | None:
+        """Why it cannot be used any more; None where it can."""
+        return self.state.failure
 
     # Writing
 
@@ -164,7 +150,7 @@ class BlockEngine:
     def flush(self) -> None:
         """All that was written is durable when this returns. Raises StoreError."""
         with self.changed:
-            self._usable()
+            self.state.refuse_writing()
         if self.options.mode == "writeback":
             self._flush_journal()
             return
@@ -178,7 +164,7 @@ class BlockEngine:
 
     def note_position(self, segment: int, *, durable: bool = False, anew: bool = False) -> None:
         """Keep on this host that the store has come so far, which was shown; see SeenPosition.note."""
-        if self.seen is not None and self.opened:
+        if self.seen is not None and self.progress.opened:
             position = StorePosition(self.fence.epoch.number, self.log.checkpoint, segment)
             self.seen.note(position, durable=durable, anew=anew)
 
@@ -193,7 +179,7 @@ class BlockEngine:
         except JournalFailed as error:
             self.fail(error)
             raise
-        if self.seen is not None and self.opened:
+        if self.seen is not None and self.progress.opened:
             # Kept by the kernel, at the price of one small write: what a killed server had flushed is known for sure,
             # and after a power cut what the host's disk got by itself, and with each checkpoint.
             self.seen.note_journal(JournalNote(self.journal.epoch, self.journal.flushed))
@@ -204,7 +190,7 @@ class BlockEngine:
             self.log.seal()
             target = self.log.sealed
             while self.log.uploaded < target:
-                self._wait()
+                self.progress.wait()
             return target
 
     # Reading
@@ -279,7 +265,7 @@ class BlockEngine:
 
     def keep_locked(self) -> None:
         """Lock what is needed again, and remove what is not, where that is due. Raises StoreError, WriterFenced."""
-        if self.keeper is not None and self.keeper.tend() and not self.closing:
+        if self.keeper is not None and self.keeper.tend() and not self.state.closing:
             self.checkpoint()
 
     def asked(self) -> dict[str, int]:
@@ -299,27 +285,24 @@ class BlockEngine:
                 self.log.reserve = self.log.limit // 3 if self.usage.stored_bytes - dying > most else 0
             done = 0
             for number in numbers:
-                if self.closing or self.checkpoints.due >= self.options.checkpoint_segments:
+                if self.state.closing or self.checkpoints.due >= self.options.checkpoint_segments:
                     break
                 done += number not in self.collector.refused and self.collector.clear(number)
             return done
 
     def fail(self, error: StoreError) -> None:
         """Nothing can be done any more: all that waits, and all that comes, fails with this."""
-        with self.changed:
-            self.failure = self.failure or error
-            self.changed.notify_all()
-            self.log.sealed_one.notify_all()
+        self.state.fail(error)
 
     def close(self) -> None:
         """Have all in the store and a last checkpoint taken. The journal is empty then. Raises StoreError."""
-        self.closing = True
+        self.state.closing = True
         try:
-            self._usable(reading=True)
+            self.state.refuse_reading()
             self.put_all()
             if self.checkpoints.due or (self.keeper is not None and self.keeper.unsaved):
                 self.checkpoint()
-            self.release()
+            self.progress.release()
             self.forget_journal()
         finally:
             self.fail(DeviceClosed("the block store is closed"))
@@ -334,28 +317,6 @@ class BlockEngine:
             self.seen.close()
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
-
-    def release(self) -> None:
-        """The journal need not keep what is in the store. May wait for its disk, so not with the lock held."""
-        if self.opened:
-            self.journal.release(self.log.frame_uploaded)
-        with self.changed:
-            self.changed.notify_all()
-
-    def _wait(self) -> None:
-        """Wait for a change; without threads make one. Raises StoreError once there will be none."""
-        self._usable(reading=True)
-        if self.options.uploads == 0:
-            self.log.upload()
-            self.release()
-        else:
-            self.changed.wait(1.0)
-
-    def _usable(self, *, reading: bool = False) -> None:
-        if self.failure is not None:
-            raise self.failure
-        if self.closing and not reading:
-            raise DeviceClosed("the block store is being closed")
 
     def _check(self, offset: int, length: int) -> None:
         if offset < 0 or length < 0 or offset + length > self.size:

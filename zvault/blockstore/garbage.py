@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 
+from zvault.blockstore.engine_state import LogProgress
 from zvault.blockstore.format import (
     BLOCK_SIZE,
     SEGMENT_SLOTS,
@@ -67,11 +68,18 @@ class GarbageCollector:
     """Clears segments of one engine. Nothing here is called with its lock held."""
 
     def __init__(
-        self, blocks: BlockMap, log: SegmentLog, identity: bytes, changed: threading.Condition, rate: float
+        self,
+        blocks: BlockMap,
+        log: SegmentLog,
+        progress: LogProgress,
+        identity: bytes,
+        changed: threading.Condition,
+        rate: float,
     ) -> None:
         """``rate``: bytes a second at most."""
         self.blocks = blocks
         self.log = log
+        self.progress = progress
         self.identity = identity
         self.changed = changed
         self.rate = rate
@@ -136,7 +144,7 @@ class GarbageCollector:
             try:
                 with self.changed:
                     while not self.log.room_for_garbage():
-                        self.log.wait()
+                        self.progress.wait()
                     extent = self.blocks.resolve(block, 1)[0]
                     if (extent.sequence, extent.slot) != (sequence, slot):
                         return

@@ -13,8 +13,9 @@ from concurrent.futures import Executor
 from itertools import islice
 from typing import TypeVar
 
+from zvault.blockstore.checkpoint import Checkpoints
+from zvault.blockstore.engine_state import EngineState
 from zvault.blockstore.format import find_key_numbers, make_map_key, make_segment_key
-from zvault.blockstore.kept_moments import KeptMoment
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.usage import SegmentUsage
 from zvault.blockstore.needed_objects import NeededObjects, ObjectVersions, group_versions
@@ -47,27 +48,26 @@ class LockKeeper:
 
     def __init__(  # noqa: PLR0913 - what it works on is passed in
         self,
+        state: EngineState,
         blocks: BlockMap,
         usage: SegmentUsage,
+        checkpoints: Checkpoints,
         *,
         lock: ObjectLock | None,
         removes: bool,
-        kept_before: Callable[[], list[KeptMoment]],
         care: threading.RLock,
-        changed: threading.Condition,
         still_ours: Callable[[], None],
-        stopping: Callable[[], bool],
         clock: Callable[[], float],
         pool: Executor | None,
     ) -> None:
-        """``kept_before``: the moments of the root before the newest. ``still_ours`` raises when another has it."""
+        """``still_ours`` raises when another has the store."""
         self.blocks, self.usage = blocks, usage
         self.store: ObjectStore = blocks.store
         self.prefix = blocks.prefix
         self.lock, self.removes = lock, removes
-        self.kept_before = kept_before
-        self.care, self.changed = care, changed
-        self.still_ours, self.stopping, self.clock = still_ours, stopping, clock
+        self.engine_state, self.checkpoints = state, checkpoints
+        self.care, self.changed = care, state.changed
+        self.still_ours, self.clock = still_ours, clock
         self.pool = pool
         self.trouble: str | None = None
         self.unsaved = False
@@ -102,7 +102,7 @@ class LockKeeper:
 
     def needed(self) -> NeededObjects:
         """As of now; ``care`` is held for as long as it is used."""
-        return NeededObjects(self.prefix, self.blocks.root, self.usage, self.kept_before())
+        return NeededObjects(self.prefix, self.blocks.root, self.usage, self.checkpoints.kept_before)
 
     def set(self, state: LockState) -> None:
         """Keep this; the next root has it."""
@@ -142,7 +142,7 @@ class _Round:
         of = self.of
         objects = group_versions(of.store.versions(f"{of.prefix}/", of.state.after if self.renewing else ""))
         while some := list(islice(objects, OBJECTS_BETWEEN_STOPS)):
-            if of.stopping():
+            if of.engine_state.ending:
                 return
             self._some(some)
             of.set(of.state.come_to(some[-1].key))

@@ -159,8 +159,7 @@ class ServedDevice:
         else:
             if self._reached.encrypted is not None:
                 self._reached.encrypted.keep_copy()
-            self.device = attach_store(patient, spec.key, options, name_owner(), self._say)
-            self.device.requests = counted.totals
+            self.device = attach_store(patient, spec.key, options, name_owner(), self._say, counted.totals)
         self._serving()
 
     def _begin_as_of(

@@ -16,7 +16,7 @@ class ActiveRun:
     ``started`` is when it began, ``waiting`` when it tries again what failed (seconds since the epoch). While it waits
     another run of its backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that
     was due earlier. ``failed`` is what was told of the last try that failed. ``turn``: for
-    what it waits until it is this host's turn, where hosts share the vault.
+    what it waits until it is this host's turn, where hosts share the vault. One that is ``aside`` is no backup.
     """
 
     id: str
@@ -34,6 +34,7 @@ class ActiveRun:
     turn: str | None = None
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = 0.0
+    aside: bool = False
 
     def note(self, event: RunEvent) -> None:
         """Keep the live figures."""

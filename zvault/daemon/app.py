@@ -8,8 +8,9 @@ import math
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import zvault
 from zvault.api.emit import Emit
@@ -17,13 +18,14 @@ from zvault.api.events import RunEvent
 from zvault.config.load_config import find_readable_secrets, load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.core.errors import Busy, ConfigError, Refused, ZvaultError
+from zvault.core.errors import ConfigError, ZvaultError
 from zvault.core.zfs_version import warn_if_untested
 from zvault.daemon import journald
 from zvault.daemon.api.server import Api
-from zvault.daemon.backup_runs import BackupRuns, make_unexpected_error
-from zvault.daemon.event_publisher import EventPublisher
+from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.event_publisher import EventPublisher, make_emit
 from zvault.daemon.history import RunHistory
+from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.config_monitor import CONFIG_INTERVAL, ConfigMonitor
@@ -35,23 +37,21 @@ from zvault.daemon.monitors.vault_monitor import VAULT_INTERVAL, VaultMonitor
 from zvault.daemon.monitors.verify_scheduler import VERIFY_INTERVAL, VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.page.page_source import PageSource
-from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.periodic_checks import PeriodicChecks
 from zvault.daemon.pool_watch import FEED_INTERVAL, PoolWatch
-from zvault.daemon.scheduler import PROMPT, BackupScheduler, get_snapshot_times
+from zvault.daemon.run_resumer import RunResumer
+from zvault.daemon.scheduler import PROMPT, BackupScheduler
+from zvault.daemon.seen_vaults import SeenVaults
 from zvault.daemon.shutdown import close_readings, end_runs, release_vaults
 from zvault.daemon.status import DaemonStatus
 from zvault.daemon.web.web_servers import WebServers
 from zvault.ops import hooks
 from zvault.ops.context import Context
 from zvault.ops.restore import snapshot_reader
-from zvault.ops.state.environment import Environment, WallClock
 from zvault.ops.tuning.parameters import reconcile_tuning
 from zvault.ops.vaults.past_record import list_past_vaults
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
-from zvault.system.process.runner import HostRunner
-from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.pool.module_parameters import read_loaded_version
 
 OBSERVE_EVERY = 15.0
@@ -84,97 +84,46 @@ CUT_OFF = ZvaultError(
 """What is told of a run that a crash ended."""
 
 
+@dataclass(eq=False)
 class ZvaultDaemon:
-    """One zvaultd. What it waits for goes by ``clock`` and by the time of the event loop that it is served in.
+    """One zvaultd, of the parts that assemble.py builds: it starts, serves and drains."""
 
-    ``loop_lag`` tells how long that loop kept others waiting (system/loop_lag.py).
-    """
+    paths: Paths
+    context: Context
+    events: EventPublisher
+    history: RunHistory
+    vaults: Vaults
+    runs: BackupRuns
+    scheduler: BackupScheduler
+    snapshot_scheduler: BackupScheduler
+    scrub_scheduler: ScrubScheduler
+    verify_scheduler: VerifyScheduler
+    resumer: RunResumer
+    pool_watch: PoolWatch
+    vault_monitor: VaultMonitor
+    seen_vaults: SeenVaults
+    state_monitor: StateMonitor
+    config_monitor: ConfigMonitor
+    sleep_monitor: SleepMonitor
+    stall_monitor: StallMonitor
+    status: DaemonStatus
+    checks: PeriodicChecks
+    notifier: Notifier
+    metrics: MetricFigures
+    page: PageSource
+    serving: WebServers
+    api: Api
 
-    def __init__(
-        self,
-        config: Config,
-        paths: Paths,
-        clock: WallClock | None = None,
-        loop_lag: Callable[[], float] | None = None,
-    ) -> None:
-        self.paths = paths
-        feed = ChangeFeed(paths.events_kept)
-        self.context = Context.of(Environment.of(config, paths, HostRunner(), clock), feed)
-        self.events = EventPublisher()
-        self.events.hooks.append(journald.log_event)
-        self.history = RunHistory(paths.history)
-        self.events.hooks.append(self.history.note)
-        self.vaults = Vaults(self.context)
-        self.runs = BackupRuns(self.context, self.vaults, self.history, self.events)
-        self.scheduler = BackupScheduler(self.context, self.runs.start, self.runs.last_run)
-        self.snapshot_scheduler = BackupScheduler(
-            self.context, self.runs.snapshot, self.runs.last_snapshot, get_snapshot_times
-        )
-        self.vault_monitor = VaultMonitor(self.vaults, self.context.env.clock)
-        self.state_monitor = StateMonitor(paths.state, self.history)
-        self.config_monitor = ConfigMonitor(self.context.env)
-        self.status = DaemonStatus(
-            self.context,
-            self.vault_monitor,
-            self.runs,
-            self.history,
-            self.scheduler,
-            self.context.env.clock.time(),
-            state=self.state_monitor,
-            config=self.config_monitor,
-            snapshot_scheduler=self.snapshot_scheduler,
-        )
-        self.pool_watch = PoolWatch(self.context, self.runs, feed)
-        self.status.pool_watch = self.pool_watch
-        self.notifier = Notifier(
-            self.status,
-            lambda: self.metrics.vaults,
-            lambda: self.looks.list_outdated(),  # noqa: PLW0108 - both are made later
-        )
-        self.events.hooks.append(self.notifier.hear)
-        self.metrics = MetricFigures(self.status, self.notifier, loop_lag)
-        self.page = PageSource(
-            self.status, self.events, lambda: self.metrics.vaults, lambda: self.context.env.host
-        )
-        self.events.hooks.append(self.page.hear)
-        self.serving = WebServers(
-            self.context,
-            self.status.warnings,
-            {
-                PageTopic.METRICS: lambda _: self.metrics.text(),
-                PageTopic.OVERVIEW: self.page.overview,
-                PageTopic.BACKUP: self.page.backup,
-                PageTopic.RUN: self.page.run,
-                PageTopic.DATASET: self.page.dataset,
-                PageTopic.FILES: self.page.files,
-            },
-        )
-        self.scrub_scheduler = ScrubScheduler(self.context, self.vaults, self.runs, self.scheduler)
-        self.verify_scheduler = VerifyScheduler(self.context, self.vaults, self.runs)
-        self.api = Api(
-            self.status,
-            self.runs,
-            self.history,
-            self.events,
-            self.vaults,
-            self.scrub_scheduler,
-            self.verify_scheduler,
-            self.notifier,
-        )
-        self.stall_monitor = StallMonitor(self.context, self.vaults, self.status.stalls)
-        self.sleep_monitor = SleepMonitor(self.context, self.vaults, self.runs, self._wake)
-        self.looks = PeriodicChecks(
-            self.status,
-            self.vaults,
-            self.metrics,
-            self.vault_monitor,
-            self.scrub_scheduler,
-            self.sleep_monitor,
-        )
+    def __post_init__(self) -> None:
+        """What is under way is this daemon's own."""
         self._stop, self._run_event, self._told_line = asyncio.Event(), asyncio.Event(), ""
         self._reload_turn = asyncio.Lock()
-        self.events.hooks.append(lambda _: self._run_event.set())
         self._tasks: set[asyncio.Task[None]] = set()
+        self.events.subscribe(self._hear)
+
+    def _hear(self, _: RunEvent) -> None:
+        """Have the line for systemd told anew while something happens."""
+        self._run_event.set()
 
     async def serve(self) -> None:
         """Live from the first reconcile to the end of the drain."""
@@ -183,7 +132,7 @@ class ZvaultDaemon:
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
         self._background(self._feed_watchdog())
-        again_and_again = self.looks.again_and_again
+        again_and_again = self.checks.again_and_again
         # A start that is killed begins anew, for ever. Each step has a deadline of its own: together they need none.
         async with _patience(math.inf, START_EXTENSION, self._stop):
             with _note_start(self.paths.starting):
@@ -193,13 +142,13 @@ class ZvaultDaemon:
                 await self.api.listen(self.paths.socket)
             await self.serving.look()
             await asyncio.gather(self.snapshot_scheduler.start(), self.scheduler.start())
-        self._resume(interrupted)
+        self.resumer.resume_runs(interrupted)
         self._background(again_and_again("vaults", self._look_at_vaults, VAULT_INTERVAL))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
-        self._background(again_and_again("doubted lags", self.looks.at_doubted, 0.0))
+        self._background(again_and_again("doubted lags", self.checks.at_doubted, 0.0))
         self._background(again_and_again("events", self.pool_watch.look, FEED_INTERVAL))
         self._background(again_and_again("proofs", self.verify_scheduler.look, VERIFY_INTERVAL))
-        self._background(again_and_again("readings", self.looks.at_readings, READINGS_EVERY))
+        self._background(again_and_again("readings", self.checks.at_readings, READINGS_EVERY))
         self._background(again_and_again("stalls", self.stall_monitor.watch, EVENTS_RETRY_PAUSE))
         self._background(again_and_again("notifications", self.notifier.look, NOTIFY_PAUSE))
         self._background(self._tell_status())
@@ -232,7 +181,7 @@ class ZvaultDaemon:
         for vault in self.vaults.all():
             hooked = {name for name in ended if self._vault_of(name) == vault.name}
             later |= hooked
-            self.runs.held |= {name: asyncio.Event() for name in hooked}
+            self.runs.gate.held |= {name: asyncio.Event() for name in hooked}
             # One that hosts share may be another's by now: the run asks for its turn first, with nothing left here.
             needs = vault.name in needed and not vault.config.hosts
             task = self._background(self._adopt_and_run_hooks(vault, hooked, needed=needs))
@@ -264,7 +213,7 @@ class ZvaultDaemon:
                 await self._run_pending_hooks("run", hooked.__contains__)
         finally:
             for name in hooked:
-                self.runs.held.pop(name).set()
+                self.runs.gate.held.pop(name).set()
 
     async def _run_pending_hooks(
         self, scope: hooks.Scope, concerns: Callable[[str], bool] = lambda _: True
@@ -272,11 +221,7 @@ class ZvaultDaemon:
         """Run the hooks that a crash kept from running, of the backups that it ``concerns``."""
 
         def emitter(run: str, backup: str) -> Emit:
-            def emit(event: str, **fields: Any) -> None:
-                head = {"event": event, "run": run, "backup": backup, "time": self.context.env.clock.time()}
-                journald.log_event(cast(RunEvent, {**head, **fields}))
-
-            return emit
+            return make_emit(journald.log_event, self.context.env.clock, run, backup)
 
         for error in await hooks.recover_hooks(
             self.context.records.hooks, emitter, scope, sd_notify.extend_start, concerns
@@ -292,18 +237,6 @@ class ZvaultDaemon:
             told = error if isinstance(error, ZvaultError) else make_unexpected_error(error)
             vault.error = told
             log.error("vault %s: %s", vault.name, told, extra={"VAULT": vault.name})
-
-    def _wake(self, stopped: set[str]) -> None:
-        self._resume(stopped)
-        self._background(self.snapshot_scheduler.reschedule())
-        self._background(self.scheduler.reschedule())
-
-    def _resume(self, interrupted: set[str]) -> None:
-        for name in sorted(interrupted):
-            if self.runs.running(name) is not None:
-                continue  # its time had passed, too
-            with contextlib.suppress(Busy, Refused):
-                self.runs.start(name, "catch-up")
 
     def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -322,7 +255,7 @@ class ZvaultDaemon:
         """While something runs; what is told at rest comes of the verdicts, and is told after each look at them."""
         while True:
             self._tell_line()
-            if not self.runs.current:
+            if not self.runs.runner.current:
                 self._run_event.clear()
                 await self._run_event.wait()
             await asyncio.sleep(STATUS_LINE_INTERVAL)
@@ -333,11 +266,11 @@ class ZvaultDaemon:
             self._told_line = line
 
     async def _look_at_vaults(self) -> None:
-        await self.looks.at_vaults()
+        await self.checks.at_vaults()
         self._tell_line()
 
     async def _look_at_lags(self) -> None:
-        await self.looks.at_lags()
+        await self.checks.at_lags()
         await self.serving.look()
 
     def _reload_soon(self) -> None:
@@ -389,15 +322,16 @@ class ZvaultDaemon:
 
     async def _drain(self) -> None:
         """Begin nothing new, end what runs, leave nothing half-made."""
-        log.info("stopping: %d runs to end", len(self.runs.current))
+        log.info("stopping: %d runs to end", len(self.runs.runner.current))
         sd_notify.notify_stopping("draining")
         self.scheduler.stop()
         self.snapshot_scheduler.stop()
         self.runs.past.stop("the daemon is stopping")
-        await end_runs(self.context, self.runs)
+        await end_runs(self.context, self.runs.runner)
         for task in list(self._tasks):
             task.cancel()
-        await self.looks.close()
+        self.resumer.close()
+        await self.checks.close()
         await self.notifier.close()
         self.scrub_scheduler.close()
         await self.vault_monitor.close()

@@ -48,13 +48,13 @@ class DaemonKnowledge:
         return self.status.history.last(backup.name, way=self.status.context.env.way(backup))
 
     def failed(self, run: str, dataset: str) -> ErrorDocument | None:
-        for event in reversed(self.status.runs.events.past(run) or ()):
+        for event in reversed(self.status.runs.runner.events.past(run) or ()):
             if event["event"] == "dataset-failed" and event["dataset"] == dataset and not event["again"]:
                 return event["error"]
         return None
 
     def running(self, backup: Backup) -> bool:
-        return self.status.runs.running(backup.name) is not None
+        return self.status.runs.runner.running(backup.name) is not None
 
     def next_run(self, backup: Backup) -> float | None:
         return self.status.scheduler.next_run(backup.name)
@@ -63,7 +63,7 @@ class DaemonKnowledge:
         return self.status.history.pruned(snapshot)
 
     def unhealed(self, vault: str, damage: DamagedFile) -> str:
-        for event in self.status.runs.events.newest():
+        for event in self.status.runs.runner.events.newest():
             if event["event"] == "healed" and event["vault"] == vault:
                 here = (damage.dataset, damage.snapname, damage.path)
                 left = (

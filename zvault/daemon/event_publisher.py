@@ -6,8 +6,11 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, cast
 
+from zvault.api.emit import Emit
 from zvault.api.events import RunEvent
+from zvault.ops.state.environment import WallClock
 
 REMEMBERED_RUNS = 20
 """Runs whose events can still be replayed to one who comes late."""
@@ -28,14 +31,18 @@ class EventPublisher:
         self._listeners: set[asyncio.Queue[RunEvent | None]] = set()
         self._past: OrderedDict[str, deque[RunEvent]] = OrderedDict()
         self._count = 0
-        self.hooks: list[Callable[[RunEvent], None]] = []
+        self.subscribers: list[Callable[[RunEvent], None]] = []
+
+    def subscribe(self, hear: Callable[[RunEvent], None]) -> None:
+        """Have each event told to ``hear``, after those who subscribed before, and before anybody who follows."""
+        self.subscribers.append(hear)
 
     def publish(self, event: RunEvent) -> None:
         """Tell everyone. Nothing that goes wrong with a listener comes back to the one who tells."""
         self._remember(event)
-        for hook in self.hooks:
+        for hear in self.subscribers:
             try:
-                hook(event)
+                hear(event)
             except Exception:
                 log.exception("cannot note the event %s of run %s", event["event"], event["run"])
         for queue in tuple(self._listeners):
@@ -102,3 +109,13 @@ class EventPublisher:
                         return
         finally:
             self._listeners.discard(queue)
+
+
+def make_emit(publish: Callable[[RunEvent], None], clock: WallClock, run: str, backup: str) -> Emit:
+    """Make what tells ``publish`` of the events of one run, each with the time at which it is told."""
+
+    def emit(event: str, **fields: Any) -> None:
+        head = {"event": event, "run": run, "backup": backup, "time": clock.time()}
+        publish(cast(RunEvent, {**head, **fields}))
+
+    return emit

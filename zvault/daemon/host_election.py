@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
 
 from zvault.api.emit import Emit
+from zvault.api.runs import RunDocument
 from zvault.config.schema import Backup
 from zvault.core.errors import HeldElsewhere, TakenOver, ZvaultError
 from zvault.core.policy.schedule import CronSchedule, ScheduleInterval, find_next_time
 from zvault.core.sharing.election import ElectionState
 from zvault.core.sharing.run_decision import DueRun, RunAction, RunDecision, SettledRun
+from zvault.core.sharing.shared_note import SharedRunOutcome
 from zvault.core.units import format_duration
 from zvault.daemon.active_run import ActiveRun
 from zvault.ops.context import Context
@@ -234,3 +236,20 @@ def measure_interval(schedule: CronSchedule | ScheduleInterval, now: datetime, z
         if before is not None and last is not None:
             return last.timestamp() - before.timestamp()
     return float(LOOK_BACK_DAYS[-1] * 86400)
+
+
+def find_other_hosts_run(
+    shared: SharedVault, backup: str, last: RunDocument | None, now: float
+) -> str | None:
+    """The host whose run of a backup ended well, as it says, after ``last``, this host's own newest; None if there is
+    none, or that is not known.
+
+    ``now``: seconds since the epoch. A run that was cut short counts from its beginning: nobody knows when it ended.
+    """
+    run, note = shared.last(backup), shared.note
+    if run is None or note is None or run.host == shared.host or run.outcome is not SharedRunOutcome.DONE:
+        return None
+    if last is None:
+        return run.host
+    since = last["started"] if last["result"] == "interrupted" else last["ended"] or last["started"]
+    return run.host if now - run.age - note.at_most(shared.clock()) > since else None

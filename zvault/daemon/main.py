@@ -98,13 +98,13 @@ def _serve(config: Config, paths: Paths) -> None:
     """Live, in an event loop that measures how long it keeps others waiting."""
     import asyncio
 
-    from zvault.daemon.app import ZvaultDaemon
+    from zvault.daemon.assemble import assemble_daemon
     from zvault.system.loop_lag import LagSelector
 
     selector = LagSelector()
 
     async def serve() -> None:
-        await ZvaultDaemon(config, paths, loop_lag=selector.longest).serve()
+        await assemble_daemon(config, paths, loop_lag=selector.longest).serve()
 
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         runner.run(serve())
@@ -126,7 +126,7 @@ def main() -> None:
     with _importing():
         _import_without_tls()
         from zvault.config.load_config import find_readable_secrets, load_config
-        from zvault.daemon import app, journald  # noqa: F401 - the daemon itself, for _serve
+        from zvault.daemon import assemble, journald  # noqa: F401 - the daemon itself, for _serve
     journald.set_up_logging()
     try:
         if os.geteuid() != 0:

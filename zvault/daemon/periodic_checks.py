@@ -7,18 +7,17 @@ from collections.abc import Awaitable, Callable
 
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
-from zvault.daemon.backup_runs import make_unexpected_error
 from zvault.daemon.health.journal import VerdictJournal
+from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
-from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.scheduler import PROMPT
+from zvault.daemon.seen_vaults import SeenVaults
 from zvault.daemon.standing_verdicts import StandingVerdicts
 from zvault.daemon.status import LAG, DaemonStatus
 from zvault.ops.restore import snapshot_reader
-from zvault.ops.vaults.vault import Vaults
 
 LEFT_OPEN_PATIENCE = 120.0
 """Seconds for each thing that stayed open to go. It takes a minute where udev keeps it."""
@@ -30,18 +29,16 @@ class PeriodicChecks:
     def __init__(
         self,
         status: DaemonStatus,
-        vaults: Vaults,
-        metrics: MetricFigures,
+        seen_vaults: SeenVaults,
         vault_monitor: VaultMonitor,
         scrub_scheduler: ScrubScheduler,
         sleep_monitor: SleepMonitor,
     ) -> None:
-        self.status, self.metrics = status, metrics
-        self._vaults, self._vault_monitor = vaults, vault_monitor
+        self.status = status
+        self._seen, self._vault_monitor = seen_vaults, vault_monitor
         self._scrub_scheduler, self._sleep_monitor = scrub_scheduler, sleep_monitor
         self._verdicts = VerdictJournal(status.context.env.clock)
         self._standing = StandingVerdicts(status)
-        self._vaults_seen = 0.0
         self._left: list[str] = []
         self._asked: dict[str, tuple[Backup, asyncio.Task[None]]] = {}
 
@@ -62,34 +59,26 @@ class PeriodicChecks:
     async def at_vaults(self) -> None:
         """Look at all vaults; tell the journal of what is no longer as it was."""
         began = self.status.context.env.clock.monotonic()
-        self.metrics.vaults = await self._vault_monitor.watch()
-        self._vaults_seen = began
+        vaults = await self._vault_monitor.watch()
+        self._seen.note_look(vaults, began)
         context = self.status.context
-        for vault in self.metrics.vaults:
+        for vault in vaults:
             context.records.costs.look(context.env, vault)
-        self._scrub_scheduler.care(self.metrics.vaults)
+        self._scrub_scheduler.care(vaults)
         warnings = self.status.warnings
         for name in [name for name in warnings if name.startswith("inhibitor ")]:
             del warnings[name]
         warnings |= self._sleep_monitor.warnings()
-        moving = self.list_outdated()
-        if self._standing.hold(self.metrics.vaults, moving=bool(moving)):
+        moving = self._seen.list_outdated()
+        if self._standing.hold(vaults, moving=bool(moving)):
             return
-        verdicts = self.status.verdicts(self.metrics.vaults)
+        verdicts = self.status.verdicts(vaults)
         # Of a vault on its way up or down once it is there.
         runs = self.status.runs
         unread = [name for name in self.status.context.env.config.backup if runs.readings.being_read(name)]
         self._verdicts.tell(verdicts, moving, unread)
         if self._verdicts.settled:
-            self._standing.note(verdicts, self.metrics.vaults, moving=bool(moving))
-
-    def _moving(self) -> set[str]:
-        return {vault.name for vault in self._vaults.all() if vault.moving}
-
-    def list_outdated(self) -> set[str]:
-        """Vaults that are no longer as they were looked at, or will not stay so."""
-        changed = {vault.name for vault in self._vaults.all() if vault.changed >= self._vaults_seen}
-        return self._moving() | changed
+            self._standing.note(verdicts, vaults, moving=bool(moving))
 
     async def at_readings(self) -> None:
         """Take away what stayed mounted or held of snapshots that were open for reading, as soon as that can be."""
@@ -139,7 +128,7 @@ class PeriodicChecks:
     async def _at_lag(self, backup: Backup) -> None:
         key = f"{LAG}{backup.name}"
         try:
-            await self.status.runs.refresh_lag(backup)
+            await self.status.runs.findings.refresh_lag(backup)
         except Exception as error:
             if not isinstance(error, ZvaultError):
                 log.exception("looking at the lag of %s failed", backup.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zvault.config.schema import Backup
 from zvault.core.names import DatasetName
-from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.backup_findings import BackupFindings
 from zvault.ops.context import Context
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.pool.change_reader import ChangedDatasets
@@ -20,8 +20,8 @@ FEED_INTERVAL = 5.0
 class PoolWatch:
     """A follower of the feed of events that knows which backups they concern."""
 
-    def __init__(self, context: Context, runs: BackupRuns, feed: ChangeFeed) -> None:
-        self._context, self._runs, self._feed = context, runs, feed
+    def __init__(self, context: Context, findings: BackupFindings, feed: ChangeFeed) -> None:
+        self._context, self._findings, self._feed = context, findings, feed
         feed.follow(self)
 
     async def look(self) -> None:
@@ -51,7 +51,7 @@ class PoolWatch:
             moved = written is not None and written.pool in changed.pools
             if of_source or of_vault or moved:
                 # A run imports and exports the vault's pool itself: that is nothing to read again after it.
-                self._runs.doubt_lag(backup.name, source=of_source, vault=of_vault)
+                self._findings.doubt_lag(backup.name, source=of_source, vault=of_vault)
 
     def _roots(self, backup: Backup) -> tuple[DatasetName | None, DatasetName | None]:
         """Where on this host a backup reads and writes; None where it does elsewhere."""

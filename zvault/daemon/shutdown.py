@@ -16,7 +16,7 @@ import contextlib
 
 from zvault.core.errors import ZvaultError
 from zvault.daemon import journald
-from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.job_runner import JobRunner
 from zvault.daemon.journald import log
 from zvault.ops.context import Context
 from zvault.ops.vaults.vault import ManagedVault, Vaults
@@ -33,7 +33,7 @@ STREAMS_END_TIME = 60.0
 waiting for them. One hangs in the kernel then, or takes its own vault down, which goes on."""
 
 
-async def end_runs(context: Context, runs: BackupRuns) -> None:
+async def end_runs(context: Context, runner: JobRunner) -> None:
     """Have all runs end: where the host goes down too at once, else after some patience."""
     try:
         context.activity.awake.set()  # where a sleep was announced, this is what comes of it
@@ -43,27 +43,27 @@ async def end_runs(context: Context, runs: BackupRuns) -> None:
     except ZvaultError as error:
         log.warning("whether the host goes down as well is not known: %s", error)
     if context.activity.going_down:
-        await runs.drain(GOES_DOWN, 0.0)
+        await runner.drain(GOES_DOWN, 0.0)
     else:
-        await runs.drain("the daemon is stopping", DRAIN_SECONDS)
+        await runner.drain("the daemon is stopping", DRAIN_SECONDS)
 
 
-async def prepare_shutdown(context: Context, runs: BackupRuns, vaults: Vaults) -> set[str]:
+async def prepare_shutdown(context: Context, runner: JobRunner, vaults: Vaults) -> set[str]:
     """Once a shutdown is announced: stop what runs, resumably, and take down each vault that nobody uses any more.
 
     Nothing starts until ``call_off_shutdown``. Returns the backups whose runs it stopped.
     """
     context.activity.going_down = True
-    stopped = await runs.put_down(GOES_DOWN, STREAMS_END_TIME)
+    stopped = await runner.put_down(GOES_DOWN, STREAMS_END_TIME)
     idle = [vault for vault in vaults.all() if not vault.users]
     await asyncio.gather(*(_let_go(context, vault) for vault in idle))
     return stopped
 
 
-def call_off_shutdown(context: Context, runs: BackupRuns) -> None:
+def call_off_shutdown(context: Context, runner: JobRunner) -> None:
     """Let runs start again: the host stays up after all."""
     context.activity.going_down = False
-    runs.reopen()
+    runner.reopen()
 
 
 READINGS_END = 30.0

@@ -62,7 +62,7 @@ class StandingVerdicts:
         # Where hosts share a vault, what the others have done is learned from its store at any time.
         return (
             not moving
-            and not self.status.runs.current
+            and not self.status.runs.runner.current
             and all(one["state"] == "down" and not one["hosts"] for one in vaults)
         )
 

@@ -21,7 +21,7 @@ from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.health.facts import find_worst_age, find_worst_lag, make_backup_facts
 from zvault.daemon.health.health_judge import HealthJudge
-from zvault.daemon.history import OTHER_TRIGGERS, RunHistory
+from zvault.daemon.history import RunHistory
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.daemon.monitors.proof_report import make_proofs_document
 from zvault.daemon.monitors.state_monitor import StateMonitor
@@ -182,7 +182,7 @@ class DaemonStatus:
         ``verdict`` is that on it, where it was just made: making it takes longer than all else.
         """
         name = backup.name
-        run = self.runs.running(name)
+        run = self.runs.runner.running(name)
         # One that waits for its turn has not failed.
         retry_at = run.waiting if run is not None and run.turn is None else None
         failed = run.failed if run is not None and retry_at is not None else None
@@ -230,7 +230,7 @@ class DaemonStatus:
         }
 
     def _turn(self, name: str) -> TurnDocument | None:
-        turns, run = self.runs.turns, self.runs.running(name)
+        turns, run = self.runs.turns, self.runs.runner.running(name)
         if turns.of(name) is None:
             return None
         claim = turns.claim(name)
@@ -279,7 +279,7 @@ class DaemonStatus:
 
     def line(self) -> str:
         """One line for ``systemctl status``. What is late, it knows from the newest look at all verdicts."""
-        running = [run for run in self.runs.current.values() if run.trigger not in OTHER_TRIGGERS]
+        running = [run for run in self.runs.runner.current.values() if not run.aside]
         if running:
             return "; ".join(_running(run) for run in running)
         backups = self.context.env.config.backup

@@ -22,7 +22,8 @@ import pytest
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.blockstore import block_writer as writing
 from zvault.blockstore.attach import attach_store
-from zvault.blockstore.engine import BlockEngine, DeviceClosed
+from zvault.blockstore.engine import BlockEngine
+from zvault.blockstore.engine_state import DeviceClosed
 from zvault.blockstore.format import BLOCK_SIZE
 from zvault.blockstore.map.map_part import PART_BLOCKS
 from zvault.blockstore.options import EngineOptions, WriteMode

@@ -10,6 +10,7 @@ from tests.unit.blockstore.locked_store import LOCK, POOL, opened
 from tests.unit.blockstore.test_kept_moments import HOUR, NOON
 from tests.unit.object_store.locking_store import LockingStore
 from zvault.blockstore.bucket_as_of import BucketAsOf
+from zvault.blockstore.engine_state import EngineState
 from zvault.blockstore.format import BLOCK_SIZE
 from zvault.blockstore.maintenance.check import find_store_problems
 from zvault.blockstore.maintenance.recover import find_last_whole
@@ -90,7 +91,13 @@ def test_a_renewal_that_is_broken_off_goes_on_with_the_next_server(
     engine.checkpoint()
     assert engine.keeper is not None
     stops = iter([False, False, False, True])
-    engine.keeper.stopping = lambda: next(stops)
+
+    class SoonEnding(EngineState):
+        @property
+        def ending(self) -> bool:
+            return next(stops)
+
+    engine.keeper.engine_state = SoonEnding()
     engine.keep_locked()
     first = store.retained
     assert 0 < first < 22

@@ -146,7 +146,7 @@ def test_a_log_that_ends_before_what_the_journal_released_is_refused(
     for block in range(60):
         write(engine, block, b"a")
         engine.put_all()
-        engine.release()
+        engine.progress.release()
         older = older or dict(store.objects)
     died(engine, tmp_path, journal=True)
     store.objects = older

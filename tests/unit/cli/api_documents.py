@@ -21,7 +21,7 @@ from zvault.core.health.vault import judge_vault
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
 from zvault.daemon.status import DaemonStatus
@@ -79,7 +79,7 @@ def made(folder: Path) -> DaemonStatus:
     history = RunHistory(folder / "history.sqlite")
     history.begin("r1", "home", "schedule", ENDED, context.env.way(CONFIG.backup["home"]))
     history.end("r1", ENDED, "ok", {"bytes": 0, "datasets": 3, "sent": 0, "pruned": 0}, None)
-    runs = BackupRuns(context, Vaults(context), history, EventPublisher())
+    runs = assemble_runs(context, Vaults(context), history, EventPublisher())
     newest = Snapshot(DatasetName("tank/home"), "a", 1, 1, int(NOW - 723))
     runs.lags["home"] = {name: DatasetLag(name, newest, 0) for name in ("tank/home", "a", "b")}
     parts: Any = (
@@ -166,11 +166,11 @@ def event(kind, /, *, run="42", **fields):
     """An event as a run's emitter publishes it."""
     heard = []
     runs = daemon().runs
-    runs.events.hooks.append(heard.append)
+    runs.runner.events.subscribe(heard.append)
     try:
-        runs.emitter(run, "home")(kind, **fields)
+        runs.runner.emitter(run, "home")(kind, **fields)
     finally:
-        runs.events.hooks.remove(heard.append)
+        runs.runner.events.subscribers.remove(heard.append)
     return heard[0]
 
 

@@ -23,11 +23,11 @@ from zvault.core.names import DatasetName, make_snapname
 from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep
 from zvault.core.replication.progress import RunMeter
 from zvault.core.replication.vault_changes import RenameDataset
-from zvault.daemon import backup_runs as runs_module
 from zvault.daemon import lag_readings
-from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
+from zvault.daemon.jobs import backup_job
 from zvault.daemon.status import DaemonStatus
 from zvault.ops.context import Context
 from zvault.ops.replication import listing as sides_module
@@ -143,7 +143,7 @@ class World:
         self.context.clients.pool_is_up = self.pool_is_up  # type: ignore[method-assign]
         self.context.clients.zpool = SimpleNamespace(state=self.pool_state)  # type: ignore[assignment]
         self.history = RunHistory(self.folder / "history.sqlite")
-        self.runs = BackupRuns(self.context, Vaults(self.context), self.history, EventPublisher())
+        self.runs = assemble_runs(self.context, Vaults(self.context), self.history, EventPublisher())
         scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
         monitor: Any = SimpleNamespace()
         self.status = DaemonStatus(self.context, monitor, self.runs, self.history, scheduler, self.clock.at)
@@ -165,7 +165,7 @@ class World:
     async def refresh(self) -> None:
         """What the daemon does every few seconds."""
         for backup in self.context.env.config.backup.values():
-            await self.runs.refresh_lag(backup)
+            await self.runs.findings.refresh_lag(backup)
 
     def reload(self, backup: str, **changes: str) -> None:
         """Have a backup configured in another way from now on."""
@@ -188,7 +188,7 @@ class World:
         try:
             if crash_at is None:
                 self.runs.start(backup, "hand")
-                while tasks := {run.task for run in self.runs.current.values()}:
+                while tasks := {run.task for run in self.runs.runner.current.values()}:
                     await asyncio.wait(tasks)
             else:
                 await Body(self, backup, RunOutcome()).execute()
@@ -368,7 +368,7 @@ def install(monkeypatch: Any) -> None:
         if plan.action is TransferAction.CONFLICT:
             raise Conflict(plan.reason)
 
-    monkeypatch.setattr(runs_module, "BackupRun", run)
+    monkeypatch.setattr(backup_job, "BackupRun", run)
     monkeypatch.setattr(lag_readings, "DOWN_SOURCE_INTERVAL", 0.0)
     monkeypatch.setattr(lag_readings, "read_proofs", lambda *_: asyncio.sleep(0, {}))
     monkeypatch.setattr(sides_module.rename_clone_rollback, "list_datasets_beside", beside)

@@ -17,7 +17,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.names import make_snapname
 from zvault.core.replication.base_names import make_mark_name
-from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 from zvault.system.process.runner import HostRunner, ProcessResult
 from zvault.zfs.client import Zfs
 from zvault.zfs.parse_listing import SENT, SNAPSHOT_FACTS
@@ -148,7 +148,7 @@ class LargeWorld:
 
     def __init__(self, folder: Path, source: ListedSide, vault: ListedSide) -> None:
         self.source, self.vault = source, vault
-        self.daemon = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+        self.daemon = assemble_daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
         self.context = self.daemon.context
         self.backup = self.context.env.backup("large")
         clients, feed = self.context.clients, SilentFeed()

@@ -16,7 +16,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.health.conditions import CONDITIONS
 from zvault.core.health.verdict import VERDICT_LEVELS, HealthCondition
-from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "config" / "prometheus" / "zvault.rules.yml"
@@ -37,7 +37,7 @@ ALERTS = {
 def known(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names of all samples that a daemon exposes, as a query uses them."""
     here = tmp_path_factory.mktemp("daemon")
-    daemon = ZvaultDaemon(Config(), Paths(etc=here, run=here, state=here))
+    daemon = assemble_daemon(Config(), Paths(etc=here, run=here, state=here))
     ending = {"counter": "_total", "info": "_info", "histogram": "_bucket"}
     with contextlib.closing(daemon.history):
         return {family.name + ending.get(family.type, "") for family in daemon.metrics.exporter().collect()}

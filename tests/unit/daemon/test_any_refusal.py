@@ -205,7 +205,7 @@ class Refusals:
         self.told.clear()
         await asyncio.sleep(60.0)
         run = self.world.daemon.runs.start("a", "hand")
-        await self.world.daemon.runs.current[run].task
+        await self.world.daemon.runs.runner.current[run].task
         found = self.world.daemon.history.run(run)
         assert found is not None
         return str(found["result"]), list(self.told)
@@ -252,7 +252,7 @@ async def serving(world: World) -> AsyncIterator[Refusals]:
     vault = clients._vaults["cold", None, ""] = RefusingZfs(world, "cold", refused)
     here = Refusals(world, refused, source, vault)
     clients.refused = refused
-    world.daemon.events.hooks.append(here.told.append)
+    world.daemon.events.subscribe(here.told.append)
     try:
         yield here
     finally:

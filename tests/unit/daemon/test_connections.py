@@ -17,8 +17,7 @@ from zvault.daemon.connections import ClientConnections, ConnectionLimits
 from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.web import listener as listener_module
 from zvault.daemon.web.host_names import is_known_host
-from zvault.daemon.web.listener import WebListener
-from zvault.daemon.web.listener_settings import ListenerSettings
+from zvault.daemon.web.listener import ListenerSettings, WebListener
 
 
 async def text(_topic: PageTopic, _subject: str = "") -> bytes:

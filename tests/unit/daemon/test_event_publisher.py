@@ -183,7 +183,7 @@ async def test_a_hook_that_breaks_breaks_nothing_else(caplog: pytest.LogCaptureF
     def broken(_: RunEvent) -> None:
         raise OSError("the journal is gone")
 
-    events.hooks += [broken, lambda event: noted.append(event["event"])]
+    events.subscribers += [broken, lambda event: noted.append(event["event"])]
     following = asyncio.create_task(collect(events, "r1", heard))
     with caplog.at_level(logging.ERROR, module.__name__):
         events.publish(event("run-started"))

@@ -25,7 +25,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
 
 
 async def last(world: World, backup: str) -> float | None:
-    when = await world.runs.last_run(world.context.env.backup(backup))
+    when = await world.runs.findings.last_run(world.context.env.backup(backup))
     return None if when is None else when.timestamp() - START
 
 
@@ -86,7 +86,7 @@ async def test_a_run_that_begins_and_ends_while_it_is_looked_when_it_last_ran_ha
         figures = {"bytes": 0, "datasets": 3, "sent": 0, "pruned": 0}
         world.history.end("r1", world.clock.at, "failed", figures, None)
 
-    monkeypatch.setattr(world.runs, "refresh_lag", listed)
+    monkeypatch.setattr(world.runs.findings, "refresh_lag", listed)
     assert await last(world, "b") == HOUR
 
 
@@ -94,7 +94,7 @@ async def test_a_run_under_way_has_begun(world: World) -> None:
     world.clock.at += HOUR
     world.runs.start("b", "hand")
     assert await last(world, "b") == HOUR
-    for one in world.runs.current.values():
+    for one in world.runs.runner.current.values():
         await one.task
         break
 
@@ -104,7 +104,7 @@ async def test_a_run_under_way_has_begun_also_where_the_clock_is_set_back_under_
     world.runs.start("b", "hand")
     world.clock.at -= HOUR
     assert await last(world, "b") == HOUR, "it began an unknown time ago, and is not due"
-    for one in list(world.runs.current.values()):
+    for one in list(world.runs.runner.current.values()):
         await one.task
 
 
@@ -130,7 +130,7 @@ async def test_what_a_run_saw_unchanged_counts_also_where_the_snapshot_is_dated_
     async def as_read(_: object) -> None:
         pass
 
-    world.runs.refresh_lag = as_read  # type: ignore[method-assign]
+    world.runs.findings.refresh_lag = as_read  # type: ignore[method-assign]
     assert await last(world, "b") == HOUR
 
 
@@ -169,7 +169,9 @@ async def test_a_source_that_cannot_be_listed_leaves_the_record(
     async def gone(_: object) -> None:
         raise NotFound("there is no dataset 'tank'")
 
-    monkeypatch.setattr(world.runs, "refresh_lag", gone)
+    monkeypatch.setattr(world.runs.findings, "refresh_lag", gone)
     assert await last(world, "b") == 0
-    assert await world.runs.last_run(world.context.env.backup("c")) is None
-    assert datetime.fromtimestamp(START, UTC) == await world.runs.last_run(world.context.env.backup("b"))
+    assert await world.runs.findings.last_run(world.context.env.backup("c")) is None
+    assert datetime.fromtimestamp(START, UTC) == await world.runs.findings.last_run(
+        world.context.env.backup("b")
+    )

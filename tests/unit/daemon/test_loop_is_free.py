@@ -75,7 +75,7 @@ async def forecast(world: LargeWorld) -> int:
 
 
 async def read_lag(world: LargeWorld) -> int:
-    await world.daemon.runs.refresh_lag(world.backup)
+    await world.daemon.runs.findings.refresh_lag(world.backup)
     return len(world.daemon.runs.lags["large"])
 
 
@@ -99,7 +99,7 @@ async def make_snapshots(world: LargeWorld) -> int:
 
 
 async def last_snapshot(world: LargeWorld) -> float:
-    last = await world.daemon.runs.last_snapshot(world.backup)
+    last = await world.daemon.runs.findings.last_snapshot(world.backup)
     assert last is not None
     return last.timestamp()
 
@@ -107,9 +107,9 @@ async def last_snapshot(world: LargeWorld) -> float:
 async def look_in_a_run(world: LargeWorld) -> int:
     """A run tells what it saw: the lag is doubted, and nothing is known of these datasets."""
     runs, context, backup = world.daemon.runs, world.context, world.backup
-    runs.doubt_lag("large")
+    runs.findings.doubt_lag("large")
     sides = await list_both_sides(context, backup, context.clients.vault_of(backup), sizes="none")
-    await runs._note_looked("large", runs.lags.way("large"), replace(sides, known=None))
+    await runs.findings.note_looked("large", runs.lags.way("large"), replace(sides, known=None))
     assert not runs.readings.is_doubted("large")
     return len(runs.lags["large"])
 

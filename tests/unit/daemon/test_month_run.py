@@ -78,7 +78,7 @@ def test_a_months_catch_up_lets_the_loop_have_its_turns(
         watching = asyncio.create_task(lag.watch(), name="watch")
         async with scraped(world):
             run = runs.start("large", "catch-up")
-            await runs.current[run].task
+            await runs.runner.current[run].task
         watching.cancel()
         found: Any = runs.history.run(run)
         return dict(found)

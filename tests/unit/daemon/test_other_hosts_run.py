@@ -14,11 +14,11 @@ from tests.unit.ops.ops_world import HOUR, START, context
 from tests.unit.ops.vaults.shared_world import Bucket, due, host
 from zvault.api.runs import RunResult
 from zvault.daemon.active_run import ActiveRun
-from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
+from zvault.daemon.host_election import find_other_hosts_run
 from zvault.daemon.metrics.exporter import MetricsCollector
-from zvault.daemon.other_hosts_run import find_other_hosts_run
 from zvault.daemon.status import DaemonStatus
 from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.vaults.shared_vault import SharedVault
@@ -34,7 +34,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.where = context(START + 9 * HOUR, folder=folder, max_lag="30h")
         self.history = RunHistory(folder / "history.sqlite")
-        self.runs = BackupRuns(self.where, Vaults(self.where), self.history, EventPublisher())
+        self.runs = assemble_runs(self.where, Vaults(self.where), self.history, EventPublisher())
         monitor: Any = SimpleNamespace(documents=lambda: asyncio.sleep(0, []))
         scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
         self.status = DaemonStatus(self.where, monitor, self.runs, self.history, scheduler, started=START)
@@ -117,7 +117,7 @@ def test_a_file_of_an_older_version_knows_of_no_other_host(tmp_path: Path):
 
 def test_a_run_that_waits_for_its_turn_does_not_try_again(world: World):
     task: Any = None
-    run = world.runs.current["r"] = ActiveRun("r", "b", "schedule", task)
+    run = world.runs.runner.current["r"] = ActiveRun("r", "b", "schedule", task)
     run.turn, run.waiting = "a has the vault", START + 10 * HOUR
     told = world.status.backup(world.where.env.backup("b"))
     assert (told["state"], told["retry_at"], told["retry_since"]) == ("waiting", None, None)
@@ -194,6 +194,6 @@ async def test_a_skipped_run_keeps_who_made_it(
     monkeypatch.setattr(world.runs.turns, "of", lambda _: two.b)
     monkeypatch.setattr(world.runs.turns, "run", turn)
     world.ran("failed")
-    run = world.runs.launch("b", "schedule", lambda *args: world.runs._back_up(*args, snapshot=True))
-    await asyncio.wait({world.runs.current[run].task})
+    run = world.runs.start("b", "schedule")
+    await asyncio.wait({world.runs.runner.current[run].task})
     assert world.history.made_since("b") == ("a" if result == "skipped" else None)

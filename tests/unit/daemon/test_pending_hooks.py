@@ -14,7 +14,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.config.tables.hooks import Hook
 from zvault.core.errors import DeviceGone
-from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 from zvault.ops.vaults.vault import ManagedVault
 
 CONFIG = {
@@ -36,7 +36,7 @@ class World:
         self.log, self.adopted = folder / "log", asyncio.Event()
         self.slow = "cloud"
         self.fails = False
-        self.daemon = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+        self.daemon = assemble_daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
 
         async def adopt(vault: ManagedVault, *_: object, **__: object) -> None:
             if vault.name == self.slow:
@@ -72,11 +72,8 @@ class World:
         runs: Any = self.daemon.runs
         runs.turns = SimpleNamespace(of=lambda _: shared, run=turn)
 
-        async def work(run: str, name: str, outcome: Any) -> None:
-            await runs._back_up(run, name, outcome, snapshot=True)
-
-        run = runs.launch(backup, "schedule", work)
-        task = runs.current[run].task
+        run = runs.start(backup, "schedule")
+        task = runs.runner.current[run].task
         await asyncio.wait({task}, timeout=patience)
         if not before:
             self.adopted.set()
@@ -99,7 +96,7 @@ async def test_those_of_a_shared_vault_wait_for_its_adoption_and_nobody_else_doe
     world.adopted.set()
     await asyncio.gather(*world.daemon._tasks)
     assert world.ran == ["near", "far"]
-    assert not world.daemon.runs.held
+    assert not world.daemon.runs.gate.held
     assert world.daemon.context.records.hooks.names("hooks/run/") == []
 
 

@@ -14,12 +14,14 @@ from zvault.core.health.vault_conditions import HALF_UP, VAULT_CONDITIONS
 from zvault.core.health.verdict import HealthVerdict, make_finding
 from zvault.daemon import periodic_checks as module
 from zvault.daemon.periodic_checks import PeriodicChecks
+from zvault.daemon.seen_vaults import SeenVaults
 
 
 class Runs:
     """Counts who is asked; ``slow`` answers once it is let, ``broken`` cannot be asked."""
 
     def __init__(self) -> None:
+        self.findings = self
         self.asked: list[str] = []
         self.answer, self.given_up = asyncio.Event(), 0
         self.error: Exception = ToolFailed("cannot list it", "it is broken")
@@ -43,7 +45,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> PeriodicChecks:
     env = SimpleNamespace(config=SimpleNamespace(backup=backups), clock=None)
     status: Any = SimpleNamespace(context=SimpleNamespace(env=env), runs=Runs(), warnings={})
     nothing: Any = None
-    return PeriodicChecks(status, nothing, nothing, nothing, nothing, nothing)
+    return PeriodicChecks(status, nothing, nothing, nothing, nothing)
 
 
 async def test_who_does_not_answer_is_not_asked_again_and_the_others_are(looks: PeriodicChecks) -> None:
@@ -126,8 +128,8 @@ async def test_a_vault_that_came_up_during_the_look_is_not_told_as_half_up(
     monitor: Any = Monitor()
     quiet: Any = SimpleNamespace(care=lambda _: None, warnings=dict)
     vaults: Any = SimpleNamespace(all=lambda: [vault])
-    metrics: Any = SimpleNamespace(vaults=[])
-    looks = PeriodicChecks(status, vaults, metrics, monitor, quiet, quiet)
+    seen = SeenVaults(vaults)
+    looks = PeriodicChecks(status, seen, monitor, quiet, quiet)
 
     def come_up() -> None:
         now[0] += 1

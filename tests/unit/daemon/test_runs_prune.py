@@ -10,10 +10,11 @@ import pytest
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, NotFound
-from zvault.daemon import backup_runs as module
+from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
+from zvault.daemon.jobs import backup_job, prune_job, snapshot_job
 from zvault.ops.context import Context
 from zvault.ops.retention import holds
 from zvault.ops.state.environment import Environment
@@ -59,14 +60,15 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     class Run:
         listed = None
 
-        def __init__(self, *_: Any, **__: Any) -> None: ...
+        def __init__(self, *arguments: Any, **_: Any) -> None:
+            self.outcome = arguments[-1]
 
         async def execute(self) -> None:
             await stage.play("backup")
 
-    monkeypatch.setattr(module, "prune_backup", stage.prune)
+    monkeypatch.setattr(prune_job, "prune_backup", stage.prune)
     monkeypatch.setattr(holds, "release_orphans", stage.reap)
-    monkeypatch.setattr(module, "BackupRun", Run)
+    monkeypatch.setattr(backup_job, "BackupRun", Run)
     return stage
 
 
@@ -75,12 +77,12 @@ async def runs(tmp_path: Path, stage: Stage) -> AsyncIterator[BackupRuns]:
     paths = Paths(tmp_path, tmp_path, tmp_path, tmp_path)
     context = Context.of(Environment(Config.model_validate(CONFIG), paths, HostRunner(), "host"))
     history = RunHistory(tmp_path / "history.sqlite")
-    yield BackupRuns(context, Vaults(context), history, EventPublisher())
+    yield assemble_runs(context, Vaults(context), history, EventPublisher())
     history.close()
 
 
 async def done(runs: BackupRuns) -> None:
-    if tasks := {run.task for run in runs.current.values()}:
+    if tasks := {run.task for run in runs.runner.current.values()}:
         await asyncio.wait_for(asyncio.wait(tasks), 5)
 
 
@@ -92,7 +94,7 @@ async def settle() -> None:
 async def test_a_prune_is_no_backup(runs: BackupRuns, stage: Stage) -> None:
     stage.go["prune"].set()
     run = runs.prune("b", over_limit=True)
-    assert runs.running("b") is None
+    assert runs.runner.running("b") is None
     await done(runs)
     assert stage.log == ["prune begins", "prune ends", "over_limit=True"]
     (told,) = runs.history.runs("b", 5)
@@ -116,7 +118,7 @@ async def test_what_prune_limit_holds_back_is_known_also_after_a_restart(
     stage.held_back = 3
     runs.prune("b", over_limit=False)
     await done(runs)
-    anew = BackupRuns(runs.context, runs.vaults, RunHistory(tmp_path / "history.sqlite"), EventPublisher())
+    anew = assemble_runs(runs.context, runs.vaults, RunHistory(tmp_path / "history.sqlite"), EventPublisher())
     assert anew.counters.over_limit == {("b", "source"): 0, ("b", "vault"): 3}
     stage.held_back = 0
     runs.prune("b", over_limit=False)
@@ -174,9 +176,9 @@ async def test_nothing_is_reaped_while_anything_runs_and_a_backup_waits_for_reap
 
 async def test_a_run_cancelled_before_its_first_step_is_no_longer_running(runs: BackupRuns) -> None:
     run = runs.prune("b", over_limit=False)
-    runs.current[run].task.cancel()
+    runs.runner.current[run].task.cancel()
     await asyncio.sleep(0.01)
-    assert runs.current == {}
+    assert runs.runner.current == {}
     last = runs.history.runs("b", 1)[0]
     assert (last["id"], last["result"]) == (run, "interrupted")
 
@@ -201,7 +203,7 @@ async def test_what_a_snapshot_at_its_own_time_leaves_to_the_next_run_is_held_ba
         await done(runs)
         return len(runs.history.runs("b", 10))
 
-    monkeypatch.setattr(module, "SnapshotRun", Snapshot)
+    monkeypatch.setattr(snapshot_job, "SnapshotRun", Snapshot)
     stage.go["prune"].set()
     stage.held_back = 3
     runs.prune("b", over_limit=False)
@@ -209,7 +211,7 @@ async def test_what_a_snapshot_at_its_own_time_leaves_to_the_next_run_is_held_ba
     assert await snapshot() == 2
     told = {("b", "source"): 2, ("b", "vault"): 3}
     assert runs.counters.over_limit == told
-    anew = BackupRuns(runs.context, runs.vaults, RunHistory(tmp_path / "history.sqlite"), EventPublisher())
+    anew = assemble_runs(runs.context, runs.vaults, RunHistory(tmp_path / "history.sqlite"), EventPublisher())
     assert anew.counters.over_limit == told
     assert await snapshot() == 2, "the same again is no news"
     prunes[0] = False

@@ -13,10 +13,12 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, Refused
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon import backup_runs as module
+from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
+from zvault.daemon.jobs import backup_job
+from zvault.daemon.jobs.backup_job import BackupJob
 from zvault.ops.context import Context
 from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.state.environment import Environment
@@ -67,7 +69,7 @@ async def script(monkeypatch: pytest.MonkeyPatch) -> Script:
                 self.outcome.result = "failed"
             script.log.append(f"ends {number}")
 
-    monkeypatch.setattr(module, "BackupRun", Run)
+    monkeypatch.setattr(backup_job, "BackupRun", Run)
     return script
 
 
@@ -76,7 +78,7 @@ async def runs(tmp_path: Path, script: Script) -> AsyncIterator[BackupRuns]:
     paths = Paths(tmp_path, tmp_path, tmp_path, tmp_path)
     context = Context.of(Environment(Config.model_validate(CONFIG), paths, HostRunner(), "host"))
     history = RunHistory(tmp_path / "history.sqlite")
-    yield BackupRuns(context, Vaults(context), history, EventPublisher())
+    yield assemble_runs(context, Vaults(context), history, EventPublisher())
     history.close()
 
 
@@ -87,7 +89,7 @@ async def settle() -> None:
 
 async def done(runs: BackupRuns) -> None:
     async with asyncio.timeout(PATIENCE):
-        while tasks := {run.task for run in runs.current.values()}:
+        while tasks := {run.task for run in runs.runner.current.values()}:
             await asyncio.wait(tasks)
 
 
@@ -111,7 +113,7 @@ async def test_what_changes_while_it_waits_is_not_known_from_an_earlier_try(
     runs.start("b", "schedule")
     await settle()
     if changes:
-        runs.doubt_lag("b")
+        runs.findings.doubt_lag("b")
     await done(runs)
     assert script.log == ["begins 1", "goes on: True", "ends 1"]
     assert runs.readings.is_doubted("b") == changes
@@ -128,8 +130,8 @@ async def test_what_changes_after_a_runs_last_look_is_read_again(
     script.lags = {"tank": DatasetLag("tank", snap(1), 0)}
     runs.start("b", "schedule")
     await settle()
-    runs.doubt_lag("b", source=side == "source", vault=side == "vault")
-    runs.doubt_lag("b")  # its own import and export
+    runs.findings.doubt_lag("b", source=side == "source", vault=side == "vault")
+    runs.findings.doubt_lag("b")  # its own import and export
     script.looked = dict.fromkeys(("source", "vault"), runs.context.env.clock.monotonic() - after)
     script.wait = 0.01
     script.work.set()
@@ -144,12 +146,12 @@ async def test_a_new_run_takes_over_from_one_that_waits(
     script.work.set()
     first = runs.start("b", "schedule")
     await settle()
-    waiting = runs.running("b")
+    waiting = runs.runner.running("b")
     assert waiting is not None
     assert waiting.waiting is not None
     second = runs.start("b", trigger)
     assert second != first
-    now = runs.running("b")
+    now = runs.runner.running("b")
     assert now is not None
     assert now.id == second
     with pytest.raises(Busy):
@@ -191,13 +193,13 @@ async def test_a_drain_ends_a_wait_at_once(runs: BackupRuns, script: Script, whe
         script.work.set()
     run = runs.start("b", "schedule")
     await settle()
-    draining = asyncio.create_task(runs.drain("the daemon is stopping", PATIENCE))
+    draining = asyncio.create_task(runs.runner.drain("the daemon is stopping", PATIENCE))
     await settle()
     script.work.set()
     await asyncio.wait_for(draining, PATIENCE)
     assert runs.history.runs("b", 1)[0]["result"] == "interrupted"
     assert script.log == ["begins 1"]
-    assert run not in runs.current
+    assert run not in runs.runner.current
 
 
 async def test_what_is_put_down_is_told_and_nothing_starts_until_it_is_open_again(
@@ -205,12 +207,12 @@ async def test_what_is_put_down_is_told_and_nothing_starts_until_it_is_open_agai
 ) -> None:
     runs.start("b", "schedule")
     await settle()
-    assert await asyncio.wait_for(runs.put_down("the host goes to sleep", PATIENCE), PATIENCE) == {"b"}
+    assert await asyncio.wait_for(runs.runner.put_down("the host goes to sleep", PATIENCE), PATIENCE) == {"b"}
     (run,) = runs.history.runs("b", 9)
     assert (run["result"], run["error"]["why"]) == ("interrupted", "the host goes to sleep")
     with pytest.raises(Refused, match="the host goes to sleep"):
         runs.start("b", "schedule")
-    runs.reopen()
+    runs.runner.reopen()
     script.work.set()
     runs.start("b", "catch-up")
     await done(runs)
@@ -228,10 +230,10 @@ async def test_nobody_waits_longer_than_he_can_for_what_does_not_end(
         finally:
             await ended.wait()
 
-    monkeypatch.setattr(runs, "_back_up", stubborn)
+    monkeypatch.setattr(BackupJob, "execute", stubborn)
     runs.start("b", "schedule")
     await settle()
-    assert await asyncio.wait_for(runs.put_down("the host goes to sleep", 0.05), PATIENCE) == {"b"}
-    assert runs.running("b") is not None
+    assert await asyncio.wait_for(runs.runner.put_down("the host goes to sleep", 0.05), PATIENCE) == {"b"}
+    assert runs.runner.running("b") is not None
     ended.set()
     await done(runs)

@@ -19,7 +19,7 @@ from zvault.api.vaults import VaultDocument
 from zvault.core.diagnosis.stalls import StallSign
 from zvault.core.integrity.verification import LevelProof
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
 from zvault.daemon.standing_verdicts import STANDS, StandingVerdicts
@@ -38,7 +38,7 @@ class World:
         self.where = context(START + HOUR, folder=folder, max_lag="2h", every="1h", verify={"every": "3h"})
         self.clock: Any = self.where.env.clock
         self.history = RunHistory(folder / "history.sqlite")
-        self.runs = BackupRuns(self.where, Vaults(self.where), self.history, EventPublisher())
+        self.runs = assemble_runs(self.where, Vaults(self.where), self.history, EventPublisher())
         monitor: Any = SimpleNamespace(documents=lambda: asyncio.sleep(0, []))
         self.scheduler = SimpleNamespace(next_run=lambda _: self.next_run, behind=lambda: self.behind)
         self.next_run: float | None = START + 9 * HOUR

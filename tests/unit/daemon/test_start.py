@@ -16,7 +16,7 @@ from zvault.config.profile import QueueSettings
 from zvault.config.schema import Config
 from zvault.core.errors import Refused, ToolMissing
 from zvault.daemon.app import ZvaultDaemon, _patience
-from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.assemble import assemble_daemon
 from zvault.daemon.journald import log
 from zvault.ops.vault_documents import make_vault_document
 from zvault.ops.vaults.assembly import VaultAssembly
@@ -56,12 +56,12 @@ class NoTools(HostRunner):
 
 
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **vault: Any) -> ZvaultDaemon:
-    monkeypatch.setattr("zvault.daemon.app.HostRunner", NoTools)
+    monkeypatch.setattr("zvault.daemon.assemble.HostRunner", NoTools)
     config = {
         "vault": {"cold": {"pool": "cold", **vault}},
         "backup": {"b": {"source": "tank", "vault": "cold"}},
     }
-    return ZvaultDaemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
+    return assemble_daemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
 
 
 @pytest.mark.parametrize("text", MALFORMED)
@@ -108,9 +108,9 @@ async def test_as_it_stops_what_is_being_opened_as_it_was_is_given_up_before_run
 ) -> None:
     it, told = made(tmp_path, monkeypatch), list[str]()
 
-    async def end_runs(_: Any, runs: BackupRuns) -> None:
+    async def end_runs(*_: object) -> None:
         with pytest.raises(Refused) as refused:
-            await runs.past.open("cold", 1.0, lambda _: None)
+            await it.runs.past.open("cold", 1.0, lambda _: None)
         told.append(refused.value.why)
 
     monkeypatch.setattr("zvault.daemon.app.end_runs", end_runs)

@@ -13,7 +13,7 @@ from zvault.api.status import BackupDocument
 from zvault.core.integrity.verification import LevelProof
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
-from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
 from zvault.daemon.monitors.state_monitor import StateMonitor
@@ -27,7 +27,7 @@ FIGURES = {"bytes": 0, "datasets": 1, "sent": 1, "pruned": 0}
 def status(tmp_path: Path) -> Iterator[DaemonStatus]:
     where = context(START + 3 * HOUR, folder=tmp_path, max_lag="3h")
     history = RunHistory(tmp_path / "history.sqlite")
-    runs = BackupRuns(where, Vaults(where), history, EventPublisher())
+    runs = assemble_runs(where, Vaults(where), history, EventPublisher())
     monitor: Any = SimpleNamespace(documents=lambda: asyncio.sleep(0, []))
     scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
     yield DaemonStatus(where, monitor, runs, history, scheduler, started=START)
@@ -105,8 +105,8 @@ async def test_a_run_that_waits_to_try_again_says_since_when_and_why(status: Dae
     error: Any = {"reason": "device", "what": "what", "why": "why", "next": "next"}
     task = asyncio.current_task()
     assert task is not None
-    run = status.runs.current["r2"] = ActiveRun("r2", "b", "schedule", task)
-    status.runs.emitter("r2", "b")("retry", wait=60.0, number=1, retries=5, error=error)
+    run = status.runs.runner.current["r2"] = ActiveRun("r2", "b", "schedule", task)
+    status.runs.runner.emitter("r2", "b")("retry", wait=60.0, number=1, retries=5, error=error)
     assert (told(status)["state"], told(status)["retry_error"]) == ("running", None)
     run.waiting = START + 4 * HOUR
     found = told(status)

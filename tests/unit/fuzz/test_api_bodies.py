@@ -16,7 +16,7 @@ from tests.unit.fuzz.target import MIB, target
 from zvault.api import routes
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 
 POSTS = [route for route in routes.ROUTES if route.method == "POST"]
 HEADS = ("", "Content-Type: application/json\r\n", "Content-Type: text/plain; charset=utf-16\r\n")
@@ -28,18 +28,18 @@ INPUTS = st.tuples(st.integers(0, len(POSTS) - 1), st.integers(0, len(HEADS) - 1
 
 @pytest.fixture(autouse=True)
 def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zvault.daemon.app.HostRunner", NoTools)
+    monkeypatch.setattr("zvault.daemon.assemble.HostRunner", NoTools)
     monkeypatch.setattr("zvault.daemon.api.access._peer_uid", lambda _: 0)
 
 
 async def answered(folder: Path, route: routes.ApiRoute, head: str, body: bytes) -> tuple[int, str]:
-    daemon = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+    daemon = assemble_daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
     await daemon.api.listen(folder / "s")
     try:
         path = route.path.replace("{backup}", "b").replace("{vault}", "cold")
         return await call(folder / "s", "POST", path, body, head)
     finally:
-        for run in list(daemon.runs.current.values()):
+        for run in list(daemon.runs.runner.current.values()):
             run.task.cancel()
         await asyncio.sleep(0)
         await daemon.api.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 
 from zvault.blockstore.format import BLOCK_SIZE, Segment, make_segment_key
 from zvault.blockstore.log.segment_buffer import SegmentBuffer, make_buffer
@@ -57,8 +56,6 @@ class SegmentLog:
         self.rate = 0.0
         """Bytes a second of late, 0 before the first upload ended."""
         self.uploaded_bytes = 0
-        self.wait: Callable[[], object] = changed.wait
-        """Waits for a change; the engine has it raise once there is none to come."""
         self._spare: list[memoryview] = []
 
     def begin(self, epoch: int, sequence: int, frame: int) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import typer
 
+from zvault.cli.event_text import format_plural
 from zvault.cli.options import AsJson, DryRun, Quiet, Store, Yes
 from zvault.cli.output import OK_STATUS, TROUBLE_STATUS, print_document, print_line, print_trouble
 from zvault.cli.progress import StepProgress
 from zvault.cli.verbs import blockstore_place
-from zvault.cli.verbs.blockstore_versions import remove_garbage
 from zvault.core.units import format_size
 
 
@@ -28,7 +30,7 @@ def gc(
 
     found = blockstore_place.find_store(place)
     if found.spec.lock is not None or found.spec.gc_elsewhere:
-        remove_garbage(found, do=not dry_run, yes=yes, quiet=quiet, json=json)
+        _remove_versions(found, do=not dry_run, yes=yes, quiet=quiet, json=json)
         return
     store, key = blockstore_place.reach_objects(found), found.spec.key
     with blockstore_place.start_workers() as pool:
@@ -65,3 +67,24 @@ def gc(
     if done.trouble is not None:
         print_trouble(f"not all could be cleared: {done.trouble}")
     raise typer.Exit(OK_STATUS if done.trouble is None else TROUBLE_STATUS)
+
+
+def _remove_versions(
+    place: blockstore_place.StorePlace, *, do: bool, yes: bool, quiet: bool, json: bool
+) -> None:
+    """Remove versions that nobody needs; ``yes``: also where somebody has been at others. Raises ZvaultError."""
+    from zvault.blockstore.maintenance.version_gc import remove_versions
+
+    store = blockstore_place.reach_objects(place)
+    with blockstore_place.start_workers() as pool:
+        done = remove_versions(store, place.spec.key, pool, do=do, accept_tampered=yes)
+    if json:
+        print_document("blockstore gc", {"place": str(place), "done": do, **asdict(done)})
+    elif not quiet:
+        many = f"{format_plural(done.removed, 'version')} ({format_size(done.removed_bytes)})"
+        left = f", {done.locked} ({format_size(done.locked_bytes)}) are locked still" if done.locked else ""
+        print_line(
+            f"removed {many} that nobody needs{left}"
+            if do
+            else f"{many} could be removed, as far as no lock is on them"
+        )

@@ -12,8 +12,8 @@ from aiohttp import web
 from zvault.api.answers import ErrorAnswer
 from zvault.api.routes import RoutePermission
 from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
-from zvault.daemon.backup_runs import make_unexpected_error
 from zvault.daemon.connections import read_peer_groups, read_peer_uid
+from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
 
 

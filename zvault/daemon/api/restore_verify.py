@@ -72,7 +72,7 @@ class RestoreVerifyApi:
         body = await read_json_object(request)
         wanted = parse_restore_request(body)
         if is_folder(wanted):
-            return {"run": self.verify_scheduler.restore_files(parse_files_request(body))}
+            return {"run": self.verify_scheduler.runs.restore_files(parse_files_request(body))}
         return {"run": self.verify_scheduler.runs.restore(wanted)}
 
     async def post_restore_plan(self, request: web.Request) -> RestorePlanDocument | FilesPlanDocument:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from zvault.api.answers import LongAnswerLine
 from zvault.core.errors import ZvaultError
-from zvault.daemon.backup_runs import make_unexpected_error
+from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
 from zvault.system.tasks import cancel_tasks
 

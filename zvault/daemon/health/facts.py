@@ -66,7 +66,7 @@ def make_backup_facts(
     began = reject_future(success["started"], now) if success is not None else None
     made_by = history.made_since(name, way=way)
     lag = runs.turns.lag(name, find_worst_lag(lags, now))
-    running = runs.running(name)
+    running = runs.runner.running(name)
     proofs = runs.proofs.noted(name)
     made = runs.made.get(name, {})
     snapshot_age = find_worst_age(made, now)
@@ -125,7 +125,7 @@ def _missed(context: Context, runs: BackupRuns, backup: Backup, age: float | Non
     if schedule is None or (backup.max_lag is not None and age is not None):
         return False
     since = datetime.fromtimestamp(started if age is None else env.clock.time() - age, UTC)
-    run = runs.running(backup.name)
+    run = runs.runner.running(backup.name)
     missed = count_missed_times(schedule, since, env.clock.now(), env.zone)
     return is_overdue(missed, at_work=run is not None and run.waiting is None, began=age is not None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -56,7 +56,7 @@ class MetricsCollector(Collector):
         self.status = status
         self.notifier = notifier
         self.loop_lag = loop_lag
-        self.vaults: list[VaultDocument] = []
+        self.vaults: Sequence[VaultDocument] = []
         self.reload_ok = True
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from zvault.api.vaults import VaultDocument
 from zvault.daemon.notify.notifier import Notifier
+from zvault.daemon.seen_vaults import SeenVaults
 from zvault.daemon.status import DaemonStatus
 
 if TYPE_CHECKING:
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 
 class MetricFigures:
-    """The vaults as they were seen last, and whether the newest configuration is in force; the rest is the status's."""
+    """Makes the metrics of the status and of the vaults as seen last. ``reload_ok``: the newest configuration holds."""
 
     def __init__(
         self,
         status: DaemonStatus,
+        seen_vaults: SeenVaults,
         notifier: Notifier | None = None,
         loop_lag: Callable[[], float] | None = None,
     ) -> None:
-        self._status, self._notifier, self._loop_lag = status, notifier, loop_lag
+        self._status, self._seen_vaults = status, seen_vaults
+        self._notifier, self._loop_lag = notifier, loop_lag
         self._exporter: MetricsCollector | None = None
-        self.vaults: list[VaultDocument] = []
         self.reload_ok = True
 
     def exporter(self) -> MetricsCollector:
@@ -34,9 +35,9 @@ class MetricFigures:
         found = self._exporter = self._exporter or MetricsCollector(
             self._status, self._notifier, self._loop_lag
         )
-        found.vaults, found.reload_ok = self.vaults, self.reload_ok
+        found.vaults, found.reload_ok = self._seen_vaults.list_documents(), self.reload_ok
         return found
 
-    def text(self) -> bytes:
+    def text(self, _: str = "") -> bytes:
         """The exposition, as ``/metrics`` serves it."""
         return self.exporter().text()

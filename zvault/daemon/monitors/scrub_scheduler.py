@@ -12,13 +12,14 @@ from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.integrity.damage import DamagedFile
 from zvault.core.policy.backoff import iterate_delays
 from zvault.core.policy.scrub import VaultTraffic, find_scrub_obstacle, find_scrub_reason
+from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.jobs.vault_jobs import HealJob, ScrubJob
 from zvault.daemon.journald import log, make_vault_logger
 from zvault.daemon.scheduler import BackupScheduler
 from zvault.ops.context import Context
-from zvault.ops.healing.scrub import VaultScrubbing, hold_scrubs
+from zvault.ops.healing.scrub import hold_scrubs
 from zvault.ops.healing.vault_damage import WARNED_DAMAGES, describe_excused, name_damage
-from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
 from zvault.ops.vaults.vault import Vaults
@@ -129,7 +130,12 @@ class ScrubScheduler:
     async def _decide(self, vault: Vault, care: VaultScrub, *, up: bool) -> None:
         name, care.rests_until = vault.name, 0.0
         found, keeper = self.context.records.conditions.get(name), self.vaults[name]
-        if found is None or self._work(name) is not None or self.runs.closed is not None or keeper.withheld:
+        if (
+            found is None
+            or self._work(name) is not None
+            or self.runs.runner.closed is not None
+            or keeper.withheld
+        ):
             return
         if not found.errors:
             care.tried, care.errors, care.waits = frozenset(), 0, ""
@@ -189,7 +195,7 @@ class ScrubScheduler:
 
     def _keeps_from_healing(self, vault: Vault) -> str:
         """Why damage is not healed by itself now, in words; empty where nothing is in the way."""
-        busy = self._busy(vault.name)
+        busy = self.find_busy(vault.name)
         return f"{busy}; it waits for that" if busy is not None else ""
 
     def obstacle(self, name: str, *, by_hand: bool = False) -> str | None:
@@ -203,18 +209,10 @@ class ScrubScheduler:
 
     def _traffic(self, name: str) -> VaultTraffic:
         backups = [one for one, config in self.context.env.config.backup.items() if config.vault == name]
-        running = {
-            f"backup {one}"
-            for one in backups
-            if (run := self.runs.running(one)) is not None and run.waiting is None
-        }
+        running = {f"backup {one}" for one in backups if self.runs.runner.is_at_work(one)}
         running |= {user for user in self.vaults[name].users if user != f"scrub {name}"}
         # Also while it waits for the vault to be free.
-        running |= {
-            f"heal {name}"
-            for run in self.runs.current.values()
-            if run.backup == name and run.trigger == "heal"
-        }
+        running |= {f"heal {name}"} if self.runs.runner.find_run(name, "heal") is not None else set()
         due = [(when, one) for one in backups if (when := self._next(one)) is not None]
         when, first = min(due, default=(None, ""))
         return VaultTraffic(sorted(running), when, first)
@@ -224,63 +222,59 @@ class ScrubScheduler:
 
         It may be due at once while that is not known yet.
         """
-        run = self.runs.running(backup)
+        run = self.runs.runner.running(backup)
         due = self.scheduler.next_run(backup)
         if due is None and self.scheduler.asks(backup):
             due = self.context.env.clock.time()
         times = [due, run.waiting if run is not None else None]
         return min((when for when in times if when is not None), default=None)
 
-    def _busy(self, name: str) -> str | None:
-        """What a healing waits for between two streams: backups of the same vault."""
-        running = [user for user in self._traffic(name).running if user.startswith("backup ")]
-        return f"{running[0]} runs" if running else None
-
-    def _work(self, name: str) -> str | None:
+    def _work(self, name: str) -> ActiveRun | None:
         """The run that scrubs or heals a vault at this moment."""
-        return next(
-            (
-                run.id
-                for run in self.runs.current.values()
-                if run.backup == name and run.trigger in {"scrub", "heal"}
-            ),
-            None,
-        )
+        return self.runs.runner.find_run(name, "scrub", "heal")
 
     def scrub(self, name: str, *, by_hand: bool = True) -> str:
         """Start a scrub, or go on with one; its run's id. Raises NotFound, Busy, Refused as a run's start does.
 
         Who asks for one while one runs by itself is given that, and no window binds it any more.
         """
-        if by_hand and (now := self._work(name)) is not None and self.runs.current[now].trigger == "scrub":
+        if by_hand and (now := self._work(name)) is not None and now.trigger == "scrub":
             self._asked.add(name)
-            return now
+            return now.id
         self._free(name)
 
-        async def work(run: str, vault: str, outcome: RunOutcome) -> None:
-            emit = self.runs.emitter(run, vault)
-            care = self._cares.setdefault(vault, VaultScrub())
-            try:
-                await VaultScrubbing(
-                    self.context,
-                    self.vaults,
-                    vault,
-                    lambda: self.obstacle(vault, by_hand=vault in self._asked),
-                    lambda: self.runs.closed,
-                    lambda found: vault in self._asked or self._still_due(vault, found),
-                    emit,
-                    outcome,
-                ).run()
-            finally:
-                self._asked.discard(vault)
-                known = self.context.records.conditions.get(vault)
-                care.begun = known.scan.started if known is not None else None
-            care.pauses = iterate_delays(FIRST_SCRUB_PAUSE, LONGEST_SCRUB_PAUSE)
-
-        run = self.runs.launch(name, "scrub", work)
+        runner = self.runs.runner
+        run = runner.start(ScrubJob(self.context, self.vaults, runner, self, name))
         if by_hand:
             self._asked.add(name)
         return run
+
+    # What a scrub or a healing under way goes by
+
+    def find_scrub_pause(self, vault: str) -> str | None:
+        """Why a scrub of the vault may not run at this moment, in words; None where it may."""
+        return self.obstacle(vault, by_hand=vault in self._asked)
+
+    def is_scrub_wanted(self, vault: str, found: PoolCondition) -> bool:
+        """True if somebody asked for it, or it is still due."""
+        return vault in self._asked or self._still_due(vault, found)
+
+    def find_busy(self, vault: str) -> str | None:
+        """What a healing waits for between two streams: backups of the same vault."""
+        running = [user for user in self._traffic(vault).running if user.startswith("backup ")]
+        return f"{running[0]} runs" if running else None
+
+    def note_scrubbed(self, vault: str, *, failed: bool) -> None:
+        """A scrub has ended: nobody asks for it any more. After one that did not fail the pauses begin anew."""
+        self._asked.discard(vault)
+        care, known = self._cares.setdefault(vault, VaultScrub()), self.context.records.conditions.get(vault)
+        care.begun = known.scan.started if known is not None else None
+        if not failed:
+            care.pauses = iterate_delays(FIRST_SCRUB_PAUSE, LONGEST_SCRUB_PAUSE)
+
+    def note_healed(self, vault: str) -> None:
+        """A healing has ended: what is damaged still is not tried again by itself."""
+        self._healed(vault, self._cares.setdefault(vault, VaultScrub()))
 
     def _still_due(self, name: str, found: PoolCondition) -> bool:
         now = self.context.env.clock.time()
@@ -297,8 +291,6 @@ class ScrubScheduler:
 
     def heal(self, name: str, *, trusts_hosts: bool = False) -> str:
         """Start to heal a vault; the run's id. ``trusts_hosts`` as Healing has it. Raises NotFound, Busy, Refused."""
-        from zvault.ops.healing.heal import VaultHealing
-
         self._free(name, but="scrub")
         if self.context.env.vault(name).heal == "off":
             raise Refused(
@@ -307,26 +299,17 @@ class ScrubScheduler:
                 'set heal = "by-hand", or "auto" (docs/how-to/heal.md)',
             )
 
-        async def work(run: str, vault: str, outcome: RunOutcome) -> None:
-            emit = self.runs.emitter(run, vault)
-            try:
-                await VaultHealing(
-                    self.context, self.vaults, vault, lambda: self._busy(vault), emit, outcome, trusts_hosts
-                ).run()
-            finally:
-                self._healed(vault, self._cares.setdefault(vault, VaultScrub()))
-
-        return self.runs.launch(name, "heal", work)
+        return self.runs.runner.start(HealJob(self.context, self.vaults, self, name, trusts_hosts))
 
     def _free(self, name: str, but: str = "") -> None:
         """Raises NotFound, and Busy where the vault is being scrubbed or healed."""
         self.context.env.vault(name)
-        if (run := self._work(name)) is not None and self.runs.current[run].trigger != but:
-            what = "healed" if self.runs.current[run].trigger == "heal" else "scrubbed"
+        if (run := self._work(name)) is not None and run.trigger != but:
+            what = "healed" if run.trigger == "heal" else "scrubbed"
             raise Busy(
                 f"vault '{name}' is already being {what}",
-                f"run {run} does it",
-                f"'zvaultctl follow {run}' shows it",
+                f"run {run.id} does it",
+                f"'zvaultctl follow {run.id}' shows it",
             )
 
     def close(self) -> None:

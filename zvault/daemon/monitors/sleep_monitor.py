@@ -17,7 +17,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.policy.sleep import DELAY_RESERVE, InhibitEvent
 from zvault.core.units import format_duration
 from zvault.daemon import journald
-from zvault.daemon.backup_runs import BackupRuns, make_unexpected_error
+from zvault.daemon.job_runner import JobRunner, make_unexpected_error
 from zvault.daemon.journald import log
 from zvault.daemon.scheduler import PROMPT
 from zvault.daemon.shutdown import call_off_shutdown, prepare_shutdown
@@ -50,11 +50,11 @@ class SleepMonitor:
     """
 
     def __init__(
-        self, context: Context, vaults: Vaults, runs: BackupRuns, wake: Callable[[set[str]], None]
+        self, context: Context, vaults: Vaults, runner: JobRunner, wake: Callable[[set[str]], None]
     ) -> None:
         self.context = context
         self.vaults = vaults
-        self.runs = runs
+        self.runner = runner
         self.wake = wake
         self.problem: ZvaultError | None = None
         self._stopped: set[str] = set()
@@ -125,15 +125,15 @@ class SleepMonitor:
     async def prepare_shutdown(self) -> None:
         """Put everything down while the whole host is still there; what takes longer goes on as zvaultd is stopped."""
         began = time.monotonic()
-        log.info("the host is going down; %d runs to stop", len(self.runs.current))
+        log.info("the host is going down; %d runs to stop", len(self.runner.current))
         self._to_be_up = [one for one in self.vaults.all() if one.facts.to_be_up]
-        self._stopped = await prepare_shutdown(self.context, self.runs, self.vaults)
+        self._stopped = await prepare_shutdown(self.context, self.runner, self.vaults)
         log.info("ready for the shutdown after %.1f s", time.monotonic() - began)
 
     async def stay_up(self) -> None:
         """Take everything up again: the shutdown was called off."""
         log.info("the host does not go down after all")
-        call_off_shutdown(self.context, self.runs)
+        call_off_shutdown(self.context, self.runner)
         vaults, self._to_be_up = self._to_be_up, []
         await self._take_up({one.name: asyncio.create_task(self._bring_up(one)) for one in vaults})
 
@@ -142,8 +142,8 @@ class SleepMonitor:
         began = time.monotonic()
         self.context.activity.awake.clear()
         until = began + await self._delay() - DELAY_RESERVE
-        log.info("the host goes to sleep; %d runs to stop", len(self.runs.current))
-        self._stopped = await self.runs.put_down("the host goes to sleep", until - time.monotonic())
+        log.info("the host goes to sleep; %d runs to stop", len(self.runner.current))
+        self._stopped = await self.runner.put_down("the host goes to sleep", until - time.monotonic())
         vaults = self.vaults.all()
         rests = await asyncio.gather(
             *(prepare_for_sleep(one, until, journald.make_vault_logger(one.name)) for one in vaults)
@@ -161,7 +161,7 @@ class SleepMonitor:
         """Take everything up again, and make up for what was missed."""
         log.info("the host is awake again")
         self.context.activity.awake.set()
-        self.runs.reopen()
+        self.runner.reopen()
         needed = {self._vault_of(name) for name in self._stopped}
         await self._take_up(
             {

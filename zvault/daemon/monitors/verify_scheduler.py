@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.integrity.verification import PROOF_LEVELS, LevelProof, ProofLevel, measure_overdue
 from zvault.core.policy.backoff import iterate_delays
 from zvault.daemon.backup_runs import BackupRuns
-from zvault.daemon.history import OTHER_TRIGGERS
+from zvault.daemon.jobs.verify_job import VERIFY_TRIGGER, VerifyJob, find_vault_name
 from zvault.daemon.journald import log
 from zvault.ops.context import Context
-from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.vaults.vault import Vaults
-
-if TYPE_CHECKING:
-    from zvault.ops.restore.restore_files import FilesRequest
 
 VERIFY_INTERVAL = 30.0
 """Seconds between looks at what is due."""
-
-GIVE_WAY_EVERY = 1.0
 
 UNPROVEN_PAUSE = 3600.0
 """Seconds before one that is due, but was carried out without leaving a proof, is tried again; then twice as long."""
 
 LONGEST_UNPROVEN_PAUSE = 86400.0
 """Seconds between two tries at most; and at least, while the vault cannot come up and no run brought it up."""
-
-VERIFY_TRIGGER = "verify"
 
 
 @dataclass
@@ -51,7 +41,7 @@ class RetryPause:
 
 
 class VerifyScheduler:
-    """Starts verifications, by hand and by their intervals; and rescues of files."""
+    """Starts verifications, by hand and by their intervals."""
 
     def __init__(self, context: Context, vaults: Vaults, runs: BackupRuns) -> None:
         self.context = context
@@ -63,22 +53,13 @@ class VerifyScheduler:
 
     def verify(self, backup: str, level: str) -> str:
         """Start a verification and return the run's id. Raises NotFound, Busy, Refused."""
-        from zvault.ops.verification.verification import Verification
-
         _ = self.context.env.backup(backup).its_vault
         chosen: ProofLevel | None = next((one for one in PROOF_LEVELS if one == level), None)
         if chosen is None:
             raise Refused(
                 f"there is no level '{level}'", f"there are {', '.join(PROOF_LEVELS)}", "as in --level sample"
             )
-        busy = next(
-            (
-                run
-                for run in self.runs.current.values()
-                if (run.backup, run.trigger) == (backup, VERIFY_TRIGGER)
-            ),
-            None,
-        )
+        busy = self.runs.runner.find_run(backup, VERIFY_TRIGGER)
         if busy is not None:
             raise Busy(
                 f"backup '{backup}' is being verified",
@@ -86,63 +67,14 @@ class VerifyScheduler:
                 f"'zvaultctl follow {busy.id}'",
             )
 
-        async def work(run: str, name: str, outcome: RunOutcome) -> None:
-            emit, way = self.runs.emitter(run, name), self.runs.proofs.way(name)
-            one = Verification(self.context, self.vaults, name, chosen, emit, lambda: self._give_way(name))
-            try:
-                await one.execute()
-            finally:
-                outcome.datasets, outcome.bytes = one.found.datasets, one.found.bytes
-                if one.proofs:
-                    self.runs.proofs.put(name, one.proofs, way)
-            if one.found.unproven:
-                outcome.result = "partial"
-
-        return self.runs.launch(backup, VERIFY_TRIGGER, work)
-
-    def restore_files(self, wanted: FilesRequest) -> str:
-        """Start to copy files out of a snapshot, and return the run's id."""
-        from zvault.ops.restore.restore_files import restore_files
-
-        request = wanted.request
-        vault = self.context.env.backup(request.backup).its_vault
-
-        async def work(run: str, backup: str, outcome: RunOutcome) -> None:
-            emit = self.runs.emitter(run, backup)
-
-            def say(text: str) -> None:
-                emit("message", text=text)
-
-            seen = self.runs.past.seen(vault, request.vault_at, f"restore to {request.to}", say)
-            async with seen as (context, vaults):
-                done = await restore_files(context, vaults, wanted, emit)
-            outcome.datasets, outcome.bytes = 1, done.plan.bytes
-            outcome.fall_short(done.error)
-
-        return self.runs.launch(wanted.request.backup, "restore", work)
-
-    async def _give_way(self, backup: str) -> None:
-        """Wait while a backup into the same vault runs."""
-        vault = self.context.env.backup(backup).vault
-        while tasks := self._at_work(vault):
-            # One that waits to try again does not end, and is not at work either.
-            await asyncio.wait(tasks, timeout=GIVE_WAY_EVERY)
-
-    def _at_work(self, vault: str | None) -> set[asyncio.Task[None]]:
-        runs = (
-            run
-            for run in self.runs.current.values()
-            if run.trigger not in OTHER_TRIGGERS and run.waiting is None
+        return self.runs.runner.start(
+            VerifyJob(self.context, self.vaults, self.runs.runner, self.runs.proofs, backup, chosen)
         )
-        return {run.task for run in runs if self._into(run.backup) == vault}
-
-    def _into(self, backup: str) -> str | None:
-        known = self.context.env.config.backup.get(backup)
-        return known.vault if known is not None else None
 
     async def look(self) -> None:
         """Start what is due the longest, one a vault."""
-        taken = {self._into(run.backup) for run in self.runs.current.values()}
+        backups = self.context.env.config.backup
+        taken = {find_vault_name(backups, run.backup) for run in self.runs.runner.current.values()}
         taken |= self._out_of_reach()
         for _, backup, level in sorted(self._due(), reverse=True):
             vault = self.context.env.backup(backup).vault

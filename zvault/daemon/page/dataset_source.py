@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from zvault.api.backups import Side
 from zvault.config.schema import Backup
@@ -30,8 +30,8 @@ OUTLOOK_LIFETIME = 30.0
 class DatasetSource:
     """Tells of one dataset of one backup. No pool is asked: what was listed last is in memory."""
 
-    def __init__(self, status: DaemonStatus, host: Callable[[], str]) -> None:
-        self._status, self._host = status, host
+    def __init__(self, status: DaemonStatus) -> None:
+        self._status = status
         self._known: dict[tuple[str, str], tuple[BackupListing, float, NextPrune]] = {}
 
     async def page(self, backup: str, dataset: str, page: int) -> DatasetPage | None:
@@ -58,7 +58,7 @@ class DatasetSource:
         counted = Counter(one for mark in marks for one in mark)
         return {
             "now": context.env.clock.time(),
-            "host": self._host(),
+            "host": self._status.context.env.host,
             "backup": table.name,
             "dataset": dataset,
             "vault": table.vault,

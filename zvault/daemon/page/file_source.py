@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,8 @@ class _Silence:
 class FileSource:
     """Lists folders of mounted snapshots, where the configuration wants that."""
 
-    def __init__(self, context: Context, host: Callable[[], str]) -> None:
-        self._context, self._host = context, host
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._at_work = 0
         self._silent: dict[str, _Silence] = {}
 
@@ -78,7 +78,7 @@ class FileSource:
         found = await self._listed(number, one, path, int(first))
         return {
             "now": self._context.env.clock.time(),
-            "host": self._host(),
+            "host": self._context.env.host,
             "backup": one.backup,
             "mount": _document(number, one),
             "path": text,

@@ -88,13 +88,12 @@ class PageSource:
         status: DaemonStatus,
         events: EventPublisher,
         vaults: Callable[[], Sequence[VaultDocument]],
-        host: Callable[[], str],
     ) -> None:
         self.status = status
         self.live = LiveRuns()
-        self._events, self._vaults, self._host = events, vaults, host
-        self._datasets = DatasetSource(status, host)
-        self._files = FileSource(status.context, host)
+        self._events, self._vaults = events, vaults
+        self._datasets = DatasetSource(status)
+        self._files = FileSource(status.context)
         self._kept = _Kept()
 
     def hear(self, event: RunEvent) -> None:
@@ -142,10 +141,10 @@ class PageSource:
         kept = self._refreshed()
         found = _without_files(self.status.document_of(self._vaults()))
         config = self.status.context.env.config
-        running = sorted(self.status.runs.current.values(), key=lambda run: run.started)
+        running = sorted(self.status.runs.runner.current.values(), key=lambda run: run.started)
         return {
             "now": self.status.context.env.clock.time(),
-            "host": self._host(),
+            "host": self.status.context.env.host,
             "status": found,
             "schedules": {name: _schedule(backup) for name, backup in config.backup.items()},
             "extras": {vault["name"]: self._extra(vault) for vault in found["vaults"]},
@@ -205,7 +204,7 @@ class PageSource:
         found = summarize_days(kept.past.get(name, ()), env.clock.time(), env.zone, backup.max_lag)
         return {
             "now": env.clock.time(),
-            "host": self._host(),
+            "host": self.status.context.env.host,
             "backup": self.status.backup(backup),
             "schedule": _schedule(backup),
             "datasets": [_row_document(*row) for row in rows[(page - 1) * DATASET_ROWS : page * DATASET_ROWS]]
@@ -248,7 +247,7 @@ class PageSource:
             ]
         return {
             "now": self.status.context.env.clock.time(),
-            "host": self._host(),
+            "host": self.status.context.env.host,
             "run": self.status.history.run(id),
             "lines": lines[-SHOWN_JOURNAL_LINES:] if lines is not None else None,
             "more": max(0, len(lines) - SHOWN_JOURNAL_LINES) if lines is not None else 0,

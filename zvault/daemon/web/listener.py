@@ -20,7 +20,10 @@ if __name__ == "__main__":
     builtin_hashes.use_builtin_hashes()
 
 import asyncio
+import math
 import socket
+from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -29,7 +32,6 @@ from zvault.daemon.page.site import PageSite
 from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.web.host_names import is_known_host
 from zvault.daemon.web.listener_channel import RESTED, OpenQuestions, receive_handover
-from zvault.daemon.web.listener_settings import ListenerSettings
 from zvault.daemon.web.login import LONGEST_HEADER, LoginMistakes, matches_login
 from zvault.system.process.unprivileged import give_up_rights
 
@@ -66,6 +68,35 @@ AskDaemon = Callable[[PageTopic, str], Awaitable[bytes]]
 """What zvaultd tells. Raises TimeoutError, ConnectionError."""
 
 PageAnswer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """``host`` is the configured one to listen on, ``hosts`` are other names that it may be asked under.
+
+    ``metrics`` and ``page`` say what is served, ``files`` whether the page lists those of mounted snapshots. For the
+    page: ``zone`` is the time zone of its times; ``login`` the digest of a name and password; ``header`` what a proxy
+    at one of the addresses ``proxies`` names the user in. After ``rest`` seconds without a connection it ends.
+    """
+
+    host: str
+    metrics: bool = True
+    page: bool = False
+    files: bool = False
+    hosts: tuple[str, ...] = ()
+    zone: str = "UTC"
+    login: Mapping[str, str] | None = None
+    header: str | None = None
+    proxies: tuple[str, ...] = ()
+    rest: float = math.inf
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> ListenerSettings:
+        """From what was handed over as JSON."""
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in told.items()
+        }
+        return cls(**values)
 
 
 class WebListener:

@@ -18,6 +18,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import ToolMissing
 from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 from zvault.system.process.runner import HostRunner
 
 CONFIG = {
@@ -98,13 +99,13 @@ class NoTools(HostRunner):
 
 @pytest.fixture
 async def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[ZvaultDaemon, Path]]:
-    monkeypatch.setattr("zvault.daemon.app.HostRunner", NoTools)
+    monkeypatch.setattr("zvault.daemon.assemble.HostRunner", NoTools)
     monkeypatch.setattr("zvault.daemon.api.access._peer_uid", lambda _: 0)
     folder = tmp_path
-    it = ZvaultDaemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+    it = assemble_daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
     await it.api.listen(tmp_path / "s")
     yield it, tmp_path / "s"
-    for run in list(it.runs.current.values()):
+    for run in list(it.runs.runner.current.values()):
         run.task.cancel()
     await asyncio.sleep(0)
     await it.api.close()
@@ -175,7 +176,7 @@ async def test_a_restore_of_nothing_starts_no_run(daemon: tuple[ZvaultDaemon, Pa
     status, answer = await call(path, "POST", "/v1/restore", json.dumps(body).encode())
     assert status == 400
     assert "is missing in the request" in answer or "is empty" in answer
-    assert not it.runs.current
+    assert not it.runs.runner.current
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ Ask = Callable[..., Any]
 async def client(tmp_path: Path) -> AsyncIterator[HttpClient]:
     status = daemon()
     parts: list[Any] = [SimpleNamespace(), SimpleNamespace(), Notifier(status, list, set)]
-    served = Api(status, status.runs, status.history, status.runs.events, status.runs.vaults, *parts)
+    served = Api(status, status.runs, status.history, status.runs.runner.events, status.runs.vaults, *parts)
     await served.listen(tmp_path / "s")
     yield HttpClient(tmp_path / "s")
     await served.close()
@@ -77,7 +77,7 @@ async def test_pages_of_the_list_are_of_one_backup_and_of_some_datasets(client: 
 
 async def test_the_events_of_a_run(client: HttpClient):
     runs = daemon().runs
-    emit = runs.emitter("r9", "home")
+    emit = runs.runner.emitter("r9", "home")
     emit("run-started", trigger="hand")
     emit("message", text="x" * 100_000)
     figures = {"bytes": 0, "datasets": 0, "sent": 0, "pruned": 0, "seconds": 0.0}
@@ -145,7 +145,10 @@ async def test_what_explains_a_dataset(client: HttpClient, monkeypatch: pytest.M
 
 async def test_why_a_dataset_failed_and_a_damage_stays_is_in_the_events(client: HttpClient):
     status = daemon()
-    emit, error = status.runs.emitter("r7", "home"), {"reason": "x", "what": "a", "why": "b", "next": "c"}
+    emit, error = (
+        status.runs.runner.emitter("r7", "home"),
+        {"reason": "x", "what": "a", "why": "b", "next": "c"},
+    )
     emit("dataset-failed", dataset="tank/home", error={**error, "what": "first"}, again=True)
     emit("dataset-failed", dataset="tank/home", error=error, again=False)
     left = {"dataset": "cold/a", "snapshot": "s", "file": "/f", "why": "nobody has it", "lost": True}

@@ -50,6 +50,7 @@ class FakeRuns:
         self.made: dict[str, dict[str, int | None]] = {}
         self.proofs = FakeProofs()
         self.counters = RunCounters()
+        self.runner = self
         self.current: dict[str, Any] = {}
         self.turns: Any = None
         self.readings = SimpleNamespace(being_read=lambda _: False)

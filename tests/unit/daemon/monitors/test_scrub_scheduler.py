@@ -24,7 +24,7 @@ class Decided(ScrubScheduler):
 
     running: str | None = None
 
-    def _busy(self, name: str) -> str | None:
+    def find_busy(self, vault: str) -> str | None:
         return self.running
 
 
@@ -63,7 +63,7 @@ def test_it_says_that_it_waits_for_a_backup(said: list[str]) -> None:
 
 def test_a_backup_that_is_scheduled_and_nobody_knows_when_may_be_due_at_once() -> None:
     it, asked = scheduler(), {"b"}
-    it.runs = SimpleNamespace(running=lambda _: None)  # type: ignore[assignment]
+    it.runs = SimpleNamespace(runner=SimpleNamespace(running=lambda _: None))  # type: ignore[assignment]
     it.scheduler = SimpleNamespace(next_run=lambda _: None, asks=asked.__contains__)  # type: ignore[assignment]
     before = it.context.env.clock.time()
     assert before <= (it._next("b") or 0) <= it.context.env.clock.time()
@@ -80,13 +80,13 @@ class Looked(Decided):
         self.healed += 1
         return "run"
 
-    def _work(self, name: str) -> str | None:
+    def _work(self, name: str) -> None:
         return None
 
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> Looked:
-    runs: Any = SimpleNamespace(closed=None)
+    runs: Any = SimpleNamespace(runner=SimpleNamespace(closed=None))
     vaults: Any = {"cold": SimpleNamespace(withheld=False)}
     nothing: Any = None
     it = Looked(context(), vaults, runs, nothing)

@@ -14,7 +14,8 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
 from zvault.core.integrity.verification import LevelProof
-from zvault.daemon.monitors import verify_scheduler as module
+from zvault.daemon.jobs import verify_job
+from zvault.daemon.jobs.verify_job import VerifyJob
 from zvault.daemon.monitors.verify_scheduler import UNPROVEN_PAUSE, VerifyScheduler
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment, WallClock
@@ -44,14 +45,19 @@ class FakeRuns:
         self.proofs: dict[str, dict[str, LevelProof]] = {}
         self.launched: list[str] = []
         self.closed = ""
+        self.runner = self
 
-    def launch(self, backup: str, trigger: str, work: Any) -> str:
+    def start(self, job: VerifyJob) -> str:
         if self.closed:
             raise Refused("no run can start", self.closed, "later")
-        self.launched.append(backup)
+        self.launched.append(job.subject)
         run = f"r{len(self.launched)}"
-        self.current[run] = SimpleNamespace(id=run, backup=backup, trigger=trigger, waiting=None)
+        self.current[run] = SimpleNamespace(id=run, backup=job.subject, trigger=job.trigger, waiting=None)
         return run
+
+    def find_run(self, subject: str, trigger: str) -> Any:
+        found = (run for run in self.current.values() if (run.backup, run.trigger) == (subject, trigger))
+        return next(found, None)
 
 
 @pytest.fixture
@@ -115,21 +121,23 @@ async def test_one_verification_of_a_backup_at_a_time(verify_scheduler: VerifySc
 async def test_it_gives_way_to_backups_into_its_vault_and_to_nothing_else(
     verify_scheduler: VerifyScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "GIVE_WAY_EVERY", FOR_EVER)
+    monkeypatch.setattr(verify_job, "GIVE_WAY_EVERY", FOR_EVER)
 
     def run(backup: str, trigger: str, waiting: float | None = None) -> Any:
         task = asyncio.create_task(asyncio.sleep(3600))
-        return SimpleNamespace(backup=backup, trigger=trigger, waiting=waiting, task=task)
+        return SimpleNamespace(backup=backup, aside=trigger == "verify", waiting=waiting, task=task)
 
     others = [run("a", "verify"), run("c", "schedule"), run("b", "schedule", NOW), run("gone", "hand")]
-    verify_scheduler.runs.current = dict(enumerate(others))  # type: ignore[arg-type]
-    await asyncio.wait_for(verify_scheduler._give_way("a"), PATIENCE)
+    runs: Any = verify_scheduler.runs
+    runs.current = dict(enumerate(others))
+    job = VerifyJob(verify_scheduler.context, verify_scheduler.vaults, runs, runs.proofs, "a", "sample")
+    await asyncio.wait_for(job.give_way(), PATIENCE)
     busy = run("b", "schedule")
-    verify_scheduler.runs.current["busy"] = busy
-    waiting = asyncio.create_task(verify_scheduler._give_way("a"))
+    runs.current["busy"] = busy
+    waiting = asyncio.create_task(job.give_way())
     await asyncio.sleep(0.05)
     assert not waiting.done()
-    del verify_scheduler.runs.current["busy"]
+    del runs.current["busy"]
     busy.task.cancel()
     await asyncio.wait_for(waiting, PATIENCE)
     for one in others:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.ops.ops_world import HOUR, START, context
 from zvault.config.schema import Notify
-from zvault.daemon.backup_runs import BackupRuns
+from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
 from zvault.daemon.notify.notifier import Notifier
@@ -82,12 +82,12 @@ class World:
         self.where.env.runner = HostRunner()
         self.history = RunHistory(self.folder / "history.sqlite")
         events = EventPublisher()
-        self.runs = BackupRuns(self.where, Vaults(self.where), self.history, events)
+        self.runs = assemble_runs(self.where, Vaults(self.where), self.history, events)
         monitor: Any = SimpleNamespace(documents=lambda: asyncio.sleep(0, []))
         scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
         self.status = DaemonStatus(self.where, monitor, self.runs, self.history, scheduler, started=START)
         self.notifier = Notifier(self.status, list, set)
-        events.hooks.append(self.notifier.hear)
+        events.subscribe(self.notifier.hear)
 
     async def down(self) -> None:
         await self.notifier.close()

@@ -65,7 +65,7 @@ def source(tmp_path: Path, runner: Any, **page: Any) -> FileSource:
     config = Config.model_validate({"page": guarded})
     context = Context.of(Environment(config, Paths(tmp_path, tmp_path, tmp_path, tmp_path), runner, "host"))
     context.activity.mounts["0a"] = ActiveMount("b", SNAPSHOT, "/mnt/look", 5.0)
-    return FileSource(context, lambda: "host")
+    return FileSource(context)
 
 
 async def test_what_hangs_is_left_alone_for_longer_and_longer(

@@ -20,6 +20,7 @@ from zvault.core.names import DatasetName, make_snapname
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon.assemble import assemble_daemon
 from zvault.daemon.page.page_source import DATASET_ROWS, SHOWN_JOURNAL_LINES, SHOWN_RUNS
 from zvault.daemon.page.renderer import PageRenderer
 from zvault.daemon.page.runbooks import Runbooks
@@ -45,14 +46,14 @@ class NoPools(HostRunner):
 
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ZvaultDaemon]:
-    monkeypatch.setattr("zvault.daemon.app.HostRunner", NoPools)
+    monkeypatch.setattr("zvault.daemon.assemble.HostRunner", NoPools)
     config = {
         "daemon": {"timezone": "UTC", "host": "filer1"},
         "vault": {"cold": {"pool": "cold"}},
         "backup": {name: {"source": "tank", "vault": "cold", **more} for name, more in BACKUPS.items()},
     }
-    it = ZvaultDaemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
-    it.metrics.vaults = [make_unknown_document(vault) for vault in it.vaults.all()]
+    it = assemble_daemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
+    it.seen_vaults.documents = [make_unknown_document(vault) for vault in it.vaults.all()]
     yield it
     it.history.close()
 
@@ -143,7 +144,7 @@ def test_what_is_not_known_of_a_vault_is_not_told_as_nothing(daemon: ZvaultDaemo
 
 
 def test_names_of_damaged_files_are_left_out(daemon: ZvaultDaemon):
-    (document,) = daemon.metrics.vaults
+    (document,) = daemon.seen_vaults.documents
     scrub: Any = {"seen": 1.0, "state": "finished", "started": 1.0, "ended": 2.0, "last": 2.0, "share": None}
     scrub |= {
         "bytes_done": 0,
@@ -203,7 +204,7 @@ def test_a_subject_that_is_none_gets_nothing(daemon: ZvaultDaemon, subject: str)
 def test_a_run_under_way_is_told_stream_by_stream(daemon: ZvaultDaemon):
     task: Any = None
     run = ActiveRun("r1", "a", "manual", task, started=5.0)
-    daemon.runs.current["r1"] = run
+    daemon.runs.runner.current["r1"] = run
     head: Any = {"run": "r1", "backup": "a", "time": 6.0}
 
     def publish(event: str, **fields: Any) -> None:

@@ -32,8 +32,8 @@ from zvault.config.schema import Config
 from zvault.core.errors import ToolMissing
 from zvault.core.integrity.verification import LevelProof
 from zvault.core.policy import schedule
-from zvault.daemon import app, lag_readings, scheduler
-from zvault.daemon.app import ZvaultDaemon
+from zvault.daemon import app, assemble, lag_readings, scheduler
+from zvault.daemon.assemble import assemble_daemon
 from zvault.daemon.journald import log
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import StallMonitor
@@ -224,7 +224,7 @@ class World:
             monkeypatch.setattr(app, name, every)
         monkeypatch.setattr(scheduler, "TICK", TICK)
         monkeypatch.setattr(tasks, "WATCH_EVERY", 1e9)
-        monkeypatch.setattr(app, "HostRunner", NoTools)
+        monkeypatch.setattr(assemble, "HostRunner", NoTools)
         monkeypatch.setattr(app, "read_loaded_version", lambda: (2, 3, 9))
         monkeypatch.setattr(apscheduler, "datetime", self.clock.datetime_class())
         monkeypatch.setattr(StallMonitor, "watch", for_ever)
@@ -261,13 +261,13 @@ class World:
         (self.folder / "zvault.toml").write_text(
             "".join(f"{key} = {in_toml(CONFIG[key])}\n" for key in CONFIG)
         )
-        self.daemon = ZvaultDaemon(Config.model_validate(CONFIG), paths, self.clock)
+        self.daemon = assemble_daemon(Config.model_validate(CONFIG), paths, self.clock)
         clients: Any = self.daemon.context.clients
         clients._sources[None] = SimulatedZfs(self.pools)
         for name in CONFIG["vault"]:
             clients._vaults[name, None, ""] = VaultZfs(self.pools, name)
         clients.zpool = self.zpool
-        self.daemon.events.hooks.append(self._hear)
+        self.daemon.events.subscribe(self._hear)
         log.addHandler(self.journal)
         self.serving = asyncio.create_task(self.daemon.serve())
         await asyncio.sleep(1.0)
