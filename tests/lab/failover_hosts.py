@@ -80,8 +80,8 @@ systemctl restart systemd-logind
 """As test_sleep.py has it."""
 
 SHORT_BEAT = f"""
-sed -i 's/^MIN_BEAT = 300.0$/MIN_BEAT = {BEAT}/' /usr/lib/python3/dist-packages/zvault/core/sharing/decide.py
-grep -qx 'MIN_BEAT = {BEAT}' /usr/lib/python3/dist-packages/zvault/core/sharing/decide.py
+sed -i 's/^MIN_BEAT = 300.0$/MIN_BEAT = {BEAT}/' /usr/lib/python3/dist-packages/zvault/core/sharing/run_decision.py
+grep -qx 'MIN_BEAT = {BEAT}' /usr/lib/python3/dist-packages/zvault/core/sharing/run_decision.py
 mkdir -p /run/systemd/system/zvaultd.service.d
 printf '[Service]\\nWatchdogSec=0\\n' >/run/systemd/system/zvaultd.service.d/lab.conf
 systemctl daemon-reload
