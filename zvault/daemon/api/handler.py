@@ -34,7 +34,7 @@ def make_handler(
         found = await answer(request)
         if isinstance(found, web.StreamResponse):
             return found
-        body, rows = await compute_aside(_count_rows(found), None, _encode_and_hold, found)
+        body, rows = await compute_aside(count_document_rows(found), None, _encode_and_hold, found)
         del found  # what nobody else has of it dies with its rows, beside the loop
         free_items_aside(rows)
         return web.Response(body=body, content_type="application/json", charset="utf-8")
@@ -42,7 +42,7 @@ def make_handler(
     return RouteHandler(route, serve)
 
 
-def _count_rows(document: object) -> int:
+def count_document_rows(document: object) -> int:
     """How many rows a document has: it is long by its lists."""
     values = document.values() if isinstance(document, dict) else ()
     return sum(len(value) for value in values if isinstance(value, list))
@@ -51,10 +51,10 @@ def _count_rows(document: object) -> int:
 def _encode_and_hold(document: object) -> tuple[bytes, list[Any]]:
     """A document as JSON; and the rows of its lists in a list of their own: somebody may keep the document."""
     values = document.values() if isinstance(document, dict) else ()
-    return _encode(document), [row for value in values if isinstance(value, list) for row in value]
+    return encode_document(document), [row for value in values if isinstance(value, list) for row in value]
 
 
-def _encode(document: object) -> bytes:
+def encode_document(document: object) -> bytes:
     """A document as JSON, row by row: one call for all of a list of millions would let no other thread go on."""
     if not isinstance(document, dict):
         return json.dumps(document).encode()

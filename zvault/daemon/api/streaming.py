@@ -11,8 +11,10 @@ from aiohttp import web
 
 from zvault.api.answers import LongAnswerLine
 from zvault.core.errors import ZvaultError
+from zvault.daemon.api.handler import count_document_rows, encode_document
 from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
+from zvault.system.side_threads import compute_aside
 from zvault.system.tasks import cancel_tasks
 
 Say = Callable[[str], None]
@@ -37,7 +39,7 @@ async def answer_with_progress(
     try:
         while not task.done() or not said.empty():
             await _write(response, {"text": await _next(said, task)})
-        await _write(response, task.result())
+        await _write_last(response, task.result())
         await response.write_eof()
     except ConnectionError:
         also("nobody waits for it any more; stopping")
@@ -67,6 +69,15 @@ async def _answer(work: Callable[[Say], Awaitable[object]], say: Say) -> LongAns
     except Exception as error:
         log.exception("unexpected")
         return {"error": make_unexpected_error(error).as_dict()}
+
+
+async def _write_last(response: web.StreamResponse, line: LongAnswerLine) -> None:
+    """As ``_write``; what was found in a vault may be a document of a million rows."""
+    if found := line.get("answer"):
+        data = await compute_aside(count_document_rows(found), None, encode_document, found)
+        await response.write(b'{"answer": ' + data + b"}\n")
+    else:
+        await _write(response, line)
 
 
 async def _write(response: web.StreamResponse, line: LongAnswerLine) -> None:

@@ -5,12 +5,14 @@ import json
 import threading
 from typing import Any, ClassVar
 
+import pytest
 from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.api import routes
-from zvault.daemon.api.handler import _count_rows, _encode, make_handler
+from zvault.daemon.api import streaming
+from zvault.daemon.api.handler import count_document_rows, encode_document, make_handler
 from zvault.system.side_threads import MOST_IN_LOOP, compute_aside
 
 VALUES = st.recursive(
@@ -22,12 +24,12 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_row_by_row_it_is_the_same(document: Any) -> None:
-    assert _encode(document) == json.dumps(document).encode()
+    assert encode_document(document) == json.dumps(document).encode()
 
 
 def test_a_document_is_long_by_its_lists() -> None:
-    assert _count_rows({"datasets": [1, 2], "snapshots": [3], "vault": "cold"}) == 3
-    assert _count_rows([1, 2]) == 0
+    assert count_document_rows({"datasets": [1, 2], "snapshots": [3], "vault": "cold"}) == 3
+    assert count_document_rows([1, 2]) == 0
 
 
 class Row(dict[str, Any]):
@@ -60,3 +62,30 @@ def test_the_rows_of_a_large_document_die_beside_the_loop() -> None:
 
     assert len(json.loads(asyncio.run(live()))["prune"]) == count
     assert kept[0] == {"snapshot": "tank@0"}
+
+
+async def test_the_document_at_the_end_of_a_long_answer_is_encoded_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """'find' may find a version of each file in each snapshot."""
+    threads: list[int] = []
+    encode = streaming.encode_document
+
+    def note_thread(document: object) -> bytes:
+        threads.append(threading.get_ident())
+        return encode(document)
+
+    class Response:
+        data = b""
+
+        async def write(self, data: bytes) -> None:
+            self.data += data
+
+    monkeypatch.setattr(streaming, "encode_document", note_thread)
+    for count in (3, MOST_IN_LOOP + 1):
+        found = {"versions": [{"path": f"{number}"} for number in range(count)], "unread": {}}
+        response: Any = Response()
+        await streaming._write_last(response, {"answer": found})
+        assert json.loads(response.data) == {"answer": found}
+        assert response.data.endswith(b"}\n")
+        assert (threads.pop() == threading.get_ident()) is (count == 3)
