@@ -265,6 +265,19 @@ def _check_block_path(text: str) -> None:
         raise ValueError(f"{quote_text(text)} is not the path of a device, as in /dev/nvme0n1p4")
 
 
+# systemd.unit(5); a template needs its instance.
+_UNIT = re.compile(
+    r"[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]+)?\.(service|target|mount|automount|socket|path|timer|device)"
+)
+
+
+def _check_unit(text: str) -> None:
+    if not _UNIT.fullmatch(text):
+        raise ValueError(f"{quote_text(text)} is not the name of a systemd unit, as in wg-quick@wg0.service")
+    if text.startswith("zvault"):
+        raise ValueError(f"{text} is zvault's own: it is ordered already")
+
+
 DurationField = Annotated[
     float,
     TextForm(
@@ -315,6 +328,17 @@ MountPoints = Annotated[
         lambda text: (_checked(_check_absolute)(text),),
         (tuple,),
         lambda texts: tuple(map(_checked(_check_absolute), texts)),
+    ),
+]
+UnitNames = Annotated[
+    tuple[str, ...],
+    TextsForm(
+        "units",
+        "the name of a systemd unit, or several in an array",
+        "wg-quick@wg0.service",
+        lambda text: (_checked(_check_unit)(text),),
+        (tuple,),
+        lambda texts: tuple(map(_checked(_check_unit), texts)),
     ),
 ]
 PoolName = Annotated[str, TextForm("pool", "the name of a ZFS pool", "cold", _checked(_check_pool))]

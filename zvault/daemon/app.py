@@ -52,6 +52,7 @@ from zvault.ops.tuning.parameters import reconcile_tuning
 from zvault.ops.vaults.past_record import list_past_vaults
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
+from zvault.system.unit_order import order_daemon
 from zvault.zfs.pool.module_parameters import read_loaded_version
 
 OBSERVE_EVERY = 15.0
@@ -135,6 +136,7 @@ class ZvaultDaemon:
         again_and_again = self.checks.again_and_again
         # A start that is killed begins anew, for ever. Each step has a deadline of its own: together they need none.
         async with _patience(math.inf, START_EXTENSION, self._stop):
+            await self._order_stop()
             with _note_start(self.paths.starting):
                 interrupted = await self.reconcile()
                 self._background(again_and_again("state", self.state_monitor.look, STATE_INTERVAL))
@@ -158,6 +160,18 @@ class ZvaultDaemon:
         await self._stop.wait()
         async with _patience(DRAIN_PATIENCE, DRAIN_EXTENSION):
             await self._drain()
+
+    async def _order_stop(self) -> None:
+        """Have systemd stop this before the units by which vaults are reached."""
+        devices = [device for vault in self.context.env.config.vault.values() for device in vault.device]
+        units = [unit for device in devices for unit in device.requires_unit]
+        try:
+            if await order_daemon(units, self.context.env.runner):
+                log.info(
+                    "systemd stops zvaultd before %s", ", ".join(sorted(set(units))) or "no unit any more"
+                )
+        except (OSError, ZvaultError) as error:
+            log.warning("systemd may stop %s before zvaultd: %s", ", ".join(sorted(set(units))), error)
 
     async def reconcile(self) -> set[str]:
         """Compare what is with what should be: adopt or undo what an earlier daemon left.
@@ -302,6 +316,7 @@ class ZvaultDaemon:
             for told in find_readable_secrets(self.paths, config):
                 log.warning("%s", told)
         sd_notify.notify_ready(self.status.line())
+        await self._order_stop()
 
     def _refuse_loss(self, config: Config) -> None:
         """What is up here, or open as it was, cannot vanish: nobody could take it down, or close it, any more."""

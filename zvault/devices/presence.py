@@ -14,6 +14,7 @@ from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd.image_lease import make_cluster
 from zvault.system.mount import find_mount_point, is_mount_point, is_mounted_at_start
 from zvault.system.process.runner import ProcessRunner
+from zvault.system.systemd_units import SystemdUnits, make_inactive_error
 
 
 def _unconnected(device: Device) -> str:
@@ -24,6 +25,16 @@ def _unconnected(device: Device) -> str:
     if device.cache is not None and not Path(device.cache.bcache).exists():
         return f"there is no device {device.cache.bcache}"
     return ""
+
+
+async def _find_inactive(device: Device, runner: ProcessRunner) -> str:
+    """Which unit that a device is reached by is not active, in words; empty where all are."""
+    try:
+        states = await SystemdUnits(runner).states(device.requires_unit)
+    except ZvaultError as error:
+        return f"whether {', '.join(device.requires_unit)} is active cannot be asked: {error}"
+    inactive = [state for state in states.values() if state.active != "active"]
+    return make_inactive_error(device.spec, inactive[0]).what if inactive else ""
 
 
 def find_missing_mount(device: Device) -> str:
@@ -44,12 +55,13 @@ def find_missing_mount(device: Device) -> str:
     )
 
 
-async def find_unreachable(device: Device) -> str:
+async def find_unreachable(device: Device, runner: ProcessRunner) -> str:
     """Why a device's storage cannot be reached at this moment, in words; empty where it can, or is not asked.
 
     Buckets are not asked: that costs, and needs their secrets.
     """
-    if (why := _unconnected(device)) or not isinstance(device.nbd, UnixServer | TcpServer):
+    why = _unconnected(device) or await _find_inactive(device, runner)
+    if why or not isinstance(device.nbd, UnixServer | TcpServer):
         return why
     try:
         await reach_target(device.nbd, Path(), device.tls)

@@ -40,7 +40,7 @@ from zvault.system.lease_store import LeaseStore
 from zvault.system.mount import is_mount_point
 from zvault.system.process.runner import HostRunner, ProcessRunner
 from zvault.system.system_bus import read_unit_states
-from zvault.system.systemd_units import SystemdUnits
+from zvault.system.systemd_units import SystemdUnits, make_inactive_error
 from zvault.system.tasks import finish_work
 
 __all__ = ["DeviceStack", "SayProgress"]
@@ -91,6 +91,7 @@ class DeviceStack:
         self._had: dict[DeviceSlot, DeviceRecord] = {}
         """What lost devices had when this stack first cleared them away: the pool knows them by their numbers."""
         units = SystemdUnits(runner, read_unit_states if isinstance(runner, HostRunner) else None)
+        self._units = units
         self.kinds: dict[str, DeviceLayer] = {
             "nbd": NbdSource(runner, units),
             "rbd": RbdSource(runner, units),
@@ -114,6 +115,7 @@ class DeviceStack:
             await self._check(seen)
             seen, lost = await self._settle(seen, say)
             self._refuse_unmounted(seen)
+            await self._refuse_without_units(seen)
             made: list[DeviceSlot] = []
             try:
                 for device, found in zip(self.devices, seen, strict=True):
@@ -235,6 +237,17 @@ class DeviceStack:
                         "requires_mount says that it has to be; nothing was made there",
                         f"mount it ('mount {folder}', or connect its disk); the next try goes on with it",
                     )
+
+    async def _refuse_without_units(self, seen: Sequence[FoundDevice]) -> None:
+        """Raises DeviceGone where a unit by which a device is reached is not active, before anything is touched."""
+        missing = [device for device, found in zip(self.devices, seen, strict=True) if not found.usable]
+        states = await self._units.states(
+            sorted({unit for device in missing for unit in device.requires_unit})
+        )
+        for device in missing:
+            for unit in device.requires_unit:
+                if states[unit].active != "active":
+                    raise make_inactive_error(f"{device.spec} of vault {self.vault}", states[unit])
 
     async def _check(self, seen: Sequence[FoundDevice]) -> None:
         """See that the tools are there for whatever is not up. Raises ToolMissing."""

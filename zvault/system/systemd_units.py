@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from zvault.core.errors import ToolFailed
+from zvault.core.errors import DeviceGone, ToolFailed
 from zvault.system.process.runner import ProcessResult, ProcessRunner
 from zvault.system.system_bus import UnitState
 
@@ -107,6 +107,17 @@ class SystemdUnits:
 
 def _nothing(unit: str) -> UnitState:
     return UnitState(unit, loaded=False, active="inactive", result="", main_pid=0)
+
+
+def make_inactive_error(reached: str, state: UnitState) -> DeviceGone:
+    """The error for what is reached by a unit that is not active."""
+    return DeviceGone(
+        f"{state.unit} is {state.active if state.loaded else 'unknown to systemd'}, and {reached} is reached by it",
+        "requires_unit says so; nothing was connected",
+        f"'systemctl start {state.unit}'; the next try goes on with it"
+        if state.loaded
+        else "correct requires_unit: 'systemctl list-unit-files' shows what there is",
+    )
 
 
 def scope_argv(description: str, argv: Sequence[str]) -> list[str]:

@@ -64,6 +64,14 @@ CASES = [
         "requires_mount: nothing of this device is in /mnt/ab: name the mount point",
     ),
     (
+        VAULT + "[[vault.cold.device]]\nnbd='tcp:h'\nrequires_unit = 'wg0'",
+        'requires_unit: "wg0" is not the name of a systemd unit, as in wg-quick@wg0.service',
+    ),
+    (
+        VAULT + "[[vault.cold.device]]\nnbd='tcp:h'\nrequires_unit = ['a.service', 'zvaultd.service']",
+        "requires_unit: zvaultd.service is zvault's own",
+    ),
+    (
         VAULT + "up = 'ondemand'",
         'must be one of "on-demand", "always", not the string "ondemand"; did you mean "on-d',
     ),

@@ -18,6 +18,7 @@ from zvault.config.fields import (
     NbdServer,
     RbdImageName,
     SizeField,
+    UnitNames,
     WordField,
     parse_default,
 )
@@ -80,6 +81,14 @@ class Device(ConfigTable):
         "brought up: the disk that its file is on, or the journal or the cache of its block store. While nothing is, "
         "the vault stays down, nothing is made below the folder, and the run is tried again.",
         examples=["/mnt/disk"],
+    )
+    requires_unit: UnitNames = Field(
+        default=(),
+        description="The systemd unit by which the device is reached, or several in an array: a VPN, a tunnel, a "
+        "server on this host. While one is not active, the vault stays down, and the run is tried again. At a shutdown "
+        "systemd stops zvaultd, which exports the vault, before it stops the unit "
+        "(docs/explanation/sleep.md#what-a-vault-is-reached-by).",
+        examples=["wg-quick@wg0.service"],
     )
     data_pool: WordField | None = Field(
         default=None,

@@ -100,7 +100,7 @@ async def _devices(context: Context, vault: Vault) -> Sequence[str]:
         key = f"vault.{vault.name}.device[{index}]"
         if why := find_missing_mount(device):
             told.append(f"{key}: {why}")
-        if why := await find_unreachable(device):
+        if why := await find_unreachable(device, runner):
             told.append(f"{key}: {why}: the vault cannot be brought up now")
             continue
         try:

@@ -12,6 +12,8 @@ from zvault.core.errors import ToolFailed
 from zvault.core.integrity.pool_devices import list_foreign_devices
 from zvault.ops.context import Context
 from zvault.ops.state.pool_health import PoolCondition
+from zvault.ops.vaults.abandon_pool import is_on_copies
+from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.lease import VaultLease
 from zvault.ops.vaults.pool_progress import note_progress
 from zvault.system.block_devices import name_whole_device
@@ -41,7 +43,9 @@ async def examine_pool(context: Context, name: str) -> PoolCondition:
     # A look that began before the pool was given up told reads that its lost device did not answer as damage.
     if conditions.times_given_up(name) == given_up:
         conditions.put(name, found)
-        if (guid := context.records.pools.last(config)) is not None:
+        guid = context.records.pools.last(config)
+        # What is written to a copy that is thrown away is no progress of the pool: another host has that.
+        if guid is not None and not is_on_copies(await VaultAssembly(context, name, config).devices()):
             await note_progress(context, config, guid)
     return found
 

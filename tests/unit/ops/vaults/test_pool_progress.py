@@ -12,6 +12,9 @@ from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap,
 from zvault.core.errors import NotFound, Refused
 from zvault.core.health.vault import judge_vault
 from zvault.core.integrity.pool_progress import PoolProgress, PoolTxgs
+from zvault.core.policy.scrub import PoolScan
+from zvault.devices.device_record import mark_throw_away
+from zvault.devices.device_state import DeviceState
 from zvault.ops.context import Context
 from zvault.ops.retention.prune_plan import OLDER_VAULT_REASON, plan_prune
 from zvault.ops.state.older_vault import find_older_vault
@@ -19,10 +22,13 @@ from zvault.ops.state.pool_book import SeenPool
 from zvault.ops.state.progress_book import ProgressBook
 from zvault.ops.vault_documents import make_unknown_document
 from zvault.ops.vault_facts import make_vault_facts
+from zvault.ops.vaults.assembly import VaultAssembly
+from zvault.ops.vaults.examine_pool import examine_pool
 from zvault.ops.vaults.pool_progress import note_progress
 from zvault.ops.vaults.vault import ManagedVault
 from zvault.system.lease_store import LeaseStore
 from zvault.zfs.pool.pool import Zpool
+from zvault.zfs.pool.scrub import PoolErrors, Scrubber
 
 GUID = 0xC01D
 
@@ -30,11 +36,16 @@ GUID = 0xC01D
 class Pool:
     """A pool that is at a transaction group, and what is in it."""
 
+    runner = None
+
     def __init__(self, txg: int) -> None:
         self.txg: int | None = txg
 
     async def read_txgs(self, _: str) -> PoolTxgs | None:
         return None if self.txg is None else PoolTxgs(self.txg, self.txg)
+
+    async def number(self, *_: object) -> int:
+        return 1
 
     async def tree(self, *_: object, **__: object) -> Any:
         return tree(vaulted("cold/host/tank", 1, 2))
@@ -140,3 +151,27 @@ async def test_the_kernels_statistics_tell_the_newest_and_the_newest_on_disk(tmp
     (tmp_path / "spl/kstat/zfs/cold/txgs").write_text("txg      birth            state\n")
     assert await here.read_txgs("cold") is None
     assert await Zpool(SimpleNamespace()).read_txgs("cold") is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("copy", [True, False])
+async def test_what_is_written_to_a_copy_that_is_thrown_away_is_no_progress(
+    where: Context, pool: Pool, monkeypatch: pytest.MonkeyPatch, copy: bool
+) -> None:
+    """Another host has the pool then, and its store ends with less than this host wrote to the copy."""
+
+    async def devices(_: object) -> list[DeviceState]:
+        spec = mark_throw_away("tcp:nas") if copy else "tcp:nas"
+        return [DeviceState("cold-0", spec, "/dev/nbd0", "up", "", 1 << 30)]
+
+    monkeypatch.setattr(VaultAssembly, "devices", devices)
+
+    async def health(*_: object) -> PoolErrors:
+        return PoolErrors(PoolScan(), 0)
+
+    monkeypatch.setattr(Scrubber, "health", health)
+    await imported(where)
+    pool.txg = 700
+    await examine_pool(where, "cold")
+    known = where.records.progress.get(GUID)
+    assert known is not None
+    assert known.txg == (500 if copy else 700)
