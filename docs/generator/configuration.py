@@ -26,6 +26,35 @@ with an error keeps the old configuration.
 
 """
 
+TEMPLATES = """\
+## `[defaults]`, `[template.NAME]`
+
+Keys that several backups have in common. `[defaults]` is for all of them, `[template.NAME]` for those with
+`template = "NAME"`. Both have the keys of a backup, except `source`, `include`, `exclude`, `snapshots_only` and
+`template`.
+
+A key counts where it stands nearest: in the backup itself, then in its templates, of which a later one counts more,
+then in `[defaults]`. In the tables of a backup (`snapshot`, `keep`, `send` and so on) each key counts by itself, so one
+can set `keep.source` and inherit `keep.vault`; but what is below that, as the rules of `keep.vault`, is replaced whole.
+`every` replaces an inherited `schedule`, and the other way round. A backup with `snapshots_only` inherits nothing about
+sending. `zvaultctl check-config -v` shows each backup with all that it has, and where that stands.
+
+```toml
+[defaults]
+vault = "cold"
+keep = { source = { hourly = 24 }, vault = { daily = 30, monthly = 12 } }
+
+[template.servers]
+schedule = "hourly"
+max_lag = "3h"
+
+[backup.web]
+source = "ssh://root@web/tank"
+template = "servers"
+```
+
+"""
+
 PROFILES = """\
 # Profiles
 
@@ -54,7 +83,7 @@ def configuration() -> str:
         f"| {text.kind} | {text.hint} | `{format_literal(text.example)}` |\n"
         for _, text in sorted(kinds.items())
     )
-    return INTRO + tables + PROFILES + profiles + VALUES + how
+    return INTRO + tables + TEMPLATES + PROFILES + profiles + VALUES + how
 
 
 Section = tuple[str, type[BaseModel] | FieldInfo]

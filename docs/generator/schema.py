@@ -9,6 +9,7 @@ from typing import Any
 from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from zvault.config.schema import Config
+from zvault.config.templates import OWN_KEYS
 
 ADDRESS = "file:///usr/share/zvault/zvault.schema.json"
 """Where an installation has it; the sample's first line names it."""
@@ -20,6 +21,12 @@ def schema() -> str:
         # Some defaults are objects of zvault's own; the reference has them as they are written.
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
         made = Config.model_json_schema()
+    backup = made["$defs"]["Backup"]
+    shared = {key: value for key, value in backup["properties"].items() if key not in OWN_KEYS}
+    made["$defs"]["BackupTemplate"] = {**backup, "properties": shared, "required": []}
+    template = {"$ref": "#/$defs/BackupTemplate"}
+    made["properties"]["defaults"] = template
+    made["properties"]["template"] = {"type": "object", "additionalProperties": template}
     made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     made["$id"] = ADDRESS
     return json.dumps(_plain(made), indent=1, ensure_ascii=False) + "\n"

@@ -199,7 +199,8 @@ def test_a_trial_beside_another_tool_leaves_nothing(it: World) -> None:
     shell(clear_target)
     shell(clear_source)
     left = sh("zfs", "list", "-Hrt", "snapshot,bookmark", "-o", "name", "tank/data", "cold/mirror")
-    assert "zvault" not in left
+    assert "@zvault_" not in left
+    assert "#zvault" not in left
     assert "@syncoid_" in left
     noise(Path("/tank/data/home/newest"), 1)
     syncoid("tank/data", "cold/mirror/data")

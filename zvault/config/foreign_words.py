@@ -136,9 +136,9 @@ FOREIGN_WORDS = (
         _KEEP,
     ),
     ForeignWord(
-        ("template", "use_template", "templates", "inherit", "extends"),
-        "there are no templates: write the keys in each backup",
-        'schedule = "hourly"\n' + _KEEP,
+        ("use_template", "templates", "inherit", "extends"),
+        "keys of several backups stand in [defaults], or in a [template.NAME] that a backup names",
+        'template = "servers"\n[template.servers]\nschedule = "hourly"',
     ),
     ForeignWord(
         ("bwlimit", "bandwidth_limit", "bandwidth", "rate_limit", "source_bwlimit", "target_bwlimit", "speed_limit"),
@@ -228,7 +228,7 @@ def explain_foreign_table(name: str) -> str:
             f' "{name}" here; {_PAGE}'
         )
     if name.startswith("template_"):
-        return f"a template of sanoid's is nothing that zvault has: write its keys in each backup; {_PAGE}"
+        return f"a template of sanoid's is a [template.NAME] here, with keys as a backup has them; {_PAGE}"
     if name in {"jobs", "job", "global"}:
         return f"what is a job of zrepl's is a [backup.NAME] here; {_PAGE}"
     return ""

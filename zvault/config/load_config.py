@@ -19,12 +19,13 @@ from zvault.config.paths import Paths
 from zvault.config.problems import ConfigFinding, ConfigProblem, list_findings
 from zvault.config.profile import VaultProfile
 from zvault.config.schema import Backup, Config, Vault
+from zvault.config.templates import TEMPLATE_TABLE, resolve_templates
 from zvault.config.toml_file import TomlDocument, parse_document, read_bytes, read_document
 from zvault.config.toml_lines import KeyPath, find_line, show_key
 from zvault.core.errors import ConfigError
 from zvault.core.name_rules import check_word
 
-NAMED_TABLES = ("host", "vault", "backup", "notify")
+NAMED_TABLES = ("host", "vault", "backup", "notify", TEMPLATE_TABLE)
 """Tables of tables: what conf.d adds to, one name in one file."""
 
 AnyTable = TypeVar("AnyTable", bound=ConfigTable)
@@ -41,13 +42,15 @@ def load_config(paths: Paths, file: Path | None = None) -> Config:
     merged, config = _Merged(), None
     complete = _read_all(main, merged, needed=file is not None)
     merged.problems += list_writer_problems([*merged.order, main.parent / "conf.d"])
+    resolved = resolve_templates(merged.data)
+    merged.report(resolved.findings)
     try:
-        config = Config.model_validate(merged.data)
+        config = Config.model_validate(resolved.data)
     except ValidationError as error:
         merged.report(list_findings(error, Config))
     # A file that cannot be read may hold what another refers to; only say what is sure.
     if complete:
-        merged.report(_cross_check(merged.data, config))
+        merged.report(_cross_check(resolved.data, config))
     merged.problems += _profile_problems(paths, merged)
     if config is not None:
         merged.report(finding for finding, certain in _late_timeouts(paths, config) if certain)
@@ -65,6 +68,13 @@ def list_doubts(paths: Paths, config: Config, file: Path | None = None) -> list[
     found += cross_checks.find_short_locks(config.vault)
     told = [f"{show_key(finding.path)}: {finding.message}" for finding in found]
     return told + find_readable_secrets(paths, config, file)
+
+
+def list_resolved_lines(paths: Paths, file: Path | None = None) -> list[str]:
+    """The backups of a configuration that was loaded, as TOML, with what each inherits and from where."""
+    merged = _Merged()
+    _read_all(file or paths.config_file, merged, needed=file is not None)
+    return list(resolve_templates(merged.data).format_lines())
 
 
 def find_readable_secrets(paths: Paths, config: Config, file: Path | None = None) -> list[str]:

@@ -23,6 +23,7 @@ from zvault.config.load_config import load_config
 from zvault.config.paths import Paths
 from zvault.config.profile import VaultProfile
 from zvault.config.schema import Config
+from zvault.config.templates import resolve_templates
 from zvault.config.toml_lines import format_literal
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -111,7 +112,7 @@ def test_the_sample_shows_every_key() -> None:
 
 
 def test_the_sample_shows_every_setting_of_a_block_store() -> None:
-    config = Config.model_validate(tomllib.loads(uncommented()))
+    config = Config.model_validate(resolve_templates(tomllib.loads(uncommented())).data)
     device = config.vault["bucket"].device[0].nbd
     assert isinstance(device, BlockstoreServer)
     shown = {word.partition("=")[0] for word in device.settings}
@@ -124,7 +125,6 @@ def test_the_sample_shows_every_setting_of_a_block_store() -> None:
 
 def test_the_samples_defaults_are_the_defaults() -> None:
     """What it says is a default must be: the send flags and the metrics' address."""
-    data = tomllib.loads(uncommented())
-    config = Config.model_validate(data)
+    config = Config.model_validate(resolve_templates(tomllib.loads(uncommented())).data)
     assert config.backup["tank"].send == config.backup["home"].send
     assert config.daemon.metrics == Config().daemon.metrics

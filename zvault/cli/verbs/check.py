@@ -17,6 +17,7 @@ from zvault.cli.output import (
     clean_line,
     print_document,
     print_line,
+    print_lines,
     print_trouble,
 )
 from zvault.core.errors import ConfigError
@@ -36,6 +37,12 @@ def check_config(
     offline: Annotated[
         bool, typer.Option("--offline", help="Look at the files only: ask no pool, host or server.")
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "-v", "--verbose", help="Show each backup with what it has from defaults and templates."
+        ),
+    ] = False,
     quiet: Quiet = False,
     json: AsJson = False,
 ) -> None:
@@ -50,7 +57,7 @@ def check_config(
     Exit status: 0 zvaultd would take it, whatever it was warned of; 2 it would not.
     """
     # pydantic is slow to import, and no other verb needs it.
-    from zvault.config.load_config import list_doubts, load_config
+    from zvault.config.load_config import list_doubts, list_resolved_lines, load_config
     from zvault.config.paths import Paths
 
     paths = Paths()
@@ -79,6 +86,9 @@ def check_config(
     if not quiet:
         place = file or (paths.config_file if paths.config_file.exists() else paths.etc / "conf.d")
         print_line(f"OK: {place}: {_summary(config)}")
+    if verbose:
+        print_line()
+        print_lines(map(clean_line, list_resolved_lines(paths, file)))
     raise typer.Exit(OK_STATUS)
 
 

@@ -34,7 +34,7 @@ from zvault.core.integrity.verification import ProofLevel
 from zvault.core.name_rules import DatasetChoice, can_reach, choose_by_pattern
 from zvault.core.replication.bandwidth import RateLimit
 
-_NEEDS_VAULT = (
+NEEDS_VAULT = (
     "into", "also", "backlog", "on_conflict", "limit", "prune", "send", "receive", "verify", "max_lag"
 )  # fmt: skip
 """Keys of a backup that are about what is sent."""
@@ -69,6 +69,12 @@ class Backup(NamedTable):
         "`false` it leaves a dataset out; `child` takes only what is below it, `parent` only itself. What came with a "
         "stream (`received`) does not count. See [choose datasets](../how-to/choose-datasets.md).",
         examples=["org.example:backup", "autobackup:offsite"],
+    )
+    template: Several[WordField] = Field(
+        default_factory=list,
+        description="Templates whose keys it has where it does not set them itself: the NAME of a `[template.NAME]`, "
+        "or several, of which a later one counts more. See [`[defaults]`](#defaults-templatename).",
+        examples=["servers", ["servers", "offsite"]],
     )
     snapshots_only: bool = Field(
         default=False,
@@ -229,7 +235,7 @@ class Backup(NamedTable):
     @model_validator(mode="after")
     def _nothing_that_needs_a_vault(self) -> Self:
         if self.snapshots_only:
-            given = [key for key in _NEEDS_VAULT if key in self.model_fields_set]
+            given = [key for key in NEEDS_VAULT if key in self.model_fields_set]
             given += [f"keep.{key}" for key in ("vault", "gone") if key in self.keep.model_fields_set]
             given += ["snapshot.skip_unchanged"] if self.snapshot.skip_unchanged else []
             if given:
