@@ -27,6 +27,7 @@ from zvault.daemon.journald import log
 from zvault.daemon.lag_readings import LagReadings
 from zvault.daemon.other_hosts_run import find_other_hosts_run
 from zvault.daemon.per_backup import ValuesByBackup
+from zvault.daemon.restore_times import RestoreTimes
 from zvault.daemon.run_counters import RunCounters
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import measure_lags
@@ -74,6 +75,8 @@ class BackupRuns:
         self._reaping = asyncio.Lock()
         self._changed_beside: dict[tuple[str, Side], float] = {}
         """When a side of a backup changed last while a run of it was at work (monotonic seconds)."""
+        self.restore_times = RestoreTimes(context.env, history)
+        events.hooks.append(self.restore_times.hear)
         events.hooks.append(self._count)
         context.activity.came_up.append(self._doubt_vault)
 

@@ -101,6 +101,8 @@ def make_backup_facts(
         exposed=context.records.exposed.last(name, way),
         conflicts=_conflicts(runs, name, last) if made_by is None else (),
         running=running is not None and running.waiting is None,
+        restore=runs.restore_times.estimate_whole(backup),
+        max_restore=backup.max_restore,
         snapshot_error=runs.snapshot_troubles.get(name) if backup.snapshot.timetable is not None else None,
     )
 

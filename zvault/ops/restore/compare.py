@@ -111,6 +111,7 @@ class SnapshotComparison:
         argv = hash_files.hash_argv(side.root, batch)
         size = sum(one.size for one in batch)
         result = await side.host.run(argv, deadline=hash_files.estimate_hash_deadline(size), check=False)
+        self.found.vault_seconds += result.seconds if side is self.vault else 0.0
         said = hash_files.list_read_complaints(result.stderr)
         if batch[0].length is not None and said and len(batch) > 1:
             # A piece that could not be read to its end has a hash all the same: see which it was.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ from zvault.ops.restore.put_back_properties import RestoredProperties, read_want
 from zvault.ops.restore.restore_check import RestoreCheck, rename_as_restored
 from zvault.ops.restore.swap_datasets import swap_datasets
 from zvault.ops.stream.run_stream import StreamProgress, run_stream
+from zvault.ops.vaults.read_meter import start_read_meter
 from zvault.ops.vaults.vault import OpenVault
 from zvault.ops.vaults.vault_interface import VaultsByName
 from zvault.zfs import properties
@@ -91,8 +93,10 @@ async def restore_datasets(
         plan = await plan_restore(context, vault, request)
         _announce(plan, emit)
         streams = RestoreStreams(context, vault, zfs, emit, plan.bytes, _host_of(request.to))
+        meter, began = await start_read_meter(vault, "restore", emit), time.monotonic()
         for work in plan.works:
             await streams.carry_out(work)
+        await meter.report_reading(streams.done, time.monotonic() - began)
         wanted = await read_wanted_properties(vault.zfs, [work.restoration.dataset for work in plan.works])
         targets = [work.restoration.target for work in plan.works]
         # Beside what it is to replace it is in the same place of the tree, so that keys are inherited there too.

@@ -22,6 +22,7 @@ from zvault.ops.restore.compare import GiveWay, SnapshotComparison
 from zvault.ops.restore.plan_restore import DatasetWork
 from zvault.ops.restore.restore_datasets import RestoreStreams
 from zvault.ops.restore.snapshot_reader import make_scratch_dataset, open_snapshot
+from zvault.ops.vaults.read_meter import start_read_meter
 from zvault.ops.vaults.vault import OpenVault
 from zvault.ops.verification.proofs import find_common_snapshot
 from zvault.zfs import properties, scratch_datasets
@@ -116,9 +117,11 @@ class RestoreDrill:
         streams = RestoreStreams(
             self.context, self.vault, self.context.clients.source_at(None), self.emit, size
         )
-        began = time.monotonic()
+        meter, began = await start_read_meter(self.vault, "drill", self.emit), time.monotonic()
         await streams.carry_out(work)
-        return time.monotonic() - began, streams.done
+        seconds = time.monotonic() - began
+        await meter.report_reading(streams.done, seconds)
+        return seconds, streams.done
 
 
 def _timed(name: str, target: str, moved: int, seconds: float) -> str:
