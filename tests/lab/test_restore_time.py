@@ -107,3 +107,36 @@ def test_what_came_out_of_memory_is_no_rate_of_the_vault(tank: World) -> None:
     ok("scrub", "cold")
     (scrubbed,) = reads(newest("scrub"))
     assert (scrubbed["kind"], scrubbed["bytes"] > 100 * MIB) == ("scrub", True)
+
+
+def most_at_once(run: str) -> int:
+    """How many streams of a run were under way at the same time."""
+    under_way, most = set[str](), 0
+    for one in events(run):
+        if one["event"] == "transfer-started":
+            under_way.add(one["dataset"])
+        elif one["event"] == "transfer-finished":
+            under_way.discard(one["dataset"])
+        most = max(most, len(under_way))
+    return most
+
+
+def test_datasets_come_back_as_many_at_once_as_the_vault_has_slots(tank: World) -> None:
+    Path("/tank/big/more").unlink()
+    for number in range(6):
+        sh("zfs", "create", f"tank/big/{number}")
+        noise(Path(f"/tank/big/{number}/noise"), 8)
+    tank.start()
+    ok("run", "tank")
+    for slots in (4, 2):
+        tank.vault_extra = f"create = true\ntransfers = {slots}"
+        tank.configure()
+        ok("check-config")
+        sh("systemctl", "reload", "zvaultd")
+        done = ok("restore", "tank", "tank/big", f"tank/back{slots}", "-r")
+        assert "the same as in the snapshot" in done.out
+        run = newest("restore")
+        assert most_at_once(run) == slots
+        last = [one for one in events(run) if one["event"] == "transfer-finished"][-1]
+        assert last["run_bytes"] == last["run_total"] > 70 * MIB
+        sh("zfs", "destroy", "-r", f"tank/back{slots}")

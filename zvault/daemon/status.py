@@ -31,7 +31,7 @@ from zvault.daemon.restore_times import make_restore_time
 from zvault.daemon.scheduler import BackupScheduler
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import count_pending
-from zvault.ops.replication.parallel import describe_wait
+from zvault.ops.stream.parallel import describe_wait
 from zvault.ops.tuning.parameters import list_tuning_complaints
 from zvault.ops.vault_facts import make_health_document, make_judged_vault
 
@@ -217,7 +217,7 @@ class DaemonStatus:
             "next_run": self.scheduler.next_run(name),
             "next_snapshot": self._next_snapshot(name),
             "run": run.id if run else None,
-            "waits_for": describe_wait(self.context, name),
+            "waits_for": describe_wait(self.context.activity.slots, self.context.clients.damage_names, name),
             "retry_at": retry_at,
             "retry_since": failed["time"] if failed else None,
             "retry_error": failed["error"] if failed else None,

@@ -49,7 +49,7 @@ class Vault(NamedTable):
         default=4,
         ge=1,
         le=64,
-        description="How many datasets are received at once. More hide the waits of many small ones; "
+        description="How many datasets are received, or restored, at once. More hide the waits of many small ones; "
         "large ones then share what the device can do.",
         examples=[2],
     )

@@ -10,10 +10,10 @@ from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.core.replication.run_order import RunOrder
-from zvault.ops.replication.parallel import carry_out_in_parallel
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.state.environment import Environment
 from zvault.ops.stream.bandwidth import limit_rate
+from zvault.ops.stream.parallel import carry_out_in_parallel
 from zvault.ops.stream.stream_slots import StreamSlots
 
 Note = Callable[[str, ZvaultError | None], None]
