@@ -1,10 +1,10 @@
 """The child process that works on trees of files: ``ROOT FOLDER THREADS``, answers in JSON lines.
 
-Each line of its standard input is a task, carried out to its end: ``{"act": "check" | "plan" | "copy" | "compare",
-"names": [...], "overwrite": false, "keep_same": false, "ours": false}``. Names are paths below ROOT in base64, null for
-all of it. Each is copied, or compared, with all below it, and is in FOLDER under its own last name. With null for names
-all of ROOT and FOLDER must be the same. Reading can block in the kernel for long, so it must not happen in the daemon
-(invariant 7).
+Each line of its standard input is a task, carried out to its end: ``{"act": "check" | "plan" | "copy" | "compare" |
+"changes", "names": [...], "overwrite": false, "keep_same": false, "ours": false}``. Names are paths below ROOT in
+base64, null for all of it. Each is copied, or compared, with all below it, and is in FOLDER under its own last name.
+With null for names all of ROOT and FOLDER must be the same. "changes" takes one name, which is found below both; it is
+empty for all. Reading can block in the kernel for long, so it must not happen in the daemon (invariant 7).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 from zvault.core.integrity.restore_comparison import KEPT_MISMATCHES
 from zvault.core.integrity.verification import escape_path
+from zvault.system.file_trees.changed_trees import ChangedTrees
 from zvault.system.file_trees.file_contents import DigestNotes
 from zvault.system.file_trees.reporter import TreeReporter
 from zvault.system.file_trees.task_pool import TaskPool
@@ -104,6 +105,22 @@ class TreeTasks:
         }
         reporter.say({"done": True, **done})
 
+    def find_changes(self, path: bytes) -> None:
+        """Say what changed at a path from ROOT to FOLDER."""
+        reporter = TreeReporter()
+        trees = ChangedTrees(TaskPool(self.threads), reporter, self.root, self.folder)
+        try:
+            trees.compare(path)
+        except OSError as error:
+            if error.errno not in _LEADS_NOWHERE:
+                raise
+            raise MissingTree(path, _why(error)) from None
+        rows = [
+            [change, kind, b64encode(at).decode(), None if to is None else b64encode(to).decode(), what]
+            for change, kind, at, to, what in trees.changes()
+        ]
+        reporter.say({"done": True, "files": reporter.files, "changes": rows, "more": trees.more})
+
     def _tops(self, names: list[bytes] | None) -> list[bytes]:
         """What to copy: ``names``, or what stands right below the root."""
         return [name for name in list_names(self.root) if name != HIDDEN_FOLDER] if names is None else names
@@ -153,6 +170,8 @@ def _do(task: dict[str, Any], tasks: TreeTasks) -> None:
             tasks.copy(names, overwrite=task["overwrite"])
         case "compare":
             tasks.compare(names)
+        case "changes":
+            tasks.find_changes((names or [b""])[0])
 
 
 def _open_target(path: str, *, ours: bool) -> int:

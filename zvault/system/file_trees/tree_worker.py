@@ -61,6 +61,27 @@ class CompareReport:
     more: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TreeChange:
+    """A change (zfs/diff.py has the words), by the path below the roots; ``to`` where it was renamed."""
+
+    change: str
+    kind: str
+    path: bytes
+    to: bytes | None
+    what: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WalkProgress:
+    """The progress of a walk, or its end: ``done``. ``more`` changes were not kept."""
+
+    files: int
+    changes: tuple[TreeChange, ...] = ()
+    more: int = 0
+    done: bool = False
+
+
 class TreeWorker:
     """A child process that copies trees below ``root`` into ``folder``, and compares them.
 
@@ -130,6 +151,19 @@ class TreeWorker:
                     raise ToolFailed("the files cannot be compared", f"{answer['at']}: {answer['error']}")
                 yield _report_of(answer)
 
+    async def find_changes(self, path: bytes) -> AsyncGenerator[WalkProgress, None]:
+        """Find what changed below ``path`` from the root to the folder; the last has all of it.
+
+        Raises NotFound where the path is in neither, or a symbolic link is on the way; ToolFailed, DeadlineExceeded.
+        """
+        async with aclosing(self._ask("changes", [path])) as answers:
+            async for answer in answers:
+                if "missing" in answer:
+                    raise NotFound("there is nothing to compare", str(answer["why"]))
+                if "error" in answer:
+                    raise ToolFailed("the trees cannot be compared", f"{answer['at']}: {answer['error']}")
+                yield _progress_of(answer)
+
     async def _ask(
         self,
         act: str,
@@ -165,6 +199,18 @@ def _report_of(answer: dict[str, Any]) -> CompareReport:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ToolFailed("the comparison of files cannot be understood", str(error)) from None
+
+
+def _progress_of(answer: dict[str, Any]) -> WalkProgress:
+    """How far a walk is, or all that it found. Raises ToolFailed for what is neither."""
+    try:
+        changes = tuple(
+            TreeChange(change, kind, b64decode(path), None if to is None else b64decode(to), tuple(what))
+            for change, kind, path, to, what in answer.get("changes", ())
+        )
+        return WalkProgress(int(answer["files"]), changes, int(answer.get("more", 0)), "done" in answer)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ToolFailed("the comparison of trees cannot be understood", str(error)) from None
 
 
 @asynccontextmanager
