@@ -26,7 +26,7 @@ from zvault.system.open_beneath import (
 KEPT_CHANGES = 10_000
 """Changes kept; the others are counted."""
 
-_LETTERS = {
+KIND_LETTERS = {
     stat.S_IFREG: "f",
     stat.S_IFDIR: "d",
     stat.S_IFLNK: "l",
@@ -35,6 +35,7 @@ _LETTERS = {
     stat.S_IFBLK: "b",
     stat.S_IFCHR: "c",
 }
+"""Find's letters (``%y`` in find(1))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class PathState:
     @property
     def kind(self) -> str:
         """Find's letter."""
-        return _LETTERS.get(stat.S_IFMT(self.found.st_mode), "?")
+        return KIND_LETTERS.get(stat.S_IFMT(self.found.st_mode), "?")
 
     @property
     def identity(self) -> tuple[int, int, str] | None:
