@@ -34,8 +34,8 @@ KEPT_RUNS = 10_000
 """Runs remembered; a year of hourly runs of one backup."""
 KEPT_PRUNED = 200_000
 """Pruned snapshots remembered, some 30 MB: three months of 100 datasets that are snapshotted every hour."""
-KEPT_READINGS = 30
-"""Readings of one kind that are remembered of a vault."""
+KEPT_READINGS = 10
+"""Readings of one kind that are remembered of a backup's vault."""
 SENT_INTERVAL = 1.0
 """Seconds between two updates of what a run has sent: each waits for the disk, and small streams end by the hundred."""
 log = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ class RunHistory:
         self._do("delete from pruned where rowid <= (select max(rowid) from pruned) - ?", (KEPT_PRUNED,))
 
     def add_reading(self, run: str, reading: TimedRead) -> None:
-        """Write down how fast a vault was read in a run; of each kind the newest KEPT_READINGS of a vault stay."""
+        """Write down how fast a vault was read in a run; of each kind the newest KEPT_READINGS of a backup stay."""
         self._do(
             "insert or ignore into reading (run, vault, kind, backup, at, bytes, seconds) values (?, ?, ?, ?, ?, ?, ?)",
             (
@@ -207,8 +207,8 @@ class RunHistory:
         )
         self._do(
             "delete from reading where rowid in"
-            " (select rowid from reading where vault=? and kind=? order by rowid desc limit -1 offset ?)",
-            (reading.vault, reading.kind, KEPT_READINGS),
+            " (select rowid from reading where vault=? and kind=? and backup=? order by rowid desc limit -1 offset ?)",
+            (reading.vault, reading.kind, reading.backup, KEPT_READINGS),
         )
 
     def readings(self) -> list[TimedRead]:

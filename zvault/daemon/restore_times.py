@@ -28,14 +28,19 @@ class RestoreTimes:
 
     def __init__(self, env: Environment, history: RunHistory) -> None:
         self._env, self._history = env, history
-        self._readings: dict[tuple[str, ReadingKind], deque[TimedRead]] = defaultdict(
+        self._readings: dict[tuple[str, ReadingKind, str | None], deque[TimedRead]] = defaultdict(
             lambda: deque(maxlen=KEPT_READINGS)
         )
+        """By vault, kind and backup; with None for the backup the newest of all, so that none looks through all."""
         self.held: ValuesByBackup[int] = ValuesByBackup(env)
         """How many bytes each backup is on its vault."""
         self._earlier = history.held()
         for one in history.readings():
-            self._readings[one.vault, one.kind].append(one)
+            self._keep(one)
+
+    def _keep(self, one: TimedRead) -> None:
+        for backup in (one.backup, None):
+            self._readings[one.vault, one.kind, backup].append(one)
 
     def hear(self, event: RunEvent) -> None:
         """Take in an event of a run."""
@@ -49,7 +54,7 @@ class RestoreTimes:
                 event["seconds"],
             )
             if one.believed:
-                self._readings[one.vault, one.kind].append(one)
+                self._keep(one)
                 self._history.add_reading(event["run"], one)
         elif event["event"] == "vault-holds":
             name, way = event["backup"], self.held.way(event["backup"])
@@ -60,9 +65,13 @@ class RestoreTimes:
         self, backup: Backup, size: int | None, kinds: Sequence[ReadingKind] = DATASET_KINDS
     ) -> RestoreEstimate:
         """Estimate a restore of ``size`` bytes of a backup, by the readings of its vault."""
-        now, vault = self._env.clock.time(), backup.vault
-        known = [one for (name, _), some in self._readings.items() if name == vault for one in some]
-        return RestoreEstimate(backup.name, now, size, choose_reading(known, backup.name, now, kinds))
+        now, chosen = self._env.clock.time(), None
+        for kind in kinds if backup.vault is not None else ():
+            keys = ((backup.vault, kind, backup.name), (backup.vault, kind, None))
+            known = [one for key in keys if key in self._readings for one in self._readings[key]]
+            if (chosen := choose_reading(known, backup.name, now, (kind,))) is not None:
+                break
+        return RestoreEstimate(backup.name, now, size, chosen)
 
     def estimate_whole(self, backup: Backup) -> RestoreEstimate | None:
         """Estimate a restore of all of a backup; None of one that has no vault."""

@@ -107,6 +107,18 @@ def test_many_of_one_kind_push_no_other_out(host: Host) -> None:
     assert host.told()["measured_by"] == "drill"
 
 
+def test_others_in_the_vault_push_none_out_and_count_where_it_has_none(host: Host) -> None:
+    host.hear("vault-read", kind="drill", bytes=100 * MIB, seconds=10.0, run="d")
+    for number in range(3 * KEPT_READINGS):
+        host.hear("vault-read", kind="drill", bytes=100 * MIB, seconds=1.0, run=f"o{number}", backup="other")
+    for _ in range(2):
+        assert host.told()["rate"] == 10.0 * MIB
+        host.history.close()
+        host.restart()
+    host.hear("vault-read", kind="restore", bytes=100 * MIB, seconds=2.0, backup="other")
+    assert host.told()["rate"] == 50.0 * MIB, "a restore tells more than a drill, also another's"
+
+
 def test_another_vault_is_another_storage(host: Host) -> None:
     host.hear("vault-holds", datasets=3, bytes=1000 * MIB)
     host.hear("vault-read", kind="drill", bytes=100 * MIB, seconds=10.0)
