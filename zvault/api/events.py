@@ -7,6 +7,7 @@ from zvault.api.restore import DifferenceDocument
 from zvault.api.runs import RunResult
 from zvault.api.vaults import DamageDocument
 from zvault.core.errors import ErrorDocument
+from zvault.core.integrity.restore_time import ReadingKind
 
 
 class EventHead(TypedDict):
@@ -332,6 +333,35 @@ class VerifiedEvent(EventHead, VerifiedFields):
     event: Literal["verified"]
 
 
+class VaultReadFields(TypedDict):
+    """So many bytes were really read from the devices of a vault, by a restore, a drill, a verification or a scrub."""
+
+    vault: str
+    kind: ReadingKind
+    bytes: int
+    seconds: float
+
+
+class VaultRead(EventHead, VaultReadFields):
+    """See VaultReadFields."""
+
+    event: Literal["vault-read"]
+
+
+class VaultHoldsFields(TypedDict):
+    """So many bytes of a backup are to be restored from a vault, if the newest state of all its datasets is."""
+
+    vault: str
+    datasets: int
+    bytes: int
+
+
+class VaultHolds(EventHead, VaultHoldsFields):
+    """See VaultHoldsFields."""
+
+    event: Literal["vault-holds"]
+
+
 class RunFinishedFields(TypedDict):
     """A run ended."""
 
@@ -372,5 +402,7 @@ RunEvent = (
     | DiffersEvent
     | ComparedEvent
     | VerifiedEvent
+    | VaultRead
+    | VaultHolds
     | RunFinished
 )

@@ -1,6 +1,8 @@
 """Restores: what is asked for, and what would be done; and the versions of files to be found in a vault."""
 
-from typing import Literal, TypedDict, final
+from typing import Literal, NotRequired, TypedDict, final
+
+from zvault.core.integrity.restore_time import ReadingKind
 
 
 class RestoreBody(TypedDict, total=False):
@@ -25,6 +27,22 @@ class RestoreBody(TypedDict, total=False):
     vault_at: float | None
 
 
+class RestoreTimeDocument(TypedDict):
+    """How long it takes to restore ``bytes`` out of a vault, at the ``rate`` (bytes a second) at which it was read.
+
+    ``measured`` says when, ``measured_by`` what read it, ``measured_bytes`` how much that was; ``told`` is all of it in
+    words. None where unknown.
+    """
+
+    seconds: float | None
+    bytes: int | None
+    rate: float | None
+    measured: float | None
+    measured_by: ReadingKind | None
+    measured_bytes: int | None
+    told: str
+
+
 class RestoredDataset(TypedDict):
     """The plan of a restore for one dataset."""
 
@@ -39,7 +57,9 @@ class RestoredDataset(TypedDict):
 
 @final
 class RestorePlanDocument(TypedDict):
-    """The plan of a restore of datasets; ``lost`` says in words what would have to make room."""
+    """The plan of a restore of datasets; ``lost`` says in words what would have to make room, ``time`` how
+    long it takes.
+    """
 
     to: str
     datasets: list[RestoredDataset]
@@ -47,12 +67,13 @@ class RestorePlanDocument(TypedDict):
     bytes: int
     available: int | None
     lost: list[str]
+    time: NotRequired[RestoreTimeDocument]
 
 
 @final
 class FilesPlanDocument(TypedDict):
-    """What a restore of files would copy. ``same`` of the files are there already, as in the snapshot; ``there`` are
-    those that are there and are not.
+    """What a restore of files would copy. ``same`` of the files, ``same_bytes`` in all, are there already, as in the
+    snapshot; ``there`` are those that are there and are not. ``time``: how long it takes to copy the others.
     """
 
     to: str
@@ -62,6 +83,8 @@ class FilesPlanDocument(TypedDict):
     same: int
     there: list[str]
     overwrite: bool
+    same_bytes: int
+    time: NotRequired[RestoreTimeDocument]
 
 
 class DifferenceDocument(TypedDict):

@@ -3,6 +3,7 @@
 from typing import Literal, NotRequired, TypedDict
 
 from zvault.api.health import HealthDocument
+from zvault.api.restore import RestoreTimeDocument
 from zvault.api.runs import RunResult
 from zvault.api.vaults import JudgedVault
 from zvault.core.errors import ErrorDocument
@@ -57,7 +58,8 @@ class BackupDocument(TypedDict):
     what another host says it has done. ``waits_for`` is what its run waits for that others have (slots for streams, a
     look at damage in the vault's pool), None where it waits for nothing. ``next_run`` is None where nothing is
     ``scheduled``, and until it is known when the backup last ran. ``next_snapshot`` is when it makes one apart from its
-    runs, None where it makes none so.
+    runs, None where it makes none so. ``restore`` says how long it takes to restore all of it, None where it has no
+    vault; ``max_restore_seconds`` is how long it may.
     """
 
     name: str
@@ -70,6 +72,8 @@ class BackupDocument(TypedDict):
     lag_seconds: float | None
     max_lag_seconds: float | None
     late: bool
+    restore: RestoreTimeDocument | None
+    max_restore_seconds: float | None
     last_success: float | None
     last_run: float | None
     last_result: RunResult | None

@@ -149,4 +149,6 @@ def assemble_runs(
     events.subscribe(readings.listings.hear)
     events.subscribe(runner.note_event)
     context.activity.came_up.append(findings.doubt_vault)
-    return BackupRuns(context, vaults, history, runner, findings, counters)
+    runs = BackupRuns(context, vaults, history, runner, findings, counters)
+    events.subscribe(runs.restore_times.hear)
+    return runs

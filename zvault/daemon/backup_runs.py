@@ -14,6 +14,7 @@ from zvault.daemon.jobs.backup_job import BackupGate, BackupJob
 from zvault.daemon.jobs.prune_job import PruneJob
 from zvault.daemon.jobs.restore_job import RestoreFilesJob, RestoreJob
 from zvault.daemon.jobs.snapshot_job import SnapshotJob
+from zvault.daemon.restore_times import RestoreTimes
 from zvault.daemon.run_counters import RunCounters
 from zvault.ops.context import Context
 from zvault.ops.vaults.past_vaults import PastVaults
@@ -49,6 +50,7 @@ class BackupRuns:
         self.past = PastVaults(context, vaults)
         self.turns = HostElection(context, vaults)
         self.gate = BackupGate()
+        self.restore_times = RestoreTimes(context.env, history)
 
     def start(self, backup: str, trigger: str, *, snapshot: bool = True) -> str:
         """Start a run and return its id. Raises NotFound, Busy while one runs, Refused while stopping.

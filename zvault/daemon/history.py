@@ -13,6 +13,7 @@ from zvault.api.events import RunEvent, TransferFinished
 from zvault.api.runs import RunDocument, RunResult
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.days import PastRun
+from zvault.core.integrity.restore_time import READING_KINDS, TimedRead
 from zvault.daemon.history_file import (
     DAMAGED_CODES,
     PASSING_CODES,
@@ -33,6 +34,8 @@ KEPT_RUNS = 10_000
 """Runs remembered; a year of hourly runs of one backup."""
 KEPT_PRUNED = 200_000
 """Pruned snapshots remembered, some 30 MB: three months of 100 datasets that are snapshotted every hour."""
+KEPT_READINGS = 10
+"""Readings of one kind that are remembered of a backup's vault."""
 SENT_INTERVAL = 1.0
 """Seconds between two updates of what a run has sent: each waits for the disk, and small streams end by the hundred."""
 log = logging.getLogger(__name__)
@@ -187,6 +190,46 @@ class RunHistory:
             (event["run"], event["backup"], event["side"], event["time"], json.dumps(event["snapshots"])),
         )
         self._do("delete from pruned where rowid <= (select max(rowid) from pruned) - ?", (KEPT_PRUNED,))
+
+    def add_reading(self, run: str, reading: TimedRead) -> None:
+        """Write down how fast a vault was read in a run; of each kind the newest KEPT_READINGS of a backup stay."""
+        self._do(
+            "insert or ignore into reading (run, vault, kind, backup, at, bytes, seconds) values (?, ?, ?, ?, ?, ?, ?)",
+            (
+                run,
+                reading.vault,
+                reading.kind,
+                reading.backup,
+                reading.at,
+                min(reading.bytes, LARGEST_NUMBER),
+                reading.seconds,
+            ),
+        )
+        self._do(
+            "delete from reading where rowid in"
+            " (select rowid from reading where vault=? and kind=? and backup=? order by rowid desc limit -1 offset ?)",
+            (reading.vault, reading.kind, reading.backup, KEPT_READINGS),
+        )
+
+    def readings(self) -> list[TimedRead]:
+        """How fast vaults were read, as far as that is written down, the oldest first."""
+        rows = self._do("select * from reading order by rowid")
+        return [
+            TimedRead(row["kind"], row["backup"], row["vault"], row["at"], row["bytes"], row["seconds"])
+            for row in rows
+            if row["kind"] in READING_KINDS
+        ]
+
+    def put_held(self, backup: str, way: str | None, at: float, size: int) -> None:
+        """Write down how many bytes a backup is on its vault, while it goes this ``way``."""
+        self._do(
+            "insert or replace into held (backup, way, at, bytes) values (?, ?, ?, ?)",
+            (backup, way, at, min(size, LARGEST_NUMBER)),
+        )
+
+    def held(self) -> dict[str, tuple[str | None, int]]:
+        """By backup the way that it went, and how many bytes it was on its vault."""
+        return {row["backup"]: (row["way"], row["bytes"]) for row in self._do("select * from held")}
 
     def _note_sent(self, event: TransferFinished) -> None:
         """Write down how far a run is, at most once a SENT_INTERVAL: a run that is killed would have sent nothing."""

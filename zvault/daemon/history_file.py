@@ -34,6 +34,22 @@ create table if not exists pruned (
     unique (run, side, snapshot)
 );
 create index if not exists pruned_by_name on pruned (snapshot);
+create table if not exists reading (
+    run text not null,
+    vault text not null,
+    kind text not null,
+    backup text not null,
+    at real not null,
+    bytes integer not null,
+    seconds real not null,
+    unique (run, kind, at)
+);
+create table if not exists held (
+    backup text primary key,
+    way text,
+    at real not null,
+    bytes integer not null
+);
 """
 DAMAGED_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """Result codes (sqlite.org/rescode.html) of a file that will not get better; SQLITE_ERROR: it holds something else."""
@@ -77,11 +93,20 @@ def merge_history(source: sqlite3.Connection, into: sqlite3.Connection) -> None:
             )
         rows = source.execute("select run, backup, side, at, snapshot from pruned order by rowid").fetchall()
         into.executemany("insert or ignore into pruned values (?, ?, ?, ?, ?)", [tuple(row) for row in rows])
+        _copy_table(source, into, "reading", "or ignore")
+        _copy_table(source, into, "held", "or replace")
         into.execute("commit")
     except sqlite3.Error:
         with contextlib.suppress(sqlite3.Error):
             into.execute("rollback")
         raise
+
+
+def _copy_table(source: sqlite3.Connection, into: sqlite3.Connection, table: str, otherwise: str) -> None:
+    rows = [tuple(row) for row in source.execute(f"select * from {table} order by rowid")]  # noqa: S608
+    if rows:
+        places = ", ".join("?" for _ in rows[0])
+        into.executemany(f"insert {otherwise} into {table} values ({places})", rows)  # noqa: S608
 
 
 def _add_what_came_later(connection: sqlite3.Connection) -> None:

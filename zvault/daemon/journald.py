@@ -10,7 +10,7 @@ from collections.abc import Callable
 from zvault.api.events import RunEvent, RunFinished
 from zvault.core.errors import ErrorDocument
 from zvault.core.printable import make_printable
-from zvault.core.units import format_duration, format_size
+from zvault.core.units import format_duration, format_rate, format_size
 
 log = logging.getLogger("zvault")
 
@@ -125,6 +125,10 @@ def format_event(event: RunEvent) -> tuple[int, str] | None:  # noqa: PLR0911, P
             of = f"{event['files']} files, {format_size(event['bytes'])}"
             unread = f"; not compared: {', '.join(event['unread'])}" if event["unread"] else ""
             return level, f"compared with the snapshot: {of}: {event['differences']} differences{unread}"
+        case "vault-read":
+            rate = format_rate(event["bytes"] / max(event["seconds"], 0.001))
+            read = f"{format_size(event['bytes'])} in {format_duration(event['seconds'])} ({rate})"
+            return logging.INFO, f"vault {event['vault']} was read ({event['kind']}): {read}"
         case "run-finished":
             return _finished(event)
     return None

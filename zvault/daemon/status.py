@@ -27,10 +27,11 @@ from zvault.daemon.monitors.proof_report import make_proofs_document
 from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.pool_watch import PoolWatch
+from zvault.daemon.restore_times import make_restore_time
 from zvault.daemon.scheduler import BackupScheduler
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import count_pending
-from zvault.ops.replication.parallel import describe_wait
+from zvault.ops.stream.parallel import describe_wait
 from zvault.ops.tuning.parameters import list_tuning_complaints
 from zvault.ops.vault_facts import make_health_document, make_judged_vault
 
@@ -194,6 +195,7 @@ class DaemonStatus:
         lag = self.lag(name)
         lags = self.runs.lags.get(name)
         verdict = verdict or self.backup_verdict(backup)
+        restore = self.runs.restore_times.estimate_whole(backup)
         return {
             "name": name,
             "source": str(backup.source),
@@ -205,6 +207,8 @@ class DaemonStatus:
             "lag_seconds": lag,
             "max_lag_seconds": backup.max_lag,
             "late": is_late(verdict),
+            "restore": make_restore_time(restore) if restore is not None else None,
+            "max_restore_seconds": backup.max_restore,
             "last_success": success["ended"] if success else None,
             "last_run": last["started"] if last else None,
             "last_result": last["result"] if last else None,
@@ -213,7 +217,7 @@ class DaemonStatus:
             "next_run": self.scheduler.next_run(name),
             "next_snapshot": self._next_snapshot(name),
             "run": run.id if run else None,
-            "waits_for": describe_wait(self.context, name),
+            "waits_for": describe_wait(self.context.activity.slots, self.context.clients.damage_names, name),
             "retry_at": retry_at,
             "retry_since": failed["time"] if failed else None,
             "retry_error": failed["error"] if failed else None,

@@ -149,12 +149,17 @@ def _plain(name: bytes) -> bytes:
     return b"\\".join(part.replace(b"\\n", b"\n") for part in name.split(b"\\\\"))
 
 
-def split_in_hash_batches(wanted: Sequence[ContentRange]) -> Iterator[list[ContentRange]]:
-    """Pieces as they are hashed together: whole files, or pieces of large ones, within the limits of one script."""
+def split_in_hash_batches(
+    wanted: Sequence[ContentRange], most: int = HASH_BATCH
+) -> Iterator[list[ContentRange]]:
+    """Pieces as they are hashed together: whole files, or pieces of large ones, within the limits of one script.
+
+    ``most``: bytes in one batch.
+    """
     batch: list[ContentRange] = []
     names = size = 0
     for one in sorted(wanted, key=lambda piece: piece.length is not None):
-        full = names + len(one.path) > SCRIPT_NAME_BYTES or size + one.size > HASH_BATCH
+        full = names + len(one.path) > SCRIPT_NAME_BYTES or size + one.size > most
         if batch and (full or (one.length is None) != (batch[0].length is None)):
             yield batch
             batch, names, size = [], 0, 0

@@ -202,6 +202,7 @@ CASES = [
         '6: backup.tank.every: must be a string (interval, as in "15m"), not the integer 15',
     ),
     (VAULT + BACKUP + 'max_lag = "0s"', "6: backup.tank.max_lag: must be more than 0s"),
+    (VAULT + BACKUP + 'max_restore = "0s"', "6: backup.tank.max_restore: must be more than 0s"),
     (
         VAULT + BACKUP + 'snapshot.prefix = "a@b"',
         "6: backup.tank.snapshot.prefix: the name 'a@b' is not allowed",

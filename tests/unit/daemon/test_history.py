@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from zvault.api.events import TransferFinished
+from zvault.core.integrity.restore_time import TimedRead
 from zvault.daemon import history as module
 from zvault.daemon.history import RunHistory
 from zvault.ops.explain.knowledge import PrunedSnapshot
@@ -367,12 +368,17 @@ def test_a_file_that_cannot_be_had_from_the_start_is_made_once_it_can(tmp_path: 
     folder.write_text("a file where the folder should be")
     history = RunHistory(folder / "history.sqlite")
     add(history, "r1")
+    read = TimedRead("drill", "b", "cold", 12.0, 1 << 30, 60.0)
+    history.add_reading("r1", read)
+    history.put_held("b", "from here to there", 15.0, 5 << 30)
     history.return_to_file()
     assert history.trouble is not None
     folder.unlink()
     history.return_to_file()
     assert history.trouble is None
-    assert ids(RunHistory(folder / "history.sqlite")) == ["r1"]
+    written = RunHistory(folder / "history.sqlite")
+    assert ids(written) == ["r1"]
+    assert (written.readings(), written.held()) == ([read], {"b": ("from here to there", 5 << 30)})
 
 
 def test_a_run_that_ends_but_never_began_is_no_error(history: RunHistory) -> None:

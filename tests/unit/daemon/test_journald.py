@@ -79,6 +79,11 @@ def records() -> Iterator[list[logging.LogRecord]]:
             "b: verified (full): 2 datasets, 7 files, 1M: differs",
         ),
         (
+            event("vault-read", vault="cold", kind="drill", bytes=164 << 20, seconds=4.0),
+            logging.INFO,
+            "b: vault cold was read (drill): 164M in 4s (41M/s)",
+        ),
+        (
             event("restored", dataset="tank/new", mountpoint="/new", snapshot="cold/a@s"),
             logging.INFO,
             "b: restored cold/a@s to tank/new: /new",

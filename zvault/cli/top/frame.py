@@ -78,6 +78,7 @@ def _backups(state: TopState, columns: int, sort: TopSort) -> Iterator[ScreenLin
             ScreenColumn("TOTAL", [format_cell(one["bytes_total"], "size", False) for one in found], 6),
             ScreenColumn("ETA", [_eta(one, rate) for one, rate in zip(found, rates, strict=True)], 5),
             ScreenColumn("MAX LAG", [_duration(one["max_lag_seconds"]) for one in found], 7),
+            ScreenColumn("RESTORE", [_restore(one) for one in found], 9),
             ScreenColumn("VAULT", [one["vault"] or "-" for one in found], 8, right=False),
         ],
         [one["verdict"]["level"] for one in found],
@@ -88,6 +89,11 @@ def _backups(state: TopState, columns: int, sort: TopSort) -> Iterator[ScreenLin
 def _lag(one: BackupDocument) -> str:
     """A backup that makes snapshots only has none."""
     return _duration(one["lag_seconds"], "-" if one["vault"] is None else "unknown")
+
+
+def _restore(one: BackupDocument) -> str:
+    """How long it takes to restore all of it."""
+    return "-" if one["restore"] is None else _duration(one["restore"]["seconds"], "unknown")
 
 
 def _order(state: TopState, sort: TopSort) -> Callable[[BackupDocument], tuple[float, str]]:

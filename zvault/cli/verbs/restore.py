@@ -163,6 +163,7 @@ def _files(plan: FilesPlanDocument) -> Iterator[str]:
         f"{format_plural(plan['files'], 'file')}, {format_size(plan['bytes'])}, from {plan['snapshot']} "
         f"to {plan['to']}"
     )
+    yield from _takes(plan)
     if plan["same"]:
         yield f"  {format_plural(plan['same'], 'file')} there already, as in the snapshot: only compared"
     for path in plan["there"]:
@@ -171,12 +172,19 @@ def _files(plan: FilesPlanDocument) -> Iterator[str]:
         yield "it is refused as long as anything is in the way, unless --overwrite is given"
 
 
+def _takes(plan: FilesPlanDocument | RestorePlanDocument) -> Iterator[str]:
+    """How long it takes, of what there is to do."""
+    if "time" in plan and plan["time"]["bytes"]:
+        yield f"time to restore: {clean_line(plan['time']['told'])}"
+
+
 def _datasets(plan: RestorePlanDocument) -> Iterator[str]:
     yield from format_table(RESTORE_COLUMNS, plan["datasets"], TableForm())
     room = plan["available"]
     yield f"{format_size(plan['bytes'])} to send" + (
         f"; {format_size(room)} are free there" if room is not None else ""
     )
+    yield from _takes(plan)
     for name in plan["skipped"]:
         yield f"left out: {name}: it has no such snapshot"
     if plan["lost"]:

@@ -40,6 +40,9 @@ from zvault.cli.tables import TableColumn, format_ago, format_cell, format_local
 from zvault.core.errors import ErrorDocument, NotFound
 from zvault.core.units import format_duration
 
+MOST_TOLD_RESTORES = 10
+"""Backups of which each is told what its time to restore rests on; of more, where they are named."""
+
 
 def status(
     name: Annotated[
@@ -59,8 +62,11 @@ def status(
     What is not well is told with why and what to do next.
 
     With -H one line a backup or vault, led by that word. Backups: name, health, state, lag, max_lag,
-    last_success, last_run, last_result, next_run, bytes_done, bytes_total, error. Vaults: name, health,
-    state, pool, pool_health, size, alloc, free, users, error.
+    last_success, last_run, last_result, next_run, bytes_done, bytes_total, error, restore, max_restore.
+    Vaults: name, health, state, pool, pool_health, size, alloc, free, users, error.
+
+    RESTORE is how long it takes to restore all of a backup, as its vault was last read in earnest: by a restore,
+    a drill, a verification or a scrub of 64 MiB or more.
 
     Exit status: 0 all is well; 1 a warning, or something is critical; 2 the daemon cannot be asked; 3 nothing is
     known to be wrong, and something is not known to be well. With -H and -j each line has its level.
@@ -119,6 +125,15 @@ def _unproven(backup: BackupDocument) -> str:
     return "unknown" if backup["proofs"] is None else "never"
 
 
+def _restore_time(backup: BackupDocument) -> float | None:
+    return backup["restore"]["seconds"] if backup["restore"] is not None else None
+
+
+def _untold_restore(backup: BackupDocument) -> str:
+    """What stands in place of the time to restore it."""
+    return "-" if backup["restore"] is None else "unknown"
+
+
 HEALTH_COLUMN = TableColumn("health", "state", get=find_state_word)
 STATUS_BACKUP_COLUMNS = [
     TableColumn("backup", key="name"),
@@ -128,6 +143,7 @@ STATUS_BACKUP_COLUMNS = [
     # A lag that nobody could read is not a small one.
     TableColumn("lag", "duration", "lag_seconds", missing=lambda b: "-" if b["vault"] is None else "unknown"),
     TableColumn("max_lag", "duration", "max_lag_seconds", header="MAX LAG"),
+    TableColumn("restore", "duration", get=_restore_time, missing=_untold_restore),
     TableColumn("last_success", "ago", header="LAST SUCCESS"),
     TableColumn("proven", "ago", get=find_proven_time, missing=_unproven),
     TableColumn("next_run", "ago", header="NEXT RUN"),
@@ -154,6 +170,8 @@ BACKUPS_FOR_SCRIPTS = [
     TableColumn("bytes_done", "size"),
     TableColumn("bytes_total", "size"),
     TableColumn("error", get=_what),
+    TableColumn("restore", "duration", get=_restore_time),
+    TableColumn("max_restore", "duration", "max_restore_seconds"),
 ]
 VAULTS_FOR_SCRIPTS = [
     TableColumn("name"),
@@ -191,6 +209,7 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
                 yield f"{backup['name']} {only} backs nothing up: {_newest_told(backup)}"
             yield from _turn_told(backup)
             yield from _wait_told(backup)
+        yield from _restores_told(found["backups"])
     if found["vaults"]:
         yield ""
         yield from format_table(STATUS_VAULT_COLUMNS, found["vaults"], form)
@@ -215,6 +234,17 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
 def _wait_told(backup: BackupDocument) -> Iterator[str]:
     if backup["waits_for"] is not None:
         yield f"{backup['name']} waits for {clean_line(backup['waits_for'])}"
+
+
+def _restores_told(found: list[BackupDocument]) -> Iterator[str]:
+    """How long it takes to restore all of each, what that rests on, and how long it may, where that is known."""
+    if len(found) > MOST_TOLD_RESTORES:
+        return
+    for backup in found:
+        its, limit = backup["restore"], backup["max_restore_seconds"]
+        if its is not None and its["seconds"] is not None:
+            wanted = f"; at most {format_duration(limit)} is wanted" if limit is not None else ""
+            yield f"to restore all of {backup['name']} takes {clean_line(its['told'])}{wanted}"
 
 
 def _turn_told(backup: BackupDocument) -> Iterator[str]:

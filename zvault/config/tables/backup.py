@@ -35,7 +35,7 @@ from zvault.core.name_rules import DatasetChoice, can_reach, choose_by_pattern
 from zvault.core.replication.bandwidth import RateLimit
 
 NEEDS_VAULT = (
-    "into", "also", "backlog", "on_conflict", "limit", "prune", "send", "receive", "verify", "max_lag"
+    "into", "also", "backlog", "on_conflict", "limit", "prune", "send", "receive", "verify", "max_lag", "max_restore",
 )  # fmt: skip
 """Keys of a backup that are about what is sent."""
 
@@ -177,6 +177,13 @@ class Backup(NamedTable):
         "its exit status and the metrics.",
         examples=["3h"],
     )
+    max_restore: DurationField | None = Field(
+        default=None,
+        description="How long it may take to restore all of it, in `zvaultctl status`, its exit status and the "
+        "metrics. zvault compares it with how much the backup is on the vault, at the rate at which the vault was "
+        "last read: see [how long a restore takes](../explanation/restore-time.md).",
+        examples=["8h"],
+    )
 
     @property
     def its_vault(self) -> str:
@@ -297,6 +304,13 @@ class Backup(NamedTable):
         if every is not None and info.data.get("schedule") is not None:
             raise ValueError("stands beside schedule: use one of them")
         return every
+
+    @field_validator("max_restore")
+    @classmethod
+    def _some_time(cls, max_restore: float | None) -> float | None:
+        if max_restore is not None and max_restore <= 0:
+            raise ValueError("must be more than 0s: a restore takes its time; leave it out for no limit")
+        return max_restore
 
     @field_validator("max_lag")
     @classmethod

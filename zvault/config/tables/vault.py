@@ -50,7 +50,7 @@ class Vault(NamedTable):
         default=4,
         ge=1,
         le=64,
-        description="How many datasets are received at once. More hide the waits of many small ones; "
+        description="How many datasets are received, or restored, at once. More hide the waits of many small ones; "
         "large ones then share what the device can do. If it is not set, streams of up to 8 MiB within this host have "
         "slots of their own, up to 64, by how long the vault takes to write a transaction group.",
         examples=[2],

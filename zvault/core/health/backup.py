@@ -30,6 +30,8 @@ from zvault.core.health.backup_conditions import (
     PARTIAL,
     PROOF_OVERDUE,
     PROOF_UNKNOWN,
+    RESTORE_SLOW,
+    RESTORE_UNKNOWN,
     SNAPSHOTS_UNKNOWN,
     UNKNOWN_LONG,
 )
@@ -40,6 +42,7 @@ from zvault.core.health.verdict import (
     HealthVerdict,
     make_finding,
 )
+from zvault.core.integrity.restore_time import RestoreEstimate
 from zvault.core.units import format_duration
 
 FAR_BEHIND_FACTOR = 3.0
@@ -96,7 +99,8 @@ class BackupFacts:
     in seconds, and ``bare`` the datasets without any where others have some. ``running``: whether a run of it is under
     way. ``exposed``: the vault's datasets that lie in the clear below what is encrypted, each with the latter's name.
     ``snapshot_error``: what was wrong with the last snapshot that it made apart from its runs.
-    ``older``: how much older its vault is than it was, in words.
+    ``older``: how much older its vault is than it was, in words. ``restore``: how long it takes to restore all of it;
+    ``max_restore``: seconds that it may, None where the user sets no limit.
     """
 
     name: str
@@ -125,6 +129,8 @@ class BackupFacts:
     exposed: Mapping[str, str] = field(default_factory=dict)
     snapshot_error: ErrorDocument | None = None
     older: str = ""
+    restore: RestoreEstimate | None = None
+    max_restore: float | None = None
 
     @property
     def never_ran(self) -> bool:
@@ -165,6 +171,7 @@ def _found(facts: BackupFacts) -> Iterator[HealthFinding]:
     yield from _last_run(facts)
     yield from _rest(facts)
     yield from _proofs(facts)
+    yield from _restore(facts)
 
 
 def _last_run(facts: BackupFacts) -> Iterator[HealthFinding]:
@@ -262,6 +269,20 @@ def _proofs(facts: BackupFacts) -> Iterator[HealthFinding]:
             yield make_finding(NEVER_PROVEN, facts.name, f"{level} never passed, {wanted}", does)
     if facts.proofs is None and facts.proofs_wanted and not facts.never_ran:
         yield make_finding(PROOF_UNKNOWN, facts.name, "nobody has seen yet what the vault has of proofs")
+
+
+def _restore(facts: BackupFacts) -> Iterator[HealthFinding]:
+    """Whether it could be had back in time. Of what never ran there is nothing to have back."""
+    limit = facts.max_restore
+    if limit is None or facts.never_ran:
+        return
+    takes = facts.restore.seconds if facts.restore is not None else None
+    told = facts.restore.describe() if facts.restore is not None else "unknown"
+    if takes is None:
+        yield make_finding(RESTORE_UNKNOWN, facts.name, f"the time to restore it is {told}")
+    elif takes > limit:
+        why = f"to restore it takes {told}, max_restore is {format_duration(limit)}"
+        yield make_finding(RESTORE_SLOW, facts.name, why)
 
 
 def _ahead(facts: BackupFacts) -> str:

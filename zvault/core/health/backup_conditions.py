@@ -180,6 +180,17 @@ NEVER_PROVEN = HealthCondition(
     "'zvaultctl verify {name}' looks now",
     "ZvaultNeverVerified",
 )
+RESTORE_SLOW = HealthCondition(
+    "restore-slow",
+    "backup",
+    "warning",
+    "slow-restore",
+    "takes too long to restore",
+    "To restore all of it takes longer than `max_restore`, at the rate at which its vault was last read in earnest.",
+    "If the source is lost, you are without it for longer than you said you can bear.",
+    "'zvaultctl verify {name} --level drill' measures again; the runbook says what makes it faster",
+    "ZvaultRestoreSlow",
+)
 UNKNOWN_LONG = HealthCondition(
     "backup-unknown-long",
     "backup",
@@ -253,6 +264,17 @@ PROOF_UNKNOWN = HealthCondition(
     "It is not known when the backup was last proven, if ever.",
     "'zvaultctl run {name}' or 'zvaultctl vault up' lets them be read",
 )
+RESTORE_UNKNOWN = HealthCondition(
+    "restore-unknown",
+    "backup",
+    "unknown",
+    "unknown",
+    "takes nobody knows how long to restore",
+    "There is a `max_restore`, and it is not known how much the backup holds, or how fast its vault is read: nothing "
+    "of 64 MiB or more was read from it in earnest yet.",
+    "It may take longer to restore than you said you can bear.",
+    "'zvaultctl verify {name} --level drill' measures it",
+)
 
 BACKUP_CONDITIONS = (
     BACKUP_VERY_LATE,
@@ -271,6 +293,7 @@ BACKUP_CONDITIONS = (
     NOT_STARTED,
     PROOF_OVERDUE,
     NEVER_PROVEN,
+    RESTORE_SLOW,
     UNKNOWN_LONG,
     NEW,
     FIRST_RUN,
@@ -278,5 +301,6 @@ BACKUP_CONDITIONS = (
     SNAPSHOTS_UNKNOWN,
     NOT_READ,
     PROOF_UNKNOWN,
+    RESTORE_UNKNOWN,
 )
 """Worst first; of the same level, in the order in which they name the state."""

@@ -277,12 +277,13 @@ def measure_overdue(proof: LevelProof, every: float | None, since: float, now: f
 @dataclass
 class VerificationFindings:
     """The findings of a verification so far. ``unproven`` are datasets of which nothing could be said, with the
-    reason.
+    reason; ``vault_seconds``: the time for which the vault's ``bytes`` were read.
     """
 
     datasets: int = 0
     files: int = 0
     bytes: int = 0
+    vault_seconds: float = 0.0
     differences: list[ContentDifference] = field(default_factory=list)
     more: int = 0
     unproven: dict[str, str] = field(default_factory=dict)

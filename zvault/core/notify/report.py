@@ -102,7 +102,8 @@ def sum_period(days: Iterable[DaySummary], period: ReportPeriod) -> PeriodFigure
 class BackupReport:
     """A backup: its period, and how it is now. ``proven``: when each level of verification last passed.
 
-    One that makes snapshots only (``sends`` is false) has no lag.
+    One that makes snapshots only (``sends`` is false) has no lag. ``restore``: seconds that it takes to restore all of
+    it; ``max_restore``: that it may.
     """
 
     name: str
@@ -113,6 +114,8 @@ class BackupReport:
     max_lag: float | None
     proven: tuple[tuple[str, float | None], ...] | None
     sends: bool = True
+    restore: float | None = None
+    max_restore: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ BACKUP_HEADINGS = (
     "WORST LAG",
     "LAG NOW",
     "MAX LAG",
+    "TO RESTORE",
     "PROVEN",
 )
 VAULT_HEADINGS = ("VAULT", "STATE", "SIZE", "FREE", "SENT TO IT", "FULL IN", "SCRUBBED", "DAMAGED")
@@ -52,8 +53,17 @@ def _backup(one: BackupReport, made: float) -> ReportRow:
         _duration(its.lag) if one.sends else NONE,
         _duration(one.lag) if one.sends else NONE,
         _duration(one.max_lag) if one.max_lag is not None else NONE,
+        _restore(one),
         _proven(one, made),
     )
+
+
+def _restore(one: BackupReport) -> str:
+    """How long it takes to restore all of it, and how long it may: ``6h 20m of 8h``."""
+    if not one.sends:
+        return NONE
+    limit = f" of {_duration(one.max_restore)}" if one.max_restore is not None else ""
+    return f"{_duration(one.restore)}{limit}"
 
 
 def _proven(one: BackupReport, made: float) -> str:

@@ -6,7 +6,7 @@ is restored up to it first, and then to its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from zvault.core.model import Dataset, Snapshot, Tree
@@ -97,6 +97,17 @@ def plan_restorations(
             before = streams[-1].snapshot if streams else base
             streams.append(RestoreStream(snap, before, origin))
         found.append(Restoration(one, targets[one.name], tuple(streams)))
+    return found
+
+
+def list_restore_needs(restorations: Iterable[Restoration]) -> dict[str, set[str]]:
+    """By target the targets that must be whole before it is begun: what it lies in, and what it is a clone of."""
+    found: dict[str, set[str]] = {}
+    for one in restorations:
+        above = next((name for name in reversed(list(one.target.ancestors)) if name in found), None)
+        found[one.target] = {above} if above is not None else set()
+        if (origin := one.streams[0].origin) is not None and origin.dataset in found:
+            found[one.target].add(origin.dataset)
     return found
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.restore import FilesPlanDocument, FoundDocument, MountedAnswer, RestorePlanDocument
+from zvault.core.integrity.restore_time import FILE_KINDS
 from zvault.daemon import journald
 from zvault.daemon.api.access import (
     LATEST_TIME,
@@ -25,6 +26,7 @@ from zvault.daemon.api.access import (
 from zvault.daemon.api.handler import RouteHandler, make_handler
 from zvault.daemon.api.streaming import Say, answer_with_progress
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
+from zvault.daemon.restore_times import make_restore_time
 
 if TYPE_CHECKING:
     from zvault.ops.restore.mount_snapshot import MountRequest
@@ -82,15 +84,21 @@ class RestoreVerifyApi:
 
         body = await read_json_object(request)
         wanted, context = parse_restore_request(body), self.verify_scheduler.context
-        name = context.env.backup(wanted.backup).its_vault
+        times, backup = self.verify_scheduler.runs.restore_times, context.env.backup(wanted.backup)
+        name = backup.its_vault
         user = f"plan a restore to {wanted.to}"
         seen = self.verify_scheduler.runs.past.seen(
             name, wanted.vault_at, user, journald.make_vault_logger(name)
         )
         async with seen as (context, vaults):
             if is_folder(wanted):
-                return await make_files_document(context, vaults, parse_files_request(body))
-            return await make_restore_plan_document(context, vaults, wanted)
+                files = await make_files_document(context, vaults, parse_files_request(body))
+                left = files["bytes"] - files["same_bytes"]
+                files["time"] = make_restore_time(times.estimate_restore(backup, left, FILE_KINDS))
+                return files
+            plan = await make_restore_plan_document(context, vaults, wanted)
+            plan["time"] = make_restore_time(times.estimate_restore(backup, plan["bytes"]))
+            return plan
 
     async def post_mount(self, request: web.Request) -> web.StreamResponse:
         """Mount a snapshot for as long as its client waits for the end, or until its time is over."""

@@ -105,6 +105,8 @@ def make_backup_facts(
         if backup.vault is not None
         else "",
         running=running is not None and running.waiting is None,
+        restore=runs.restore_times.estimate_whole(backup),
+        max_restore=backup.max_restore,
         snapshot_error=runs.snapshot_troubles.get(name) if backup.snapshot.timetable is not None else None,
     )
 

@@ -21,6 +21,7 @@ from zvault.daemon.metrics.cost import collect_cost
 from zvault.daemon.metrics.datasets import sample_ages, sample_lags
 from zvault.daemon.metrics.health import collect_health
 from zvault.daemon.metrics.notify import collect_notify
+from zvault.daemon.metrics.restore_time import collect_restore_times
 from zvault.daemon.metrics.scrub import collect_scrubs
 from zvault.daemon.metrics.shared import collect_shared
 from zvault.daemon.metrics.stalls import collect_stalls
@@ -98,6 +99,9 @@ class MetricsCollector(Collector):
             self.status.runs.proofs,
             self.status.runs.counters.differing,
             self.status.context.env.clock.time(),
+        )
+        yield from collect_restore_times(
+            self.status.context.env.config.backup, self.status.runs.restore_times.estimate_whole
         )
         yield from collect_blockstore(self.vaults)
         yield from collect_shared(self.status.runs.turns)

@@ -97,6 +97,8 @@ def _backup(one: BackupDocument, its: PeriodFigures) -> BackupReport:
         one["max_lag_seconds"],
         None if proofs is None else tuple((level, proof["proven"]) for level, proof in proofs.items()),
         sends=one["vault"] is not None,
+        restore=one["restore"]["seconds"] if one["restore"] is not None else None,
+        max_restore=one["max_restore_seconds"],
     )
 
 

@@ -165,6 +165,7 @@ def _backup(one: BackupDocument, schedule: str, now: float, zone: tzinfo) -> dic
         "newest": show_duration(one["snapshot_age_seconds"]),
         "limit": show_duration(limit) if limit is not None else "",
         "bar": _lag_bar(lag, limit),
+        "restore": _restore(one),
         "schedule": schedule,
         "success": show_moment(one["last_success"], now, zone),
         "last": show_moment(one["last_run"], now, zone),
@@ -183,6 +184,27 @@ def _activity(one: BackupDocument) -> str:
     if one["state"] == "running" and share is not None:
         return f"running {share:.0f}%"
     return "waiting to try again" if one["state"] == "waiting" else one["state"]
+
+
+def _restore(one: BackupDocument) -> dict[str, str]:
+    """How long it takes to restore all of it, the limit, and what that rests on."""
+    its, limit = one["restore"], one["max_restore_seconds"]
+    if its is None:
+        return {"time": "none", "limit": "", "level": "", "told": ""}
+    return {
+        "time": show_duration(its["seconds"]),
+        "limit": show_duration(limit) if limit is not None else "",
+        "level": _restore_level(its["seconds"], limit),
+        "told": its["told"],
+    }
+
+
+def _restore_level(seconds: float | None, limit: float | None) -> str:
+    if limit is None:
+        return ""
+    if seconds is None:
+        return "unknown"
+    return "warning" if seconds > limit else "ok"
 
 
 def _lag_bar(lag: float | None, limit: float | None) -> dict[str, Any] | None:

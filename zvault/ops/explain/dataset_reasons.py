@@ -33,10 +33,10 @@ from zvault.ops.explain.knowledge import KnowledgeSource
 from zvault.ops.replication.find_unchanged import list_unchanged_among
 from zvault.ops.replication.lag import measure_lags
 from zvault.ops.replication.listing import BothListings, choose_snapshots
-from zvault.ops.replication.parallel import describe_wait
 from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.retention.prune import drop_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
+from zvault.ops.stream.parallel import describe_wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,8 @@ def _lag(case: ExplainCase, planned: PlannedDataset, lag: DatasetLag | None) -> 
         cause = find_lag_cause(
             planned.plan, planned.blocked_by, running=running, error=error, scheduled=scheduled
         )
-        if running and (wait := describe_wait(case.context, case.backup.name)) is not None:
+        slots, guard = case.context.activity.slots, case.context.clients.damage_names
+        if running and (wait := describe_wait(slots, guard, case.backup.name)) is not None:
             cause = f"{cause}; it waits for {wait}"
     elif case.backup.max_lag is not None and seconds > case.backup.max_lag:
         cause = f"no newer snapshot was made: {_last_run(case)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -46,7 +47,8 @@ class VaultScrubbing:
     """One scrub from its beginning to its end, with pauses: in them the vault may go down.
 
     ``ending`` tells why everything is to end, as the daemon stops. ``due``: whether it is still wanted once the vault
-    was looked at; a scrub that has begun always is.
+    was looked at; a scrub that has begun always is. ``_read`` counts the bytes that it read in ``_seconds``, without
+    its pauses.
     """
 
     context: Context
@@ -59,6 +61,8 @@ class VaultScrubbing:
     outcome: RunOutcome
     _begun: bool = False
     _wrong: int = 0
+    _read: int = 0
+    _seconds: float = 0.0
     _told: str = field(default="", repr=False)
 
     @property
@@ -120,11 +124,16 @@ class VaultScrubbing:
             await self._paused_by_hand(scrubber, vault.pool)
             return True
         await self._go(scrubber, vault.pool, before.scan)
-        wrong = self._wrong
+        wrong, read, done = self._wrong, self._read, before.scan.done if before.scan.open else 0
+        seconds, began = self._seconds, time.monotonic()
         while True:
             await asyncio.sleep(SCRUB_INTERVAL)
             now = await examine_pool(self.context, self.name)
             self._progress(now.scan)
+            self._read, self._seconds = (
+                read + max(0, now.scan.done - done),
+                seconds + time.monotonic() - began,
+            )
             # An export between two stretches has ZFS count anew.
             self._wrong = wrong + max(0, now.checksums - before.checksums)
             if not now.scan.open:
@@ -173,12 +182,20 @@ class VaultScrubbing:
         await examine_pool(self.context, self.name)
         self.outcome.result = "interrupted"
 
+    def _report_reading(self, scan: PoolScan) -> None:
+        """Report how fast it was. The last look came up to SCRUB_INTERVAL late; ZFS tells its end by the second."""
+        if scan.ended is not None and scan.started is not None:
+            self._seconds = min(self._seconds, max(1.0, scan.ended - scan.started))
+        if self._read:
+            self.emit("vault-read", vault=self.name, kind="scrub", bytes=self._read, seconds=self._seconds)
+
     async def _ended(self, scrubber: Scrubber, pool: str, found: PoolCondition) -> None:
         scan = found.scan
         if scan.state == "canceled":
             self.outcome.result = "interrupted"
             self._say("the scrub was stopped by hand")
             return
+        self._report_reading(scan)
         if scan.ended is not None:
             await scrubber.mark(pool, SCRUBBED, f"{scan.ended:.0f}")
         took = format_duration(scan.ended - scan.started) if scan.ended and scan.started else "some time"

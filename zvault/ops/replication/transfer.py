@@ -33,11 +33,11 @@ from zvault.ops.replication import backup_send_record
 from zvault.ops.replication.apply_changes import apply_changes
 from zvault.ops.replication.base_guard import BaseGuard
 from zvault.ops.replication.listing import list_both_sides
-from zvault.ops.replication.parallel import tell_while_waiting
 from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.vault_encryption import expect_encryptions
+from zvault.ops.stream.parallel import tell_while_waiting
 from zvault.ops.stream.route import StreamRoute
 from zvault.ops.stream.run_stream import (
     LEAST_RATE,

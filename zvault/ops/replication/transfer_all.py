@@ -13,12 +13,12 @@ from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.core.replication.run_order import RunOrder
 from zvault.core.replication.streams_at_once import count_small_streams, is_small_stream
-from zvault.ops.replication.parallel import carry_out_in_parallel
 from zvault.ops.replication.run_plan import RunPlan
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.replication.vault_sync_time import VaultSyncTime
 from zvault.ops.state.environment import Environment
 from zvault.ops.stream.bandwidth import limit_rate
+from zvault.ops.stream.parallel import carry_out_in_parallel
 from zvault.ops.stream.stream_slots import StreamSlots
 
 SMALL_LANE = "small"

@@ -26,6 +26,7 @@ from zvault.core.integrity.verification import (
     select_content_ranges,
     select_sample_keys,
 )
+from zvault.ops.restore.side_reader import SideReader, open_side_reader
 from zvault.ops.restore.snapshot_reader import OpenSnapshot, run_script
 from zvault.system import hash_files
 
@@ -34,6 +35,9 @@ FILES_PER_LISTING = 20_000
 
 SAID = 5
 """Complaints of the tools that are told, of each batch."""
+
+Sides = tuple[SideReader, SideReader]
+"""What reads the source and the vault."""
 
 GiveWay = Callable[[], Awaitable[None]]
 """Waits while a backup wants the vault."""
@@ -58,7 +62,13 @@ class SnapshotComparison:
 
     async def compare(self, start: int, share: float, budget: int | None, *, everything: bool) -> KeyRange:
         """Compare a range of keys from ``start`` on, and return it. Raises what keeps it from being read."""
-        mix, size = KeySpread.of(self.seed), self.source.size
+        async with open_side_reader(self.source) as mine, open_side_reader(self.vault) as its:
+            return await self._compare((mine, its), (start, share, budget), everything=everything)
+
+    async def _compare(
+        self, sides: Sides, sample: tuple[int, float, int | None], *, everything: bool
+    ) -> KeyRange:
+        (start, share, budget), mix, size = sample, KeySpread.of(self.seed), self.source.size
         if size is not None:
             # Of ten pieces at least, as of a hundred files.
             keys = select_sample_keys(
@@ -68,7 +78,7 @@ class SnapshotComparison:
                 self._tell(
                     [ContentDifference(self.name, "the volume's size", str(size), str(self.vault.size))]
                 )
-            await self._hash(cut_content_ranges(b"", size, mix, keys), size)
+            await self._hash(sides, cut_content_ranges(b"", size, mix, keys), size)
             return keys
         count, bytes_ = hash_files.parse_count(
             await run_script(self.source, hash_files.count_argv(self.source.root))
@@ -76,48 +86,34 @@ class SnapshotComparison:
         keys = select_sample_keys(start, share, files=count, bytes_=bytes_, budget=budget)
         for part in keys.parts(1 + count * keys.length // KEY_SPACE // FILES_PER_LISTING):
             if everything:
-                mine, its = await asyncio.gather(*(self._list(side, mix, part, True) for side in self._sides))
+                mine, its = await asyncio.gather(*(self._list(side, mix, part, True) for side in sides))
                 own = ([one for one in side if part.has(mix.key(one.number))] for side in (mine, its))
                 self._tell(list_trait_differences(self.name, *own))
                 there = {one.path for one in its}
                 mine = [one for one in mine if one.path in there]
             else:
-                mine = await self._list(self.source, mix, part, False)
-            await self._hash(select_content_ranges(mine, mix, part), bytes_ * keys.length // KEY_SPACE)
+                mine = await self._list(sides[0], mix, part, False)
+            await self._hash(sides, select_content_ranges(mine, mix, part), bytes_ * keys.length // KEY_SPACE)
         return keys
 
-    @property
-    def _sides(self) -> tuple[OpenSnapshot, OpenSnapshot]:
-        return self.source, self.vault
-
     async def _list(
-        self, side: OpenSnapshot, mix: KeySpread, keys: KeyRange, everything: bool
+        self, side: SideReader, mix: KeySpread, keys: KeyRange, everything: bool
     ) -> list[TreeEntry]:
         await self.give_way()
-        argv = hash_files.list_argv(side.root, mix, keys, everything=everything)
-        return hash_files.parse_list(await run_script(side, argv, hash_files.LIST_FILES_DEADLINE))
+        return await side.list_entries(mix, keys, everything=everything)
 
-    async def _hash(self, wanted: Sequence[ContentRange], total: int) -> None:
-        for batch in hash_files.split_in_hash_batches(wanted):
+    async def _hash(self, sides: Sides, wanted: Sequence[ContentRange], total: int) -> None:
+        most = min(side.batch_size for side in sides)
+        for batch in hash_files.split_in_hash_batches(wanted, most):
             await self.give_way()
-            mine, its = await asyncio.gather(*(self._hashes(side, batch) for side in self._sides))
+            mine, its = await asyncio.gather(*(side.hash_batch(batch) for side in sides))
+            for text in [*mine.unread[:SAID], *its.unread[:SAID]]:
+                self.emit("warning", text=f"{self.name}: {text}")
             self.found.files += len(batch)
             self.found.bytes += sum(one.size for one in batch)
-            self._tell(list_hash_differences(self.name, batch, mine, its))
+            self.found.vault_seconds += its.seconds
+            self._tell(list_hash_differences(self.name, batch, mine.hashes, its.hashes))
             self._report(total)
-
-    async def _hashes(self, side: OpenSnapshot, batch: Sequence[ContentRange]) -> dict[ContentRange, str]:
-        """The hashes of a batch, without those of what cannot be read there."""
-        argv = hash_files.hash_argv(side.root, batch)
-        size = sum(one.size for one in batch)
-        result = await side.host.run(argv, deadline=hash_files.estimate_hash_deadline(size), check=False)
-        said = hash_files.list_read_complaints(result.stderr)
-        if batch[0].length is not None and said and len(batch) > 1:
-            # A piece that could not be read to its end has a hash all the same: see which it was.
-            return {piece: one for each in batch for piece, one in (await self._hashes(side, [each])).items()}
-        for text in said[:SAID]:
-            self.emit("warning", text=f"{self.name}: {text}")
-        return {} if batch[0].length is not None and said else hash_files.parse_hashes(batch, result.stdout)
 
     def _tell(self, differences: Sequence[ContentDifference]) -> None:
         for one in self.found.add(differences):

@@ -11,10 +11,10 @@ from zvault.core.integrity.file_versions import FileVersion, fold_versions, matc
 from zvault.core.integrity.verification import KeyRange, KeySpread, TreeEntry, escape_path
 from zvault.core.model import Dataset, Snapshot
 from zvault.ops.context import Context
-from zvault.ops.restore.snapshot_reader import open_snapshot, run_script
+from zvault.ops.restore.side_reader import open_side_reader
+from zvault.ops.restore.snapshot_reader import open_snapshot
 from zvault.ops.state.partial_tree import list_around_damage
 from zvault.ops.vaults.vault import OpenVault, Vaults
-from zvault.system import hash_files
 from zvault.zfs import properties
 
 Seen = Mapping[bytes, TreeEntry]
@@ -98,7 +98,9 @@ async def _versions(
 
 
 async def _look(context: Context, vault: OpenVault, dataset: Dataset, snap: Snapshot, pattern: str) -> Seen:
-    async with open_snapshot(context, vault.zfs, dataset, snap) as opened:
-        argv = hash_files.list_argv(opened.root, KeySpread.of(0), KeyRange(), everything=True, name=pattern)
-        listed = hash_files.parse_list(await run_script(opened, argv, hash_files.LIST_FILES_DEADLINE))
+    async with (
+        open_snapshot(context, vault.zfs, dataset, snap) as opened,
+        open_side_reader(opened) as reader,
+    ):
+        listed = await reader.list_entries(KeySpread.of(0), KeyRange(), everything=True, pattern=pattern)
     return {one.path: one for one in listed if matches_path(pattern, one.path)}

@@ -1,4 +1,4 @@
-"""Stream snapshots out of a vault into datasets, and say where they are.
+"""Restore snapshots of a vault into datasets, and say where they are. The streams are in restore_streams.py.
 
 Nothing is ever written over. What shall take the place of a live dataset is restored beside it, and when it is whole
 the two change names. A restore that was cut off goes on where it was when the same is asked for again.
@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from zvault.api.emit import Emit
 from zvault.api.events import PlannedTransfer
 from zvault.api.restore import RestorePlanDocument
-from zvault.core.errors import Refused, ToolFailed, ZvaultError
+from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.integrity.restore_comparison import RestoreMismatch
 from zvault.core.model import Dataset
-from zvault.core.names import DatasetName, parse_name
-from zvault.core.replication.restore_order import RestoreStream
+from zvault.core.names import DatasetName
 from zvault.ops.context import Context
 from zvault.ops.restore.plan_restore import (
-    DatasetWork,
     RestorePlan,
     RestoreRequest,
     check_target,
@@ -31,32 +30,21 @@ from zvault.ops.restore.plan_restore import (
 )
 from zvault.ops.restore.put_back_properties import RestoredProperties, read_wanted_properties
 from zvault.ops.restore.restore_check import RestoreCheck, rename_as_restored
+from zvault.ops.restore.restore_streams import RestoreStreams
 from zvault.ops.restore.swap_datasets import swap_datasets
-from zvault.ops.stream.run_stream import StreamProgress, run_stream
+from zvault.ops.vaults.read_meter import start_read_meter
 from zvault.ops.vaults.vault import OpenVault
 from zvault.ops.vaults.vault_interface import VaultsByName
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
-from zvault.zfs.stream_argv import (
-    RESTORING,
-    OwnEncryption,
-    SendFlags,
-    restore_receive_argv,
-    restore_resume_argv,
-    restore_send_argv,
-)
-from zvault.zfs.stream_orders import make_restore_order, make_resumed_order
+from zvault.zfs.stream_argv import RESTORING
 
 __all__ = [
     "RestoreRequest",
-    "RestoreStreams",
     "RestoredDatasets",
     "make_restore_plan_document",
     "restore_datasets",
 ]
-
-RESTORED = SendFlags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
-"""What a restored stream is like: blocks come as they are compressed on the vault."""
 
 NO_DEVICE = "a snapshot of a volume gets no device in a pool that is imported read-only"
 
@@ -90,9 +78,10 @@ async def restore_datasets(
     async with use as vault:
         plan = await plan_restore(context, vault, request)
         _announce(plan, emit)
-        streams = RestoreStreams(context, vault, zfs, emit, plan.bytes, _host_of(request.to))
-        for work in plan.works:
-            await streams.carry_out(work)
+        streams = RestoreStreams(context, vault, backup.name, zfs, emit, _host_of(request.to))
+        meter, began = await start_read_meter(vault, "restore", emit), time.monotonic()
+        await streams.restore_all(plan.works)
+        await meter.report_reading(streams.done, time.monotonic() - began)
         wanted = await read_wanted_properties(vault.zfs, [work.restoration.dataset for work in plan.works])
         targets = [work.restoration.target for work in plan.works]
         # Beside what it is to replace it is in the same place of the tree, so that keys are inherited there too.
@@ -169,141 +158,6 @@ def _announce(plan: RestorePlan, emit: Emit) -> None:
         emit("warning", text=f"{name} is left out: it has no such snapshot")
     if plan.available is not None and plan.available < plan.bytes:
         emit("warning", text=f"{plan.target} may not have room: {plan.available} bytes are free")
-
-
-@dataclass
-class RestoreStreams:
-    """Streams out of one vault to one host, ``total`` bytes in all; ``prefix`` stands before names that are told."""
-
-    context: Context
-    vault: OpenVault
-    zfs: Zfs
-    emit: Emit
-    total: int
-    prefix: str = ""
-    done: int = 0
-    raw: set[str] = field(default_factory=set)
-    """What was restored raw: what lies below it in the clear did so on the source as well."""
-
-    async def carry_out(self, work: DatasetWork) -> None:
-        """Restore what is left of one dataset. Raises what kept it from it; the same again goes on from there."""
-        if work.restoration.dataset.encrypted:
-            self.raw.add(work.restoration.target)
-        if not work.streams:
-            self.emit("message", text=f"{work.restoration.target} is restored already")
-            return
-        own = await self._own_encryption(work)
-        await self.zfs.make_parents(work.restoration.target)
-        token = work.token
-        for one, size in zip(work.streams, work.sizes, strict=True):
-            try:
-                self.done += await self._stream(work, one, size, token, own)
-            except ZvaultError as error:
-                error.next = f"restore again the same way: it goes on from where it was. {error.next}".strip()
-                raise
-            token = None
-
-    async def _own_encryption(self, work: DatasetWork) -> OwnEncryption:
-        """What the receive is told of encryption: what lies below an encrypted dataset is encrypted by its key.
-
-        Raises Refused where that is not loaded.
-        """
-        target = work.restoration.target
-        if work.restoration.dataset.encrypted:
-            return ""
-        above = list(target.ancestors)
-        found = await properties.read_exact_properties(self.zfs.host, above, ("encryptionroot", "keystatus"))
-        nearest = next((found[name] for name in reversed(above) if name in found), {})
-        root = nearest.get("encryptionroot", "-")
-        if root in {"-", "off"}:
-            return ""
-        if root in self.raw:
-            begins = work.token is None and work.streams == work.restoration.streams
-            return "off" if begins and work.streams[0].origin is None else ""
-        if nearest.get("keystatus") != "available":
-            raise Refused(
-                f"{target} cannot be restored",
-                f"it lies below {root}, which is encrypted, and whose key is not loaded",
-                f"'zfs load-key {root}' there first; or restore to another place",
-            )
-        return "inherit"
-
-    async def _stream(
-        self, work: DatasetWork, one: RestoreStream, size: int, token: str | None, own: OwnEncryption
-    ) -> int:
-        dataset, target = work.restoration.dataset, work.restoration.target
-        to, raw = self.prefix + target, dataset.encrypted
-        reason = f"from {one.snapshot.name}"
-        self.emit(
-            "transfer-started",
-            dataset=to,
-            kind="resume" if token else "restore",
-            **{"from": one.base.snapname if one.base is not None else None},
-            to=one.snapshot.snapname,
-            bytes=size,
-            reason=reason,
-        )
-
-        def report(progress: StreamProgress) -> None:
-            self.emit(
-                "progress",
-                dataset=to,
-                bytes=progress.done,
-                total=size,
-                rate=progress.rate(),
-                buffer=progress.marks.range(),
-                run_bytes=self.done + progress.done,
-                run_total=self.total,
-            )
-
-        stall = self.context.env.vault(self.vault.name).stall
-        bare = not dataset.key_root  # else they are put back afterwards
-        route = self.context.clients.route(self.vault.zfs, self.zfs, self.vault.profile.stream, stall)
-        base = one.base.name if one.base is not None else None
-        send = (
-            restore_resume_argv(token)
-            if token
-            else restore_send_argv(
-                one.snapshot.name, raw=raw, base=base, properties=bare, embedded=own != "inherit"
-            )
-        )
-        order = (
-            make_resumed_order(token, one.snapshot, dataset)
-            if token
-            else make_restore_order(one, dataset, properties=bare)
-        )
-        mark = str(work.restoration.snapshot.guid)
-        noted = dataset.receive_properties
-        receive = restore_receive_argv(
-            target,
-            dataset.type,
-            raw=raw,
-            origin=one.origin,
-            mark=mark,
-            noted=noted,
-            encryption=own if one is work.streams[0] or own == "inherit" else "",
-        )
-        stages = await route.stages(send, receive, RESTORED, size, order=order)
-        async with self.context.clients.damage_names.receive_full(
-            self.zfs.host.address, parse_name(target).pool
-        ):
-            done = await run_stream(
-                self.context.env.runner,
-                stages,
-                total=size,
-                report=report,
-                trouble=self.vault.trouble,
-                stall=route.stall,
-            )
-        self.emit(
-            "transfer-finished",
-            dataset=to,
-            bytes=done.bytes,
-            seconds=done.seconds,
-            run_bytes=self.done + done.bytes,
-            run_total=max(self.total, self.done + done.bytes),
-        )
-        return done.bytes
 
 
 async def _mount(zfs: Zfs, dataset: Dataset, to: str) -> tuple[str | None, str]:

@@ -17,6 +17,7 @@ from zvault.ops.context import Context
 from zvault.ops.restore.plan_restore import RestoreRequest, find_root, make_no_snapshot_error
 from zvault.ops.restore.restore_check import RestoreCheck
 from zvault.ops.restore.snapshot_reader import open_snapshot
+from zvault.ops.vaults.read_meter import start_read_meter
 from zvault.ops.vaults.vault_interface import VaultsByName
 from zvault.system.file_trees.tree_worker import TreeWorker, start_tree_worker
 
@@ -59,6 +60,7 @@ class FilesPlan:
             "same": self.same,
             "there": [escape_path(path) for path in self.there],
             "overwrite": wanted.overwrite,
+            "same_bytes": self.same_bytes,
         }
 
 
@@ -105,7 +107,9 @@ async def restore_files(
                 say(f"overwriting {len(plan.there) - NAMED_FILES} files more")
             if plan.same:
                 say(f"{plan.same} of {plan.files} files are there already, as in the snapshot: only compared")
+            meter, began = await start_read_meter(vault, "files", emit), time.monotonic()
             await _copy(worker, plan, wanted, emit)
+            await meter.report_reading(plan.bytes - plan.same_bytes, time.monotonic() - began)
             emit(
                 "restored",
                 dataset=request.to,

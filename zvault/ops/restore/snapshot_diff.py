@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 
 from zvault.api.browse import ChangeDocument, ComparedPointDocument, ContentDocument, DiffDocument
@@ -23,8 +23,8 @@ from zvault.ops.restore.open_both_sides import BothSides, Say, format_error
 from zvault.ops.restore.snapshot_reader import OpenSnapshot
 from zvault.ops.restore.source_path import find_source_name
 from zvault.system import text_diff
+from zvault.system.file_trees.tree_worker import TreeChange, start_tree_worker
 from zvault.system.process.unprivileged import unprivileged_argv
-from zvault.system.tree_changes import TreeChange, walk_tree_changes
 from zvault.zfs import diff
 
 CONTENT = 1 << 20
@@ -184,7 +184,9 @@ async def _walk(
         one = await _mounted(sides, old, stack)
         other = await _mounted(sides, new, stack)
         said = time.monotonic()
-        async for walked in walk_tree_changes(one.root, other.root, path):
+        worker = await stack.enter_async_context(start_tree_worker(one.root, other.root))
+        changes = await stack.enter_async_context(aclosing(worker.find_changes(path)))
+        async for walked in changes:
             if walked.done:
                 return walked.changes, walked.more
             if time.monotonic() - said >= DIFF_SAY_INTERVAL:

@@ -21,6 +21,7 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import list_sent_marks, was_once_sent
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import SnapshotFilter
+from zvault.core.units import is_number
 from zvault.ops.context import Context
 from zvault.ops.replication.listing import BothListings, list_both_sides, make_own_filter
 from zvault.ops.vaults.vault import OpenVault
@@ -159,6 +160,8 @@ async def prove_guids(
         fresh = before.result == "ok" and before.tried is not None and 0 <= now - before.tried < GUIDS_EVERY
         if not (fresh or sides.sized):
             sides = await list_both_sides(context, backup, vault, source=sides.source, sizes="vault")
+        if not fresh:
+            await report_held_bytes(opened, sides, emit)
         differences = await sides.compute(compare_guids, sides, opened.guid, make_own_filter(backup))
         if not fresh and not differences and backup.send.properties:
             differences = await compare_properties(context.clients.source_of(backup), vault, sides)
@@ -175,6 +178,19 @@ async def prove_guids(
         emit("message", text=f"the proofs on the vault are not known: {error}")
         return {}
     return proofs
+
+
+async def report_held_bytes(opened: OpenVault, sides: BothListings, emit: Emit) -> None:
+    """Report how many bytes the newest state of a backup's datasets is on the vault, as they lie there.
+
+    So many go through a restore: it sends blocks as they are compressed. Raises ToolFailed.
+    """
+    names = [
+        pair.vault.name for pair in sides.pairing.pairs if pair.vault is not None and pair.vault.snapshots
+    ]
+    found = await properties.read_exact_properties(opened.zfs.host, names, ("referenced",))
+    held = sum(int(one["referenced"]) for one in found.values() if is_number(one.get("referenced", "")))
+    emit("vault-holds", vault=opened.name, datasets=len(names), bytes=held)
 
 
 def find_common_snapshot(pair: DatasetPair) -> tuple[Snapshot, Snapshot]:

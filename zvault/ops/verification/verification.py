@@ -20,6 +20,7 @@ from zvault.ops.context import Context
 from zvault.ops.replication.listing import BothListings, list_both_sides, make_own_filter
 from zvault.ops.restore.compare import GiveWay, SnapshotComparison, never_give_way
 from zvault.ops.restore.snapshot_reader import close_left_open, open_snapshot
+from zvault.ops.vaults.read_meter import start_read_meter
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import (
     compare_guids,
@@ -137,7 +138,7 @@ class Verification:
         everything: bool,
     ) -> int:
         """Compare every dataset from ``at`` on; the next sample begins where the shortest range ends."""
-        lengths = [KEY_SPACE]
+        lengths, meter = [KEY_SPACE], await start_read_meter(vault, "verify", self.emit)
         size = sum(pair.source.used for pair in sides.pairing.pairs) or 1
         for pair in sides.pairing.pairs:
             # Each has its part of the budget, by its size.
@@ -149,6 +150,7 @@ class Verification:
                     raise lost from error
                 self.found.unproven[pair.source.name] = str(error)
                 self.emit("warning", text=f"{pair.source.name} is not proven: {error}")
+        await meter.report_reading(self.found.bytes, self.found.vault_seconds)
         return (at + min(lengths)) % KEY_SPACE
 
     async def _dataset(

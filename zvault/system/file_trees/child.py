@@ -1,10 +1,10 @@
 """The child process that works on trees of files: ``ROOT FOLDER THREADS``, answers in JSON lines.
 
-Each line of its standard input is a task, carried out to its end: ``{"act": "check" | "plan" | "copy" | "compare",
-"names": [...], "overwrite": false, "keep_same": false, "ours": false}``. Names are paths below ROOT in base64, null for
-all of it. Each is copied, or compared, with all below it, and is in FOLDER under its own last name. With null for names
-all of ROOT and FOLDER must be the same. Reading can block in the kernel for long, so it must not happen in the daemon
-(invariant 7).
+Each line of its standard input is a task, carried out to its end: ``{"act": "check" | "plan" | "copy" | "compare" |
+"changes" | "list" | "hash", "names": [...], …}``. Names are paths below ROOT in base64, null for all of it. Each is
+copied, or compared, with all below it, and is in FOLDER under its own last name. With null for names all of ROOT and
+FOLDER must be the same. "changes" takes one name, which is found below both; it is empty for all. "list" and "hash" go
+by ROOT alone. Reading can block in the kernel for long, so it must not happen in the daemon (invariant 7).
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from zvault.core.integrity.restore_comparison import KEPT_MISMATCHES
-from zvault.core.integrity.verification import escape_path
+from zvault.core.integrity.verification import KeyRange, KeySpread, escape_path
+from zvault.system.file_trees.changed_trees import ChangedTrees
 from zvault.system.file_trees.file_contents import DigestNotes
+from zvault.system.file_trees.piece_hasher import PieceHasher
 from zvault.system.file_trees.reporter import TreeReporter
 from zvault.system.file_trees.task_pool import TaskPool
 from zvault.system.file_trees.tree_comparer import EntryPaths, TreeComparer
 from zvault.system.file_trees.tree_copier import HIDDEN_FOLDER, FolderPair, TreeCopier
+from zvault.system.file_trees.tree_lister import TreeLister
 from zvault.system.file_trees.tree_planner import OpenFolders, TreePlanner
 from zvault.system.open_beneath import (
     FOLDER_FLAGS,
@@ -106,6 +109,36 @@ class TreeTasks:
         }
         reporter.say({"done": True, **done})
 
+    def find_changes(self, path: bytes) -> None:
+        """Say what changed at a path from ROOT to FOLDER."""
+        reporter = TreeReporter()
+        trees = ChangedTrees(TaskPool(self.threads), reporter, self.root, self.folder)
+        try:
+            trees.compare(path)
+        except OSError as error:
+            if error.errno not in _LEADS_NOWHERE:
+                raise
+            raise MissingTree(path, _why(error)) from None
+        rows = [
+            [change, kind, b64encode(at).decode(), None if to is None else b64encode(to).decode(), what]
+            for change, kind, at, to, what in trees.changes()
+        ]
+        reporter.say({"done": True, "files": reporter.files, "changes": rows, "more": trees.more})
+
+    def list_entries(self, task: dict[str, Any]) -> None:
+        """Say what lies below ROOT."""
+        reporter, mix, keys = TreeReporter(), KeySpread(*task["mix"]), KeyRange(*task["keys"])
+        pool, pattern = TaskPool(self.threads), task["pattern"]
+        TreeLister(pool, reporter, self.root, mix, keys, task["everything"], pattern).list_tree()
+        reporter.say({"done": True, "files": reporter.files, "bytes": 0})
+
+    def hash_pieces(self, pieces: list[tuple[str, int, int | None]]) -> None:
+        """Say the hashes of pieces of what lies below ROOT."""
+        reporter = TreeReporter()
+        wanted = [(b64decode(path), offset, length) for path, offset, length in pieces]
+        PieceHasher(TaskPool(self.threads), reporter, self.root).hash_pieces(wanted)
+        reporter.say({"done": True, "files": reporter.files, "bytes": 0})
+
     def _tops(self, names: list[bytes] | None) -> list[bytes]:
         """What to copy: ``names``, or what stands right below the root."""
         return [name for name in list_names(self.root) if name != HIDDEN_FOLDER] if names is None else names
@@ -150,11 +183,17 @@ def _do(task: dict[str, Any], tasks: TreeTasks) -> None:
         case "check":
             _check(tasks.folder)
         case "plan":
-            tasks.plan(names, keep_same=task["keep_same"])
+            tasks.plan(names, keep_same=task.get("keep_same", False))
         case "copy":
-            tasks.copy(names, overwrite=task["overwrite"])
+            tasks.copy(names, overwrite=task.get("overwrite", False))
         case "compare":
             tasks.compare(names)
+        case "changes":
+            tasks.find_changes((names or [b""])[0])
+        case "list":
+            tasks.list_entries(task)
+        case "hash":
+            tasks.hash_pieces(task["pieces"])
 
 
 def _open_target(path: str, act: str, *, ours: bool) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from zvault.core.errors import NotFound, ToolFailed
+from zvault.core.integrity.verification import KeyRange, KeySpread, TreeEntry
+from zvault.system.file_trees.piece_hasher import HashedPiece, make_piece_words
 from zvault.system.process.json_child import JsonChild
 
 TREE_ANSWER_DEADLINE = 3600.0
@@ -59,6 +62,27 @@ class CompareReport:
     unlike: tuple[str, str, str, str] | None = None
     done: bool = False
     more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TreeChange:
+    """A change (zfs/diff.py has the words), by the path below the roots; ``to`` where it was renamed."""
+
+    change: str
+    kind: str
+    path: bytes
+    to: bytes | None
+    what: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WalkProgress:
+    """The progress of a walk, or its end: ``done``. ``more`` changes were not kept."""
+
+    files: int
+    changes: tuple[TreeChange, ...] = ()
+    more: int = 0
+    done: bool = False
 
 
 class TreeWorker:
@@ -130,22 +154,63 @@ class TreeWorker:
                     raise ToolFailed("the files cannot be compared", f"{answer['at']}: {answer['error']}")
                 yield _report_of(answer)
 
+    async def find_changes(self, path: bytes) -> AsyncGenerator[WalkProgress, None]:
+        """Find what changed below ``path`` from the root to the folder; the last has all of it.
+
+        Raises NotFound where the path is in neither, or a symbolic link is on the way; ToolFailed, DeadlineExceeded.
+        """
+        async with aclosing(self._ask("changes", [path])) as answers:
+            async for answer in answers:
+                if "missing" in answer:
+                    raise NotFound("there is nothing to compare", str(answer["why"]))
+                if "error" in answer:
+                    raise ToolFailed("the trees cannot be compared", f"{answer['at']}: {answer['error']}")
+                yield _progress_of(answer)
+
+    async def list_entries(
+        self, mix: KeySpread, keys: KeyRange, *, everything: bool, pattern: str = ""
+    ) -> list[TreeEntry]:
+        """List what lies below the root, by path: see TreeLister. Raises ToolFailed for all that it could not read,
+        DeadlineExceeded.
+        """
+        found: list[TreeEntry] = []
+        more = {
+            "mix": [mix.factor, mix.shift],
+            "keys": [keys.start, keys.length],
+            "everything": everything,
+            "pattern": pattern,
+        }
+        async with aclosing(self._ask("list", None, **more)) as answers:
+            async for answer in answers:
+                if "error" in answer:
+                    raise ToolFailed("the files cannot be listed", f"{answer['at']}: {answer['error']}")
+                found += _entries_of(answer)
+        return sorted(found, key=attrgetter("path"))
+
+    async def hash_pieces(self, pieces: Sequence[HashedPiece]) -> tuple[dict[int, str], list[str]]:
+        """Hash pieces of what lies below the root: by their number, and what could not be read, in words.
+
+        Raises ToolFailed, DeadlineExceeded.
+        """
+        hashes: dict[int, str] = {}
+        unread: list[str] = []
+        wanted = [make_piece_words(*piece) for piece in pieces]
+        async with aclosing(self._ask("hash", None, pieces=wanted)) as answers:
+            async for answer in answers:
+                if "error" in answer:
+                    raise ToolFailed("the files cannot be hashed", f"{answer['at']}: {answer['error']}")
+                hashes |= {int(number): str(digest) for number, digest in answer.get("hashes", ())}
+                unread += map(str, answer.get("unread", ()))
+        return hashes, unread
+
     async def _ask(
-        self,
-        act: str,
-        names: Sequence[bytes] | None,
-        *,
-        overwrite: bool = False,
-        keep_same: bool = False,
-        ours: bool = False,
+        self, act: str, names: Sequence[bytes] | None, **more: object
     ) -> AsyncGenerator[dict[str, Any], None]:
         """What the child says, to the end of this task."""
         task = {
             "act": act,
-            "overwrite": overwrite,
-            "keep_same": keep_same,
-            "ours": ours,
             "names": None if names is None else [b64encode(name).decode() for name in names],
+            **more,
         }
         answer = await self._child.ask(task, TREE_ANSWER_DEADLINE)
         while not answer.keys() & {"done", "error", "missing"}:
@@ -165,6 +230,27 @@ def _report_of(answer: dict[str, Any]) -> CompareReport:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ToolFailed("the comparison of files cannot be understood", str(error)) from None
+
+
+def _entries_of(answer: dict[str, Any]) -> Iterator[TreeEntry]:
+    """The entries in an answer. Raises ToolFailed for what is none."""
+    try:
+        for number, kind, mode, owner, size, mtime, path, link in answer.get("entries", ()):
+            yield TreeEntry(number, kind, mode, owner, size, mtime, b64decode(path), b64decode(link))
+    except (TypeError, ValueError) as error:
+        raise ToolFailed("the list of files cannot be understood", str(error)) from None
+
+
+def _progress_of(answer: dict[str, Any]) -> WalkProgress:
+    """How far a walk is, or all that it found. Raises ToolFailed for what is neither."""
+    try:
+        changes = tuple(
+            TreeChange(change, kind, b64decode(path), None if to is None else b64decode(to), tuple(what))
+            for change, kind, path, to, what in answer.get("changes", ())
+        )
+        return WalkProgress(int(answer["files"]), changes, int(answer.get("more", 0)), "done" in answer)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ToolFailed("the comparison of trees cannot be understood", str(error)) from None
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from zvault.core.errors import ToolFailed
+from zvault.core.units import is_number
 from zvault.system.process.runner import ToolRunner
 
 VDEV_DEADLINE = 30.0
@@ -28,6 +29,17 @@ async def read_property(runner: ToolRunner, pool: str, name: str) -> dict[str, s
         raise ToolFailed(f"the vdev property {name} of pool '{pool}' cannot be read", result.complaint())
     rows = (line.split("\t", 1) for line in result.stdout.splitlines() if "\t" in line)
     return {vdev: value for vdev, value in rows if not _GROUP.fullmatch(vdev)}
+
+
+async def count_device_reads(runner: ToolRunner, pool: str) -> int | None:
+    """The bytes read from all devices of a pool since it was imported; None if this OpenZFS does not count them.
+
+    Raises ToolFailed.
+    """
+    found = await read_property(runner, pool, "read_bytes")
+    if not found or not all(map(is_number, found.values())):
+        return None
+    return sum(map(int, found.values()))
 
 
 async def set_property(runner: ToolRunner, pool: str, vdev: str, name: str, value: str) -> None:

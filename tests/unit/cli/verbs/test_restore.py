@@ -62,6 +62,32 @@ def test_a_replacement_is_shown_and_wants_a_yes(daemon, ctl):
     assert ctl("restore", "home", "tank/home@s1", "tank/home", "--replace", "-n").code == 0
 
 
+TAKES = {
+    "seconds": 100.0,
+    "bytes": 1 << 20,
+    "rate": 1e6,
+    "measured": 1_790_000_000.0,
+    "measured_by": "drill",
+    "measured_bytes": 1 << 30,
+    "told": "1m 40s at 1M/s, by the drill of 3d ago",
+}
+
+
+def test_a_dry_run_says_how_long_it_takes(daemon, ctl):
+    daemon.documents["POST /v1/restore/plan"] = PLAN | {"time": TAKES}
+    assert "time to restore: 1m 40s at 1M/s, by the drill of 3d ago" in ctl("restore", *HERE, "-n").lines
+    unknown = TAKES | {"seconds": None, "rate": None, "told": "unknown: 'zvaultctl verify home' measures it"}
+    daemon.documents["POST /v1/restore/plan"] = PLAN | {"time": unknown}
+    said = ctl("restore", *HERE, "-n").lines
+    assert "time to restore: unknown: 'zvaultctl verify home' measures it" in said
+    # Where all is there already nothing takes any time.
+    daemon.documents["POST /v1/restore/plan"] = PLAN | {"time": TAKES | {"bytes": 0}}
+    assert not [line for line in ctl("restore", *HERE, "-n").lines if line.startswith("time to")]
+
+
+HERE = ("home", "tank/home@s1", "tank/home")
+
+
 def test_files_go_into_folders_only(daemon, ctl):
     daemon.documents["POST /v1/restore/plan"] = FilesPlan(S1, (b"docs", b"a"), (b"a",), 3, 10, 1, 4).document(
         FilesRequest(RestoreRequest("home", "tank/home", None, "/rescue"), ("docs", "a"))

@@ -145,6 +145,40 @@ def test_status_of_some(daemon, ctl):
     assert "no backup or vault 'hom'" in said.err
 
 
+RESTORE = {
+    "seconds": 22800.0,
+    "bytes": 980 << 30,
+    "rate": 41.0 * (1 << 20),
+    "measured": 1_790_000_000.0 - 3 * 86400,
+    "measured_by": "drill",
+    "measured_bytes": 1 << 30,
+    "told": "6h 20m at 41M/s, by the drill of 3d ago",
+}
+
+
+def test_status_tells_how_long_a_restore_takes_and_by_what(daemon, ctl):
+    others = [backup(name) for name in ("a", "b")]
+    daemon.documents["GET /v1/status"] = status(
+        backup(restore=RESTORE, max_restore_seconds=4 * HOUR), *others
+    )
+    said = ctl("status")
+    header, *rows = said.lines[3:7]
+    assert [row[header.index("RESTORE") :].split("  ")[0].strip() for row in rows] == [
+        "6h 20m",
+        "unknown",
+        "unknown",
+    ]
+    told = [line for line in said.lines if line.startswith("to restore")]
+    assert told == [
+        "to restore all of home takes 6h 20m at 41M/s, by the drill of 3d ago; at most 4h is wanted"
+    ]
+    assert ctl("status", "-Hp").cells[0][-2:] == ["22800", "14400"]
+    many = [backup(f"b{number}", restore=RESTORE) for number in range(11)]
+    daemon.documents["GET /v1/status"] = status(*many)
+    assert not [line for line in ctl("status").lines if line.startswith("to restore")]
+    assert len([line for line in ctl("status", "b3", "b7").lines if line.startswith("to restore")]) == 2
+
+
 def test_status_for_scripts(daemon, ctl):
     running = backup(state="running", bytes_done=1 << 20, bytes_total=1 << 21, last_error=trouble())
     daemon.documents["GET /v1/status"] = status(running)
@@ -162,7 +196,7 @@ def test_status_for_scripts(daemon, ctl):
                 "ok",
                 "1790003600",
             ),
-            *("1048576", "2097152", "the stream broke"),
+            *("1048576", "2097152", "the stream broke", "-", "-"),
         ],
         [
             *("vault", "cold", "ok", "up", "coldpool", "ONLINE"),
@@ -194,7 +228,7 @@ def test_a_run_that_waits_says_since_when_why_and_until_when(daemon, ctl):
     assert "error: no answer" in said.out
     assert "long ago" not in said.out
     assert "next run: by hand only, once this one has ended" in said.out
-    assert ctl("status", "-H").cells[0][-1] == "no answer"
+    assert ctl("status", "-H").cells[0][-3] == "no answer"
 
 
 def test_of_one_that_is_scheduled_and_whose_next_run_is_not_known_it_is_not_said_that_there_is_none(

@@ -58,6 +58,7 @@ def test_one_of_both(problems: Problems) -> None:
     ("line", "named"),
     [
         ('max_lag = "3h"', "max_lag"),
+        ('max_restore = "8h"', "max_restore"),
         ('into = "x/{dataset}"', "into"),
         ('verify = { every = "1d" }', "verify"),
         ("keep = { vault = { last = 3 } }", "keep.vault"),

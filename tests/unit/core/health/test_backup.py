@@ -13,6 +13,7 @@ from zvault.core.errors import ErrorDocument
 from zvault.core.health.backup import BackupFacts, ProofFacts, is_late, judge_backup
 from zvault.core.health.backup_conditions import BACKUP_CONDITIONS
 from zvault.core.health.verdict import DAY_SECONDS, VERDICT_LEVELS
+from zvault.core.integrity.restore_time import RestoreEstimate, TimedRead
 
 HOUR = 3600.0
 WEEK = 7 * DAY_SECONDS
@@ -39,6 +40,9 @@ ALONE: dict[str, Any] = {
     "sends": False, "lag": None, "max_lag": None, "proofs": None, "proofs_wanted": False, "snapshot_age": HOUR
 }  # fmt: skip
 """A backup that makes snapshots only."""
+
+TAKES = RestoreEstimate("tank", 0.0, 7200 << 20, TimedRead("drill", "tank", "cold", 0.0, 1 << 30, 1024.0))
+"""Two hours at 1 MiB a second."""
 
 CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({}, 0, ()),
@@ -96,6 +100,17 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
         ("backup-unknown-long", "proof-unknown"),
     ),
     ({"proofs": {"sample": ProofFacts(None, None, ahead=True)}}, 0, ()),
+    ({"restore": TAKES, "max_restore": None}, 0, ()),
+    ({"restore": TAKES, "max_restore": 2.0 * HOUR}, 0, ()),
+    ({"restore": TAKES, "max_restore": 2.0 * HOUR - 1}, 0, ("restore-slow",)),
+    ({"restore": None, "max_restore": None}, DAY_SECONDS, ()),
+    ({"restore": None, "max_restore": HOUR}, 0, ("restore-unknown",)),
+    ({"restore": replace(TAKES, bytes=None), "max_restore": HOUR}, 0, ("restore-unknown",)),
+    (
+        {"restore": replace(TAKES, reading=None), "max_restore": HOUR},
+        3 * HOUR,
+        ("backup-unknown-long", "restore-unknown"),
+    ),
     (ALONE, 0, ()),
     (ALONE | {"missed": True}, 0, ("overdue",)),
     (ALONE | {"snapshot_age": None}, 0, ("snapshots-unknown",)),
@@ -172,9 +187,12 @@ backup_facts = st.builds(
     held_back=st.integers(0, 3),
     conflicts=st.sampled_from([(), ("tank/a",)]),
     at_least=ages,
+    restore=st.sampled_from([None, TAKES, replace(TAKES, bytes=None)]),
+    max_restore=st.none() | st.floats(60, DAY_SECONDS),
 )
 
 BAD: dict[str, Any] = {
+    "max_restore": 1.0,
     "result": "failed",
     "missed": True,
     "marked": ("tank/b",),
@@ -197,6 +215,11 @@ def test_ok_is_said_only_of_what_is_known_and_good(facts: BackupFacts, unknown_f
         and not (facts.missed or facts.marked or facts.not_read or facts.held_back or facts.conflicts)
         and facts.due_for <= 900
         and (facts.proofs is not None or not facts.proofs_wanted)
+        and (
+            facts.max_restore is None
+            or facts.never_ran
+            or (facts.restore is not None and (facts.restore.seconds or DAY_SECONDS) <= facts.max_restore)
+        )
         and not any(one.differs for one in (facts.proofs or {}).values())
         and not any(
             one.age is None and one.ahead and one.max_age is not None for one in (facts.proofs or {}).values()

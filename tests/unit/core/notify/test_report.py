@@ -120,6 +120,8 @@ def made(**more: object) -> PeriodReport:
                 180_000.0,
                 14400.0,
                 (("sample", at(2026, 11, 22, 6)), ("full", None)),
+                restore=22830.0,
+                max_restore=28800.0,
             ),
             BackupReport("scratch", "ok", "ok", PeriodFigures(7), None, None, None, sends=False),
             BackupReport("new", "unknown", "unknown", PeriodFigures(), None, None, None),
@@ -140,10 +142,10 @@ What needs you
   backup tank is late (critical): its lag is 2d
     next: see 'zvaultctl explain tank'
 
-BACKUP   STATE    RUNS  FAULTS  LATE DAYS  SENT  WORST LAG  LAG NOW  MAX LAG  PROVEN
-tank     late     168   3       2          5G    2d 7h      2d 2h    4h       sample 1d ago
-scratch  ok       7     0       -          -     -          -        -        -
-new      unknown  0     0       -          0B    unknown    unknown  -        unknown
+BACKUP   STATE    RUNS  FAULTS  LATE DAYS  SENT  WORST LAG  LAG NOW  MAX LAG  TO RESTORE    PROVEN
+tank     late     168   3       2          5G    2d 7h      2d 2h    4h       6h 20m of 8h  sample 1d ago
+scratch  ok       7     0       -          -     -          -        -        -             -
+new      unknown  0     0       -          0B    unknown    unknown  -        unknown       unknown
 
 VAULT  STATE  SIZE     FREE     SENT TO IT  FULL IN  SCRUBBED    DAMAGED
 cold   ok     90T      20T      5G          40d      22d 6h ago  0

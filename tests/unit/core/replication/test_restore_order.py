@@ -5,7 +5,13 @@ from hypothesis import strategies as st
 
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.replication.restore_order import pick_at, pick_named, pick_newest, plan_restorations
+from zvault.core.replication.restore_order import (
+    list_restore_needs,
+    pick_at,
+    pick_named,
+    pick_newest,
+    plan_restorations,
+)
 
 C, NEW = DatasetName("c"), DatasetName("new")
 
@@ -109,3 +115,36 @@ def test_whatever_is_a_clone_of_what_nothing_is_restored_before_what_it_needs(co
                 assert f"{one.target}@{stream.base.snapname}" in there
             there.add(f"{one.target}@{stream.snapshot.snapname}")
         assert one.snapshot.snapname == "s3"
+
+
+def test_what_lies_in_another_or_is_its_clone_waits_for_it_and_nothing_else_does():
+    cold = tree(
+        dataset("c/zoo", "s1", "s2"),
+        dataset("c/ark", "s5", origin="c/zoo@s2"),
+        dataset("c", "s9"),
+        dataset("c/a/x/y", "s1"),
+        dataset("c/a", "s1"),
+    )
+    assert list_restore_needs(plan_restorations(cold, C, NEW, pick_newest, recursive=True)) == {
+        "new": set(),
+        "new/zoo": {"new"},
+        "new/ark": {"new", "new/zoo"},
+        "new/a": {"new"},
+        # What lies between holds only others, and is made on the way.
+        "new/a/x/y": {"new/a"},
+    }
+
+
+@given(trees(), st.data())
+def test_in_whatever_order_they_go_at_once_each_has_what_it_needs(cold, data):
+    found = {one.target: one for one in plan_restorations(cold, C, NEW, pick_newest, recursive=True)}
+    needs = list_restore_needs(found.values())
+    whole: set[str] = set()
+    while ready := sorted(name for name, wanted in needs.items() if wanted <= whole and name not in whole):
+        name = data.draw(st.sampled_from(ready))
+        parent = name.rpartition("/")[0]
+        assert not parent or parent in whole
+        for stream in found[name].streams:
+            assert stream.origin is None or stream.origin.partition("@")[0] in whole
+        whole.add(name)
+    assert whole == found.keys(), "none waits for ever"

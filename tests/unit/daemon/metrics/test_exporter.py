@@ -54,6 +54,7 @@ class FakeRuns:
         self.current: dict[str, Any] = {}
         self.turns: Any = None
         self.readings = SimpleNamespace(being_read=lambda _: False)
+        self.restore_times = SimpleNamespace(estimate_whole=lambda _: None)
 
     def running(self, name: str) -> Any:
         return self.current.get(name)

@@ -284,3 +284,26 @@ def test_nothing_that_another_end_said_turns_or_hides_what_is_read() -> None:
     template = renderer()._environment.from_string("{{ said }}|{{ ours }}")
     shown = template.render(said="a\x1b[8m<b>\u202e\x9b\n", ours=Markup("<i>\u202fx</i>"))
     assert shown == "a\\x1b[8m&lt;b&gt;\\u202e\\x9b\n|<i>\u202fx</i>"
+
+
+def test_how_long_a_restore_takes_stands_beside_the_lag_with_what_it_rests_on():
+    known = backup()["restore"]
+    assert known is not None
+    unknown = known | {"seconds": None, "told": "unknown: nothing was read"}
+    rows = [
+        backup("slow", max_restore_seconds=3600.0),
+        backup("new", restore=unknown, max_restore_seconds=3600.0),
+        backup("free"),
+    ]
+    page = harmless(renderer().parts(overview(rows))["backups"])
+    assert page.text.count("6h 20m") == 2
+    assert "6h 20m of 1h" in page.text
+    assert "unknown of 1h" in page.text
+    document = backup_page()
+    for one, words in (
+        (rows[0], "longer than max_restore 6h 20m at 41M/s, by the drill of 3d ago max_restore is 1h"),
+        (rows[1], "unknown unknown: nothing was read max_restore is 1h"),
+        (backup("quick", max_restore_seconds=30000.0), "within max_restore 6h 20m at 41M/s"),
+        (rows[2], "to restore it whole 6h 20m at 41M/s, by the drill of 3d ago"),
+    ):
+        assert words in harmless(renderer().backup({**document, "backup": one})).text

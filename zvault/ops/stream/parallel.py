@@ -8,17 +8,16 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 
 from zvault.core.replication.run_order import RunOrder
-from zvault.ops.context import Context
 from zvault.ops.stream.stream_slots import Limits, StreamSlots, TakenSlots
+from zvault.zfs.repair.damage_name_guard import DamageNameGuard
 
 WAIT_TOLD_AFTER = 10.0
 """Seconds for which a run waits for a slot before it says so."""
 
 
-def describe_wait(context: Context, backup: str) -> str | None:
-    """What a backup's run waits for that others have, in words; None where it waits for nothing."""
-    slots, guard = context.activity.slots, context.clients.damage_names
-    return slots.describe_wait(backup) or guard.describe_wait(backup)
+def describe_wait(slots: StreamSlots, guard: DamageNameGuard, owner: str) -> str | None:
+    """What the streams of an owner wait for that others have, in words; None where they wait for nothing."""
+    return slots.describe_wait(owner) or guard.describe_wait(owner)
 
 
 async def carry_out_in_parallel(

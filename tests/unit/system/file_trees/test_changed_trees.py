@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
 
 from zvault.core.errors import NotFound
-from zvault.system import tree_changes_child
+from zvault.system.file_trees import changed_trees
+from zvault.system.file_trees.changed_trees import ChangedTrees
+from zvault.system.file_trees.reporter import TreeReporter
+from zvault.system.file_trees.task_pool import TaskPool
+from zvault.system.file_trees.tree_worker import TreeChange, start_tree_worker
 from zvault.system.open_beneath import ANY_FLAGS, open_descriptor, read_birth_time
-from zvault.system.tree_changes import TreeChange, walk_tree_changes
-from zvault.system.tree_changes_child import ChangedTrees
+
+THREADS = 8
 
 
 async def changed(old: Path, new: Path, path: bytes = b"") -> list[TreeChange]:
-    *_, last = [one async for one in walk_tree_changes(str(old), str(new), path)]
+    async with start_tree_worker(str(old), str(new)) as worker:
+        *_, last = [one async for one in worker.find_changes(path)]
     assert last.done
     return list(last.changes)
 
@@ -60,9 +67,47 @@ def changes(old: Path, new: Path) -> list[tuple[str, bytes, bytes | None, list[s
         open_descriptor(os.open(old, os.O_RDONLY)) as one,
         open_descriptor(os.open(new, os.O_RDONLY)) as other,
     ):
-        trees = ChangedTrees(one, other)
+        trees = ChangedTrees(TaskPool(THREADS), TreeReporter(), one, other)
         trees.compare(b"")
         return [(change, path, to, what) for change, _, path, to, what in trees.changes()]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_threads_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Whatever order they go in: renamed folders too, of which each file must not be told again."""
+    dice = random.Random(seed)
+    old, new = tmp_path / "old", tmp_path / "new"
+    for number in range(60):
+        folder = old / "/".join(dice.choices("abc", k=dice.randrange(4)))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"f{number}").write_text("x")
+    shutil.copytree(old, new)
+    for folder in [one for one in sorted(new.rglob("*")) if one.is_dir()][:: dice.randrange(1, 4)]:
+        if folder.exists():
+            folder.rename(folder.with_name(folder.name + "-moved"))
+    for one in [one for one in sorted(new.rglob("f*")) if one.is_file()][::5]:
+        one.unlink()
+    (new / "extra").mkdir()
+    seen = changed_trees.read_path_state
+
+    def look(root: int, path: bytes) -> object:
+        """As of two snapshots of one dataset: a file's number and birth go by what it was called at first."""
+        found = seen(root, path)
+        if found is None:
+            return None
+        stats = list(found.found)
+        stats[1], stats[8] = zlib.crc32(path.replace(b"-moved", b"")), 0
+        return changed_trees.PathState(path, os.stat_result(stats), 5, found.link)
+
+    monkeypatch.setattr(changed_trees, "read_path_state", look)
+    many = changes(old, new)
+    monkeypatch.setattr(f"{__name__}.THREADS", 1)
+    assert many == changes(old, new)
+    whole = {one.relative_to(old) for one in old.rglob("*")}
+    told = [Path(os.fsdecode(path)) for change, path, _, _ in many if change in {"removed", "renamed"}]
+    gone = whole - {one.relative_to(new) for one in new.rglob("*")}
+    for path in gone:
+        assert path in told or any(above in told for above in path.parents), path
 
 
 def test_a_renamed_folder_is_one_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +118,7 @@ def test_a_renamed_folder_is_one_change(tmp_path: Path, monkeypatch: pytest.Monk
         (top / folder / "deep" / "x").write_text(top.name)
         (top / folder / "y").write_text("same")
     (new / "papers" / "y").chmod(0o600)
-    seen = tree_changes_child.read_path_state
+    seen = changed_trees.read_path_state
 
     def look(root: int, path: bytes) -> object:
         found = seen(root, path)
@@ -83,9 +128,9 @@ def test_a_renamed_folder_is_one_change(tmp_path: Path, monkeypatch: pytest.Monk
         number = sum(b"top" if last in {b"docs", b"papers"} else last)
         stats = list(found.found)
         stats[1], stats[8] = number, 0
-        return tree_changes_child.PathState(path, os.stat_result(stats), 5, found.link)
+        return changed_trees.PathState(path, os.stat_result(stats), 5, found.link)
 
-    monkeypatch.setattr(tree_changes_child, "read_path_state", look)
+    monkeypatch.setattr(changed_trees, "read_path_state", look)
     assert changes(old, new) == [
         ("renamed", b"docs", b"papers", []),
         ("renamed", b"docs/y", b"papers/y", ["mode"]),
@@ -100,7 +145,7 @@ def test_the_time_of_birth(tmp_path: Path) -> None:
 
 
 def test_no_more_is_kept_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_changes_child, "KEPT_CHANGES", 3)
+    monkeypatch.setattr(changed_trees, "KEPT_CHANGES", 3)
     old, new = tmp_path / "old", tmp_path / "new"
     for top in (old, new):
         top.mkdir()
@@ -110,6 +155,6 @@ def test_no_more_is_kept_than_there_is_room_for(tmp_path: Path, monkeypatch: pyt
         open_descriptor(os.open(old, os.O_RDONLY)) as one,
         open_descriptor(os.open(new, os.O_RDONLY)) as other,
     ):
-        trees = ChangedTrees(one, other)
+        trees = ChangedTrees(TaskPool(THREADS), TreeReporter(), one, other)
         trees.compare(b"")
     assert (len(trees.changes()), trees.more) == (3, 2)

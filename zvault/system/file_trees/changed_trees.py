@@ -1,40 +1,32 @@
-"""The child process that finds what changed between two trees: ``OLD NEW``, answers in JSON lines.
+"""Finds what changed between two trees of files, many entries at a time.
 
-Its standard input is one line, ``{"path": ...}`` in base64: what of the trees is compared. No content is read: each
-change of it changes the time of the inode (ctime), which nobody can set. A file is known again by its number and its
-time of birth, which 'zfs send' keeps. Reading can block in the kernel for long, so it must not happen in the daemon
-(invariant 7). No symbolic link is followed (open_beneath.py).
+No content is read: each change of it changes the time of the inode (ctime), which nobody can set. A file is known again
+by its number and its time of birth, which 'zfs send' keeps. No symbolic link is followed (open_beneath.py).
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
-import sys
-import time
-from base64 import b64decode, b64encode
-from collections.abc import Iterator
+import threading
 from dataclasses import dataclass, field
 
+from zvault.system.file_trees.reporter import TreeReporter
+from zvault.system.file_trees.task_pool import TaskPool
 from zvault.system.open_beneath import (
     ANY_FLAGS,
     FOLDER_FLAGS,
     list_names,
     open_beneath,
     open_descriptor,
-    open_folder,
     read_birth_time,
 )
-
-WALK_SAY_INTERVAL = 1.0
-"""Seconds between two reports of progress."""
 
 KEPT_CHANGES = 10_000
 """Changes kept; the others are counted."""
 
-_LETTERS = {
+KIND_LETTERS = {
     stat.S_IFREG: "f",
     stat.S_IFDIR: "d",
     stat.S_IFLNK: "l",
@@ -43,6 +35,7 @@ _LETTERS = {
     stat.S_IFBLK: "b",
     stat.S_IFCHR: "c",
 }
+"""Find's letters (``%y`` in find(1))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +50,7 @@ class PathState:
     @property
     def kind(self) -> str:
         """Find's letter."""
-        return _LETTERS.get(stat.S_IFMT(self.found.st_mode), "?")
+        return KIND_LETTERS.get(stat.S_IFMT(self.found.st_mode), "?")
 
     @property
     def identity(self) -> tuple[int, int, str] | None:
@@ -89,26 +82,28 @@ FoundChange = tuple[str, str, bytes, bytes | None, list[str]]
 class ChangedTrees:
     """Two trees that are compared, by paths below two open folders."""
 
+    pool: TaskPool
+    reporter: TreeReporter
     old: int
     new: int
-    files: int = 0
     more: int = 0
     modified: list[FoundChange] = field(default_factory=list)
     removed: list[PathState] = field(default_factory=list)
     created: list[PathState] = field(default_factory=list)
-    _said: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def compare(self, path: bytes) -> None:
         """Compare what is at a path, with all below it. Raises FileNotFoundError where it is in neither."""
         if read_path_state(self.old, path) is None and read_path_state(self.new, path) is None:
             raise FileNotFoundError(errno.ENOENT, "it is in neither of the snapshots")
-        pending = [path]
-        while pending:
-            pending += reversed(list(self._entry(pending.pop())))
+        self._add(path)
+        self.pool.run()
 
-    def _entry(self, path: bytes) -> Iterator[bytes]:
-        self._progress()
-        self.files += 1
+    def _add(self, path: bytes) -> None:
+        self.pool.add_file(lambda: self._entry(path))
+
+    def _entry(self, path: bytes) -> None:
+        self.reporter.add(files=1)
         old, new = read_path_state(self.old, path), read_path_state(self.new, path)
         if old is not None and new is not None:
             if path and (what := old.differs(new)):
@@ -117,20 +112,30 @@ class ChangedTrees:
             self._keep(self.removed, old)
         elif new is not None:
             self._keep(self.created, new)
-        names: set[bytes] = set()
-        for root, seen in ((self.old, old), (self.new, new)):
-            if seen is not None and seen.kind == "d":
-                names |= list_names_below(root, path)
-        yield from (path + b"/" + name if path else name for name in sorted(names))
+        sides = ((self.old, old), (self.new, new))
+        folders = [root for root, seen in sides if seen is not None and seen.kind == "d"]
+        if folders:
+            self.pool.add_folder(lambda: self._folder(folders, path))
+
+    def _folder(self, roots: list[int], path: bytes) -> None:
+        names = {name for root in roots for name in list_names_below(root, path)}
+        for name in sorted(names):
+            self._add(path + b"/" + name if path else name)
 
     def _keep(self, kept: list[FoundChange] | list[PathState], one: FoundChange | PathState) -> None:
-        if len(self.modified) + len(self.removed) + len(self.created) < KEPT_CHANGES:
-            kept.append(one)  # type: ignore[arg-type]
-        else:
-            self.more += 1
+        with self._lock:
+            if len(self.modified) + len(self.removed) + len(self.created) < KEPT_CHANGES:
+                kept.append(one)  # type: ignore[arg-type]
+            else:
+                self.more += 1
 
     def changes(self) -> list[FoundChange]:
-        """All of it by path; what was removed in one place and created in another was renamed."""
+        """All of it by path; what was removed in one place and created in another was renamed.
+
+        They were found in any order; a folder has to come before what was in it (``moved_with_folder``).
+        """
+        for some in (self.removed, self.created):
+            some.sort(key=lambda one: one.path.split(b"/"))
         there: dict[tuple[int, int, str], list[PathState]] = {}
         for seen in reversed(self.created):
             if seen.identity is not None:
@@ -150,11 +155,6 @@ class ChangedTrees:
         came = set(moves.values())
         found += [("created", one.kind, one.path, None, []) for one in self.created if one.path not in came]
         return sorted(found, key=lambda one: one[2])
-
-    def _progress(self) -> None:
-        if time.monotonic() - self._said >= WALK_SAY_INTERVAL:
-            self._said = time.monotonic()
-            print_change_answer({"files": self.files})
 
 
 def moved_with_folder(old: bytes, new: bytes, moves: dict[bytes, bytes]) -> bool:
@@ -179,36 +179,3 @@ def list_names_below(root: int, path: bytes) -> set[bytes]:
     """The names in a folder; at the top without ZFS's own."""
     with open_descriptor(open_beneath(root, path or b".", FOLDER_FLAGS)) as fd:
         return set(list_names(fd)) - ({b".zfs"} if not path else set())
-
-
-def print_change_answer(answer: dict[str, object]) -> None:
-    """Print one answer, as a line of JSON, for the process that asked."""
-    print(json.dumps(answer), flush=True)  # noqa: T201 - the answer channel
-
-
-def main() -> None:
-    """Find the changes that were asked for, print them, and end."""
-    old, new = sys.argv[1:]
-    path = b64decode(json.loads(sys.stdin.readline())["path"])
-    try:
-        with (
-            open_descriptor(open_folder(os.fsencode(old))) as one,
-            open_descriptor(open_folder(os.fsencode(new))) as other,
-        ):
-            trees = ChangedTrees(one, other)
-            trees.compare(path)
-    except OSError as error:
-        if error.errno not in {errno.ENOENT, errno.ELOOP, errno.EXDEV}:
-            sys.exit(f"{error.filename or path!r}: {error.strerror}")
-        link = "a symbolic link is on the way to it"
-        print_change_answer({"missing": error.strerror if error.errno == errno.ENOENT else link})
-        return
-    rows = [
-        [change, kind, b64encode(at).decode(), None if to is None else b64encode(to).decode(), what]
-        for change, kind, at, to, what in trees.changes()
-    ]
-    print_change_answer({"done": True, "files": trees.files, "changes": rows, "more": trees.more})
-
-
-if __name__ == "__main__":
-    main()

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.patience import PATIENCE
 from zvault.core.replication.run_order import RunOrder
-from zvault.ops.replication import parallel
-from zvault.ops.replication.parallel import carry_out_in_parallel, tell_while_waiting
+from zvault.ops.stream import parallel
+from zvault.ops.stream.parallel import carry_out_in_parallel, tell_while_waiting
 from zvault.ops.stream.stream_slots import StreamSlots, TakenSlots
 
 
