@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from zvault.api.emit import Emit
@@ -51,8 +52,9 @@ async def read_steering_of_vault(
     asked = [one for one in datasets if one.guid not in free]
     if not asked:
         return {}
-    found = _select_any(await _read_names(vault, [one.name for one in asked], received=True))
-    free.update(one.guid for one in asked if one.name not in found)
+    read = await _read_names(vault, [one.name for one in asked], received=True)
+    found = _select_any(read)
+    free.update(one.guid for one in asked if one.name in read and one.name not in found)
     return found
 
 
@@ -72,17 +74,40 @@ def _select_any(found: dict[str, list[str]], let_in: Sequence[str] = ()) -> Stee
 
 
 async def _read_names(zfs: Zfs, names: Sequence[str], *, received: bool = False) -> dict[str, list[str]]:
-    """By dataset, the names of what is set on it, by ``zfs set`` or a stream; with ``received`` by a stream alone."""
+    """By dataset, the names of what is set on it, by ``zfs set`` or a stream; with ``received`` by a stream alone.
+
+    Without those that do not tell: one may be damaged. Raises ToolFailed where none does.
+    """
+    found: dict[str, list[str]] = {}
     if isinstance(zfs.lzc, Lzc):
-        try:
+        with contextlib.suppress(ToolMissing, ToolFailed):  # zfs says in words what the matter is
             told = await zfs.lzc.settings(names)
-        except (ToolMissing, ToolFailed):  # zfs says in words what the matter is
-            told = {}
-        if told.keys() >= set(names):
-            return {
-                name: [key for key, (_, came) in told[name]["set"].items() if came or not received]
-                for name in names
+            found = {
+                name: [key for key, (_, came) in of_it["set"].items() if came or not received]
+                for name, of_it in told.items()
             }
-    sources = "received" if received else "local,received"
-    found = await properties.list_property_sources(zfs.host, names, sources)
-    return {name: list(those) for name, those in found.items()}
+    if left := [name for name in names if name not in found]:
+        found |= await _ask_for_names(
+            zfs, left, "received" if received else "local,received", needed=not found
+        )
+    return found
+
+
+async def _ask_for_names(
+    zfs: Zfs, names: Sequence[str], sources: str, *, needed: bool
+) -> dict[str, list[str]]:
+    """The same by ``zfs get``: of all at once, or where that is refused of each half. Raises ToolFailed if any are
+    ``needed`` and none tells.
+    """
+    try:
+        found = await properties.list_property_sources(zfs.host, names, sources)
+    except ToolFailed:
+        if len(names) == 1:
+            if needed:
+                raise
+            return {}
+    else:
+        return {name: list(found.get(name, ())) for name in names}
+    half = len(names) // 2
+    first = await _ask_for_names(zfs, names[:half], sources, needed=False)
+    return first | await _ask_for_names(zfs, names[half:], sources, needed=needed and not first)

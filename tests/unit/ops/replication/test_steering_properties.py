@@ -102,6 +102,24 @@ async def test_what_came_in_before_is_found_and_what_is_free_of_it_not_asked_aga
     assert len(host.asked) == 2
 
 
+async def test_a_damaged_dataset_hides_no_other_and_is_asked_again() -> None:
+    class Damaged(Host):
+        async def run(self, argv: Sequence[str], **more: Any) -> Any:
+            self.fails = "cannot open 'cold/tank/bad': I/O error" if "cold/tank/bad" in argv else ""
+            return await super().run(argv, **more)
+
+    its, names = known(), [f"cold/tank/{letter}" for letter in "abcde"]
+    copies = [
+        replace(dataset(name, snap(number, name)), guid=number)
+        for number, name in enumerate(["cold/tank/bad", *names], 1)
+    ]
+    host = Damaged({"cold/tank/d": {"autobackup:x": "received"}})
+    assert await read_steering_of_vault(zfs(host), copies, its) == {"cold/tank/d": ("autobackup:x",)}
+    assert its.free_of_steering == {2, 3, 4, 6}
+    with pytest.raises(ToolFailed):
+        await read_steering_of_vault(zfs(host), copies[:1], its)
+
+
 async def test_a_vault_that_does_not_tell() -> None:
     with pytest.raises(ToolFailed, match="I/O error"):
         await read_steering_of_vault(zfs(Host({}, fails="I/O error")), COPIES)
