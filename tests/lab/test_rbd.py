@@ -17,13 +17,14 @@ from typing import Any
 
 import ceph
 import pytest
-from world import World, ctl, eventually, main_pid, ok, sh, snapshot_hashes, snapshots, tree_hashes
+from world import World, ctl, eventually, journal, main_pid, ok, sh, snapshot_hashes, snapshots, tree_hashes
 
 from zvault.config.device_specs.rbd import parse_rbd
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd import image_owners as rbd_owner
 from zvault.devices.rbd import mapping as rbd_map
+from zvault.devices.rbd.access import check_access
 from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, CephCluster
 from zvault.devices.rbd.image import ImageLayout
 from zvault.system.process.runner import HostRunner
@@ -365,6 +366,81 @@ async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
     await rbd_map.unmap_image(mapping, ours, run)
     assert rbd_map.find_mapping(odd) is None
     assert await rbd_owner.list_owners(odd, ours, run) == []
+
+
+async def test_a_user_who_may_too_little_is_told_what_gives_it(cluster: ceph.Cluster):
+    run, admin, image = HostRunner(), CephCluster(), parse_rbd("rbd_meta/rights")
+    assert await rbd.create_image(image, ImageLayout(size=1 << 30, data_pool="data"), admin, run)
+    found = await rbd.find_image(image, admin, run)
+    assert found is not None
+    rights = {
+        "nodata": {"mon": "profile rbd", "osd": "profile rbd pool=rbd_meta"},
+        "reader": {"mon": "profile rbd", "osd": "profile rbd-read-only pool=rbd_meta, profile rbd pool=data"},
+        "nomon": {"mon": "allow r", "osd": "profile rbd"},
+    }
+    lacks = {
+        "nodata": "write to pool 'data'",
+        "reader": "write to pool 'rbd_meta'",
+        "nomon": "shut a dead client out",
+    }
+    for name, caps in rights.items():
+        user = CephCluster(user=name, keyring=str(cluster.client(name, **caps)))
+        with pytest.raises(Refused, match=lacks[name]) as refused:
+            await check_access(image, found, user, run, locks=True)
+        (command,) = re.findall(r"'(ceph auth caps [^']+)'", refused.value.next)
+        sh(*shlex.split(command))
+        await check_access(image, found, user, run, locks=True)
+    sh("ceph", "osd", "pause")
+    try:
+        with pytest.raises(DeviceGone, match=r"rbd_meta/rights") as blocked:
+            await check_access(image, found, admin, run, locks=True)
+        assert blocked.value.next == "'ceph osd unpause'"
+    finally:
+        sh("ceph", "osd", "unpause")
+    await check_access(image, found, admin, run, locks=True)
+    sh("rbd", "rm", str(image))
+
+
+@contextmanager
+def full_cluster() -> Iterator[None]:
+    """A cluster whose OSDs call themselves full; each ratio is at least that before it (OSD.cc, recalc_full_state)."""
+
+    def ratios(near: float, backfill: float, full: float) -> None:
+        for name, ratio in (("nearfull", near), ("backfillfull", backfill), ("full", full)):
+            sh("ceph", "osd", f"set-{name}-ratio", str(ratio))
+
+    def is_full() -> bool:
+        dump = json.loads(sh("ceph", "osd", "dump", "--format", "json"))
+        return any("full" in pool["flags_names"].split(",") for pool in dump["pools"])
+
+    ratios(0.0001, 0.0001, 0.0001)
+    try:
+        eventually("the cluster to be full", is_full)
+        yield
+    finally:
+        ratios(0.85, 0.9, 0.95)
+        eventually("the cluster to have room", lambda: not is_full())
+
+
+def test_a_full_cluster_is_told_and_no_pool_waits_for_it(world: Vault):
+    world.timeout = "10s"
+    world.start()
+    ok("run", "tank")
+    with full_cluster():
+        refused = ctl("vault", "up", "cold")
+        assert refused.code == 1
+        assert "pool 'data' is full" in " ".join(refused.err.split())
+        assert mappings() == []
+    ok("vault", "up", "cold")
+    before = suspensions()
+    with full_cluster():
+        subprocess.Popen(["zfs", "create", "cold/late"])
+        eventually("the pool to be suspended", lambda: suspensions() > before)
+        eventually("the cause", lambda: "is full: each write waits" in journal("VAULT=cold"))
+    eventually("the pool to go on", lambda: sh("zpool", "list", "-Ho", "health", "cold").strip() == "ONLINE")
+    ok("vault", "down", "cold")
+    ok("run", "tank")
+    nothing_left()
 
 
 async def test_a_cluster_that_does_not_answer_is_given_up(

@@ -11,6 +11,7 @@ from zvault.core.errors import ZvaultError
 from zvault.devices.nbd import nbdkit
 from zvault.devices.nbd.target import reach_target
 from zvault.devices.rbd import image as rbd
+from zvault.devices.rbd.access import find_access_problem
 from zvault.devices.rbd.image_lease import make_cluster
 from zvault.system.mount import find_mount_point, is_mount_point, is_mounted_at_start
 from zvault.system.process.runner import ProcessRunner
@@ -73,11 +74,26 @@ async def find_unreachable(device: Device, runner: ProcessRunner) -> str:
 async def find_missing_part(device: Device, runner: ProcessRunner) -> str:
     """Say in words what of a device is not there and is made for a new vault only; empty where all is.
 
-    Raises DeviceGone, DeadlineExceeded, ToolMissing where that cannot be asked.
+    Raises DeviceGone, DeadlineExceeded, ToolMissing where that cannot be asked, NotFound for an image in the trash.
     """
     file = device.nbd.backing_file if isinstance(device.nbd, NbdkitServer) else None
     if file is not None and not await nbdkit.has_backing_file(file, runner):
         return f"there is no file {file}"
     if device.rbd is not None and await rbd.find_image(device.image, make_cluster(device), runner) is None:
+        await rbd.refuse_if_in_trash(device.image, make_cluster(device), runner)
         return f"there is no RBD image {device.rbd}"
     return ""
+
+
+async def find_lacking_rights(device: Device, runner: ProcessRunner) -> str:
+    """What of a device's image its Ceph user may not do, or that its pools take no writes, in words; empty for none.
+
+    Raises ZvaultError where that cannot be asked.
+    """
+    if device.rbd is None:
+        return ""
+    cluster = make_cluster(device)
+    found = await rbd.find_image(device.image, cluster, runner)
+    if found is None:  # it is to be made: objects of no image are as good to try
+        found = rbd.FoundImage("new", rbd.ImageLayout(data_pool=device.data_pool), "rbd_data.new")
+    return await find_access_problem(device.image, found, cluster, runner)

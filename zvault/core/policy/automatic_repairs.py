@@ -32,7 +32,8 @@ AUTOMATIC_REPAIRS = (
     AutomaticRepair(
         "zpool clear",
         "a pool is suspended, or lost a device",
-        "the pool has not `multihost=on`; each device answers a read; no label names another host as the last user",
+        "the pool has not `multihost=on`; each device answers a read; no label names another host as the last user; "
+        "the Ceph pools below it take writes",
         "with `multihost=on` it hangs every zpool command of every pool; after another host it writes over that host's "
         "changes; with a device that does not answer it never ends",
         IN_PAUSES,

@@ -6,6 +6,8 @@ argv of ``ceph`` is built here.
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +94,42 @@ async def may_blocklist(cluster: CephCluster, runner: ToolRunner) -> bool:
     if "EACCES" in result.stderr or "EPERM" in result.stderr or "access denied" in result.stderr:
         return False
     raise DeviceGone("the Ceph cluster cannot be asked", result.complaint(), "see 'ceph -s'")
+
+
+async def find_blocked_pools(
+    pools: Sequence[str], cluster: CephCluster, runner: ToolRunner
+) -> dict[str, tuple[str, str]]:
+    """By pool that takes no writes: why, and what helps. Raises ToolFailed if the cluster does not say.
+
+    The flags are those of ``ceph osd dump``: ``full`` as an OSD of the pool is over the full ratio, and with
+    ``full_quota`` as the pool is over its quota.
+    """
+    dump = await _ask(cluster, runner, "osd", "dump")
+    every = set(str(dump.get("flags", "")).split(","))
+    found: dict[str, tuple[str, str]] = {}
+    for pool in dump["pools"]:
+        name, flags = pool["pool_name"], {*every, *str(pool.get("flags_names", "")).split(",")}
+        if name not in pools:
+            continue
+        if "full_quota" in flags:
+            found[name] = (
+                "is over its quota",
+                f"'ceph osd pool set-quota {name} max_bytes BYTES' raises it, 0 ends it",
+            )
+        elif "full" in flags:
+            found[name] = "is full", "add OSDs, or remove data: 'ceph osd df' shows the fullest"
+        elif "pausewr" in flags:
+            found[name] = "takes no writes, as somebody ran 'ceph osd pause'", "'ceph osd unpause'"
+    return found
+
+
+def make_caps_command(cluster: CephCluster, pools: Sequence[str], namespace: str = "") -> str:
+    """The command that lets a user do all that images in these pools need."""
+    where = f" namespace={namespace}" if namespace else ""
+    osd = ", ".join(f"profile rbd pool={pool}{where}" for pool in pools)
+    return shlex.join(
+        ["ceph", "auth", "caps", f"client.{cluster.user or 'admin'}", "mon", "profile rbd", "osd", osd]
+    ).replace("'", '"')
 
 
 async def is_shut_out(client: str, cluster: CephCluster, runner: ToolRunner) -> bool:

@@ -20,7 +20,7 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.core.units import format_size
-from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, CephCluster
+from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, CephCluster, make_caps_command
 from zvault.system.process.runner import ProcessResult, ToolRunner
 
 RBD_CALL_DEADLINE = 30.0
@@ -69,6 +69,8 @@ class FoundImage:
 
     id: str
     shape: ImageLayout
+    prefix: str = ""
+    """What the names of its data objects begin with."""
 
 
 # argv
@@ -152,7 +154,7 @@ def parse_image_info(text: str) -> FoundImage:
         stripe_count=int(info.get("stripe_count", 1)),
         features=tuple(info["features"]),
     )
-    return FoundImage(str(info["id"]), shape)
+    return FoundImage(str(info["id"]), shape, str(info.get("block_name_prefix", "")))
 
 
 # Creating
@@ -217,6 +219,11 @@ def make_rbd_error(what: str, result: ProcessResult, image: RbdImage, cluster: C
     ):
         if sign in said:
             return NotFound(what, f"there is no {missing}", "correct it in the configuration, or create it")
+    if "(1) Operation not permitted" in said or "(13) Permission denied" in said:
+        user = f"client.{cluster.user or 'admin'}"
+        caps = make_caps_command(cluster, [image.pool], image.namespace)
+        advice = f"'{caps}', by the cluster's administrator, with a profile for the pool of its data too, if it has one"
+        return Refused(what, f"Ceph does not let {user} do it", advice)
     if "feature set mismatch" in said:
         features = said.partition("rbd feature disable ")[2].partition('"')[0]
         why = f"the kernel lacks a feature of it: {' '.join(features.split()[1:])}"

@@ -22,7 +22,8 @@ from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd import holder_note, image_lease, image_owners, throw_away_copy
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd import mapping as rbd_map
-from zvault.devices.rbd.cluster import CephCluster, is_shut_out
+from zvault.devices.rbd.access import check_access, list_image_pools, make_blocked_error
+from zvault.devices.rbd.cluster import CephCluster, find_blocked_pools, is_shut_out
 from zvault.devices.rbd.image import ImageLayout
 from zvault.devices.rbd.image_lease import make_cluster
 from zvault.devices.server_unit import exec_shell_script
@@ -152,6 +153,10 @@ class RbdSource:
         record = ImageRecord(str(image), found.id, device.map, asdict(cluster), leased=leased)
         if job.throw_away:
             return await self._copy(job, record, cluster)
+        if record.mapping() is None:
+            await check_access(
+                image, found, cluster, self.runner, locks=await self._has_dead_lock(image, cluster)
+            )
         job.write(record.as_data())
         if leased:
             await self._refuse_if_shut_out(record, cluster, say)
@@ -177,6 +182,11 @@ class RbdSource:
                 f"{mapping.client} is on its blocklist: another host has shut it out; {busy.why}",
                 "nothing: this host takes its turn again once its pool is exported, and nothing has it open",
             )
+
+    async def _has_dead_lock(self, image: RbdImage, cluster: CephCluster) -> bool:
+        """True if a client has the lock that is dead: whoever maps the image shuts it out."""
+        owners = await image_owners.list_owners(image, cluster, self.runner)
+        return any(owner.lock and not owner.watches for owner in owners)
 
     async def _lease(self, job: LayerJob, image: RbdImage, cluster: CephCluster) -> None:
         await image_lease.start_keeper(job, self.units, self.runner)
@@ -307,18 +317,23 @@ class RbdSource:
             await connection.cut_device_off(number, self.runner)
 
     async def find_cause(self, data: Data) -> ZvaultError | None:
-        """Ask the cluster whether it refuses this host's mapping, which fails each request then.
+        """Ask the cluster whether it refuses this host's mapping, or takes no writes: requests fail then, or wait.
 
         A cluster that does not answer says nothing of that.
         """
         record = ImageRecord.of_data(data)
         mapping = record.mapping()
-        if mapping is None or record.copy is not None:
+        if record.copy is not None:
             return None
         cluster = CephCluster(**record.cluster)
         with suppress(ZvaultError):
-            if await is_shut_out(mapping.client, cluster, self.runner):
+            if mapping is not None and await is_shut_out(mapping.client, cluster, self.runner):
                 return await self._why_shut_out(mapping, cluster)
+        with suppress(ZvaultError):
+            found = await rbd.find_image(record.spec, cluster, self.runner)
+            pools = list_image_pools(record.spec, found) if found is not None else ()
+            if blocked := await find_blocked_pools(pools, cluster, self.runner):
+                return make_blocked_error(record.spec, blocked)
         return None
 
     async def _why_shut_out(self, mapping: rbd_map.ImageMapping, cluster: CephCluster) -> ZvaultError:

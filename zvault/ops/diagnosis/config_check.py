@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from zvault.config.schema import Backup, Vault
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.replication.name_length import find_name_conflict
-from zvault.devices.presence import find_missing_mount, find_missing_part, find_unreachable
+from zvault.devices.presence import (
+    find_lacking_rights,
+    find_missing_mount,
+    find_missing_part,
+    find_unreachable,
+)
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.secret_files import list_secret_warnings
 from zvault.ops.state.snapshot_obstacles import find_snapshot_obstacles
@@ -105,6 +110,11 @@ async def _devices(context: Context, vault: Vault) -> Sequence[str]:
             continue
         try:
             why = await find_missing_part(device, runner)
+            if lacking := await find_lacking_rights(device, runner):
+                told.append(f"{key}: {lacking}")
+        except NotFound as error:
+            told.append(f"{key}: {error.what}, so the vault cannot be brought up; {error.next}")
+            continue
         except ZvaultError as error:
             told.append(f"{key}: whether {device.spec} exists cannot be asked now: {error}")
             continue

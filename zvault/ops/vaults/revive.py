@@ -85,6 +85,9 @@ class PoolRevival:
                 await self._reconnect(say)
             except ZvaultError as error:
                 raise self._pointed(error) from error
+        elif (cause := await self.stack.find_cause()) is not None:
+            # As of a Ceph pool that is full: reads are answered, and each write is lost after the timeout again.
+            raise cause if isinstance(cause, TakenOver) else self._pointed(cause)
         await refuse_if_had_since(self.pool, await zpool.devices(self.pool), zpool.runner)
         if lost and await zpool.is_trimming(self.pool):
             await self._end_trim(say)

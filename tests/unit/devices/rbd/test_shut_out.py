@@ -27,7 +27,7 @@ class Cluster:
     def __init__(self, refused: list[str], watchers: list[str], boot: str) -> None:
         self.refused, self.watchers = refused, watchers
         self.note = {"host": "filer2", "client": OTHER, "boot": boot, "since": 0.0}
-        self.down = False
+        self.down, self.flags = False, "selfmanaged_snaps"
 
     async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         out: object = {}
@@ -39,6 +39,11 @@ class Cluster:
             out = []
         elif "image-meta" in argv:
             out = self.note
+        elif "info" in argv:
+            out = {"id": "1a2b", "size": 1 << 30, "object_size": 4 << 20, "features": [], "data_pool": "data"}
+        elif "dump" in argv:
+            pools = {"rbd_meta": "hashpspool", "data": f"hashpspool,{self.flags}"}
+            out = {"pools": [{"pool_name": name, "flags_names": flags} for name, flags in pools.items()]}
         return ProcessResult(
             tuple(argv), int(self.down), json.dumps(out), "monclient: timed out" if self.down else "", 0.0
         )
@@ -72,3 +77,25 @@ async def test_one_that_is_not_refused_has_no_such_cause(monkeypatch: pytest.Mon
     assert await cause(cluster, monkeypatch) is None
     cluster.down = True
     assert await cause(cluster, monkeypatch) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "why", "advice"),
+    [
+        ("full", "pool 'data' is full: each write waits", "add OSDs"),
+        (
+            "full,full_quota",
+            "pool 'data' is over its quota: each write waits",
+            "ceph osd pool set-quota data max_bytes",
+        ),
+    ],
+)
+async def test_a_pool_that_takes_no_writes_is_named(
+    monkeypatch: pytest.MonkeyPatch, flags: str, why: str, advice: str
+) -> None:
+    cluster = Cluster([], [], "")
+    cluster.flags = flags
+    found = await cause(cluster, monkeypatch)
+    assert isinstance(found, DeviceGone)
+    assert found.why == why
+    assert advice in found.next

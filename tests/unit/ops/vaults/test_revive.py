@@ -204,6 +204,33 @@ async def test_a_trim_that_cost_the_device_is_not_gone_on_with(
     assert any("'timeout' has to be longer" in text for text in said) == trims
 
 
+class Blocked(Trimmed):
+    """A suspended pool whose device answers reads; its storage says why it takes no writes."""
+
+    cause: ZvaultError | None = None
+
+    async def probe(self) -> list[Any]:
+        return [SimpleNamespace(state="up", path="/dev/rbd0", spec="rbd:rbd_meta/cold")]
+
+    async def find_cause(self) -> ZvaultError | None:
+        return self.cause
+
+
+async def test_a_pool_whose_storage_takes_no_writes_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Blocked(monkeypatch, trims=False)
+    monkeypatch.setattr(revive, "check_response", pool.nothing)
+    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble)  # type: ignore[arg-type]
+    suspended = PoolState("cold", 1, 10, 5, 5, "SUSPENDED")
+    pool.cause = DeviceGone("Ceph takes no writes", "pool 'data' is full: each write waits", "add OSDs")
+    with pytest.raises(DeviceGone, match="takes no writes") as failure:
+        await it.revive(suspended, print)
+    assert failure.value.next.startswith("add OSDs; then zvault goes on by itself")
+    assert pool.done == []
+    pool.cause = None
+    await it.revive(suspended, print)
+    assert pool.done == ["clear"]
+
+
 class Looked(Exception):
     """The pool was asked for."""
 
