@@ -31,7 +31,7 @@ class Host:
 
     def hear(self, event: str, **fields: Any) -> None:
         publisher = EventPublisher()
-        publisher.hooks.append(self.times.hear)
+        publisher.subscribe(self.times.hear)
         head = {"event": event, "run": "r1", "backup": "b", "time": START, "vault": self.vault}
         publisher.publish({**head, **fields})  # type: ignore[arg-type]
 

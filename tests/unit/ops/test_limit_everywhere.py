@@ -127,7 +127,7 @@ PATHS: dict[Prune, tuple[set[str], int]] = {
     ),
     at_its_own_time: ({"ops/snapshot_run.py: _make"}, 0),
     at_its_own_time_without_room: (set(), SHARE),
-    by_hand: ({"ops/retention/prune.py: prune_backup", "daemon/backup_runs.py: work"}, SHARE),
+    by_hand: ({"ops/retention/prune.py: prune_backup", "daemon/jobs/prune_job.py: execute"}, SHARE),
 }
 """What prunes, with the functions that it goes through, and how many of COUNT it may take at once where nearly all are
 to go."""
