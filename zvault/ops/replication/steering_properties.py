@@ -52,7 +52,9 @@ async def read_steering_of_vault(
     asked = [one for one in datasets if one.guid not in free]
     if not asked:
         return {}
-    read = await _read_names(vault, [one.name for one in asked], received=True)
+    # Where others are known to have none, those that are left may all be damaged: they are told of with what they lack.
+    needed = len(asked) == len(datasets)
+    read = await _read_names(vault, [one.name for one in asked], received=True, needed=needed)
     found = _select_any(read)
     free.update(one.guid for one in asked if one.name in read and one.name not in found)
     return found
@@ -73,10 +75,12 @@ def _select_any(found: dict[str, list[str]], let_in: Sequence[str] = ()) -> Stee
     return {name: those for name, those in steering.items() if those}
 
 
-async def _read_names(zfs: Zfs, names: Sequence[str], *, received: bool = False) -> dict[str, list[str]]:
+async def _read_names(
+    zfs: Zfs, names: Sequence[str], *, received: bool = False, needed: bool = True
+) -> dict[str, list[str]]:
     """By dataset, the names of what is set on it, by ``zfs set`` or a stream; with ``received`` by a stream alone.
 
-    Without those that do not tell: one may be damaged. Raises ToolFailed where none does.
+    Without those that do not tell: one may be damaged. Raises ToolFailed where none does and any are ``needed``.
     """
     found: dict[str, list[str]] = {}
     if isinstance(zfs.lzc, Lzc):
@@ -88,7 +92,7 @@ async def _read_names(zfs: Zfs, names: Sequence[str], *, received: bool = False)
             }
     if left := [name for name in names if name not in found]:
         found |= await _ask_for_names(
-            zfs, left, "received" if received else "local,received", needed=not found
+            zfs, left, "received" if received else "local,received", needed=needed and not found
         )
     return found
 
