@@ -31,7 +31,10 @@ OTHERS = {
     ("cli/browser/state.py", 'path.rpartition("/")'): "a path below a dataset's root",
     ("ops/restore/source_path.py", 'path.split("/")'): "a path of a file on the source",
     ("cli/verbs/blockstore_place.py", 'text.partition("/")'): "a vault and the number of its device",
-    ("zfs/list_names_child.py", 'name.rpartition("/")'): "a name from the kernel, before it is known to be one",
+    (
+        "zfs/list_names_child.py",
+        'name.rpartition("/")',
+    ): "a name from the kernel, before it is known to be one",
     ("zfs/pool/module_parameters.py", 'line.removeprefix(f"{folder}/")'): "a path below /sys",
 }
 
