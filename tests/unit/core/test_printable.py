@@ -97,7 +97,7 @@ WRITERS = {
     "system/process/sampler.py": "one document",
     "system/device_users.py": "words for zvaultd, which reads them",
     "system/snapshot_users.py": "words for zvaultd, which reads them",
-    "zfs/list_names_child.py": "one document",
+    "zfs/list_names_child.py": "names for zvaultd, which checks them",
     "zfs/lzc_child.py": "one document",
     "zfs/pool/change_child.py": "one document",
     "zfs/pool/new_guid_child.py": "words for zvaultd, which reads them",
