@@ -66,7 +66,7 @@ def test_a_replica_is_gone_on_with(it: World, made_by) -> None:
     said = taken_up(it, "tank/data", "cold/mirror/data")
     assert 'into = "mirror/data/{path}"' in said
     # As if the run's snapshot existed: what it sends, and from what.
-    assert said.count(": incremental") == 3
+    assert said.count(": incremental\n") == 3
     assert f"send: incremental @{theirs[-1]} -> @zvault_" in said
     assert "conflict" not in said
     done = ok("run", "data", "-j").json()
