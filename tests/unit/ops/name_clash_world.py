@@ -34,6 +34,7 @@ from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.run import BackupRun
 from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.vaults.vault import Vaults
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.changes import LzcFailure
 
 
@@ -53,8 +54,8 @@ class Side(NoKeys):
         self.orders: list[list[str]] = []
         self.breaks_off = False
 
-    async def nobody(self, *_: object, **__: object) -> Any:
-        return SimpleNamespace(stdout="")
+    async def nobody(self, *_: object, **__: object) -> ProcessResult:
+        return ProcessResult((), 0, "", "", 0.0)
 
     async def tree(self, _: str, *, sizes: bool = True) -> Tree:
         return Tree(dict(self.there.datasets))

@@ -30,7 +30,7 @@ async def read_steering_of_source(
     if not backup.send.properties or not names:
         return {}
     try:
-        found = await _read_names(source, names)
+        found = await _read_names(source, names, "local,received", needed=True)
     except ZvaultError as error:
         if known is not None:
             known.free_of_steering.clear()
@@ -42,19 +42,16 @@ async def read_steering_of_source(
 async def read_steering_of_vault(
     vault: Zfs, datasets: Sequence[Dataset], known: KnownBackup | None = None
 ) -> SteeringByDataset:
-    """The steering properties that streams brought to these datasets of a vault, and that are in force. Raises
-    ToolFailed.
+    """The steering properties that streams brought to these datasets of a vault, and that are in force.
 
-    What the vault's administrator set there is not among them. One that had none is not read again: no stream of
-    zvault's brings any in.
+    What the vault's administrator set there is not among them. A dataset that had none is not read again: no stream of
+    zvault's brings any in. One that does not tell, as it is damaged, is read again at the next run.
     """
     free = known.free_of_steering if known is not None else set()
     asked = [one for one in datasets if one.guid not in free]
     if not asked:
         return {}
-    # Where others are known to have none, those that are left may all be damaged: they are told of with what they lack.
-    needed = len(asked) == len(datasets)
-    read = await _read_names(vault, [one.name for one in asked], received=True, needed=needed)
+    read = await _read_names(vault, [one.name for one in asked], "received", needed=False)
     found = _select_any(read)
     free.update(one.guid for one in asked if one.name in read and one.name not in found)
     return found
@@ -75,25 +72,21 @@ def _select_any(found: dict[str, list[str]], let_in: Sequence[str] = ()) -> Stee
     return {name: those for name, those in steering.items() if those}
 
 
-async def _read_names(
-    zfs: Zfs, names: Sequence[str], *, received: bool = False, needed: bool = True
-) -> dict[str, list[str]]:
-    """By dataset, the names of what is set on it, by ``zfs set`` or a stream; with ``received`` by a stream alone.
+async def _read_names(zfs: Zfs, names: Sequence[str], sources: str, *, needed: bool) -> dict[str, list[str]]:
+    """By dataset, the names of its properties from these ``sources`` (``zfs get -s``): set on it, by whom or what.
 
-    Without those that do not tell: one may be damaged. Raises ToolFailed where none does and any are ``needed``.
+    Without those that do not tell: one may be damaged. Raises ToolFailed if any are ``needed`` and none tells.
     """
     found: dict[str, list[str]] = {}
     if isinstance(zfs.lzc, Lzc):
         with contextlib.suppress(ToolMissing, ToolFailed):  # zfs says in words what the matter is
             told = await zfs.lzc.settings(names)
             found = {
-                name: [key for key, (_, came) in of_it["set"].items() if came or not received]
+                name: [key for key, (_, came) in of_it["set"].items() if came or "local" in sources]
                 for name, of_it in told.items()
             }
     if left := [name for name in names if name not in found]:
-        found |= await _ask_for_names(
-            zfs, left, "received" if received else "local,received", needed=needed and not found
-        )
+        found |= await _ask_for_names(zfs, left, sources, needed=needed and not found)
     return found
 
 

@@ -15,6 +15,7 @@ from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.stream.run_stream import StreamResult
+from zvault.system.process.runner import ProcessResult
 from zvault.zfs.changes import LzcFailure, NamesGone
 from zvault.zfs.pool.pool import PoolState
 
@@ -90,8 +91,8 @@ class SimulatedZfs(NoKeys):
         self.host = SimpleNamespace(address=None, run=self._run)
         self.lapses: int | None = None
 
-    async def _run(self, *_: object, **__: object) -> Any:
-        return SimpleNamespace(stdout="", stderr="", returncode=0)
+    async def _run(self, *_: object, **__: object) -> ProcessResult:
+        return ProcessResult((), 0, "", "", 0.0)
 
     def _named(self, name: str) -> tuple[Own, str]:
         of, _, short = name.replace("#", "@").partition("@")

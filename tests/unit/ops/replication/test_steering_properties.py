@@ -7,11 +7,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from tests.unit.ops.ops_world import context, dataset, snap
 from zvault.config.schema import Backup
-from zvault.core.errors import ToolFailed
 from zvault.ops.replication.steering_properties import read_steering_of_source, read_steering_of_vault
 from zvault.ops.state.known_backups import KnownBackup
 from zvault.zfs.client import Zfs
@@ -116,10 +113,6 @@ async def test_a_damaged_dataset_hides_no_other_and_is_asked_again() -> None:
     host = Damaged({"cold/tank/d": {"autobackup:x": "received"}})
     assert await read_steering_of_vault(zfs(host), copies, its) == {"cold/tank/d": ("autobackup:x",)}
     assert its.free_of_steering == {2, 3, 4, 6}
-    with pytest.raises(ToolFailed):
-        await read_steering_of_vault(zfs(host), copies[:1], its)
-
-
-async def test_a_vault_that_does_not_tell() -> None:
-    with pytest.raises(ToolFailed, match="I/O error"):
-        await read_steering_of_vault(zfs(Host({}, fails="I/O error")), COPIES)
+    host.asked.clear()
+    assert await read_steering_of_vault(zfs(host), copies[:1], its) == {}
+    assert len(host.asked) == 1
