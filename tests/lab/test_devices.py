@@ -134,6 +134,8 @@ async def test_an_existing_server_on_a_unix_socket(tmp_path: Path):
         assert process.poll() is None
 
         await stack.up(quiet)
+        # A read of udev's that the server takes with it waits for the device's 30 s, and keeps it busy as long.
+        sh("udevadm settle")
         process.kill()
         process.wait()
         await becomes(stack, "gone", "lost")
