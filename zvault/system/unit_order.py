@@ -34,25 +34,25 @@ async def order_daemon(units: Iterable[str], runner: ProcessRunner, folder: Path
 
     What systemd reads counts for units that run already. Raises OSError, ToolFailed, DeadlineExceeded.
     """
-    path, text = folder / ORDER_DROP_IN, format_order(units)
-    if not await asyncio.to_thread(_write, folder, path, text):
+    path = folder / ORDER_DROP_IN
+    # While it is there systemd may not have read the drop-in. Else who is killed, or fails, between the two leaves one
+    # that is as it is to be, and that nobody has read.
+    unread = path.with_suffix(".unread")
+    if not await asyncio.to_thread(_write, folder, path, unread, format_order(units)):
         return False
-    try:
-        await runner.run(["systemctl", "daemon-reload"], deadline=RELOAD_DEADLINE)
-    except BaseException:
-        # Else the next try would find it as it is to be, and not have it read.
-        path.write_text("# not read by systemd\n")
-        raise
+    await runner.run(["systemctl", "daemon-reload"], deadline=RELOAD_DEADLINE)
+    await asyncio.to_thread(unread.unlink, missing_ok=True)
     return True
 
 
-def _write(folder: Path, path: Path, text: str) -> bool:
+def _write(folder: Path, path: Path, unread: Path, text: str) -> bool:
     before = path.read_text() if path.exists() else ""
-    if before == text or not folder.is_dir():
+    if not folder.is_dir() or (before == text and not unread.exists()):
         return False
+    path.parent.mkdir(exist_ok=True)
+    unread.touch()
     if text:
-        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     else:
-        path.unlink()
+        path.unlink(missing_ok=True)
     return True

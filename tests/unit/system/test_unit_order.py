@@ -1,5 +1,6 @@
 """The drop-in by which systemd stops zvaultd before what its vaults are reached by."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,6 +52,27 @@ async def test_what_systemd_did_not_read_is_tried_again(tmp_path: Path) -> None:
         await order_daemon(["a.service"], systemd, tmp_path)  # type: ignore[arg-type]
     systemd.error = None
     assert await order_daemon(["a.service"], systemd, tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("units", [["b.service"], []])
+async def test_who_is_killed_before_systemd_has_read_it_has_it_read_later(
+    tmp_path: Path, units: list[str]
+) -> None:
+    """Nothing runs after a kill, so what is on disk then is what the next start finds."""
+    systemd, killed = Systemd(), tmp_path / "killed"
+    now = tmp_path / "now"
+    now.mkdir()
+    await order_daemon(["a.service"], systemd, now)  # type: ignore[arg-type]
+
+    class Killed(Systemd):
+        async def run(self, argv: Sequence[str], **more: object) -> ProcessResult:
+            shutil.copytree(now, killed)
+            return await super().run(argv, **more)
+
+    assert await order_daemon(units, Killed(), now)  # type: ignore[arg-type]
+    assert await order_daemon(units, systemd, killed)  # type: ignore[arg-type]
+    assert not await order_daemon(units, systemd, killed)  # type: ignore[arg-type]
+    assert (killed / ORDER_DROP_IN).exists() == bool(units)
 
 
 def test_it_orders_and_requires_nothing() -> None:
