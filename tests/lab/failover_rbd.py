@@ -130,7 +130,7 @@ def connect_in_bad_order(storage: Storage, host: str) -> None:
     until = f"until journalctl -u zvaultd -S '{since}' | grep -q '%s'; do sleep 1; done"
     nbdkit = f"{until % 'cannot be given up: nbdkit'}; mv /usr/bin/nbdkit.away /usr/bin/nbdkit"
     later = f"journalctl -u zvaultd -S '{since}' | sed '1,/is exported here/d'"
-    reader = f"exec 3</dev/rbd0; until {later} | grep -q 'stays mapped: a pool has it'; do sleep 1; done"
+    reader = f"exec 3</dev/rbd0; until {later} | grep -q 'stays mapped: it is open: sh'; do sleep 1; done"
     on(
         host,
         "mv /usr/bin/nbdkit /usr/bin/nbdkit.away;"
