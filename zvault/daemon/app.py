@@ -29,7 +29,7 @@ from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.config_monitor import CONFIG_INTERVAL, ConfigMonitor
-from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import EVENTS_RETRY_PAUSE, StallMonitor
 from zvault.daemon.monitors.state_monitor import STATE_INTERVAL, StateMonitor
@@ -48,7 +48,7 @@ from zvault.daemon.web.web_servers import WebServers
 from zvault.ops import hooks
 from zvault.ops.context import Context
 from zvault.ops.restore import snapshot_reader
-from zvault.ops.tuning.parameters import reconcile_tuning
+from zvault.ops.tuning.set_parameters import reconcile_tuning
 from zvault.ops.vaults.past_record import list_past_vaults
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
@@ -97,7 +97,7 @@ class ZvaultDaemon:
     runs: BackupRuns
     scheduler: BackupScheduler
     snapshot_scheduler: BackupScheduler
-    scrub_scheduler: ScrubScheduler
+    scrub_heal_scheduler: ScrubHealScheduler
     verify_scheduler: VerifyScheduler
     resumer: RunResumer
     pool_watch: PoolWatch
@@ -348,7 +348,7 @@ class ZvaultDaemon:
         self.resumer.close()
         await self.checks.close()
         await self.notifier.close()
-        self.scrub_scheduler.close()
+        self.scrub_heal_scheduler.close()
         await self.vault_monitor.close()
         await self.api.close()
         await self.serving.close()
