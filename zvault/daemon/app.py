@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import zvault
-from zvault.api.emit import Emit
-from zvault.api.events import RunEvent
+from zvault.api.events import Emit, RunEvent
 from zvault.config.load_config import find_readable_secrets, load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
@@ -120,7 +119,7 @@ class ZvaultDaemon:
         self._stop, self._run_event, self._told_line = asyncio.Event(), asyncio.Event(), ""
         self._reload_turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.events.subscribe(self._hear)
+        self.events.subscribe(RunEvent, self._hear)
 
     def _hear(self, _: RunEvent) -> None:
         """Have the line for systemd told anew while something happens."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from zvault.api.events import PrunedEvent, RunEvent, TransferFinished, VaultHolds, VaultRead
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.daemon import journald
@@ -58,8 +59,9 @@ def assemble_daemon(
 
     # What runs, and what is kept of it. The history hears of an event before those who tell of it: they read it there.
     events, history = EventPublisher(), RunHistory(paths.history)
-    events.subscribe(journald.log_event)
-    events.subscribe(history.note)
+    events.subscribe(RunEvent, journald.log_event)
+    events.subscribe(TransferFinished, history.note_sent)
+    events.subscribe(PrunedEvent, history.note_pruned)
     runs = assemble_runs(context, vaults, history, events)
     scheduler = BackupScheduler(context, runs.start, runs.findings.last_run)
     snapshot_scheduler = BackupScheduler(
@@ -91,10 +93,10 @@ def assemble_daemon(
 
     # What tells of it
     notifier = Notifier(status, seen_vaults.list_documents, seen_vaults.list_outdated)
-    events.subscribe(notifier.hear)
+    events.subscribe(RunEvent, notifier.hear)
     metrics = MetricFigures(status, seen_vaults, notifier, loop_lag)
     page = PageSource(status, events, seen_vaults.list_documents)
-    events.subscribe(page.hear)
+    events.subscribe(RunEvent, page.hear)
     serving = WebServers(
         context,
         status.warnings,
@@ -145,10 +147,11 @@ def assemble_runs(
     readings = LagReadings(context)
     runner = JobRunner(context.env, events, RunRecorder(history, counters, readings))
     findings = BackupFindings(context, readings, runner, history)
-    events.subscribe(counters.count)
-    events.subscribe(readings.listings.hear)
-    events.subscribe(runner.note_event)
+    events.subscribe(RunEvent, counters.count)
+    events.subscribe(PrunedEvent, readings.listings.note_pruned)
+    events.subscribe(RunEvent, runner.note_event)
     context.activity.came_up.append(findings.doubt_vault)
     runs = BackupRuns(context, vaults, history, runner, findings, counters)
-    events.subscribe(runs.restore_times.hear)
+    events.subscribe(VaultRead, runs.restore_times.note_reading)
+    events.subscribe(VaultHolds, runs.restore_times.note_held)
     return runs

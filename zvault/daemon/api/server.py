@@ -19,6 +19,7 @@ from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.backups import ForecastDocument, HoldsAnswer, ListAnswer, PlanDocument, PruneDocument
 from zvault.api.diagnosis import FitDocument
+from zvault.api.events import make_event_document
 from zvault.api.explain import ExplainDocument
 from zvault.api.runs import HistoryAnswer
 from zvault.api.status import StatusDocument
@@ -213,7 +214,7 @@ class Api:
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
             async for event in self.events.follow(run):
-                await response.write(json.dumps(event).encode() + b"\n")
+                await response.write(json.dumps(make_event_document(event)).encode() + b"\n")
             await response.write_eof()
         return response
 
