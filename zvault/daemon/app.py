@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import math
 import os
 import signal
@@ -362,16 +363,28 @@ class ZvaultDaemon:
 
 
 @contextlib.contextmanager
-def _note_start(file: Path) -> Iterator[None]:
-    """Have the file there meanwhile, by which zvaultctl says that zvaultd is starting, and not that it is down."""
-    with contextlib.suppress(OSError):
-        file.write_text(f"{os.getpid()}\n")
-        file.chmod(0o644)
-    try:
-        yield
-    finally:
+def _note_start(path: Path) -> Iterator[None]:
+    """Have the file there meanwhile, by which zvaultctl says that zvaultd is starting, and not that it is down.
+
+    It is locked. The kernel frees the lock when its holder dies, so what a zvaultd that was killed leaves says nothing,
+    whoever has its process ID by then. It is made anew each time, for anybody may lock one that was left, and is put in
+    place once it is locked.
+    """
+    made = path.with_name(f"{path.name}.new")
+    with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            file.unlink()
+            made.unlink(missing_ok=True)
+            file = stack.enter_context(made.open("x", encoding="ascii"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            made.chmod(0o644)
+            made.rename(path)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 @contextlib.asynccontextmanager
