@@ -11,6 +11,7 @@ import errno
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 KINDS = ("read", "write", "flush", "trim", "zero")
 """Kinds of requests, as NBD has them."""
@@ -225,7 +226,8 @@ def _shrink_fault(fault: Fault) -> Iterator[Fault]:
         value: float = getattr(fault, name)
         for smaller in (float(int(value)), float(int(value / 2))):
             if smaller < value and (smaller or name == "at"):
-                yield replace(fault, **{name: smaller})
+                changed: dict[str, Any] = {name: smaller}
+                yield replace(fault, **changed)
 
 
 def minimize_script(script: Script, fails: Callable[[Script], bool], tries: int = 40) -> Script:
