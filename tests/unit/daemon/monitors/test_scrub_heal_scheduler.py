@@ -138,6 +138,14 @@ def test_as_many_other_damages_as_a_healing_left_are_tried(looked: Looked) -> No
     assert see(looked, care, OTHER) == 2
 
 
+def test_nothing_is_begun_or_paused_while_a_scrub_is_tried_out(looked: Looked) -> None:
+    """It would end the trial halfway, and the figure of half a scrub would be kept."""
+    looked.context.activity.measured.add("cold")
+    assert see(looked, VaultScrub(), HURT) == 0
+    looked.context.activity.measured.clear()
+    assert see(looked, VaultScrub(due=math.inf), HURT) == 1
+
+
 async def test_a_vault_that_is_down_is_decided_about_again_when_something_may_be_due(
     looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
