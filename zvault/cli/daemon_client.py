@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Generator, Iterator, Mapping
@@ -23,6 +24,9 @@ ACTION_DEADLINE = 900.0
 
 FOLLOW_DEADLINE = 60.0
 """Seconds of silence while following: the daemon sends a sign of life every few seconds."""
+
+PROCESS_ID_LENGTH = 20
+"""Characters of a process ID at most, as far as it is read from a file."""
 
 A = TypeVar("A")
 
@@ -251,13 +255,21 @@ class DaemonStarting(DaemonNotRunning):
     """A daemon starts, and does not answer yet."""
 
 
-def _find_starting_daemon(socket: Path) -> int | None:
-    """The process ID of a daemon that starts and will listen there; None where none does (Paths.starting)."""
+def _find_starting_daemon(socket: Path) -> str | None:
+    """The process ID of a daemon that starts and will listen there; None where none does.
+
+    It is known by its lock on the file (Paths.starting), and not by that ID: of one that was killed another process may
+    have it by now.
+    """
     try:
-        pid = int(socket.with_name("zvaultd.starting").read_text())
+        with socket.with_name("zvaultd.starting").open(encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read(PROCESS_ID_LENGTH).strip()
     except (OSError, ValueError):
-        return None
-    return pid if Path(f"/proc/{pid}").exists() else None
+        pass
+    return None
 
 
 def _no_daemon(path: Path, error: OSError) -> HostUnreachable:

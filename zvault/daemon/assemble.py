@@ -18,7 +18,7 @@ from zvault.daemon.job_runner import JobRunner
 from zvault.daemon.lag_readings import LagReadings
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
-from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import StallMonitor
 from zvault.daemon.monitors.state_monitor import StateMonitor
@@ -67,7 +67,7 @@ def assemble_daemon(
     snapshot_scheduler = BackupScheduler(
         context, runs.snapshot, runs.findings.last_snapshot, get_snapshot_times
     )
-    scrub_scheduler = ScrubScheduler(context, vaults, runs, scheduler)
+    scrub_heal_scheduler = ScrubHealScheduler(context, vaults, runs, scheduler)
     verify_scheduler = VerifyScheduler(context, vaults, runs)
     resumer = RunResumer(runs, snapshot_scheduler, scheduler)
 
@@ -89,7 +89,7 @@ def assemble_daemon(
         snapshot_scheduler=snapshot_scheduler,
     )
     stall_monitor = StallMonitor(context, vaults, status.stalls)
-    checks = PeriodicChecks(status, seen_vaults, vault_monitor, scrub_scheduler, sleep_monitor)
+    checks = PeriodicChecks(status, seen_vaults, vault_monitor, scrub_heal_scheduler, sleep_monitor)
 
     # What tells of it
     notifier = Notifier(status, seen_vaults.list_documents, seen_vaults.list_outdated)
@@ -109,7 +109,7 @@ def assemble_daemon(
             PageTopic.FILES: page.files,
         },
     )
-    api = Api(status, runs, history, events, vaults, scrub_scheduler, verify_scheduler, notifier)
+    api = Api(status, runs, history, events, vaults, scrub_heal_scheduler, verify_scheduler, notifier)
     return ZvaultDaemon(
         paths=paths,
         context=context,
@@ -119,7 +119,7 @@ def assemble_daemon(
         runs=runs,
         scheduler=scheduler,
         snapshot_scheduler=snapshot_scheduler,
-        scrub_scheduler=scrub_scheduler,
+        scrub_heal_scheduler=scrub_heal_scheduler,
         verify_scheduler=verify_scheduler,
         resumer=resumer,
         pool_watch=pool_watch,

@@ -32,7 +32,7 @@ from zvault.daemon.scheduler import BackupScheduler
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import count_pending
 from zvault.ops.stream.parallel import describe_wait
-from zvault.ops.tuning.parameters import list_tuning_complaints
+from zvault.ops.tuning.set_parameters import list_tuning_complaints
 from zvault.ops.vault_facts import make_health_document, make_judged_vault
 
 EVENTS_PATIENCE = 1.0

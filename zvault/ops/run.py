@@ -50,7 +50,7 @@ from zvault.ops.replication.listing import (
     list_unlisted_errors,
     make_sent_filter,
 )
-from zvault.ops.replication.read_only_source import is_read_only
+from zvault.ops.replication.read_only_source import is_read_only_refusal
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce_plan, plan_run
 from zvault.ops.replication.small_streams import SmallStreams
@@ -348,7 +348,7 @@ class BackupRun:
         try:
             return await self.snapshots.make(vault)
         except LzcFailure as failure:
-            if not is_read_only(failure):
+            if not is_read_only_refusal(failure):
                 raise
         self._read_only_source = True
         self._warn(

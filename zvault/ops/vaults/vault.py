@@ -31,7 +31,7 @@ from zvault.devices.device_state import DeviceState
 from zvault.ops.context import Context
 from zvault.ops.state.older_vault import accept_older_vault, find_older_vault
 from zvault.ops.state.pool_book import SeenPool
-from zvault.ops.tuning.parameters import (
+from zvault.ops.tuning.set_parameters import (
     restore_parameters,
     restore_reading_parameters,
     set_reading_parameters,
