@@ -57,7 +57,7 @@ from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource
 from zvault.ops.replication.transfer import Transfers
-from zvault.ops.replication.transfer_all import StreamLimits, make_cycle_error, transfer_all
+from zvault.ops.replication.transfer_all import StreamLimits, TransferQueue, make_cycle_error
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, list_arrivals
 from zvault.ops.retention.prune import apply_prune
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
@@ -164,7 +164,17 @@ class BackupRun:
         """Run it. A failure ends up in the outcome; only cancellation is raised."""
         try:
             async with self.hooks.around("run", self.backup.hooks, self._ending):
-                await self._try_on()
+                retries, first = self.backup.retries, self.backup.retry_wait
+                tries = islice(iterate_delays(first, jitter=A_FIFTH, chance=random.random), retries)
+                for number, wait in enumerate([*tries, None], 1):
+                    self.last_try, lost = wait is None, None
+                    try:
+                        await self._try()
+                    except ZvaultError as error:
+                        lost = error
+                    if wait is None or not await self._wait_to_retry(lost, wait, number, retries):
+                        break
+                self._settle(lost)
         except ZvaultError as error:
             self.outcome.blame(error)
             self.outcome.result = "failed"
@@ -172,24 +182,19 @@ class BackupRun:
             self.outcome.bytes, self.outcome.sent = self.meter.done, self.meter.sent
             self.outcome.pruned += self.snapshots.pruned or 0
 
-    async def _try_on(self) -> None:
-        """Try, and try again what may go better. Raises what kept the last try from getting to its end."""
-        retries, first = self.backup.retries, self.backup.retry_wait
-        tries = islice(iterate_delays(first, jitter=A_FIFTH, chance=random.random), retries)
-        for number, wait in enumerate([*tries, None], 1):
-            self.last_try = wait is None
-            lost: ZvaultError | None = None
-            try:
-                await self._try()
-            except ZvaultError as error:
-                lost = error
-            why = self._find_retry_reason(lost)
-            if why is None or wait is None:
-                break
-            self.emit(RetryEvent(wait=wait, number=number, retries=retries, error=why.as_dict()))
-            if not await self.pause(wait):
-                self.say("not tried again: a new run takes over")
-                break
+    async def _wait_to_retry(self, lost: ZvaultError | None, wait: float, number: int, retries: int) -> bool:
+        """Wait to try again what may go better; False where nothing would, or another run takes over."""
+        why = self._find_retry_reason(lost)
+        if why is None:
+            return False
+        self.emit(RetryEvent(wait=wait, number=number, retries=retries, error=why.as_dict()))
+        if await self.pause(wait):
+            return True
+        self.say("not tried again: a new run takes over")
+        return False
+
+    def _settle(self, lost: ZvaultError | None) -> None:
+        """Say how the tries ended. Raises what kept the last one from getting to its end."""
         if lost is not None:
             if not (self.all_sent and isinstance(lost, VAULT_AWAY)):
                 raise lost
@@ -450,7 +455,9 @@ class BackupRun:
             await small.learn()
             watch = watch_drift(self.context, opened.vault, self.emit)
             async with throttle as stage, watch:
-                stuck = await transfer_all(replace(transfers, throttle=stage), slots, limits, self._note)
+                queue = TransferQueue(replace(transfers, throttle=stage), slots, limits, self._note)
+                await queue.learn_sync_time()
+                await queue.execute()
             unsettled = await plan.bases.wait_advanced()
         finally:
             await plan.bases.stop()
@@ -461,7 +468,7 @@ class BackupRun:
             )
         for name, error in unsettled.items():
             self._note(name, error)
-        for name in stuck:
+        for name in queue.order.stuck():
             self._note(name, make_cycle_error(name))
         if self.results.failed and (lost := await opened.vault.trouble()) is not None:
             raise lost
