@@ -176,8 +176,19 @@ class AskedByRun(AskedDocument):
     groups: int
 
 
+class FitReading(TypedDict):
+    """How fast a vault is read back, in bytes a second: a ``send`` from its pool, None if none was tried out, and its
+    ``device`` alone.
+    """
+
+    send: int | None
+    device: int
+
+
 class FitDocument(TypedDict):
-    """The fit of a backup. ``first`` is a run that makes a dataset on the vault, ``run`` a later one."""
+    """The fit of a backup. ``first`` is a run that makes a dataset on the vault, ``run`` a later one. ``reading`` is
+    missing where nobody measured it.
+    """
 
     backup: str
     vault: str
@@ -187,6 +198,7 @@ class FitDocument(TypedDict):
     group: AskedDocument
     run: AskedByRun
     first: AskedByRun
+    reading: FitReading | None
     datasets: list[FitDataset]
     advice: list[AdviceDocument]
     unknown: list[str]

@@ -11,7 +11,16 @@ from itertools import islice
 from operator import attrgetter
 
 from zvault.api.backups import Side
-from zvault.api.emit import Emit
+from zvault.api.events import (
+    DatasetFailed,
+    Emit,
+    InhibitorEvent,
+    MessageEvent,
+    RetryEvent,
+    SnapshotMade,
+    VaultUp,
+    WarningEvent,
+)
 from zvault.config.schema import Backup
 from zvault.core.errors import (
     DeadlineExceeded,
@@ -41,7 +50,7 @@ from zvault.ops.replication.listing import (
     list_unlisted_errors,
     make_sent_filter,
 )
-from zvault.ops.replication.read_only_source import is_read_only
+from zvault.ops.replication.read_only_source import is_read_only_refusal
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce_plan, plan_run
 from zvault.ops.replication.small_streams import SmallStreams
@@ -144,10 +153,10 @@ class BackupRun:
 
     def say(self, text: str) -> None:
         """Tell whoever follows the run."""
-        self.emit("message", text=text)
+        self.emit(MessageEvent(text=text))
 
     def _warn(self, text: str) -> None:
-        self.emit("warning", text=text)
+        self.emit(WarningEvent(text=text))
 
     # The run: its tries, between its hooks
 
@@ -177,7 +186,7 @@ class BackupRun:
             why = self._find_retry_reason(lost)
             if why is None or wait is None:
                 break
-            self.emit("retry", wait=wait, number=number, retries=retries, error=why.as_dict())
+            self.emit(RetryEvent(wait=wait, number=number, retries=retries, error=why.as_dict()))
             if not await self.pause(wait):
                 self.say("not tried again: a new run takes over")
                 break
@@ -325,7 +334,7 @@ class BackupRun:
     async def _tell_snapshot(self, made: str, sides: BothListings) -> None:
         if made:
             count = await sides.compute(count_with_snapname, made, sides)
-            self.emit("snapshot", snapname=made, datasets=count)
+            self.emit(SnapshotMade(snapname=made, datasets=count))
 
     async def _make_snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
         """Make the run's snapshot. A source that was imported read-only gets none: what it has is sent."""
@@ -334,7 +343,7 @@ class BackupRun:
         try:
             return await self.snapshots.make(vault)
         except LzcFailure as failure:
-            if not is_read_only(failure):
+            if not is_read_only_refusal(failure):
                 raise
         self._read_only_source = True
         self._warn(
@@ -345,12 +354,12 @@ class BackupRun:
         return "", None
 
     def _tell_up(self, vault: OpenVault) -> None:
-        self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
+        self.emit(VaultUp(vault=vault.name, message=f"pool {vault.pool} is up"))
         awake = vault.managed.awake
         held = f"{describe_waiting(awake.refused)} for this run"
         if awake.problem is not None:
             held = str(awake.problem)
-        self.emit("inhibitor", held=awake.held, message=held)
+        self.emit(InhibitorEvent(held=awake.held, message=held))
 
     async def _look_and_plan(
         self, vault: OpenVault, made: str, seen: Tree | None
@@ -432,7 +441,7 @@ class BackupRun:
         small = SmallStreams(opened, plan)
         transfers = Transfers(opened, plan, self.meter, small=small)
         for text in await transfers.lacking():
-            self.emit("warning", text=text)
+            self.emit(WarningEvent(text=text))
         activity = self.context.activity
         limits, slots = StreamLimits(self.context.env, self.backup, activity.sync_times), activity.slots
         throttle = limits.throttle()
@@ -462,7 +471,7 @@ class BackupRun:
         self.results.note(dataset, error)
         if error is not None:
             again = error.retryable and not self.last_try
-            self.emit("dataset-failed", dataset=dataset, error=error.as_dict(), again=again)
+            self.emit(DatasetFailed(dataset=dataset, error=error.as_dict(), again=again))
 
     def _note_unlisted(self, sides: BothListings) -> None:
         """Note the datasets that cannot be listed: nothing is done with them, and all others are."""

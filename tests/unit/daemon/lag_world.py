@@ -328,7 +328,7 @@ class Body:
         sides = await list_both_sides(context, backup, zfs, elsewhere=True, made=made)
         pool = world.pools[backup.vault]
         vault: Any = SimpleNamespace(guid=pool.guid, zfs=zfs, name=backup.vault)
-        opened = OpenBackup(context, backup, vault, lambda *_, **__: None)
+        opened = OpenBackup(context, backup, vault, lambda _: None)
         plans = await plan_all(context, backup, sides)
         bases = RunBases(opened.source, pool.guid)
         await bases.learn([sides.source.datasets[plan.dataset] for plan in plans])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.backup_findings import BackupFindings
 from zvault.daemon.history import RunHistory

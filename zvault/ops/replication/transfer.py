@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 
+from zvault.api.events import MessageEvent, ProgressMade, TransferFinished, TransferStarted, WarningEvent
 from zvault.core.errors import (
     Busy,
     Conflict,
@@ -216,7 +217,9 @@ class Transfers:
         if self.interruptions >= MOST_INTERRUPTIONS:
             raise interrupted
         opened.emit(
-            "message", text=f"{plan.dataset}: the host stood still, and its stream was broken off: sending on"
+            MessageEvent(
+                text=f"{plan.dataset}: the host stood still, and its stream was broken off: sending on"
+            )
         )
         opened.source.forget(plan.dataset)
         after, again = await self._plan_again(plan)
@@ -246,7 +249,7 @@ class Transfers:
         if not await opened.source.exists(dataset.name):
             await self._is_gone(dataset, error)
             return
-        opened.emit("warning", text=f"gone from the source, and left out: {', '.join(sorted(gone))}")
+        opened.emit(WarningEvent(text=f"gone from the source, and left out: {', '.join(sorted(gone))}"))
         left = replace(dataset, snapshots=tuple(snap for snap in dataset.snapshots if snap.name not in gone))
         before = self.plan.sides.source
         source = replace(before, datasets={**before.datasets, dataset.name: left})
@@ -261,7 +264,7 @@ class Transfers:
             raise NamesGone(
                 f"{dataset.name} was renamed while this ran", f"it is {renamed} now", error.names
             ) from None
-        self.opened.emit("warning", text=f"gone from the source, and left out: {dataset.name}")
+        self.opened.emit(WarningEvent(text=f"gone from the source, and left out: {dataset.name}"))
 
     def _advance(self, plan: TransferPlan, dataset: Dataset, guard: BaseGuard) -> None:
         """Nothing to send: see to it that the base is protected, and nothing else."""
@@ -313,7 +316,7 @@ class Transfers:
             except Busy as busy:
                 if time.monotonic() >= give_up:
                     raise
-                self.opened.emit("message", text=f"{plan.target} is busy, waiting: {busy.why}")
+                self.opened.emit(MessageEvent(text=f"{plan.target} is busy, waiting: {busy.why}"))
                 await asyncio.sleep(BUSY_PAUSE)
 
     def _record(self, step: TransferStep, dataset: Dataset) -> str:
@@ -378,7 +381,7 @@ class Transfers:
                 )
             except ToolMissing as error:
                 self.small.usable = False
-                opened.emit("message", text=str(error))
+                opened.emit(MessageEvent(text=str(error)))
         stages = await self.route.stages(
             send_argv(step, flags),
             receive_argv(
@@ -416,7 +419,7 @@ class Transfers:
         return tell_while_waiting(
             guard.receive_full(opened.vault.zfs.host.address, plan.target.pool, opened.backup.name),
             lambda: guard.describe_wait(opened.backup.name),
-            lambda text: opened.emit("message", text=text),
+            lambda text: opened.emit(MessageEvent(text=text)),
         )
 
     def _is_in_the_way(self) -> bool:
@@ -437,36 +440,39 @@ class Transfers:
 
     def _tell_begun(self, step: TransferStep, dataset: Dataset, size: int | None) -> None:
         self.opened.emit(
-            "transfer-started",
-            dataset=dataset.name,
-            kind=str(step.kind),
-            **{"from": step.base.shortname if step.base else None},
-            to=step.to.snapname,
-            bytes=size,
-            reason=step.reason,
+            TransferStarted(
+                dataset=dataset.name,
+                kind=str(step.kind),
+                from_=step.base.shortname if step.base else None,
+                to=step.to.snapname,
+                bytes=size,
+                reason=step.reason,
+            )
         )
 
     def _tell_progress(self, dataset: Dataset, progress: StreamProgress, size: int | None) -> None:
         self.opened.emit(
-            "progress",
-            dataset=dataset.name,
-            bytes=progress.done,
-            total=size,
-            rate=progress.rate(),
-            buffer=progress.marks.range(),
-            run_bytes=self.meter.done,
-            run_total=self.meter.total,
-            run_rate=self.meter.pace.rate(),
+            ProgressMade(
+                dataset=dataset.name,
+                bytes=progress.done,
+                total=size,
+                rate=progress.rate(),
+                buffer=progress.marks.range(),
+                run_bytes=self.meter.done,
+                run_total=self.meter.total,
+                run_rate=self.meter.pace.rate(),
+            )
         )
 
     def _tell_ended(self, dataset: Dataset, done: StreamResult) -> None:
         self.opened.emit(
-            "transfer-finished",
-            dataset=dataset.name,
-            bytes=done.bytes,
-            seconds=done.seconds,
-            run_bytes=self.meter.done,
-            run_total=self.meter.total,
+            TransferFinished(
+                dataset=dataset.name,
+                bytes=done.bytes,
+                seconds=done.seconds,
+                run_bytes=self.meter.done,
+                run_total=self.meter.total,
+            )
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 
+from zvault.api.events import MessageEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.core.replication.plan_model import TransferPlan
@@ -94,7 +95,7 @@ async def transfer_all(
         await sync_time.update()
 
     def tell(text: str) -> None:
-        transfers.opened.emit("message", text=text)
+        transfers.opened.emit(MessageEvent(text=text))
 
     async def carry_out(name: str) -> bool:
         try:

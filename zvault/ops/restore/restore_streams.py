@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zvault.api.emit import Emit
+from zvault.api.events import (
+    DatasetFailed,
+    Emit,
+    MessageEvent,
+    ProgressMade,
+    TransferFinished,
+    TransferStarted,
+    WarningEvent,
+)
 from zvault.core.errors import Refused, ZvaultError
 from zvault.core.names import DatasetName, parse_name
 from zvault.core.replication.progress import RunMeter
@@ -77,10 +85,12 @@ class RestoreStreams:
                     raise
                 failed.append(error)
                 self.meter.drop(self.prefix + target)
-                self.emit("dataset-failed", dataset=self.prefix + target, error=error.as_dict(), again=False)
+                self.emit(DatasetFailed(dataset=self.prefix + target, error=error.as_dict(), again=False))
                 for lost, cause in order.fail(target):
                     self.meter.drop(self.prefix + lost)
-                    self.emit("warning", text=f"{lost} is not restored: it comes after {cause}, which failed")
+                    self.emit(
+                        WarningEvent(text=f"{lost} is not restored: it comes after {cause}, which failed")
+                    )
                 return False
             return True
 
@@ -88,7 +98,7 @@ class RestoreStreams:
             return self._slots() if target in sizes else {}
 
         def tell(text: str) -> None:
-            self.emit("message", text=text)
+            self.emit(MessageEvent(text=text))
 
         slots = self.context.activity.slots
         await carry_out_in_parallel(order, slots, self.owner, limits, carry_out, tell)
@@ -108,7 +118,7 @@ class RestoreStreams:
         if work.restoration.dataset.encrypted:
             self.raw.add(work.restoration.target)
         if not work.streams:
-            self.emit("message", text=f"{work.restoration.target} is restored already")
+            self.emit(MessageEvent(text=f"{work.restoration.target} is restored already"))
             return
         own = await self._own_encryption(work)
         await self.zfs.make_parents(work.restoration.target)
@@ -153,27 +163,29 @@ class RestoreStreams:
         to, raw = self.prefix + target, dataset.encrypted
         reason = f"from {one.snapshot.name}"
         self.emit(
-            "transfer-started",
-            dataset=to,
-            kind="resume" if token else "restore",
-            **{"from": one.base.snapname if one.base is not None else None},
-            to=one.snapshot.snapname,
-            bytes=size,
-            reason=reason,
+            TransferStarted(
+                dataset=to,
+                kind="resume" if token else "restore",
+                from_=one.base.snapname if one.base is not None else None,
+                to=one.snapshot.snapname,
+                bytes=size,
+                reason=reason,
+            )
         )
 
         def report(progress: StreamProgress) -> None:
             self.meter.move(time.monotonic(), to, progress.done)
             self.emit(
-                "progress",
-                dataset=to,
-                bytes=progress.done,
-                total=size,
-                rate=progress.rate(),
-                buffer=progress.marks.range(),
-                run_bytes=self.meter.done,
-                run_total=self.meter.total,
-                run_rate=self.meter.pace.rate(),
+                ProgressMade(
+                    dataset=to,
+                    bytes=progress.done,
+                    total=size,
+                    rate=progress.rate(),
+                    buffer=progress.marks.range(),
+                    run_bytes=self.meter.done,
+                    run_total=self.meter.total,
+                    run_rate=self.meter.pace.rate(),
+                )
             )
 
         stall = self.context.env.vault(self.vault.name).stall
@@ -212,12 +224,13 @@ class RestoreStreams:
         finally:
             self.meter.end(to, moved)
         self.emit(
-            "transfer-finished",
-            dataset=to,
-            bytes=done.bytes,
-            seconds=done.seconds,
-            run_bytes=self.meter.done,
-            run_total=self.meter.total,
+            TransferFinished(
+                dataset=to,
+                bytes=done.bytes,
+                seconds=done.seconds,
+                run_bytes=self.meter.done,
+                run_total=self.meter.total,
+            )
         )
 
     async def _receive(
@@ -232,7 +245,7 @@ class RestoreStreams:
         async with tell_while_waiting(
             guard.receive_full(self.zfs.host.address, parse_name(target).pool, self.owner),
             lambda: guard.describe_wait(self.owner),
-            lambda text: self.emit("message", text=text),
+            lambda text: self.emit(MessageEvent(text=text)),
         ):
             return await run_stream(
                 self.context.env.runner,

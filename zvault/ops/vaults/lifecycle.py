@@ -22,7 +22,7 @@ from zvault.core.policy.vault_life import (
 from zvault.devices.device_state import DeviceState
 from zvault.ops.context import Context
 from zvault.ops.state.pool_book import SeenPool
-from zvault.ops.tuning.parameters import restore_parameters, set_vault_parameters
+from zvault.ops.tuning.set_parameters import restore_parameters, set_vault_parameters
 from zvault.ops.vaults.assembly import Say, VaultAssembly
 from zvault.ops.vaults.copied_machine import MachineBook, describe_other_machine
 from zvault.ops.vaults.inhibitor import VaultInhibitor

@@ -24,7 +24,7 @@ from zvault.core.policy.vault_life import (
 from zvault.core.units import format_size
 from zvault.ops.context import Context
 from zvault.ops.state.older_vault import accept_older_vault, find_older_vault
-from zvault.ops.tuning.parameters import restore_reading_parameters, set_reading_parameters
+from zvault.ops.tuning.set_parameters import restore_reading_parameters, set_reading_parameters
 from zvault.ops.vaults.assembly import Say, VaultAssembly
 from zvault.ops.vaults.earlier_pools import forget_pools, read_pool_history
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit.events import split_event
 from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import (
     Crash,
@@ -16,6 +17,7 @@ from tests.unit.ops.ops_world import (
     with_source,
     with_vault,
 )
+from zvault.api.events import RunEvent
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import (
@@ -92,8 +94,8 @@ class Faked(Transfers):
         vault: Any = SimpleNamespace(guid=COLD, zfs=zfs)
         said: list[str] = []
 
-        def note(_: str, **fields: Any) -> None:
-            said.append(str(fields.get("text", "")))
+        def note(event: RunEvent) -> None:
+            said.append(str(split_event(event)[1].get("text", "")))
 
         opened = OpenBackup(where, where.env.backup("b"), vault, note)
         sides = host.sides()

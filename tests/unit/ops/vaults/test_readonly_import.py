@@ -47,7 +47,7 @@ async def test_it_is_imported_as_far_as_that_can_be(
 ) -> None:
     where, pool, said = context(folder=tmp_path, vault={"pool": "cold"}), Pool(knows), list[str]()
     where.clients.zpool_of = lambda _: pool  # type: ignore[assignment,method-assign,return-value]
-    monkeypatch.setattr(assembly, "is_read_only", lambda _: locked)
+    monkeypatch.setattr(assembly, "is_read_only_device", lambda _: locked)
     vault: Any = VaultAssembly(where, "cold", where.env.vault("cold"))
     if knows == "nothing":
         with pytest.raises(UnknownFeature):
