@@ -2,7 +2,7 @@
 
 What a script says of requests is done where the cluster has such a thing: reads or writes of all clients wait while the
 OSD map pauses them, and are slow while the OSD's disk is. ``error`` puts this client on the cluster's blocklist, which
-fails each request. ``half`` kills the monitor, and the OSD goes on; ``vanish`` kills the OSD. ``grow`` and ``rename``
+fails each request. "half" kills the monitor, and the OSD goes on; "vanish" kills the OSD. "grow" and "rename"
 are the image's own.
 """
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from zvault.ops.vaults.lifecycle import VaultLifecycle
 
 from tests.unit.ops.ops_world import context
 from zvault.ops.vaults import assembly
 from zvault.ops.vaults.assembly import VaultAssembly
-from zvault.ops.vaults.lifecycle import VaultLifecycle
 from zvault.zfs.pool.pool import UnknownFeature
 
 
