@@ -135,6 +135,7 @@ class ScrubScheduler:
             or self._work(name) is not None
             or self.runs.runner.closed is not None
             or keeper.withheld
+            or keeper.is_away()
         ):
             return
         if not found.errors:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from zvault.config.schema import Vault
-from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.errors import DiskAway, NotFound, ZvaultError
 from zvault.core.policy.pool_properties import describe_growth, describe_properties
 from zvault.core.policy.vault_life import (
     VaultEvent,
@@ -29,8 +29,10 @@ from zvault.ops.vaults.inhibitor import VaultInhibitor
 from zvault.ops.vaults.lease import VaultLease
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
 from zvault.ops.vaults.pool_progress import note_progress
+from zvault.system.block_devices import has_label_link
 from zvault.system.tasks import finish_work
 from zvault.zfs.pool.hostid import read_hostid
+from zvault.zfs.pool.module_parameters import list_imported_pools
 from zvault.zfs.pool.pool import PoolState
 
 
@@ -83,6 +85,13 @@ class VaultLifecycle:
             made = self._assembly = VaultAssembly(self.context, self.name, config, known, fenced=fenced)
         return made
 
+    def is_away(self) -> bool:
+        """True if its disk is one that is plugged in now and then, and is not there. Never waits."""
+        config = self.config
+        return (
+            config.removable and config.pool not in list_imported_pools() and not has_label_link(config.pool)
+        )
+
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None."""
         return await self.assembly().trouble()
@@ -113,7 +122,8 @@ class VaultLifecycle:
             async with self.awake.during(f"{user} brings up vault {self.name}", say):
                 state = await self._connect(assembly, say)
         except ZvaultError as error:
-            self.error = error
+            # Nothing is wrong with a vault whose disk is in the cupboard.
+            self.error = None if isinstance(error, DiskAway) else error
             raise
         self.error = None
         return state
@@ -122,7 +132,7 @@ class VaultLifecycle:
         self._fire(VaultEvent.BRING_UP)
         try:
             self._write_lease(self.lease.paths())
-            if self.config.device and read_hostid() == 0:
+            if self.config.is_imported_by_zvault and read_hostid() == 0:
                 say("this host has no hostid, so ZFS cannot tell it from another: 'zgenhostid' makes one")
             machines = MachineBook(self.context.records.machines)
             if (other := machines.find_other(self.name)) is not None:

@@ -64,7 +64,9 @@ class OpenVault:
     def refuse_read_only(self, so: str) -> None:
         """Raises PoolReadOnly where nothing can be written to it, which is why ``so`` is."""
         if self.readonly:
-            raise make_read_only_error(self.pool, so, self.name if self.managed.config.device else "")
+            raise make_read_only_error(
+                self.pool, so, self.name if self.managed.config.is_imported_by_zvault else ""
+            )
 
     async def trouble(self) -> ZvaultError | None:
         """Return the error if the vault fell away below us, else None; quick, also when its pool hangs."""
