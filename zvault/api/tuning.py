@@ -30,8 +30,19 @@ class TryDocument(TypedDict):
     won: bool
 
 
+class MeasuredReading(TypedDict):
+    """The measurement of a device's reads, and the sends and scrubs that were tried out on its pool."""
+
+    points: list[MeasuredPointDocument]
+    choices: list[ChoiceDocument]
+    sends: list[TryDocument]
+    scrubs: list[TryDocument]
+
+
 class MeasuredDocument(TypedDict):
-    """The measurements of a vault's device and the trials on its pool, and when they were made."""
+    """The measurements of a vault's device and the trials on its pool, and when they were made. ``reading`` is missing
+    where reads were not measured.
+    """
 
     time: float
     devices: list[str]
@@ -40,6 +51,7 @@ class MeasuredDocument(TypedDict):
     choices: list[ChoiceDocument]
     tries: list[TryDocument]
     advice: str
+    reading: MeasuredReading | None
 
 
 class MeasuredAnswer(TypedDict):

@@ -32,7 +32,7 @@ def has_label_link(label: str, folder: Path | None = None) -> bool:
     return ((folder or BY_LABEL) / written).exists()
 
 
-def is_read_only(path: str, sys: Path = SYS) -> bool:
+def is_read_only_device(path: str, sys: Path = SYS) -> bool:
     """Whether the kernel refuses writes to a device, as to one whose server serves it read-only."""
     return _read(path, "ro", sys) == "1"
 

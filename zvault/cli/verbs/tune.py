@@ -146,6 +146,8 @@ def _vault(vault: TunedVault) -> str:
     if vault["measured"]:
         day = datetime.fromtimestamp(vault["measured"]["time"], UTC).strftime("%Y-%m-%d")
         profile += f", measured on {day}"
+        if vault["measured"]["reading"] is None:
+            profile += " (writes only)"
     return f"{vault['name']}: {profile}, {'tuned' if vault['tuned'] else 'not tuned now'}"
 
 

@@ -27,10 +27,23 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
+class ReadingOutcome:
+    """How a vault's device is read: its measured points, the chosen parameters, and the ``sends`` and ``scrubs`` with
+    which they were tried out, if they were.
+    """
+
+    points: tuple[MeasuredPoint, ...]
+    choices: tuple[ParameterChoice, ...]
+    sends: tuple[TryDocument, ...] = ()
+    scrubs: tuple[TryDocument, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MeasurementOutcome:
     """The result of a measurement: devices, pool, how it was measured, and the chosen parameters.
 
-    ``tries`` are made by ``make_trial_row``; without any, ``choices`` were calculated and not tried out.
+    ``tries`` are made by ``make_trial_row``; without any, ``choices`` were calculated and not tried out. ``reading`` is
+    missing where reads were not measured.
     """
 
     devices: tuple[str, ...]
@@ -41,11 +54,16 @@ class MeasurementOutcome:
     advice: str
     tries: tuple[TryDocument, ...] = ()
     time: float = field(default=0.0, compare=False)
+    reading: ReadingOutcome | None = None
 
     @property
     def module(self) -> dict[str, str]:
         """Values by parameter."""
         return {one.name: one.value for one in self.choices}
+
+    def list_reading_choices(self, module: Mapping[str, str]) -> tuple[ParameterChoice, ...]:
+        """The parameters for reading: those that were measured, else those that follow from ``module``."""
+        return derive_reading(module) if self.reading is None else self.reading.choices
 
 
 def make_trial_row(one: CandidateTrial, won: bool) -> TryDocument:
@@ -87,9 +105,21 @@ def read_outcome(records: Records, vault: Vault, guid: int | None = None) -> Mea
             str(kept["advice"]),
             tuple(kept["tries"]),
             float(kept["time"]),
+            _reading(kept.get("reading")),  # missing in those of older versions
         )
     except (ZvaultError, KeyError, TypeError, ValueError):
         return None
+
+
+def _reading(kept: Mapping[str, Any] | None) -> ReadingOutcome | None:
+    if kept is None:
+        return None
+    return ReadingOutcome(
+        _all(MeasuredPoint, kept["points"]),
+        _all(ParameterChoice, kept["choices"]),
+        tuple(kept["sends"]),
+        tuple(kept["scrubs"]),
+    )
 
 
 def _about(vault: Vault) -> str:
@@ -107,14 +137,14 @@ def load_vault_profile(context: Context, vault: Vault, guid: int | None = None) 
     if found is None:
         return profile
     module = {**found.module, **profile.module}
-    derived = {one.name: one.value for one in derive_reading(module)}
-    return profile.model_copy(update={"module": module, "reading": {**derived, **profile.reading}})
+    reading = {one.name: one.value for one in found.list_reading_choices(module)}
+    return profile.model_copy(update={"module": module, "reading": {**reading, **profile.reading}})
 
 
 def list_parameter_reasons(records: Records, vault: Vault, module: Mapping[str, str]) -> dict[str, str]:
     """The reasons for a vault's module parameters, for those that were measured."""
     found = read_outcome(records, vault)
-    choices = () if found is None else (*found.choices, *derive_reading(found.module))
+    choices = () if found is None else (*found.choices, *found.list_reading_choices(found.module))
     return {one.name: one.why for one in choices if module.get(one.name) == one.value}
 
 

@@ -7,10 +7,20 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from zvault.api.tuning import MeasuredDocument, ParameterDocument, ParameterState, TunedVault, TuningDocument
+from zvault.api.tuning import (
+    ChoiceDocument,
+    MeasuredDocument,
+    MeasuredPointDocument,
+    ParameterDocument,
+    ParameterState,
+    TunedVault,
+    TuningDocument,
+)
 from zvault.config.profile import VaultProfile
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
+from zvault.core.tuning.candidates import ParameterChoice
+from zvault.core.tuning.measurement import MeasuredPoint
 from zvault.core.tuning.parameters import KNOWN_PARAMETERS
 from zvault.core.tuning.tuning import (
     ParameterDecision,
@@ -29,7 +39,7 @@ from zvault.ops.tuning.measurements import (
     load_vault_profile,
     read_outcome,
 )
-from zvault.ops.tuning.parameters import (
+from zvault.ops.tuning.set_parameters import (
     TuningNote,
     list_other_pools,
     list_tuning_complaints,
@@ -103,14 +113,30 @@ def make_measured_document(found: MeasurementOutcome) -> MeasuredDocument:
         "time": found.time,
         "devices": list(found.devices),
         "way": found.way,
-        "points": [
-            {"size": one.size, "depth": one.depth, "bandwidth": one.bandwidth, "latency": one.latency}
-            for one in found.points
-        ],
-        "choices": [{"name": one.name, "value": one.value, "why": one.why} for one in found.choices],
+        "points": _points(found.points),
+        "choices": _choices(found.choices),
         "tries": list(found.tries),
         "advice": found.advice,
+        "reading": None
+        if found.reading is None
+        else {
+            "points": _points(found.reading.points),
+            "choices": _choices(found.reading.choices),
+            "sends": list(found.reading.sends),
+            "scrubs": list(found.reading.scrubs),
+        },
     }
+
+
+def _points(points: Iterable[MeasuredPoint]) -> list[MeasuredPointDocument]:
+    return [
+        {"size": one.size, "depth": one.depth, "bandwidth": one.bandwidth, "latency": one.latency}
+        for one in points
+    ]
+
+
+def _choices(choices: Iterable[ParameterChoice]) -> list[ChoiceDocument]:
+    return [{"name": one.name, "value": one.value, "why": one.why} for one in choices]
 
 
 def _rows(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,14 @@ from zvault.config.schema import Config, Vault
 from zvault.core.errors import Refused
 from zvault.core.tuning.candidates import CandidateTrial, ParameterChoice, TuningCandidate
 from zvault.core.tuning.measurement import MeasuredPoint
+from zvault.core.tuning.reading import ASYNC_READS
 from zvault.ops.context import Context
 from zvault.ops.provision.measure import refuse_unless_auto
 from zvault.ops.provision.receive_trial import LARGEST_TRIAL_STREAM, LEAST_TRIAL_STREAM, choose_stream_size
 from zvault.ops.state.environment import Environment
 from zvault.ops.tuning.measurements import (
     MeasurementOutcome,
+    ReadingOutcome,
     list_device_specs,
     list_parameter_reasons,
     load_vault_profile,
@@ -96,6 +100,37 @@ def test_another_pool_another_device_another_profile(context: Context, paths: Pa
     for other in (world(paths, image="rbd/other"), world(paths, profile="plain")):
         assert read_outcome(other.records, cold(other)) is None
         assert load_vault_profile(other, cold(other)).module == {"zfs_txg_timeout": "9"}
+
+
+def test_reads_are_as_deep_as_writes_until_they_are_measured(context: Context) -> None:
+    vault = cold(context)
+    found = read_outcome(context.records, vault, GUID)
+    assert found is not None
+    deep = replace(found, choices=(ParameterChoice(DEPTH, "32", "Little's law"),))
+    store_outcome(context.records, vault, deep)
+    assert load_vault_profile(context, vault).reading[ASYNC_READS] == "32"
+    points = (MeasuredPoint(1 << 20, 16, 9e7, 0.05),)
+    choices = (ParameterChoice(ASYNC_READS, "16", "measured"),)
+    sends = (make_trial_row(CandidateTrial(TuningCandidate("worked out", choices), 80.4), won=True),)
+    store_outcome(context.records, vault, replace(deep, reading=ReadingOutcome(points, choices, sends)))
+    kept = read_outcome(context.records, vault, GUID)
+    assert kept is not None
+    assert kept.reading == ReadingOutcome(points, choices, sends, ())
+    assert load_vault_profile(context, vault).reading == {ASYNC_READS: "16"}
+    assert list_parameter_reasons(context.records, vault, {ASYNC_READS: "16"}) == {ASYNC_READS: "measured"}
+    store_outcome(context.records, vault, replace(deep, reading=ReadingOutcome(points, ())))
+    assert load_vault_profile(context, vault).reading == {}, "OpenZFS's defaults were the fastest"
+
+
+def test_what_an_older_version_kept_is_still_used(context: Context, paths: Paths) -> None:
+    file = paths.state / "measured" / "vault" / "cold"
+    text = json.loads(file.read_text())
+    del text["data"]["reading"]
+    file.write_text(json.dumps(text))
+    found = read_outcome(context.records, cold(context), GUID)
+    assert found is not None
+    assert found.reading is None
+    assert found.module[DEPTH] == "4"
 
 
 def test_what_cannot_be_read_is_nothing(context: Context, paths: Paths):

@@ -62,7 +62,7 @@ class VaultScrub:
 
 
 @dataclass
-class ScrubScheduler:
+class ScrubHealScheduler:
     """One for all vaults."""
 
     context: Context
@@ -136,6 +136,7 @@ class ScrubScheduler:
             or self.runs.runner.closed is not None
             or keeper.withheld
             or keeper.is_away()
+            or name in self.context.activity.measured
         ):
             return
         if not found.errors:
