@@ -150,7 +150,7 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	put $(DOC)/pictures docs/pictures/*.png
 	@# There is no docs/ between them, and nothing for those who work on zvault.
 	@find $(DOC) -name '*.md' -exec sed -Ei \
-	    -e 's/\]\((docs|config)\//](/g' -e 's/\[([^]]*)\]\((\.\.\/)*(CONTRIBUTING\.md|LICENSE)[^)]*\)/\1/g' {} +
+	    -e 's/\]\((docs|config)\//](/g' -e 's/\[([^]]*)\]\((\.\.\/)*(CONTRIBUTING\.md|ARCHITECTURE\.md|LICENSE)[^)]*\)/\1/g' {} +
 	@renamed() { if [ -e "$$1" ]; then install -Dpm 644 "$$1" "$$2"; fi; }; \
 	renamed systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/zvault.conf; \
 	renamed config/completion/zvaultctl.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zvaultctl; \

@@ -100,7 +100,10 @@ class LastRunDocument(TypedDict):
 
 
 class DoctorDocument(TypedDict):
-    """The verdict on a vault and what it rests on; see core/diagnosis/observations.py for what is counted."""
+    """The verdict on a vault and what it rests on; see core/diagnosis/observations.py for what is counted.
+
+    ``lacking``: what of the vault's images the Ceph users may not do, in words; empty unless it was asked for.
+    """
 
     vault: str
     pool: str
@@ -115,6 +118,7 @@ class DoctorDocument(TypedDict):
     threads: dict[str, float]
     idle: float | None
     last: LastRunDocument | None
+    lacking: list[str]
 
 
 class FitDevice(TypedDict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Generator, Iterator, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from zvault.api import routes
-from zvault.api.events import RunEvent
+from zvault.api.events import RunEvent, RunFinished, read_event
 from zvault.api.routes import ApiRoute
 from zvault.cli import unix_http
 from zvault.core.errors import HostUnreachable, ZvaultError
@@ -23,6 +24,9 @@ ACTION_DEADLINE = 900.0
 
 FOLLOW_DEADLINE = 60.0
 """Seconds of silence while following: the daemon sends a sign of life every few seconds."""
+
+PROCESS_ID_LENGTH = 20
+"""Characters of a process ID at most, as far as it is read from a file."""
 
 A = TypeVar("A")
 
@@ -126,10 +130,9 @@ class HttpClient:
         # No read deadline: a run may wait for hours. The user can leave with Ctrl-C.
         with self._answer(routes.EVENTS, {"run": run}, None, None) as answer:
             for line in answer.body:
-                if line.strip():
-                    event = cast(RunEvent, json.loads(line))
+                if (event := _event(line)) is not None:
                     yield event
-                    if event["event"] == "run-finished":
+                    if isinstance(event, RunFinished):
                         return
         raise _broken_off(f"the daemon ended the stream before run {run} did")
 
@@ -137,8 +140,8 @@ class HttpClient:
         """The events of all runs from now on. Raises HostUnreachable when the daemon ends."""
         with self._answer(routes.EVENTS, {}, None, None) as answer:
             for line in answer.body:
-                if line.strip():
-                    yield cast(RunEvent, json.loads(line))
+                if (event := _event(line)) is not None:
+                    yield event
         raise _broken_off("the daemon ended the stream of events")
 
     def followed(
@@ -204,6 +207,21 @@ def _check(answer: unix_http.HttpAnswer, asked: str) -> None:
     raise error
 
 
+def _event(line: bytes) -> RunEvent | None:
+    """The event of a line; None of a sign of life, and of a kind that only a newer daemon knows."""
+    if not line.strip():
+        return None
+    document = json.loads(line)
+    try:
+        return read_event(document)
+    except ValueError as error:
+        raise ZvaultError(
+            "zvaultd sent an event that zvaultctl does not understand",
+            str(error),
+            f"zvaultctl and zvaultd may be of different versions; {_LOOK}",
+        ) from error
+
+
 def _broken_off(why: str) -> HostUnreachable:
     return HostUnreachable("the connection to zvaultd broke off", why, _LOOK)
 
@@ -237,13 +255,21 @@ class DaemonStarting(DaemonNotRunning):
     """A daemon starts, and does not answer yet."""
 
 
-def _find_starting_daemon(socket: Path) -> int | None:
-    """The process ID of a daemon that starts and will listen there; None where none does (Paths.starting)."""
+def _find_starting_daemon(socket: Path) -> str | None:
+    """The process ID of a daemon that starts and will listen there; None where none does.
+
+    It is known by its lock on the file (Paths.starting), and not by that ID: of one that was killed another process may
+    have it by now.
+    """
     try:
-        pid = int(socket.with_name("zvaultd.starting").read_text())
+        with socket.with_name("zvaultd.starting").open(encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read(PROCESS_ID_LENGTH).strip()
     except (OSError, ValueError):
-        return None
-    return pid if Path(f"/proc/{pid}").exists() else None
+        pass
+    return None
 
 
 def _no_daemon(path: Path, error: OSError) -> HostUnreachable:

@@ -30,7 +30,7 @@ class Paths:
 
     @property
     def starting(self) -> Path:
-        """The file with the process ID of a daemon that starts, until it answers on its socket."""
+        """The file that a daemon which starts keeps locked until it answers on its socket, with its process ID."""
         return self.run / "zvaultd.starting"
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import math
 import os
 import signal
@@ -13,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import zvault
-from zvault.api.emit import Emit
-from zvault.api.events import RunEvent
+from zvault.api.events import Emit, RunEvent
 from zvault.config.load_config import find_readable_secrets, load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
@@ -29,7 +29,7 @@ from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.config_monitor import CONFIG_INTERVAL, ConfigMonitor
-from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import EVENTS_RETRY_PAUSE, StallMonitor
 from zvault.daemon.monitors.state_monitor import STATE_INTERVAL, StateMonitor
@@ -48,7 +48,7 @@ from zvault.daemon.web.web_servers import WebServers
 from zvault.ops import hooks
 from zvault.ops.context import Context
 from zvault.ops.restore import snapshot_reader
-from zvault.ops.tuning.parameters import reconcile_tuning
+from zvault.ops.tuning.set_parameters import reconcile_tuning
 from zvault.ops.vaults.past_record import list_past_vaults
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
@@ -100,7 +100,7 @@ class ZvaultDaemon:
     runs: BackupRuns
     scheduler: BackupScheduler
     snapshot_scheduler: BackupScheduler
-    scrub_scheduler: ScrubScheduler
+    scrub_heal_scheduler: ScrubHealScheduler
     verify_scheduler: VerifyScheduler
     resumer: RunResumer
     pool_watch: PoolWatch
@@ -123,7 +123,7 @@ class ZvaultDaemon:
         self._stop, self._run_event, self._told_line = asyncio.Event(), asyncio.Event(), ""
         self._reload_turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.events.subscribe(self._hear)
+        self.events.subscribe(RunEvent, self._hear)
 
     def _hear(self, _: RunEvent) -> None:
         """Have the line for systemd told anew while something happens."""
@@ -357,7 +357,7 @@ class ZvaultDaemon:
         self.resumer.close()
         await self.checks.close()
         await self.notifier.close()
-        self.scrub_scheduler.close()
+        self.scrub_heal_scheduler.close()
         await self.vault_monitor.close()
         await self.api.close()
         await self.serving.close()
@@ -373,16 +373,28 @@ class ZvaultDaemon:
 
 
 @contextlib.contextmanager
-def _note_start(file: Path) -> Iterator[None]:
-    """Have the file there meanwhile, by which zvaultctl says that zvaultd is starting, and not that it is down."""
-    with contextlib.suppress(OSError):
-        file.write_text(f"{os.getpid()}\n")
-        file.chmod(0o644)
-    try:
-        yield
-    finally:
+def _note_start(path: Path) -> Iterator[None]:
+    """Have the file there meanwhile, by which zvaultctl says that zvaultd is starting, and not that it is down.
+
+    It is locked. The kernel frees the lock when its holder dies, so what a zvaultd that was killed leaves says nothing,
+    whoever has its process ID by then. It is made anew each time, for anybody may lock one that was left, and is put in
+    place once it is locked.
+    """
+    made = path.with_name(f"{path.name}.new")
+    with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            file.unlink()
+            made.unlink(missing_ok=True)
+            file = stack.enter_context(made.open("x", encoding="ascii"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            made.chmod(0o644)
+            made.rename(path)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ from zvault.core.errors import ZvaultError
 from zvault.daemon.health.journal import VerdictJournal
 from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
-from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.scheduler import PROMPT
@@ -31,12 +31,12 @@ class PeriodicChecks:
         status: DaemonStatus,
         seen_vaults: SeenVaults,
         vault_monitor: VaultMonitor,
-        scrub_scheduler: ScrubScheduler,
+        scrub_heal_scheduler: ScrubHealScheduler,
         sleep_monitor: SleepMonitor,
     ) -> None:
         self.status = status
         self._seen, self._vault_monitor = seen_vaults, vault_monitor
-        self._scrub_scheduler, self._sleep_monitor = scrub_scheduler, sleep_monitor
+        self._scrub_heal_scheduler, self._sleep_monitor = scrub_heal_scheduler, sleep_monitor
         self._verdicts = VerdictJournal(status.context.env.clock)
         self._standing = StandingVerdicts(status)
         self._left: list[str] = []
@@ -64,7 +64,7 @@ class PeriodicChecks:
         context = self.status.context
         for vault in vaults:
             context.records.costs.look(context.env, vault)
-        self._scrub_scheduler.care(vaults)
+        self._scrub_heal_scheduler.care(vaults)
         warnings = self.status.warnings
         for name in [name for name in warnings if name.startswith("inhibitor ")]:
             del warnings[name]

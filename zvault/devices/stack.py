@@ -35,7 +35,7 @@ from zvault.devices.layer import (
 from zvault.devices.nbd.connection import is_held
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
-from zvault.system.block_devices import is_read_only
+from zvault.system.block_devices import is_read_only_device
 from zvault.system.lease_store import LeaseStore
 from zvault.system.mount import is_mount_point
 from zvault.system.process.runner import HostRunner, ProcessRunner
@@ -204,7 +204,7 @@ class DeviceStack:
 
     def _state(self, found: FoundDevice) -> DeviceState:
         state, detail = found.verdict()
-        if state == "up" and not detail and found.path is not None and is_read_only(found.path):
+        if state == "up" and not detail and found.path is not None and is_read_only_device(found.path):
             detail = READ_ONLY
         device = self.inventory.device(found.slot)
         spec = found.record.spec if found.record else device.spec if device else ""

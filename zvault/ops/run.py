@@ -11,7 +11,16 @@ from itertools import islice
 from operator import attrgetter
 
 from zvault.api.backups import Side
-from zvault.api.emit import Emit
+from zvault.api.events import (
+    DatasetFailed,
+    Emit,
+    InhibitorEvent,
+    MessageEvent,
+    RetryEvent,
+    SnapshotMade,
+    VaultUp,
+    WarningEvent,
+)
 from zvault.config.schema import Backup
 from zvault.core.errors import (
     DeadlineExceeded,
@@ -41,14 +50,14 @@ from zvault.ops.replication.listing import (
     list_unlisted_errors,
     make_sent_filter,
 )
-from zvault.ops.replication.read_only_source import is_read_only
+from zvault.ops.replication.read_only_source import is_read_only_refusal
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce_plan, plan_run
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource
 from zvault.ops.replication.transfer import Transfers
-from zvault.ops.replication.transfer_all import StreamLimits, make_cycle_error, transfer_all
+from zvault.ops.replication.transfer_all import StreamLimits, TransferQueue, make_cycle_error
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, list_arrivals
 from zvault.ops.retention.prune import apply_prune
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
@@ -144,10 +153,10 @@ class BackupRun:
 
     def say(self, text: str) -> None:
         """Tell whoever follows the run."""
-        self.emit("message", text=text)
+        self.emit(MessageEvent(text=text))
 
     def _warn(self, text: str) -> None:
-        self.emit("warning", text=text)
+        self.emit(WarningEvent(text=text))
 
     # The run: its tries, between its hooks
 
@@ -155,7 +164,17 @@ class BackupRun:
         """Run it. A failure ends up in the outcome; only cancellation is raised."""
         try:
             async with self.hooks.around("run", self.backup.hooks, self._ending):
-                await self._try_on()
+                retries, first = self.backup.retries, self.backup.retry_wait
+                tries = islice(iterate_delays(first, jitter=A_FIFTH, chance=random.random), retries)
+                for number, wait in enumerate([*tries, None], 1):
+                    self.last_try, lost = wait is None, None
+                    try:
+                        await self._try()
+                    except ZvaultError as error:
+                        lost = error
+                    if wait is None or not await self._wait_to_retry(lost, wait, number, retries):
+                        break
+                self._settle(lost)
         except ZvaultError as error:
             self.outcome.blame(error)
             self.outcome.result = "failed"
@@ -163,24 +182,19 @@ class BackupRun:
             self.outcome.bytes, self.outcome.sent = self.meter.done, self.meter.sent
             self.outcome.pruned += self.snapshots.pruned or 0
 
-    async def _try_on(self) -> None:
-        """Try, and try again what may go better. Raises what kept the last try from getting to its end."""
-        retries, first = self.backup.retries, self.backup.retry_wait
-        tries = islice(iterate_delays(first, jitter=A_FIFTH, chance=random.random), retries)
-        for number, wait in enumerate([*tries, None], 1):
-            self.last_try = wait is None
-            lost: ZvaultError | None = None
-            try:
-                await self._try()
-            except ZvaultError as error:
-                lost = error
-            why = self._find_retry_reason(lost)
-            if why is None or wait is None:
-                break
-            self.emit("retry", wait=wait, number=number, retries=retries, error=why.as_dict())
-            if not await self.pause(wait):
-                self.say("not tried again: a new run takes over")
-                break
+    async def _wait_to_retry(self, lost: ZvaultError | None, wait: float, number: int, retries: int) -> bool:
+        """Wait to try again what may go better; False where nothing would, or another run takes over."""
+        why = self._find_retry_reason(lost)
+        if why is None:
+            return False
+        self.emit(RetryEvent(wait=wait, number=number, retries=retries, error=why.as_dict()))
+        if await self.pause(wait):
+            return True
+        self.say("not tried again: a new run takes over")
+        return False
+
+    def _settle(self, lost: ZvaultError | None) -> None:
+        """Say how the tries ended. Raises what kept the last one from getting to its end."""
         if lost is not None:
             if not (self.all_sent and isinstance(lost, VAULT_AWAY)):
                 raise lost
@@ -325,7 +339,7 @@ class BackupRun:
     async def _tell_snapshot(self, made: str, sides: BothListings) -> None:
         if made:
             count = await sides.compute(count_with_snapname, made, sides)
-            self.emit("snapshot", snapname=made, datasets=count)
+            self.emit(SnapshotMade(snapname=made, datasets=count))
 
     async def _make_snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
         """Make the run's snapshot. A source that was imported read-only gets none: what it has is sent."""
@@ -334,7 +348,7 @@ class BackupRun:
         try:
             return await self.snapshots.make(vault)
         except LzcFailure as failure:
-            if not is_read_only(failure):
+            if not is_read_only_refusal(failure):
                 raise
         self._read_only_source = True
         self._warn(
@@ -345,12 +359,12 @@ class BackupRun:
         return "", None
 
     def _tell_up(self, vault: OpenVault) -> None:
-        self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
+        self.emit(VaultUp(vault=vault.name, message=f"pool {vault.pool} is up"))
         awake = vault.managed.awake
         held = f"{describe_waiting(awake.refused)} for this run"
         if awake.problem is not None:
             held = str(awake.problem)
-        self.emit("inhibitor", held=awake.held, message=held)
+        self.emit(InhibitorEvent(held=awake.held, message=held))
 
     async def _look_and_plan(
         self, vault: OpenVault, made: str, seen: Tree | None
@@ -432,7 +446,7 @@ class BackupRun:
         small = SmallStreams(opened, plan)
         transfers = Transfers(opened, plan, self.meter, small=small)
         for text in await transfers.lacking():
-            self.emit("warning", text=text)
+            self.emit(WarningEvent(text=text))
         activity = self.context.activity
         limits, slots = StreamLimits(self.context.env, self.backup, activity.sync_times), activity.slots
         throttle = limits.throttle()
@@ -441,7 +455,9 @@ class BackupRun:
             await small.learn()
             watch = watch_drift(self.context, opened.vault, self.emit)
             async with throttle as stage, watch:
-                stuck = await transfer_all(replace(transfers, throttle=stage), slots, limits, self._note)
+                queue = TransferQueue(replace(transfers, throttle=stage), slots, limits, self._note)
+                await queue.learn_sync_time()
+                await queue.execute()
             unsettled = await plan.bases.wait_advanced()
         finally:
             await plan.bases.stop()
@@ -452,7 +468,7 @@ class BackupRun:
             )
         for name, error in unsettled.items():
             self._note(name, error)
-        for name in stuck:
+        for name in queue.order.stuck():
             self._note(name, make_cycle_error(name))
         if self.results.failed and (lost := await opened.vault.trouble()) is not None:
             raise lost
@@ -462,7 +478,7 @@ class BackupRun:
         self.results.note(dataset, error)
         if error is not None:
             again = error.retryable and not self.last_try
-            self.emit("dataset-failed", dataset=dataset, error=error.as_dict(), again=again)
+            self.emit(DatasetFailed(dataset=dataset, error=error.as_dict(), again=again))
 
     def _note_unlisted(self, sides: BothListings) -> None:
         """Note the datasets that cannot be listed: nothing is done with them, and all others are."""

@@ -17,7 +17,7 @@ def name_whole_device(path: str, sys: Path = SYS) -> str:
     return f"/dev/{found.resolve().parent.name}"
 
 
-def is_read_only(path: str, sys: Path = SYS) -> bool:
+def is_read_only_device(path: str, sys: Path = SYS) -> bool:
     """Whether the kernel refuses writes to a device, as to one whose server serves it read-only."""
     return _read(path, "ro", sys) == "1"
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit.events import make_event
 from zvault.api.blockstore import EngineStatus
+from zvault.api.events import RunEvent
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.health.backup import BackupFacts, ProofFacts, judge_backup
@@ -166,11 +168,11 @@ def event(kind, /, *, run="42", **fields):
     """An event as a run's emitter publishes it."""
     heard = []
     runs = daemon().runs
-    runs.runner.events.subscribe(heard.append)
+    runs.runner.events.subscribe(RunEvent, heard.append)
     try:
-        runs.runner.emitter(run, "home")(kind, **fields)
+        runs.runner.emitter(run, "home")(make_event(kind, **fields))
     finally:
-        runs.runner.events.subscribers.remove(heard.append)
+        runs.runner.events.subscribers.remove((RunEvent, heard.append))
     return heard[0]
 
 

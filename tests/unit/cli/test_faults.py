@@ -1,5 +1,6 @@
 """What a user sees when it does not work: what, why, next; an exit status; never a traceback."""
 
+import fcntl
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ from tests.unit.patience import PATIENCE
 from zvault import __version__
 from zvault.cli import daemon_client
 from zvault.config.paths import Paths
+from zvault.daemon.app import _note_start
 
 ROOT = Path(__file__).parents[3]
 VERBS = [
@@ -45,15 +47,29 @@ def test_no_daemon(ctl, tmp_path, monkeypatch, verb):
 
 def test_a_daemon_that_starts_is_not_called_down(ctl, tmp_path, monkeypatch):
     monkeypatch.setenv("ZVAULT_SOCKET", str(tmp_path / "none"))
-    (tmp_path / "zvaultd.starting").write_text(f"{os.getpid()}\n")
-    said = ctl("status")
+    note = tmp_path / "zvaultd.starting"
+    with _note_start(note):
+        said = ctl("status")
     assert said.code == 2
     assert said.err.splitlines()[0] == "zvaultctl: zvaultd is starting"
     assert f"process {os.getpid()} looks after what an earlier zvaultd left" in said.err
     assert "try again in a moment" in said.err
-    # One that was killed leaves the file: it says nothing.
-    for left in (f"{2**22 + 1}\n", "", "x"):
-        (tmp_path / "zvaultd.starting").write_text(left)
+    # One that was killed leaves the file, and another process may have its ID: it says nothing.
+    for left in (f"{os.getpid()}\n", f"{2**22 + 1}\n", "", "x"):
+        note.write_text(left)
+        assert "zvaultctl: zvaultd is not running" in ctl("status").err
+
+
+def test_what_a_daemon_that_was_killed_left_keeps_the_next_from_nothing(ctl, tmp_path, monkeypatch):
+    """Not even where somebody who may read it has it locked."""
+    monkeypatch.setenv("ZVAULT_SOCKET", str(tmp_path / "none"))
+    note = tmp_path / "zvaultd.starting"
+    note.write_text("1\n")
+    with note.open() as left:
+        fcntl.flock(left, fcntl.LOCK_EX)
+        with _note_start(note):
+            assert f"process {os.getpid()} looks after" in ctl("status").err
+        assert not note.exists()
         assert "zvaultctl: zvaultd is not running" in ctl("status").err
 
 

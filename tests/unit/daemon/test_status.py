@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import HOUR, START, context, snap
+from zvault.api.events import RetryEvent
 from zvault.api.status import BackupDocument
 from zvault.core.integrity.verification import LevelProof
 from zvault.core.replication.lag import DatasetLag
@@ -106,7 +107,7 @@ async def test_a_run_that_waits_to_try_again_says_since_when_and_why(status: Dae
     task = asyncio.current_task()
     assert task is not None
     run = status.runs.runner.current["r2"] = ActiveRun("r2", "b", "schedule", task)
-    status.runs.runner.emitter("r2", "b")("retry", wait=60.0, number=1, retries=5, error=error)
+    status.runs.runner.emitter("r2", "b")(RetryEvent(wait=60.0, number=1, retries=5, error=error))
     assert (told(status)["state"], told(status)["retry_error"]) == ("running", None)
     run.waiting = START + 4 * HOUR
     found = told(status)

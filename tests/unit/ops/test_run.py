@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.events import split_event
 from tests.unit.ops.ops_world import context
 from tests.unit.ops.vaults.shared_world import Bucket, due, host
 from zvault.core.errors import (
@@ -80,7 +81,7 @@ async def play(
         world,
         Vaults(world),
         "b",
-        lambda event, **fields: said.append((event, fields)),
+        lambda event: said.append(split_event(event)),
         RunOutcome(),
         pause=pause,
         turn=turn,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from zvault.system.block_devices import find_size, is_read_only, name_whole_device
+from zvault.system.block_devices import find_size, is_read_only_device, name_whole_device
 
 
 def test_a_partition_is_known_by_sysfs_and_not_by_its_name(tmp_path: Path) -> None:
@@ -24,9 +24,9 @@ def test_whether_it_is_read_only_and_its_size(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "size").write_text("2048\n")
     (folder / "ro").write_text("1\n")
-    assert is_read_only("/dev/nbd0", tmp_path)
+    assert is_read_only_device("/dev/nbd0", tmp_path)
     assert find_size("/dev/nbd0", tmp_path) == 1 << 20
     (folder / "ro").write_text("0\n")
-    assert not is_read_only("/dev/nbd0", tmp_path)
-    assert not is_read_only("/dev/nbd1", tmp_path)
+    assert not is_read_only_device("/dev/nbd0", tmp_path)
+    assert not is_read_only_device("/dev/nbd1", tmp_path)
     assert find_size("/srv/nbd0", tmp_path) is None

@@ -10,7 +10,7 @@ from zvault.config.schema import Backup
 from zvault.core.dates import reject_future
 from zvault.core.health.backup import BackupFacts, ProofFacts
 from zvault.core.integrity.verification import PROOF_LEVELS, LevelProof, ProofLevel, describe_proof_age
-from zvault.core.policy.missed_times import count_missed_times, is_overdue
+from zvault.core.policy.overdue import count_missed_times, is_overdue
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.history import RunHistory

@@ -50,7 +50,7 @@ from zvault.ops.tuning.measurements import (
     read_outcome,
     store_outcome,
 )
-from zvault.ops.tuning.parameters import list_tuning_requests, set_vault_parameters
+from zvault.ops.tuning.set_parameters import list_tuning_requests, set_vault_parameters
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.new_pool import refuse_unless_blank
 from zvault.system.lease_store import LeaseStore

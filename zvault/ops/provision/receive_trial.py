@@ -26,7 +26,7 @@ from zvault.devices import fio
 from zvault.devices.stack import SayProgress
 from zvault.ops.context import Context
 from zvault.ops.tuning.measurements import destroy_scratch_dataset, note_scratch
-from zvault.ops.tuning.parameters import record_wanted_parameters
+from zvault.ops.tuning.set_parameters import record_wanted_parameters
 from zvault.system.process.runner import ProcessRunner
 from zvault.system.tasks import finish_work
 from zvault.zfs import trial_dataset

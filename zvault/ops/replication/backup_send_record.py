@@ -34,7 +34,7 @@ def find_backup_conflict(backup: Backup, vault: Tree, pair: DatasetPair) -> Flag
     )
 
 
-def needs_proof_of_key(vault: Tree, pair: DatasetPair) -> bool:
+def is_key_unproven(vault: Tree, pair: DatasetPair) -> bool:
     """True if only the pools can tell whether the vault's dataset has the key of its source, and it matters."""
     return (
         pair.vault is not None

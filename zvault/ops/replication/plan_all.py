@@ -146,7 +146,7 @@ async def _ask_of(
         asked.interrupted[there.name] = token
     if (odd := backup_send_record.find_backup_conflict(backup, sides.vault, pair)) is not None:
         asked.misfits[there.name] = odd
-    elif base is not None and backup_send_record.needs_proof_of_key(sides.vault, pair):
+    elif base is not None and backup_send_record.is_key_unproven(sides.vault, pair):
         here, copied = await _read_key_mark(source, base[0].name), await _read_key_mark(vault, base[1].name)
         if (other := find_key_conflict(pair.source, there, here, copied)) is not None:
             asked.misfits[there.name] = other
@@ -191,7 +191,7 @@ def _to_be_asked(backup: Backup, sides: BothListings) -> Iterator[DatasetPair]:
             newer
             or there.resume_token
             or backup_send_record.find_backup_conflict(backup, sides.vault, pair) is not None
-            or backup_send_record.needs_proof_of_key(sides.vault, pair)
+            or backup_send_record.is_key_unproven(sides.vault, pair)
         )
 
     def expired(_: object) -> Iterator[int]:

@@ -13,7 +13,7 @@ from zvault.ops.replication.batched_changes import Protects
 from zvault.zfs.changes import LzcFailure
 
 
-def is_read_only(error: Exception) -> bool:
+def is_read_only_refusal(error: Exception) -> bool:
     """True if a change was refused for no other reason than that the pool was imported read-only."""
     return isinstance(error, LzcFailure) and {code for _, _, code in error.errors} == {errno.EROFS}
 
@@ -41,6 +41,6 @@ class ProtectsWhereWritable:
         try:
             await change
         except LzcFailure as failure:
-            if not is_read_only(failure):
+            if not is_read_only_refusal(failure):
                 raise
             self.read_only = True

@@ -12,7 +12,7 @@ from zvault.core.errors import Refused
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName, split_snapshot
 from zvault.core.replication.snapshot_refusal import ALREADY_ERRNOS, NO_ROOM, SnapshotAnswer
-from zvault.ops.replication.read_only_source import is_read_only
+from zvault.ops.replication.read_only_source import is_read_only_refusal
 from zvault.ops.state.clients import ZfsClients
 from zvault.ops.state.environment import WallClock
 from zvault.ops.state.source_tree import list_source
@@ -125,7 +125,7 @@ class SourceSnapshot:
 
     async def _found_room(self, failure: LzcFailure) -> bool:
         """Where there was no room: have some made, once. Raises the failure of a pool that is read-only."""
-        if is_read_only(failure):
+        if is_read_only_refusal(failure):
             raise failure  # of the whole pool, whichever dataset it names: the run goes on without a snapshot
         make_room, full = self.make_room, any(code in NO_ROOM for _, _, code in failure.errors)
         if make_room is None or not full:

@@ -39,7 +39,7 @@ from zvault.ops.tuning.measurements import (
     load_vault_profile,
     read_outcome,
 )
-from zvault.ops.tuning.parameters import (
+from zvault.ops.tuning.set_parameters import (
     TuningNote,
     list_other_pools,
     list_tuning_complaints,

@@ -49,7 +49,7 @@ from zvault.ops.vaults.new_pool import (
     refuse_unless_blank,
 )
 from zvault.ops.vaults.revive import EXPORT_SYNC_DEADLINE, PoolRevival, is_lost
-from zvault.system.block_devices import is_read_only
+from zvault.system.block_devices import is_read_only_device
 from zvault.system.key_source import KeySource, parse_key, read_key
 from zvault.system.process.kernel_waits import allow_rescue_looks
 from zvault.system.process.runner import ProcessRunner
@@ -361,7 +361,7 @@ class VaultAssembly:
 
     async def _import_as_far_as_possible(self, paths: Sequence[str], say: Say) -> bool:
         """Import its pool, read-only where nothing can be written to it: what is in it can be restored all the same."""
-        locked = [path for path in paths if is_read_only(path)]
+        locked = [path for path in paths if is_read_only_device(path)]
         if locked:
             say(
                 f"{', '.join(locked)} is read-only, so pool {self.pool} is imported read-only: it can be restored from"

@@ -28,6 +28,7 @@ from zvault.system.file_trees.changed_trees import ChangedTrees
 from zvault.system.file_trees.file_contents import DigestNotes
 from zvault.system.file_trees.piece_hasher import PieceHasher
 from zvault.system.file_trees.reporter import TreeReporter
+from zvault.system.file_trees.target_disks import keep_target_disks
 from zvault.system.file_trees.task_pool import TaskPool
 from zvault.system.file_trees.tree_comparer import EntryPaths, TreeComparer
 from zvault.system.file_trees.tree_copier import HIDDEN_FOLDER, FolderPair, TreeCopier
@@ -82,13 +83,20 @@ class TreeTasks:
         reporter.say({"done": True, **done})
 
     def copy(self, names: list[bytes] | None, *, overwrite: bool) -> None:
-        """Copy, and say what could not be."""
+        """Copy until all is on disk, and say what could not be, or that the disk lost some of it."""
         reporter, pool = TreeReporter(), TaskPool(self.threads)
-        copier = TreeCopier(pool, reporter, self.folder, overwrite, self.notes)
         with ExitStack() as stack:
+            disks = stack.enter_context(keep_target_disks())
+            disks.note(self.folder)
+            copier = TreeCopier(pool, reporter, self.folder, overwrite, self.notes, disks)
             for above, last in self._each(self._tops(names), stack):
                 copier.add(FolderPair(above, self.folder, b"", left=2), last, last)
             pool.run()
+            try:
+                disks.write_out()
+            except OSError as error:
+                reporter.say({"error": error.strerror, "lost": True})
+                return
         reporter.say({"done": True, "files": reporter.files, "bytes": reporter.bytes})
 
     def compare(self, names: list[bytes] | None) -> None:

@@ -135,7 +135,9 @@ class TreeWorker:
         async for answer in self._ask("copy", names, overwrite=overwrite):
             if "missing" in answer or "error" in answer:
                 why = answer.get("error") or f"{answer['missing']}: {answer['why']}"
-                raise ToolFailed(f"cannot copy to {self._folder}", str(why))
+                # What is in memory still looks right, and the kernel reports a loss only once: see target_disks.py.
+                advice = "see the kernel's log, and restore to another folder" if "lost" in answer else ""
+                raise ToolFailed(f"cannot copy to {self._folder}", str(why), advice)
             if "failed" in answer:
                 found.failures += 1
                 found.failed += [str(answer["failed"])] if len(found.failed) < KEPT_COMPLAINTS else []

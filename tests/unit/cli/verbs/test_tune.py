@@ -6,7 +6,7 @@ import pytest
 
 from zvault.core.tuning.leased_values import LeasedValue
 from zvault.core.tuning.tuning import KernelParameter, ParameterDecision, TunedHost
-from zvault.ops.tuning.parameters import TuningNote
+from zvault.ops.tuning.set_parameters import TuningNote
 from zvault.ops.tuning.tuning_report import make_parameter_document
 
 MERGED, WRITES = "zfs_vdev_aggregation_limit_non_rotating", "zfs_vdev_async_write_max_active"

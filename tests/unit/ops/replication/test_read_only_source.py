@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zvault.ops.replication.read_only_source import ProtectsWhereWritable, is_read_only
+from zvault.ops.replication.read_only_source import ProtectsWhereWritable, is_read_only_refusal
 from zvault.zfs.changes import LzcFailure
 
 
@@ -59,5 +59,5 @@ async def test_only_that_it_is_read_only_is_passed_over(change: str, arguments: 
 
 
 def test_another_error_is_not_that() -> None:
-    assert not is_read_only(ValueError("pool is read-only"))
-    assert is_read_only(LzcFailure("cannot", "no", [("", "", errno.EROFS)]))
+    assert not is_read_only_refusal(ValueError("pool is read-only"))
+    assert is_read_only_refusal(LzcFailure("cannot", "no", [("", "", errno.EROFS)]))

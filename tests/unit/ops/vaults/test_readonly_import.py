@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from zvault.ops.vaults.lifecycle import VaultLifecycle
 
 from tests.unit.ops.ops_world import context
 from zvault.ops.vaults import assembly
@@ -46,7 +47,7 @@ async def test_it_is_imported_as_far_as_that_can_be(
 ) -> None:
     where, pool, said = context(folder=tmp_path, vault={"pool": "cold"}), Pool(knows), list[str]()
     where.clients.zpool_of = lambda _: pool  # type: ignore[assignment,method-assign,return-value]
-    monkeypatch.setattr(assembly, "is_read_only", lambda _: locked)
+    monkeypatch.setattr(assembly, "is_read_only_device", lambda _: locked)
     vault: Any = VaultAssembly(where, "cold", where.env.vault("cold"))
     if knows == "nothing":
         with pytest.raises(UnknownFeature):
@@ -55,3 +56,30 @@ async def test_it_is_imported_as_far_as_that_can_be(
         assert await vault._import(None, ["/dev/nbd0"], said.append)
     assert pool.asked == asked
     assert any("can be restored from" in text for text in said) == asked[-1]
+
+
+class Forced(Pool):
+    """One that notes whether its import is forced."""
+
+    def __init__(self) -> None:
+        super().__init__("all")
+        self.forced: list[bool] = []
+
+    async def import_(self, pool: str, paths: Sequence[str], *, force: bool, readonly: bool = False) -> bool:
+        self.forced.append(force)
+        return await super().import_(pool, paths, force=force, readonly=readonly)
+
+
+@pytest.mark.parametrize("locked", [True, False])
+async def test_the_pool_of_a_vault_of_one_host_is_not_forced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, locked: bool
+) -> None:
+    monkeypatch.setattr(assembly, "is_read_only", lambda _: locked)
+    device = {"nbd": "zvault:zv/cold size=1T endpoint=https://s3.example.org credential=zvault.s3"}
+    for hosts in ([], ["host", "other"]):
+        where = context(folder=tmp_path, vault={"pool": "cold", "hosts": hosts, "device": [device]})
+        pool = Forced()
+        where.clients.zpool_of = lambda _, pool=pool: pool  # type: ignore[assignment,method-assign,misc,return-value]
+        vault: Any = VaultLifecycle(where, "cold").assembly()
+        assert await vault._import(None, ["/dev/nbd0"], print)
+        assert pool.forced == [bool(hosts)]

@@ -12,14 +12,14 @@ import pytest
 
 from tests.unit.ops.ops_world import context
 from zvault.core.integrity.damage import DamagedFile
-from zvault.daemon.monitors import scrub_scheduler
-from zvault.daemon.monitors.scrub_scheduler import DOWN_DECISION_INTERVAL, ScrubScheduler, VaultScrub
+from zvault.daemon.monitors import scrub_heal_scheduler
+from zvault.daemon.monitors.scrub_heal_scheduler import DOWN_DECISION_INTERVAL, ScrubHealScheduler, VaultScrub
 from zvault.ops.state.pool_health import PoolCondition
 
 HURT = PoolCondition(0.0, errors=1, damages=(DamagedFile("cold/a", "s1", "/f"),), named=1)
 
 
-class Decided(ScrubScheduler):
+class Decided(ScrubHealScheduler):
     """With a backup that runs or not."""
 
     running: str | None = None
@@ -31,7 +31,7 @@ class Decided(ScrubScheduler):
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     told: list[str] = []
-    monkeypatch.setattr(scrub_scheduler, "make_vault_logger", lambda _: told.append)
+    monkeypatch.setattr(scrub_heal_scheduler, "make_vault_logger", lambda _: told.append)
     return told
 
 
@@ -149,7 +149,7 @@ def test_nothing_is_begun_or_paused_while_a_scrub_is_tried_out(looked: Looked) -
 async def test_a_vault_that_is_down_is_decided_about_again_when_something_may_be_due(
     looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scrub_scheduler, "find_scrub_reason", lambda *_: None)
+    monkeypatch.setattr(scrub_heal_scheduler, "find_scrub_reason", lambda *_: None)
     decided = 0
     decide = looked._decide
 

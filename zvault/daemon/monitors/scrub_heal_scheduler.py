@@ -62,7 +62,7 @@ class VaultScrub:
 
 
 @dataclass
-class ScrubScheduler:
+class ScrubHealScheduler:
     """One for all vaults."""
 
     context: Context
