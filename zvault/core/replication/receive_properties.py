@@ -100,7 +100,7 @@ def find_unlisted(known: Collection[str]) -> tuple[str, ...]:
 
 
 def find_lacking(known: Collection[str]) -> frozenset[str]:
-    """Those of the properties kept out that the ZFS there has not got: FreeBSD's has ``jailed`` in place of ``zoned``,
+    """Those of the properties kept out that the ZFS there has not got: FreeBSD's has "jailed" in place of "zoned",
     and refuses a receive that is to leave out what it does not know (zfs_prop_init in zcommon/zfs_prop.c).
 
     None where nothing is ``known``.
