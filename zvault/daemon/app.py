@@ -64,6 +64,9 @@ STATUS_LINE_INTERVAL = 2.0
 READINGS_EVERY = 30.0
 """Seconds between looks at what stayed mounted or held: somebody read there, or the vault was down."""
 
+LISTINGS_SAVE_INTERVAL = 120.0
+"""Seconds between two times that what was listed is written down, where it changed."""
+
 NOTIFY_PAUSE = 1.0
 """Seconds between looks at what is to be told, at least: what comes at the same time is told together."""
 
@@ -154,6 +157,7 @@ class ZvaultDaemon:
         self._background(again_and_again("events", self.pool_watch.look, FEED_INTERVAL))
         self._background(again_and_again("proofs", self.verify_scheduler.look, VERIFY_INTERVAL))
         self._background(again_and_again("readings", self.checks.at_readings, READINGS_EVERY))
+        self._background(again_and_again("listings", self._save_listings, LISTINGS_SAVE_INTERVAL))
         self._background(again_and_again("stalls", self.stall_monitor.watch, EVENTS_RETRY_PAUSE))
         self._background(again_and_again("notifications", self.notifier.look, NOTIFY_PAUSE))
         self._background(self._tell_status())
@@ -338,6 +342,11 @@ class ZvaultDaemon:
                 f"put it back, 'zvaultctl vault close {then[0]}', then remove it",
             )
 
+    async def _save_listings(self) -> None:
+        """Keep what was listed for the next start. Where that cannot be written, it is listed again then."""
+        with contextlib.suppress(OSError):
+            await self.context.clients.kept.save_changed()
+
     async def _drain(self) -> None:
         """Begin nothing new, end what runs, leave nothing half-made."""
         log.info("stopping: %d runs to end", len(self.runs.runner.current))
@@ -359,6 +368,7 @@ class ZvaultDaemon:
         for text in await self.runs.past.sweep(log.info):
             log.warning("%s", text)
         await release_vaults(self.context, self.vaults)
+        await self._save_listings()
         await self.context.clients.close()
         self.context.records.costs.close()
         self.history.close()
