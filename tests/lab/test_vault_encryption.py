@@ -296,6 +296,30 @@ def test_what_would_show_or_stop_a_backup_does_not_come_in(below: Below) -> None
     assert {name: get("tank/back", name) for name in chosen} == chosen
 
 
+def test_a_replica_may_stay_mounted_and_shows_what_the_newest_run_brought(below: Below) -> None:
+    """By previous-versions.md: nothing can be written there, and each run goes on."""
+    below.start()
+    ok("run", "plain")
+    page = Path("/src/docs/how-to/previous-versions.md").read_text()
+    script = page.partition("```sh /usr/local/sbin/mount-cold\n")[2].partition("```")[0]
+    assert "cold/home" in script
+    script = script.replace("cold/home", THERE)
+    for _ in range(2):
+        shell(script)
+    assert Path("/srv/past/kid/small").read_text() == Path(f"/{PLAIN}/kid/small").read_text()
+    with Path("/srv/past/kid/small").open() as held:
+        write(f"/{PLAIN}/kid/more", "later")
+        ok("run", "plain")
+        assert Path("/srv/past/kid/more").read_text().startswith("later, line 0")
+        assert held.readline() == "a tiny file, line by line\n"
+    assert sorted(one.name for one in Path("/srv/past/kid/.zfs/snapshot").iterdir()) == snapshots(
+        f"{THERE}/kid"
+    )
+    with pytest.raises(OSError, match="Read-only"):
+        Path("/srv/past/kid/small").write_text("changed")
+    assert status()["backups"][0]["verdict"]["level"] == "ok"
+
+
 USB_KEY = Path("/root/usb.key")
 
 
