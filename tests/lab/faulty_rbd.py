@@ -1,9 +1,9 @@
 """An RBD image that behaves as a script of faults says (fault_script.py): its cluster does, its OSD on a dm device.
 
 What a script says of requests is done where the cluster has such a thing: reads or writes of all clients wait while the
-OSD map pauses them, and are slow while the OSD's disk is. An error is this client on the cluster's blocklist, which
-fails each request. Half of the connections is the monitor's, which is killed, and the OSD goes on; one that vanishes is
-the OSD, killed. It is the image that grows, or has another name.
+OSD map pauses them, and are slow while the OSD's disk is. ``error`` puts this client on the cluster's blocklist, which
+fails each request. "half" kills the monitor, and the OSD goes on; "vanish" kills the OSD. "grow" and "rename"
+are the image's own.
 """
 
 from __future__ import annotations

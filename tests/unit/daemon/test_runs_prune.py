@@ -45,7 +45,7 @@ class Stage:
     async def prune(self, *given: Any, over_limit: bool) -> tuple[int, int]:
         await self.play("prune")
         if self.held_back:
-            given[-1]("warning", text="held back", side="vault", over_limit=self.held_back)
+            given[-1](WarningEvent(text="held back", side="vault", over_limit=self.held_back))
         self.log.append(f"over_limit={over_limit}")
         return self.pruned
 

@@ -28,7 +28,13 @@ from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults.vault import Vaults
 
 FIGURES = {"bytes": 0, "datasets": 1, "sent": 1, "pruned": 0}
-SEEN: VaultDocument = {**DOWN, "hosts": [], "held_by": None, "scrub": PoolCondition(START).document()}
+SEEN: VaultDocument = {
+    **DOWN,
+    "hosts": [],
+    "held_by": None,
+    "away": False,
+    "scrub": PoolCondition(START).document(),
+}
 
 
 class World:

@@ -22,7 +22,8 @@ from zvault.core.replication.restore_order import RestoreStream, list_restore_ne
 from zvault.core.replication.run_order import RunOrder
 from zvault.ops.context import Context
 from zvault.ops.restore.plan_restore import DatasetWork
-from zvault.ops.stream.parallel import carry_out_in_parallel, tell_while_waiting
+from zvault.ops.stream.parallel import ParallelWork, tell_while_waiting
+from zvault.ops.stream.route import turn_stream_back
 from zvault.ops.stream.run_stream import StreamProgress, StreamResult, run_stream
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties
@@ -75,37 +76,12 @@ class RestoreStreams:
         sizes = {target: work.bytes for target, work in by_target.items() if work.streams}
         order = RunOrder(needs, sizes)
         self.meter.expect({self.prefix + target: size for target, size in sizes.items()})
-        failed: list[ZvaultError] = []
+        queue = RestoreQueue(self, by_target, order)
+        await queue.execute()
+        if queue.failed:
+            raise queue.failed[0]
 
-        async def carry_out(target: str) -> bool:
-            try:
-                await self._carry_out(by_target[target])
-            except ZvaultError as error:
-                if await self.vault.trouble() is not None:
-                    raise
-                failed.append(error)
-                self.meter.drop(self.prefix + target)
-                self.emit(DatasetFailed(dataset=self.prefix + target, error=error.as_dict(), again=False))
-                for lost, cause in order.fail(target):
-                    self.meter.drop(self.prefix + lost)
-                    self.emit(
-                        WarningEvent(text=f"{lost} is not restored: it comes after {cause}, which failed")
-                    )
-                return False
-            return True
-
-        def limits(target: str) -> Mapping[str, int]:
-            return self._slots() if target in sizes else {}
-
-        def tell(text: str) -> None:
-            self.emit(MessageEvent(text=text))
-
-        slots = self.context.activity.slots
-        await carry_out_in_parallel(order, slots, self.owner, limits, carry_out, tell)
-        if failed:
-            raise failed[0]
-
-    def _slots(self) -> dict[str, int]:
+    def list_slots(self) -> dict[str, int]:
         """What each stream takes a slot of, and how many there are, by the configuration in force."""
         env, host = self.context.env, self.zfs.host.address
         slots = {f"vault {self.vault.name}": env.vault(self.vault.name).transfers}
@@ -113,7 +89,7 @@ class RestoreStreams:
             slots[f"host {host.host}"] = env.host_config(host).transfers
         return slots
 
-    async def _carry_out(self, work: DatasetWork) -> None:
+    async def restore_one(self, work: DatasetWork) -> None:
         """Restore what is left of one dataset. Raises what kept it from it; the same again goes on from there."""
         if work.restoration.dataset.encrypted:
             self.raw.add(work.restoration.target)
@@ -190,7 +166,8 @@ class RestoreStreams:
 
         stall = self.context.env.vault(self.vault.name).stall
         bare = not dataset.key_root  # else they are put back afterwards
-        route = self.context.clients.route(self.vault.zfs, self.zfs, self.vault.profile.stream, stall)
+        stream = turn_stream_back(self.vault.profile.stream)
+        route = self.context.clients.route(self.vault.zfs, self.zfs, stream, stall)
         base = one.base.name if one.base is not None else None
         send = (
             restore_resume_argv(token)
@@ -256,3 +233,39 @@ class RestoreStreams:
                 stall=stall,
                 crowded=lambda: slots.is_wanted_by_others(self.owner),
             )
+
+
+class RestoreQueue(ParallelWork):
+    """Restores datasets side by side. What one suffers, in ``failed``, stops only itself and what needs it."""
+
+    def __init__(self, streams: RestoreStreams, works: Mapping[str, DatasetWork], order: RunOrder) -> None:
+        super().__init__(order, streams.context.activity.slots, streams.owner)
+        self.streams, self.works = streams, works
+        self.failed: list[ZvaultError] = []
+
+    def list_limits(self, name: str) -> Mapping[str, int]:
+        """See ParallelWork.list_limits. What is restored already takes no slot."""
+        return self.streams.list_slots() if self.works[name].streams else {}
+
+    def tell(self, text: str) -> None:
+        """See ParallelWork.tell."""
+        self.streams.emit(MessageEvent(text=text))
+
+    async def carry_out(self, name: str) -> bool:
+        """See ParallelWork.carry_out. Raises what befell the vault."""
+        streams = self.streams
+        try:
+            await streams.restore_one(self.works[name])
+        except ZvaultError as error:
+            if await streams.vault.trouble() is not None:
+                raise
+            self.failed.append(error)
+            streams.meter.drop(streams.prefix + name)
+            streams.emit(DatasetFailed(dataset=streams.prefix + name, error=error.as_dict(), again=False))
+            for lost, cause in self.order.fail(name):
+                streams.meter.drop(streams.prefix + lost)
+                streams.emit(
+                    WarningEvent(text=f"{lost} is not restored: it comes after {cause}, which failed")
+                )
+            return False
+        return True

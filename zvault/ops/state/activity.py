@@ -53,7 +53,7 @@ class Activity:
     ``awake``: not set while the host is about to sleep, or does; nothing may begin then that a sleep would break
     (daemon/monitors/sleep_monitor.py).
     ``came_up``: who is told the name of each vault that came up: what was known of it may hold no longer
-    (ops/vaults/lifecycle.py tells).
+    (ops/vaults/vault.py tells).
     ``going_down``: the host is shut down, and whatever can wait for the next boot does (daemon/shutdown.py).
     """
 

@@ -42,7 +42,7 @@ from zvault.ops.replication import listing as sides_module
 from zvault.ops.replication import run_plan
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.transfer import Transfers
-from zvault.ops.vaults import inhibitor, lifecycle, vault
+from zvault.ops.vaults import inhibitor, vault
 from zvault.ops.verification import verification
 from zvault.system import tasks
 from zvault.system.logind import InhibitorLock
@@ -231,7 +231,7 @@ class World:
         monkeypatch.setattr(SleepMonitor, "watch", for_ever)
         monkeypatch.setattr(inhibitor, "hold_inhibitor", inhibit)
         for name in ("set_vault_parameters", "restore_parameters"):
-            monkeypatch.setattr(lifecycle, name, nothing)
+            monkeypatch.setattr(vault, name, nothing)
         monkeypatch.setattr(vault, "examine_pool", nothing)
         monkeypatch.setattr(lag_readings, "read_proofs", proofs)
         monkeypatch.setattr(run_module, "prove_guids", proofs)

@@ -129,7 +129,7 @@ def test_free_devices(tmp_path: Path):
 
 
 def test_partitions_and_a_module_without_devices_are_no_obstacle(tmp_path: Path):
-    """nbd's max_part gives a device's partitions folders below its own; with nbds_max=0 the first device is made when
+    """max_part gives a device's partitions folders below its own; with nbds_max=0 the first device is made when
     it is connected. The lab's kernel has nbd built in, so neither can be chosen there.
     """
     assert nbd.list_free_devices(tmp_path) == [0], "nbds_max=0"

@@ -33,7 +33,7 @@ class Streams(RestoreStreams):
     at_once: int = 0
     most: int = 0
 
-    async def _carry_out(self, work: DatasetWork) -> None:
+    async def restore_one(self, work: DatasetWork) -> None:
         target = work.restoration.target
         self.begun.append(target)
         if not work.streams:

@@ -368,7 +368,7 @@ async def test_what_hangs_in_a_lost_pool_does_not_keep_it_from_being_brought_bac
 
     pool = PoolOfHangingHold(tmp_path)
     clients, runner = SimpleNamespace(zpool_of=lambda _: pool), SimpleNamespace(runner=None)
-    config: Any = SimpleNamespace(pool="cold", device=[object()])
+    config: Any = SimpleNamespace(pool="cold", device=[object()], is_imported_by_zvault=True)
     context: Any = SimpleNamespace(clients=clients, env=runner)
     vault: Any = VaultAssembly(context, "cold", config)
     monkeypatch.setattr(assembly, "read_pool_key", no_key)
