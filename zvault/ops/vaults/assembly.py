@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from zvault.config.load_config import load_profile
@@ -295,8 +295,10 @@ class VaultAssembly:
         Raises TakenOver where another host had them, also for a pool that already lies on copies."""
         if is_on_copies(await stack.probe()):
             raise make_had_before_error(self.name)
-        runner, look = self.context.env.runner, self._storage_trouble
-        await PoolRevival(self.name, self.pool, self.zpool, stack, runner, look).revive(state, say)
+        env, conditions = self.context.env, self.context.records.conditions
+        doubt = partial(conditions.doubt, self.name, env.clock.time())
+        look = self._storage_trouble
+        await PoolRevival(self.name, self.pool, self.zpool, stack, env.runner, look, doubt).revive(state, say)
 
     # A pool that is not
 
