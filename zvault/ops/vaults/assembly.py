@@ -18,7 +18,7 @@ from pathlib import Path
 
 from zvault.config.load_config import load_profile
 from zvault.config.profile import QueueSettings, VaultProfile
-from zvault.config.schema import Vault
+from zvault.config.schema import Device, Vault
 from zvault.core.errors import (
     Busy,
     ConfigError,
@@ -32,6 +32,8 @@ from zvault.core.errors import (
 from zvault.devices.device_state import BlockDevice, DeviceState
 from zvault.devices.stack import DeviceStack
 from zvault.ops.context import Context
+from zvault.ops.tuning.measurements import AUTO
+from zvault.ops.tuning.store_guesses import find_device_guess
 from zvault.ops.vaults.abandon_pool import (
     abandon_pool,
     is_on_copies,
@@ -117,7 +119,13 @@ class VaultAssembly:
             create=making.allowed,
             absence=making.absence,
             hurried=lambda: context.activity.going_down,
+            find_uploads=self._find_uploads,
         )
+
+    def _find_uploads(self, device: Device) -> int | None:
+        """How many uploads the probe of a device's store found to be enough, for a vault that is ``auto``."""
+        guess = find_device_guess(self.context.env.paths, device) if self.config.profile == AUTO else None
+        return None if guess is None else guess.uploads
 
     @cached_property
     def _seen(self) -> DeviceStack:
