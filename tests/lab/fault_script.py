@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -134,20 +134,20 @@ def list_breaks(faults: Iterable[Fault]) -> list[float]:
     return sorted(fault.at for fault in faults if fault.name in {VANISH, RENAME, SHRINK, GROW, *FOR_GOOD})
 
 
-def draw_script(seed: int, operation: str | None = None) -> Script:
-    """A script by chance; the same seed gives the same. ``operation``: which, if not by chance, too.
+def draw_script(seed: int, names: Sequence[str] = NAMES) -> Script:
+    """A script by chance, of faults of these names; the same seed gives the same.
 
     At most one fault of a script befalls the disk for good, and with one that shrinks it none grows it.
     """
     chance = random.Random(seed)
-    drawn = chance.choice(OPERATIONS)
+    operation = chance.choice(OPERATIONS)
     faults: list[Fault] = []
     for _ in range(chance.randint(1, FAULTS_AT_MOST)):
         taken = {fault.name for fault in faults}
         shut = FOR_GOOD if taken & FOR_GOOD else frozenset()
         shut |= {SHRINK, GROW} if taken & {SHRINK, GROW} else frozenset()
-        faults.append(draw_fault(chance, [name for name in NAMES if name not in shut]))
-    return Script(operation or drawn, tuple(sorted(faults)))
+        faults.append(draw_fault(chance, [name for name in names if name not in shut]))
+    return Script(operation, tuple(sorted(faults)))
 
 
 def draw_fault(chance: random.Random, names: list[str]) -> Fault:

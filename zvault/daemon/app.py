@@ -29,6 +29,7 @@ from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.config_monitor import CONFIG_INTERVAL, ConfigMonitor
+from zvault.daemon.monitors.disk_monitor import DISK_INTERVAL, DiskMonitor
 from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import EVENTS_RETRY_PAUSE, StallMonitor
@@ -62,6 +63,9 @@ STATUS_LINE_INTERVAL = 2.0
 
 READINGS_EVERY = 30.0
 """Seconds between looks at what stayed mounted or held: somebody read there, or the vault was down."""
+
+LISTINGS_SAVE_INTERVAL = 120.0
+"""Seconds between two times that what was listed is written down, where it changed."""
 
 NOTIFY_PAUSE = 1.0
 """Seconds between looks at what is to be told, at least: what comes at the same time is told together."""
@@ -99,6 +103,7 @@ class ZvaultDaemon:
     snapshot_scheduler: BackupScheduler
     scrub_heal_scheduler: ScrubHealScheduler
     verify_scheduler: VerifyScheduler
+    disk_monitor: DiskMonitor
     resumer: RunResumer
     pool_watch: PoolWatch
     vault_monitor: VaultMonitor
@@ -146,11 +151,13 @@ class ZvaultDaemon:
             await asyncio.gather(self.snapshot_scheduler.start(), self.scheduler.start())
         self.resumer.resume_runs(interrupted)
         self._background(again_and_again("vaults", self._look_at_vaults, VAULT_INTERVAL))
+        self._background(again_and_again("disks", self.disk_monitor.look, DISK_INTERVAL))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(again_and_again("doubted lags", self.checks.at_doubted, 0.0))
         self._background(again_and_again("events", self.pool_watch.look, FEED_INTERVAL))
         self._background(again_and_again("proofs", self.verify_scheduler.look, VERIFY_INTERVAL))
         self._background(again_and_again("readings", self.checks.at_readings, READINGS_EVERY))
+        self._background(again_and_again("listings", self._save_listings, LISTINGS_SAVE_INTERVAL))
         self._background(again_and_again("stalls", self.stall_monitor.watch, EVENTS_RETRY_PAUSE))
         self._background(again_and_again("notifications", self.notifier.look, NOTIFY_PAUSE))
         self._background(self._tell_status())
@@ -335,6 +342,11 @@ class ZvaultDaemon:
                 f"put it back, 'zvaultctl vault close {then[0]}', then remove it",
             )
 
+    async def _save_listings(self) -> None:
+        """Keep what was listed for the next start. Where that cannot be written, it is listed again then."""
+        with contextlib.suppress(OSError):
+            await self.context.clients.kept.save_changed()
+
     async def _drain(self) -> None:
         """Begin nothing new, end what runs, leave nothing half-made."""
         log.info("stopping: %d runs to end", len(self.runs.runner.current))
@@ -356,6 +368,7 @@ class ZvaultDaemon:
         for text in await self.runs.past.sweep(log.info):
             log.warning("%s", text)
         await release_vaults(self.context, self.vaults)
+        await self._save_listings()
         await self.context.clients.close()
         self.context.records.costs.close()
         self.history.close()

@@ -22,6 +22,7 @@ from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.changes import Changes
 from zvault.zfs.gate.resume_token import BadToken, decode_token
 from zvault.zfs.host import LocalHost, SshHost, ZfsHost
+from zvault.zfs.kept_listings import KeptListings
 from zvault.zfs.list_command import (
     SUSPENDED_WORDS,
     ZFS_LIST_DEADLINE,
@@ -42,7 +43,7 @@ class Zfs:
     """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest.
 
     With a ``feed`` of this host's events, what did not change since it was listed is not listed again. ``key_root``:
-    see parse_listing.parse_tree.
+    see parse_listing.parse_tree. ``kept``: the listings of this host that outlive the process.
     """
 
     def __init__(
@@ -51,12 +52,13 @@ class Zfs:
         host: SshHost | None = None,
         feed: ChangeFeed | None = None,
         key_root: str = "",
+        kept: KeptListings | None = None,
     ) -> None:
         self.host: ZfsHost = LocalHost(runner) if host is None else host
         lzc = Lzc() if host is None else RemoteChanges(host)
         self.lzc: Changes = lzc
         self._lister = ListCommand(self.host)
-        self._trees = TreeListing(self._lister, feed, key_root, lzc.list_names)
+        self._trees = TreeListing(self._lister, feed, key_root, lzc.list_names, kept)
         self._keys = VaultKeyReader(self.host)
         self._unlisted: tuple[str, ...] | None = None
 

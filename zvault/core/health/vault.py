@@ -152,8 +152,9 @@ def _storage(facts: VaultHealthFacts) -> Iterator[HealthFinding]:
         why = f"its pool {facts.pool} is {facts.pool_state}"
         if facts.multihost:
             why = f"{why}, and has multihost=on: OpenZFS cannot resume it"
-        reboot = REBOOT.format(pool=facts.pool) if facts.multihost else ""
-        yield make_finding(POOL_UNWELL, facts.name, why, reboot, facts.pool_state)
+        # What the last try to bring it back met says more than that it is tried again.
+        next_step = REBOOT.format(pool=facts.pool) if facts.multihost else following
+        yield make_finding(POOL_UNWELL, facts.name, why, next_step, facts.pool_state)
     yield from _properties(facts)
     if facts.readonly:
         why, following = f"its pool {facts.pool} was imported read-only", ""

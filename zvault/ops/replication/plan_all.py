@@ -76,7 +76,9 @@ async def plan_all(context: Context, backup: Backup, sides: BothListings) -> Seq
         answers=answers,
         conflicts=conflicts,
     )
-    planned = await refuse_unencrypted(context.clients.vault_of(backup), sides, planned)
+    planned = await refuse_unencrypted(
+        context.clients.source_of(backup), context.clients.vault_of(backup), sides, planned
+    )
     if older := find_older_vault(context.env, context.records, backup.its_vault):
         return keep_older_vault(planned, older, advise_older_vault(backup.its_vault))
     return planned

@@ -23,6 +23,7 @@ from zvault.core.replication.run_order import RunOrder
 from zvault.ops.context import Context
 from zvault.ops.restore.plan_restore import DatasetWork
 from zvault.ops.stream.parallel import ParallelWork, tell_while_waiting
+from zvault.ops.stream.route import turn_stream_back
 from zvault.ops.stream.run_stream import StreamProgress, StreamResult, run_stream
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties
@@ -165,7 +166,8 @@ class RestoreStreams:
 
         stall = self.context.env.vault(self.vault.name).stall
         bare = not dataset.key_root  # else they are put back afterwards
-        route = self.context.clients.route(self.vault.zfs, self.zfs, self.vault.profile.stream, stall)
+        stream = turn_stream_back(self.vault.profile.stream)
+        route = self.context.clients.route(self.vault.zfs, self.zfs, stream, stall)
         base = one.base.name if one.base is not None else None
         send = (
             restore_resume_argv(token)

@@ -23,6 +23,7 @@ from zvault.core.errors import (
     Busy,
     ConfigError,
     DeviceGone,
+    DiskAway,
     NotFound,
     Refused,
     TakenOver,
@@ -198,7 +199,7 @@ class VaultAssembly:
 
         It ends in any case: where storage is lost once the layers below have given it up, each at its own timeout.
         """
-        if not self.config.device:
+        if not self.config.is_imported_by_zvault:
             return
         stack = await self.patient_stack(lambda _: None)
         try:
@@ -384,6 +385,8 @@ class VaultAssembly:
         key: bytes | None,
         say: Say,
     ) -> None:
+        if self.config.removable:
+            raise make_away_error(self.name, self.pool)
         if not devices:
             raise NotFound(
                 f"there is no pool '{self.pool}' to import for vault '{self.name}'",
@@ -462,6 +465,15 @@ class VaultAssembly:
             return await self._seen.probe()
         except ZvaultError:
             return []
+
+
+def make_away_error(vault: str, pool: str) -> DiskAway:
+    """The error for a vault whose disk is not plugged in."""
+    return DiskAway(
+        f"the disk of vault '{vault}' is not there",
+        f"no disk of this host has a pool '{pool}' that can be imported",
+        "plug it in: what is due runs then; 'zpool import' shows the pools that this host finds",
+    )
 
 
 async def read_pool_key(config: Vault, runner: ProcessRunner) -> bytes | None:
