@@ -25,5 +25,6 @@ def automatic_repairs() -> str:
 
 
 def _row(one: AutomaticRepair) -> str:
-    cells = (f"`{one.command}`", one.when, one.first, one.worse, one.often, one.person)
+    first = "; ".join(known.says for known in one.first)
+    cells = (f"`{one.command}`", one.when, first, one.worse, one.often, one.person)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"

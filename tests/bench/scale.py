@@ -96,11 +96,15 @@ class MadeUp(HostRunner):
         """The answer of a ``zfs list`` or ``zfs get``."""
         began, cpu = time.perf_counter(), time.process_time()
         names = argv[argv.index("-o") + (3 if argv[1] == "get" else 2) :]
+        # What lies above the backup is not told of: nothing of it is encrypted.
+        below = [name for name in names if f"{name.partition('@')[0]}/".startswith(f"{self.root}/")]
         numbers = (
-            range(self.datasets) if "-r" in argv else [self._number(name.partition("@")[0]) for name in names]
+            range(self.datasets) if "-r" in argv else [self._number(name.partition("@")[0]) for name in below]
         )
         if argv[1] == "get":
             lines = self._own(numbers)
+        elif argv[argv.index("-o") + 1] == "name,used":
+            lines = (f"{self.name(number)}\t1048576" for number in numbers)
         elif argv[argv.index("-t") + 1] == "snapshot":
             lines = map(self._named, names)
         elif "snapshot,bookmark" in argv:

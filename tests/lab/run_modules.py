@@ -31,7 +31,8 @@ from replay_reports import Doubts, Location, Replay, stop_if_asked
 TEST_TIMEOUT_S = 900
 MODULE_TIMEOUT_S = 900
 OUTPUT_TAIL = 80
-PASSED_ON = ("ZVAULT_ALL", "ZVAULT_LAG_SEED", "ZVAULT_LAG_STEPS")
+FAULTS = tuple(f"ZVAULT_FAULT_{word}" for word in ("SEEDS", "FIRST", "SCRIPT", "SMALLER", "STORAGE"))
+PASSED_ON = ("ZVAULT_ALL", "ZVAULT_LAG_SEED", "ZVAULT_LAG_STEPS", *FAULTS)
 """What is set here is set in the guests, too."""
 GUESTS_A_CPU = 2
 """As tests/lab/run has places for."""

@@ -32,7 +32,11 @@ SIZE = 100 << 30
 """Room is what a transaction group needs: see docs/explanation/tuning.md."""
 
 LIMIT, DEPTH = "zfs_vdev_aggregation_limit_non_rotating", "zfs_vdev_async_write_max_active"
-TOUCHED = (LIMIT, DEPTH, "zfs_vdev_async_write_min_active", "zio_dva_throttle_enabled", "zfs_dirty_data_max")
+READ_AT_ONCE, SCRUBBED_AT_ONCE = "zfs_vdev_async_read_max_active", "zfs_vdev_scrub_max_active"
+TOUCHED = (
+    *(LIMIT, DEPTH, "zfs_vdev_async_write_min_active", "zio_dva_throttle_enabled", "zfs_dirty_data_max"),
+    *(READ_AT_ONCE, SCRUBBED_AT_ONCE, "zfs_send_queue_length"),
+)
 MIB = 64
 SCRATCH = "cold/zvault-scratch"
 
@@ -137,6 +141,8 @@ def test_killed_while_it_tries_settings_out_on_a_new_vault() -> None:
     assert 2 * (SLOTS - 1) <= int(chosen[DEPTH]) <= 2 * 3 * SLOTS
     deepest = max(point["depth"] for point in found["points"])
     assert deepest <= 8 * SLOTS, "it searches from below, and stops when it gains nothing"
+    assert found["reading"]["points"], "what the writes left was read back"
+    assert found["reading"]["sends"] == found["reading"]["scrubs"] == []
     ok("vault", "up", "cold")
     assert datasets() == ["cold"], "the scratch dataset is gone"
     tuned()
@@ -162,6 +168,20 @@ def test_who_stops_waiting_stops_it() -> None:
     nothing_left()
 
 
+def check_reading(reading: dict[str, Any]) -> None:
+    """Sends and scrubs were tried, and OpenZFS's defaults are no match there either."""
+    for tries in (reading["sends"], reading["scrubs"]):
+        rows = {row["what"]: row for row in tries}
+        assert rows["OpenZFS's defaults"]["stopped"]
+        (won,) = [row for row in tries if row["won"]]
+        assert won["what"] != "OpenZFS's defaults"
+        # What is read comes from the device, which can do no more than this.
+        assert won["rate"] < 1.1 * SLOTS * RATE
+    chosen = {one["name"]: int(one["value"]) for one in reading["choices"]}
+    assert chosen[READ_AT_ONCE] > 3
+    assert chosen[SCRUBBED_AT_ONCE] > 3
+
+
 @pytest.mark.timeout(900)
 def test_measured_on_request_and_faster_than_by_default() -> None:
     done = ok("tune", "measure", "cold", timeout=600)
@@ -173,9 +193,11 @@ def test_measured_on_request_and_faster_than_by_default() -> None:
     assert [row["what"] for row in found["tries"] if row["won"]] != ["OpenZFS's defaults"]
     assert rows["OpenZFS's defaults"]["stopped"], "they are no match"
     assert now() == BEFORE
+    check_reading(found["reading"])
     nothing_left()
     ok("vault", "up", "cold")
     assert datasets() == ["cold"]
+    assert "with 0 errors on" in sh("zpool", "status", "cold"), "its trials ended as a whole scrub"
     tuned()
     page = ok("tune", "show", "cold").out
     assert "cold: profile auto, measured on " in page

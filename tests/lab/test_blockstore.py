@@ -164,6 +164,38 @@ def test_a_killed_server_has_lost_nothing_that_it_answered(bucket: Bucket, mode:
     disk.stop()
 
 
+def test_a_server_that_is_stopped_by_hand_ends_though_the_kernel_is_connected(bucket: Bucket) -> None:
+    """nbdkit waits for its clients to go, and the second connection of a guest with one CPU has nothing to say."""
+    disk = Disk(bucket, "stopped", *words("strict")).start()
+    assert disk.server is not None
+    wrote: dict[int, int] = {}
+    chance = random.Random(5)
+    with Direct(disk.device) as device:
+        stopper = threading.Thread(target=stop_amid, args=(disk, wrote))
+        stopper.start()
+        unanswered = write_until_it_fails(device, chance, wrote)
+        stopper.join()
+        code = disk.server.wait(60)
+    assert code == 0, disk.told()
+    assert disk.status()["closed"], disk.status()
+    for block in unanswered:
+        wrote.pop(block, None)
+    disk.kill()
+    disk.start()
+    with Direct(disk.device) as device:
+        same(device, wrote)
+    disk.stop()
+
+
+def stop_amid(disk: Disk, wrote: dict[int, int]) -> None:
+    """As systemd does, once some hundred blocks were answered."""
+    try:
+        eventually("answers", lambda: len(wrote) > 400, every=0.05)
+    finally:
+        assert disk.server is not None
+        disk.server.terminate()
+
+
 def kill_amid(disk: Disk, wrote: dict[int, int], seconds: float) -> None:
     """Kill the server after some time, and not before it has answered some hundred blocks more."""
     before = len(wrote)

@@ -28,7 +28,7 @@ from device_stacks import patient_stack_of as stack_of
 from world import eventually
 from world import shell as sh
 
-from zvault.core.errors import Busy, NotFound, Refused, ToolFailed
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed
 from zvault.devices import request_queue
 from zvault.system.process.runner import HostRunner
 from zvault.system.system_bus import read_unit_states
@@ -292,6 +292,33 @@ async def test_a_server_that_takes_one_connection_only(tmp_path: Path):
     assert "does not support multiple connections" in caught.value.why
     assert caught.value.next == "set connections = 1 for this device"
     cleared()
+
+
+async def test_a_server_that_takes_one_client_only(tmp_path: Path):
+    path, at = image(tmp_path / "a"), "tcp:127.0.0.1:10906"
+    with server("-i", "127.0.0.1", "-p", "10906", "--filter=limit", "file", str(path), "limit=1"):
+        stack = stack_of(at)
+        for _ in range(3):
+            (device,) = await stack.up(quiet)
+            assert device.size == 64 << 20
+            await stack.down(quiet)
+        # Somebody else has taken it.
+        connect("127.0.0.1 10906", 5)
+        with pytest.raises(DeviceGone, match="takes no connection") as refused:
+            await stack.up(quiet)
+        assert "one client only" in refused.value.why
+        cleared_but_for(5)
+        sh("nbd-client -d /dev/nbd5")
+        await stack.up(quiet)
+        await stack.down(quiet)
+
+
+def cleared_but_for(index: int) -> None:
+    """Nothing is left but somebody else's device."""
+    eventually(
+        "the rest to be cleared",
+        lambda: leftovers() in ({"connected": connected()}, {}) and set(connected()) == {index},
+    )
 
 
 @pytest.mark.parametrize("name", ["a backup's file", 'Sicherung „Köln“ $HOME `x` \\ % "é"', "--size=x;y"])

@@ -7,7 +7,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,9 +19,11 @@ from world import World, ctl, eventually, ok, sh, shell, snapshots
 
 from zvault.core.errors import NotFound
 from zvault.core.model import Tree
+from zvault.core.snapshot_list import SnapshotList
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.client import Zfs
+from zvault.zfs.kept_listings import KeptListings
 
 LAB = {"mem": "3G", "timeout": 900}
 
@@ -99,8 +101,30 @@ def change(dice: random.Random, number: int) -> str:
     )
 
 
-async def test_each_look_between_many_changes_sees_what_a_fresh_listing_sees(tank):
-    """Ten changes between two looks, some of them while one looks; compared while nothing changes."""
+class CountedListings(KeptListings):
+    """Counts the datasets whose snapshots were believed."""
+
+    believed = 0
+
+    def believe_snapshots(self, stamps: Mapping[str, tuple[str, str]], now: float) -> dict[str, SnapshotList]:
+        found = super().believe_snapshots(stamps, now)
+        CountedListings.believed += len(found)
+        return found
+
+
+async def check_next_life(folder: Path, there: Tree | None) -> None:
+    """A process that has just been started sees what is there, with what the last one kept of the pool."""
+    kept = CountedListings(folder, Path("/proc"))
+    client = Zfs(HostRunner(), kept=kept)
+    assert await tree(client, "tank", sizes=True) == there
+    await client.close()
+    await kept.save_changed()
+
+
+async def test_each_look_between_many_changes_sees_what_a_fresh_listing_sees(tank, tmp_path):
+    """Ten changes between two looks, some of them while one looks; compared while nothing changes, also with what a
+    process sees that has just been started.
+    """
     dice, numbers = random.Random(7), itertools.count()
 
     async def some(count: int) -> None:
@@ -120,6 +144,8 @@ async def test_each_look_between_many_changes_sees_what_a_fresh_listing_sees(tan
             await asyncio.to_thread(shell, "zpool sync tank && zpool wait -t free tank && zpool sync tank")
             known = await tree(client, "tank", sizes=True)
             assert known == await tree(Zfs(HostRunner()), "tank", sizes=True), look
+            await check_next_life(tmp_path / "listings", known)
+        assert CountedListings.believed > 40
         print(f"{next(numbers) / (time.monotonic() - began):.1f} changes a second, looks included")
 
 

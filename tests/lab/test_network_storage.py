@@ -159,6 +159,65 @@ def test_a_store_that_was_grown_and_a_pool_that_was_changed_are_told(tank):
     world.nothing_left()
 
 
+def test_a_disk_of_90_tib_is_made_filled_and_comes_back(tank):
+    tank.size, tank.delay = "90T", ""
+    tank.start()
+    began = time.monotonic()
+    ok("run", "tank")
+    print(f"made, run and down in {time.monotonic() - began:.1f} s")
+    assert tank.image.stat().st_size == 90 << 40
+    assert tank.image.stat().st_blocks * 512 < 200 << 20, "it takes room only as it is written to"
+    began = time.monotonic()
+    ok("vault", "up", "cold")
+    print(f"up in {time.monotonic() - began:.1f} s")
+    (vault,) = status()["vaults"]
+    assert vault["size"] > 85 << 40
+    assert world.snapshot_hashes(f"cold/lab/tank/home@{snapshots('tank/home')[-1]}")
+    sh("zpool", "scrub", "-w", "cold")
+    assert "errors: No known data errors" in sh("zpool", "status", "cold")
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+GRABBER = """
+while :; do
+    size=$(cat /sys/block/nbd0/size 2>/dev/null)
+    if [ "${size:-0}" -gt 0 ]; then %s; fi
+    sleep 0.02
+done
+"""
+"""As udev's rules do for LVM, multipath or a desktop: act on a device as soon as it has a size."""
+
+
+def test_what_opens_a_device_as_it_appears_is_outlasted_or_named(tank):
+    tank.start()
+    ok("run", "tank")
+    # udisks, or blkid of somebody's: it reads, and closes the device after a while.
+    reads = subprocess.Popen(["bash", "-c", GRABBER % "exec 3</dev/nbd0; sleep 2; exec 3<&-"])
+    try:
+        for _ in range(2):
+            ok("vault", "up", "cold")
+            ok("vault", "down", "cold")
+        assert ctl("status").code == 0
+    finally:
+        reads.kill()
+        reads.wait()
+    world.nothing_left()
+    # multipath or LVM: a mapping of its own, which takes the device for itself alone.
+    table = 'dmsetup create mpatha --table "0 $size linear /dev/nbd0 0" && exit'
+    takes = subprocess.Popen(["bash", "-c", GRABBER % table])
+    refused = ctl("vault", "up", "cold")
+    print(refused.out, refused.err)
+    assert takes.wait(60) == 0
+    said = " ".join((refused.out + refused.err).split())
+    assert refused.code != 0
+    assert "mpatha" in said, "who has it"
+    sh("dmsetup", "remove", "mpatha")
+    eventually("it comes up", lambda: ctl("vault", "up", "cold").code == 0)
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
 def put_in_place(image: Path, copy: Path) -> None:
     """Have another copy of the store where its server looks for it."""
     sh("cp", "--sparse=always", str(copy), str(image))

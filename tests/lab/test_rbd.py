@@ -63,6 +63,7 @@ class Vault(World):
     """The world with its vault on an image."""
 
     map = "krbd"
+    image_spec = IMAGE
     timeout = "30s"
     """Longer than a busy machine may stand still."""
     device = (
@@ -71,7 +72,7 @@ class Vault(World):
 
     def config_text(self) -> str:
         table = f"""
-rbd = "{IMAGE}"
+rbd = "{self.image_spec}"
 size = "2G"
 map = "{self.map}"
 timeout = "{self.timeout}"
@@ -85,7 +86,7 @@ ceph = {{ user = "zvault", keyring = "{ceph.FOLDER}/client.zvault.keyring" }}
     def clean(self) -> None:
         super().clean()
         self.unmap()
-        sh("rbd", "rm", IMAGE, check=False)
+        sh("rbd", "rm", self.image_spec, check=False)
 
     def unmap(self) -> None:
         """Release the image, whoever has it here."""
@@ -399,6 +400,65 @@ async def test_a_user_who_may_too_little_is_told_what_gives_it(cluster: ceph.Clu
         sh("ceph", "osd", "unpause")
     await check_access(image, found, admin, run, locks=True)
     sh("rbd", "rm", str(image))
+
+
+def test_an_image_in_a_namespace_grows(world: Vault):
+    sh("rbd", "namespace", "create", "rbd_meta/grown")
+    world.image_spec = "rbd_meta/grown/cold"
+    world.start()
+    ok("run", "tank")
+    before = snapshot_hashes_on_vault()
+    sh("rbd", "resize", "--size", "3G", world.image_spec)
+    ok("vault", "up", "cold")
+    (command,) = set(re.findall(r"'zvaultctl ([^']+)' gives the pool", journal("VAULT=cold")))
+    small = int(sh("zpool", "get", "-Hpo", "value", "size", "cold"))
+    ok("vault", "down", "cold")
+    ok(*command.split())
+    ok("vault", "up", "cold")
+    assert int(sh("zpool", "get", "-Hpo", "value", "size", "cold")) > small + (900 << 20)
+    assert "No known data errors" in scrubbed()
+    ok("vault", "down", "cold")
+    assert snapshot_hashes_on_vault() == before
+    ok("run", "tank")
+    assert mappings() == []
+
+
+def snapshot_hashes_on_vault() -> dict[str, str]:
+    """The files of tank/home in the vault's oldest snapshot, which is up for that."""
+    ok("vault", "up", "cold")
+    found = snapshot_hashes(f"cold/lab/tank/home@{snapshots('cold/lab/tank/home')[0]}")
+    ok("vault", "down", "cold")
+    return found
+
+
+def test_a_monitor_that_is_cut_off_while_a_vault_is_mapped_and_exported(world: Vault, cluster: ceph.Cluster):
+    world.start()
+    ok("run", "tank")
+    cluster.stop_mon()
+    try:
+        began = time.monotonic()
+        refused = ctl("vault", "up", "cold")
+        print(f"up without a monitor: {time.monotonic() - began:.0f} s", refused.err)
+        assert refused.code == 1
+        assert "no monitor of Ceph answered" in " ".join(refused.err.split())
+        assert mappings() == []
+    finally:
+        cluster.start_mon()
+    ok("vault", "up", "cold")
+    cluster.stop_mon()
+    try:
+        # The OSD goes on: all that the pool has is written, and only what needs the monitor waits for it.
+        began = time.monotonic()
+        sh("zfs", "set", "org.zvault.test:x=y", "cold")
+        down = ctl("vault", "down", "cold", timeout=240)
+        print(f"down without a monitor: {time.monotonic() - began:.0f} s", down.code, down.out, down.err)
+        assert "cold" not in sh("zpool", "list", "-Ho", "name").split(), "it is exported"
+    finally:
+        cluster.start_mon()
+    eventually("it to be down", lambda: "down" in ctl("vault", "status", "cold").out, seconds=240)
+    nothing_left()
+    ok("run", "tank")
+    nothing_left()
 
 
 @contextmanager

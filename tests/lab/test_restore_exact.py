@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from snapshot_mounts import mounted
-from world import DISK, World, ctl, get, left, ok, sh, shell, snapshots
+from world import DISK, World, ctl, get, left, noise, ok, sh, shell, snapshots
 
 LAB = {"mem": "4G", "timeout": 2000}
 
@@ -165,6 +165,27 @@ def test_what_cannot_be_put_back_is_named(tank: World) -> None:
     assert named >= {path for path in wrong if not any(path.startswith(f"{one}/") for one in named)}
     assert "No space left on device" in done.err
     sh("umount", str(RESCUE))
+
+
+def test_a_copy_that_its_disk_lost_is_not_restored(tank: World) -> None:
+    """A file system on an image that gets no more room: writes are answered from memory, and lost afterwards."""
+    noise(HOME / "film", 24)
+    tank.start()
+    run()
+    full = Path("/full")
+    full.mkdir()
+    RESCUE.mkdir()
+    sh("mount", "-t", "tmpfs", "-o", "size=12M", "none", str(full))
+    shell(f"truncate -s 64M {full}/image; mkfs.ext4 -q {full}/image; mount -o loop {full}/image {RESCUE}")
+    try:
+        done = ctl("restore", "tank", "tank/home", str(RESCUE), "--file", "film")
+        assert done.code == 1, done.out
+        assert "could not be written to disk" in done.err
+        assert "the same as in the snapshot" not in done.out
+    finally:
+        sh("umount", str(RESCUE))
+        sh("umount", str(full))
+        full.rmdir()
 
 
 def test_nothing_is_brought_up_for_a_target_that_cannot_be(tank: World) -> None:

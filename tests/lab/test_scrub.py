@@ -116,6 +116,29 @@ def test_outside_its_windows_it_waits_unless_somebody_asks(tank: Scrubbed):
     assert "errors: 0" in ok("scrub", "cold").out
 
 
+def test_a_vault_goes_down_while_somebody_scrubs_it_and_the_scrub_outlasts_that(tank: Scrubbed):
+    tank.ready()
+    SUSPEND.write_text("1")
+    ok("vault", "up", "cold")
+    sh("zpool", "scrub", "cold")
+    eventually("it goes", lambda: state() == "scanning")
+    ok("vault", "down", "cold")
+    assert vault()["state"] == "down"
+    ok("vault", "up", "cold")
+    eventually("it goes on", lambda: state() == "scanning")
+    # One of zvault's own is a use of the vault, so it is named instead.
+    sh("zpool", "scrub", "-s", "cold")
+    assert ctl("scrub", "cold", "--no-wait").code == 0
+    eventually("the next goes", lambda: vault()["users"] == ["scrub cold"] and state() == "scanning")
+    down = ctl("vault", "down", "cold")
+    print(down.code, down.out, down.err)
+    assert down.code != 0
+    assert "scrub" in down.err
+    SUSPEND.write_text("0")
+    eventually("it ends", lambda: state() == "finished")
+    eventually("the vault to go down", lambda: ctl("vault", "down", "cold").code == 0)
+
+
 def scrubs() -> list[dict[str, Any]]:
     return [run for run in ctl("history", "-j").json()["runs"] if run["trigger"] == "scrub"]
 

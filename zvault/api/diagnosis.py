@@ -100,7 +100,10 @@ class LastRunDocument(TypedDict):
 
 
 class DoctorDocument(TypedDict):
-    """The verdict on a vault and what it rests on; see core/diagnosis/observations.py for what is counted."""
+    """The verdict on a vault and what it rests on; see core/diagnosis/observations.py for what is counted.
+
+    ``lacking``: what of the vault's images the Ceph users may not do, in words; empty unless it was asked for.
+    """
 
     vault: str
     pool: str
@@ -115,6 +118,7 @@ class DoctorDocument(TypedDict):
     threads: dict[str, float]
     idle: float | None
     last: LastRunDocument | None
+    lacking: list[str]
 
 
 class FitDevice(TypedDict):
@@ -172,8 +176,19 @@ class AskedByRun(AskedDocument):
     groups: int
 
 
+class FitReading(TypedDict):
+    """How fast a vault is read back, in bytes a second: a ``send`` from its pool, None if none was tried out, and its
+    ``device`` alone.
+    """
+
+    send: int | None
+    device: int
+
+
 class FitDocument(TypedDict):
-    """The fit of a backup. ``first`` is a run that makes a dataset on the vault, ``run`` a later one."""
+    """The fit of a backup. ``first`` is a run that makes a dataset on the vault, ``run`` a later one. ``reading`` is
+    missing where nobody measured it.
+    """
 
     backup: str
     vault: str
@@ -183,6 +198,7 @@ class FitDocument(TypedDict):
     group: AskedDocument
     run: AskedByRun
     first: AskedByRun
+    reading: FitReading | None
     datasets: list[FitDataset]
     advice: list[AdviceDocument]
     unknown: list[str]

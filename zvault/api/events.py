@@ -1,6 +1,8 @@
-"""Events of runs: for each kind the fields that it has, and the event as it is sent, with its run, backup and time."""
+"""Events of runs: a frozen dataclass for each kind, and the JSON document by which the API sends it."""
 
-from typing import Literal, NotRequired, TypedDict
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Literal, TypedDict
 
 from zvault.api.backups import Side
 from zvault.api.restore import DifferenceDocument
@@ -11,104 +13,97 @@ from zvault.core.integrity.restore_time import ReadingKind
 
 
 class EventHead(TypedDict):
-    """The fields that every event has."""
+    """The fields that the document of every event has."""
 
+    event: str
     run: str
     backup: str
     time: float
 
 
-class RunStartedFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """What happens in a run. ``name`` is the word for its kind in its document; who publishes it fills in the other
+    three: the run's id, its backup, and the time in seconds since the epoch.
+
+    A field that may be missing in the document has the default None.
+    """
+
+    name: ClassVar[str]
+    run: str = ""
+    backup: str = ""
+    time: float = 0.0
+
+
+Emit = Callable[[RunEvent], None]
+"""Tells everyone who follows a run what happens in it; it fills in the run, the backup and the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(RunEvent):
     """A run begins."""
 
+    name = "run-started"
     trigger: str
 
 
-class RunStarted(EventHead, RunStartedFields):
-    """See RunStartedFields."""
-
-    event: Literal["run-started"]
-
-
-class TextFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageEvent(RunEvent):
     """Something to tell; ``hook`` names the moment of the hook that it is about."""
 
+    name = "message"
     text: str
-    hook: NotRequired[str]
+    hook: str | None = None
 
 
-class MessageEvent(EventHead, TextFields):
-    """See TextFields."""
-
-    event: Literal["message"]
-
-
-class WarningFields(TextFields):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarningEvent(RunEvent):
     """A warning. Of writes that drift: the ``vault``, and what they drift in; of prune_limit: side and datasets."""
 
-    vault: NotRequired[str]
-    drift: NotRequired[str]
-    side: NotRequired[Side]
-    over_limit: NotRequired[int]
+    name = "warning"
+    text: str
+    hook: str | None = None
+    vault: str | None = None
+    drift: str | None = None
+    side: Side | None = None
+    over_limit: int | None = None
 
 
-class WarningEvent(EventHead, WarningFields):
-    """See WarningFields."""
-
-    event: Literal["warning"]
-
-
-class HookOutputFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookOutput(RunEvent):
     """A line that a hook's program printed."""
 
+    name = "hook-output"
     hook: str
     program: str
     text: str
 
 
-class HookOutput(EventHead, HookOutputFields):
-    """See HookOutputFields."""
-
-    event: Literal["hook-output"]
-
-
-class VaultUpFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VaultUp(RunEvent):
     """The vault is up."""
 
+    name = "vault-up"
     vault: str
     message: str
 
 
-class VaultUp(EventHead, VaultUpFields):
-    """See VaultUpFields."""
-
-    event: Literal["vault-up"]
-
-
-class InhibitorFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InhibitorEvent(RunEvent):
     """The host is kept from sleeping for the run, or why it is not."""
 
+    name = "inhibitor"
     held: bool
     message: str
 
 
-class InhibitorEvent(EventHead, InhibitorFields):
-    """See InhibitorFields."""
-
-    event: Literal["inhibitor"]
-
-
-class SnapshotFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotMade(RunEvent):
     """A snapshot of so many datasets was made."""
 
+    name = "snapshot"
     snapname: str
     datasets: int
-
-
-class SnapshotMade(EventHead, SnapshotFields):
-    """See SnapshotFields."""
-
-    event: Literal["snapshot"]
 
 
 class PlannedTransfer(TypedDict):
@@ -120,39 +115,37 @@ class PlannedTransfer(TypedDict):
     reason: str
 
 
-class PlanFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEvent(RunEvent):
     """The plan of the run."""
 
+    name = "plan"
     datasets: list[PlannedTransfer]
     bytes_total: int
 
 
-class PlannedEvent(EventHead, PlanFields):
-    """See PlanFields."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferStarted(RunEvent):
+    """A stream begins. ``from_`` is ``from`` in the document: None for a full stream."""
 
-    event: Literal["plan"]
-
-
-TransferStartedFields = TypedDict(
-    "TransferStartedFields",
-    {"dataset": str, "kind": str, "from": str | None, "to": str, "bytes": int | None, "reason": str},
-)
-"""A stream begins."""
-
-
-class TransferStarted(EventHead, TransferStartedFields):
-    """See TransferStartedFields."""
-
-    event: Literal["transfer-started"]
+    name = "transfer-started"
+    dataset: str
+    kind: str
+    from_: str | None
+    to: str
+    bytes: int | None
+    reason: str
 
 
-class ProgressFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressMade(RunEvent):
     """The progress of a stream. ``buffer``: the least and the most that mbuffer's memory was filled of late, in
     percent.
 
     ``run_bytes``, ``run_total`` and ``run_rate`` are of all streams of the run.
     """
 
+    name = "progress"
     dataset: str
     bytes: int
     total: int | None
@@ -160,18 +153,14 @@ class ProgressFields(TypedDict):
     buffer: tuple[int, int] | None
     run_bytes: int
     run_total: int | None
-    run_rate: NotRequired[float]
+    run_rate: float | None = None
 
 
-class ProgressMade(EventHead, ProgressFields):
-    """See ProgressFields."""
-
-    event: Literal["progress"]
-
-
-class TransferFinishedFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferFinished(RunEvent):
     """A stream is whole."""
 
+    name = "transfer-finished"
     dataset: str
     bytes: int
     seconds: float
@@ -179,66 +168,44 @@ class TransferFinishedFields(TypedDict):
     run_total: int
 
 
-class TransferFinished(EventHead, TransferFinishedFields):
-    """See TransferFinishedFields."""
-
-    event: Literal["transfer-finished"]
-
-
-class ResumeAbortedFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAborted(RunEvent):
     """An interrupted receive was given up."""
 
+    name = "resume-aborted"
     dataset: str
     reason: str
 
 
-class ResumeAborted(EventHead, ResumeAbortedFields):
-    """See ResumeAbortedFields."""
-
-    event: Literal["resume-aborted"]
-
-
-class DatasetFailedFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetFailed(RunEvent):
     """A dataset failed; ``again``: this run will try it again."""
 
+    name = "dataset-failed"
     dataset: str
     error: ErrorDocument
     again: bool
 
 
-class DatasetFailed(EventHead, DatasetFailedFields):
-    """See DatasetFailedFields."""
-
-    event: Literal["dataset-failed"]
-
-
-class RetryFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryEvent(RunEvent):
     """The run waits ``wait`` seconds and tries again: the ``number``-th time of ``retries``."""
 
+    name = "retry"
     wait: float
     number: int
     retries: int
     error: ErrorDocument
 
 
-class RetryEvent(EventHead, RetryFields):
-    """See RetryFields."""
-
-    event: Literal["retry"]
-
-
-class PrunedFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrunedEvent(RunEvent):
     """Snapshots were destroyed."""
 
+    name = "pruned"
     side: Side
     count: int
     snapshots: list[str]
-
-
-class PrunedEvent(EventHead, PrunedFields):
-    """See PrunedFields."""
-
-    event: Literal["pruned"]
 
 
 HealResult = Literal["healed", "partial", "failed"]
@@ -251,9 +218,11 @@ class UnhealedDocument(DamageDocument):
     lost: bool
 
 
-class HealedFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealedEvent(RunEvent):
     """A healing ended: of so many files ``found``, so many are ``healed``."""
 
+    name = "healed"
     vault: str
     result: HealResult
     found: int
@@ -261,46 +230,34 @@ class HealedFields(TypedDict):
     left: list[UnhealedDocument]
 
 
-class HealedEvent(EventHead, HealedFields):
-    """See HealedFields."""
-
-    event: Literal["healed"]
-
-
-class RestoredFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredEvent(RunEvent):
     """A dataset, or ``files`` files, were restored. Where it is not mounted ``why`` says so, and what to do."""
 
+    name = "restored"
     dataset: str
     mountpoint: str | None
     why: str
     snapshot: str
-    files: NotRequired[int]
+    files: int | None = None
 
 
-class RestoredEvent(EventHead, RestoredFields):
-    """See RestoredFields."""
-
-    event: Literal["restored"]
-
-
-class DiffersFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffersEvent(RunEvent):
     """Restored data is not as in the snapshot: some of the differences."""
 
+    name = "differs"
     differences: list[DifferenceDocument]
 
 
-class DiffersEvent(EventHead, DiffersFields):
-    """See DiffersFields."""
-
-    event: Literal["differs"]
-
-
-class ComparedFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedEvent(RunEvent):
     """Restored data has been compared with its snapshot; so many ``differences`` were found.
 
     ``unread`` says by dataset why its contents were not compared; ``commands`` put right what differs.
     """
 
+    name = "compared"
     result: Literal["same", "differs"]
     datasets: int
     files: int
@@ -310,15 +267,11 @@ class ComparedFields(TypedDict):
     commands: list[str]
 
 
-class ComparedEvent(EventHead, ComparedFields):
-    """See ComparedFields."""
-
-    event: Literal["compared"]
-
-
-class VerifiedFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedEvent(RunEvent):
     """A verification ended; ``unproven`` says by dataset why it could not be compared."""
 
+    name = "verified"
     level: str
     result: Literal["ok", "differs", "nothing"]
     datasets: int
@@ -327,44 +280,32 @@ class VerifiedFields(TypedDict):
     unproven: dict[str, str]
 
 
-class VerifiedEvent(EventHead, VerifiedFields):
-    """See VerifiedFields."""
-
-    event: Literal["verified"]
-
-
-class VaultReadFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VaultRead(RunEvent):
     """So many bytes were really read from the devices of a vault, by a restore, a drill, a verification or a scrub."""
 
+    name = "vault-read"
     vault: str
     kind: ReadingKind
     bytes: int
     seconds: float
 
 
-class VaultRead(EventHead, VaultReadFields):
-    """See VaultReadFields."""
-
-    event: Literal["vault-read"]
-
-
-class VaultHoldsFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VaultHolds(RunEvent):
     """So many bytes of a backup are to be restored from a vault, if the newest state of all its datasets is."""
 
+    name = "vault-holds"
     vault: str
     datasets: int
     bytes: int
 
 
-class VaultHolds(EventHead, VaultHoldsFields):
-    """See VaultHoldsFields."""
-
-    event: Literal["vault-holds"]
-
-
-class RunFinishedFields(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished(RunEvent):
     """A run ended."""
 
+    name = "run-finished"
     trigger: str
     result: RunResult
     bytes: int
@@ -375,34 +316,38 @@ class RunFinishedFields(TypedDict):
     error: ErrorDocument | None
 
 
-class RunFinished(EventHead, RunFinishedFields):
-    """See RunFinishedFields."""
+EVENT_KINDS: Mapping[str, type[RunEvent]] = {
+    kind.name: kind
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, RunEvent) and kind is not RunEvent
+}
+"""The kinds of events by their names."""
 
-    event: Literal["run-finished"]
+
+def make_event_document(event: RunEvent) -> dict[str, Any]:
+    """An event as the API sends it. Optional fields that it does not have are left out."""
+    document: dict[str, Any] = {"event": event.name}
+    for one in fields(event):
+        value = getattr(event, one.name)
+        if value is not None or one.default is MISSING:
+            document[one.name.rstrip("_")] = value
+    return document
 
 
-RunEvent = (
-    RunStarted
-    | MessageEvent
-    | WarningEvent
-    | HookOutput
-    | VaultUp
-    | InhibitorEvent
-    | SnapshotMade
-    | PlannedEvent
-    | TransferStarted
-    | ProgressMade
-    | TransferFinished
-    | ResumeAborted
-    | DatasetFailed
-    | RetryEvent
-    | PrunedEvent
-    | HealedEvent
-    | RestoredEvent
-    | DiffersEvent
-    | ComparedEvent
-    | VerifiedEvent
-    | VaultRead
-    | VaultHolds
-    | RunFinished
-)
+def read_event(document: Mapping[str, Any]) -> RunEvent | None:
+    """The event of a document; None of a kind that this version does not know. Raises ValueError.
+
+    Fields that this version does not know are left out: the daemon may be newer than who asks it.
+    """
+    kind = EVENT_KINDS.get(document["event"])
+    if kind is None:
+        return None
+    found: dict[str, Any] = {}
+    for one in fields(kind):
+        if (key := one.name.rstrip("_")) in document:
+            value = document[key]
+            found[one.name] = tuple(value) if key == "buffer" and value is not None else value
+    try:
+        return kind(**found)
+    except TypeError as error:
+        raise ValueError(f"event {kind.name}: {error}") from None

@@ -172,8 +172,8 @@ DOCTOR = _read(
     "/v1/doctor/{vault}",
     DoctorDocument,
     "What bounds the vault now, watched for so many seconds (1 to 60): see"
-    " [why it is slow](../how-to/why-is-my-backup-slow.md).",
-    {"seconds": "5"},
+    " [why it is slow](../how-to/why-is-my-backup-slow.md). With `rights=1` also what its Ceph users may not do.",
+    {"seconds": "5", "rights": "1"},
 )
 TUNING = _read("/v1/tuning", TuningDocument, "Module parameters: what is wanted, set, and why.")
 HISTORY = _read(

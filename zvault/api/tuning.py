@@ -30,8 +30,19 @@ class TryDocument(TypedDict):
     won: bool
 
 
+class MeasuredReading(TypedDict):
+    """The measurement of a device's reads, and the sends and scrubs that were tried out on its pool."""
+
+    points: list[MeasuredPointDocument]
+    choices: list[ChoiceDocument]
+    sends: list[TryDocument]
+    scrubs: list[TryDocument]
+
+
 class MeasuredDocument(TypedDict):
-    """The measurements of a vault's device and the trials on its pool, and when they were made."""
+    """The measurements of a vault's device and the trials on its pool, and when they were made. ``reading`` is missing
+    where reads were not measured.
+    """
 
     time: float
     devices: list[str]
@@ -40,6 +51,7 @@ class MeasuredDocument(TypedDict):
     choices: list[ChoiceDocument]
     tries: list[TryDocument]
     advice: str
+    reading: MeasuredReading | None
 
 
 class MeasuredAnswer(TypedDict):
@@ -48,8 +60,22 @@ class MeasuredAnswer(TypedDict):
     measured: MeasuredDocument
 
 
+class ProbedStoreDocument(TypedDict):
+    """What ``blockstore probe`` found of a vault's object store, at ``time``: the least number of ``puts`` and ``gets``
+    of 8 MiB at once that come near the fastest. ``uploads`` and ``reads`` are those that zvault takes from it.
+    """
+
+    time: float
+    puts: int
+    gets: int
+    uploads: int
+    reads: int
+
+
 class TunedVault(TypedDict):
-    """A vault; ``host`` where it is on another one, which zvault does not tune."""
+    """A vault; ``host`` where it is on another one, which zvault does not tune. ``probed`` is missing but with
+    ``auto``.
+    """
 
     name: str
     pool: str
@@ -57,6 +83,7 @@ class TunedVault(TypedDict):
     host: str | None
     tuned: bool
     measured: MeasuredDocument | None
+    probed: ProbedStoreDocument | None
 
 
 ParameterState = Literal[

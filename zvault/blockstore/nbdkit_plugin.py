@@ -33,6 +33,7 @@ from zvault.blockstore.own_rights import drop_server_rights  # noqa: E402
 from zvault.blockstore.readonly_device import ReadOnlyDevice  # noqa: E402
 from zvault.blockstore.serve_options import ServeOptions  # noqa: E402
 from zvault.blockstore.server import ServedDevice, choose_errno, log_server_line  # noqa: E402
+from zvault.blockstore.stop_signal import end_clients_on_stop  # noqa: E402
 from zvault.core.errors import Refused, ZvaultError  # noqa: E402
 
 API_VERSION = 2
@@ -68,6 +69,7 @@ def after_fork() -> None:
     try:
         _serving[0].take_key()
         told = drop_server_rights(_serving[0])
+        end_clients_on_stop(nbdkit.shutdown)
         _serving[0].begin()
     except Exception as error:
         _end(error)

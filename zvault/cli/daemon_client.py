@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from zvault.api import routes
-from zvault.api.events import RunEvent
+from zvault.api.events import RunEvent, RunFinished, read_event
 from zvault.api.routes import ApiRoute
 from zvault.cli import unix_http
 from zvault.core.errors import HostUnreachable, ZvaultError
@@ -130,10 +130,9 @@ class HttpClient:
         # No read deadline: a run may wait for hours. The user can leave with Ctrl-C.
         with self._answer(routes.EVENTS, {"run": run}, None, None) as answer:
             for line in answer.body:
-                if line.strip():
-                    event = cast(RunEvent, json.loads(line))
+                if (event := _event(line)) is not None:
                     yield event
-                    if event["event"] == "run-finished":
+                    if isinstance(event, RunFinished):
                         return
         raise _broken_off(f"the daemon ended the stream before run {run} did")
 
@@ -141,8 +140,8 @@ class HttpClient:
         """The events of all runs from now on. Raises HostUnreachable when the daemon ends."""
         with self._answer(routes.EVENTS, {}, None, None) as answer:
             for line in answer.body:
-                if line.strip():
-                    yield cast(RunEvent, json.loads(line))
+                if (event := _event(line)) is not None:
+                    yield event
         raise _broken_off("the daemon ended the stream of events")
 
     def followed(
@@ -206,6 +205,21 @@ def _check(answer: unix_http.HttpAnswer, asked: str) -> None:
             f"zvaultctl and zvaultd may be of different versions; {_LOOK}",
         )
     raise error
+
+
+def _event(line: bytes) -> RunEvent | None:
+    """The event of a line; None of a sign of life, and of a kind that only a newer daemon knows."""
+    if not line.strip():
+        return None
+    document = json.loads(line)
+    try:
+        return read_event(document)
+    except ValueError as error:
+        raise ZvaultError(
+            "zvaultd sent an event that zvaultctl does not understand",
+            str(error),
+            f"zvaultctl and zvaultd may be of different versions; {_LOOK}",
+        ) from error
 
 
 def _broken_off(why: str) -> HostUnreachable:

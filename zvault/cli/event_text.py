@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from zvault.api.events import ComparedEvent, PlannedEvent, RestoredEvent, RunEvent, RunFinished, VerifiedEvent
+from zvault.api.events import (
+    ComparedEvent,
+    HookOutput,
+    InhibitorEvent,
+    MessageEvent,
+    PlannedEvent,
+    PrunedEvent,
+    RestoredEvent,
+    RetryEvent,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    SnapshotMade,
+    TransferFinished,
+    VaultUp,
+    VerifiedEvent,
+)
 from zvault.api.restore import DifferenceDocument
 from zvault.core.errors import ErrorDocument
 from zvault.core.integrity.restore_comparison import describe_difference
@@ -44,35 +60,35 @@ def _at(snapname: str) -> str:
 
 def narrate_event(event: RunEvent) -> str | None:  # noqa: PLR0911, PLR0912 - a table of events
     """An event as one line; None for events that only move the progress bar or report trouble."""
-    match event["event"]:
-        case "run-started":
-            why = _TRIGGERS.get(event["trigger"], event["trigger"])
-            return f"run {event['run']} of {event['backup']} ({why})"
-        case "vault-up":
-            return _told(f"vault {event['vault']}", event["message"] or "up")
-        case "inhibitor":
-            return _told("inhibitor", event["message"] or ("held" if event["held"] else "not held"))
-        case "snapshot":
-            return f"snapshot: @{event['snapname']} of {format_plural(event['datasets'], 'dataset')}"
-        case "plan":
+    match event:
+        case RunStarted():
+            why = _TRIGGERS.get(event.trigger, event.trigger)
+            return f"run {event.run} of {event.backup} ({why})"
+        case VaultUp():
+            return _told(f"vault {event.vault}", event.message or "up")
+        case InhibitorEvent():
+            return _told("inhibitor", event.message or ("held" if event.held else "not held"))
+        case SnapshotMade():
+            return f"snapshot: @{event.snapname} of {format_plural(event.datasets, 'dataset')}"
+        case PlannedEvent():
             return f"plan: {_planned(event)}"
-        case "retry":
-            wait, number = format_duration(event["wait"]), f"{event['number']} of {event['retries']}"
-            return f"trying again in {wait} ({number}): {_in_short(event['error'])}"
-        case "transfer-finished":
-            return f"sent: {event['dataset']}  {format_moved(event['bytes'], event['seconds'])}"
-        case "pruned" if event["count"]:
-            return f"pruned: {format_plural(event['count'], 'snapshot')} on the {event['side']}"
-        case "restored":
+        case RetryEvent():
+            wait, number = format_duration(event.wait), f"{event.number} of {event.retries}"
+            return f"trying again in {wait} ({number}): {_in_short(event.error)}"
+        case TransferFinished():
+            return f"sent: {event.dataset}  {format_moved(event.bytes, event.seconds)}"
+        case PrunedEvent() if event.count:
+            return f"pruned: {format_plural(event.count, 'snapshot')} on the {event.side}"
+        case RestoredEvent():
             return _restored(event)
-        case "compared":
+        case ComparedEvent():
             return _compared(event)
-        case "verified":
+        case VerifiedEvent():
             return _verified(event)
-        case "hook-output":
-            return f"{event['program']}: {event['text']}"
-        case "message":
-            return event["text"]
+        case HookOutput():
+            return f"{event.program}: {event.text}"
+        case MessageEvent():
+            return event.text
     return None
 
 
@@ -88,39 +104,39 @@ def _told(subject: str, message: str) -> str:
 
 
 def _planned(event: PlannedEvent) -> str:
-    actions = format_tally(dataset["action"] for dataset in event["datasets"])
-    return f"{actions or 'no datasets'}; {format_size(event['bytes_total'])} to send"
+    actions = format_tally(dataset["action"] for dataset in event.datasets)
+    return f"{actions or 'no datasets'}; {format_size(event.bytes_total)} to send"
 
 
 def _verified(event: VerifiedEvent) -> str:
-    count, files = format_plural(event["datasets"], "dataset"), event["files"]
+    count, files = format_plural(event.datasets, "dataset"), event.files
     of = (
-        f", {format_plural(files, 'file or piece', 'files and pieces')} of {format_size(event['bytes'])}"
+        f", {format_plural(files, 'file or piece', 'files and pieces')} of {format_size(event.bytes)}"
         if files
         else ""
     )
-    result = {"ok": "the same on both sides", "differs": "NOT the same on both sides"}.get(event["result"])
-    return f"verified ({event['level']}): {count}{of}: {result or 'nothing could be compared'}"
+    result = {"ok": "the same on both sides", "differs": "NOT the same on both sides"}.get(event.result)
+    return f"verified ({event.level}): {count}{of}: {result or 'nothing could be compared'}"
 
 
 def _restored(event: RestoredEvent) -> str:
-    origin = _at(event["snapshot"])
-    if "files" in event:
-        return f"restored: {format_plural(event['files'], 'file')} from {origin} in {event['dataset']}"
-    return f"restored: {event['dataset']} from {origin}, {format_mounted(event)}"
+    origin = _at(event.snapshot)
+    if event.files is not None:
+        return f"restored: {format_plural(event.files, 'file')} from {origin} in {event.dataset}"
+    return f"restored: {event.dataset} from {origin}, {format_mounted(event)}"
 
 
 def _compared(event: ComparedEvent) -> str:
-    files, count = event["files"], event["differences"]
+    files, count = event.files, event.differences
     of = (
-        f"{format_plural(files, 'file or piece', 'files and pieces')} of {format_size(event['bytes'])}: "
+        f"{format_plural(files, 'file or piece', 'files and pieces')} of {format_size(event.bytes)}: "
         if files
         else ""
     )
-    result = "the same as in the snapshot" if event["result"] == "same" else f"{count} NOT the same"
-    if not files and event["result"] == "same":
+    result = "the same as in the snapshot" if event.result == "same" else f"{count} NOT the same"
+    if not files and event.result == "same":
         result = "nothing that was compared differs"
-    return f"compared: {of}{result}{_unread(event['unread'])}"
+    return f"compared: {of}{result}{_unread(event.unread)}"
 
 
 def _unread(unread: Mapping[str, str]) -> str:
@@ -140,9 +156,9 @@ def format_difference(one: DifferenceDocument) -> str:
 
 def format_mounted(event: RestoredEvent) -> str:
     """Say where restored data is mounted, or why it is not."""
-    where = event["mountpoint"]
+    where = event.mountpoint
     if where is None:
-        return f"not mounted: {event['why']}"
+        return f"not mounted: {event.why}"
     return f"at {where}" if where.startswith("/dev/") else f"mounted at {where}"
 
 
@@ -152,14 +168,14 @@ _ASIDE = {"restore", "prune", "verify", "scrub", "heal", "snapshot"}
 
 def format_summary(event: RunFinished) -> str:
     """The last line of a run: ``filer1 ok: 1.20G in 14s (88M/s)``."""
-    if event["trigger"] == "snapshot":
-        done = f"{format_plural(event['datasets'], 'dataset')} in {format_duration(event['seconds'])}"
-    elif event["pruned"] and not event["datasets"]:  # the run only pruned
-        done = f"{format_plural(event['pruned'], 'snapshot')} pruned in {format_duration(event['seconds'])}"
-    elif event["trigger"] == "scrub":
-        done = f"after {format_duration(event['seconds'])}"
+    if event.trigger == "snapshot":
+        done = f"{format_plural(event.datasets, 'dataset')} in {format_duration(event.seconds)}"
+    elif event.pruned and not event.datasets:  # the run only pruned
+        done = f"{format_plural(event.pruned, 'snapshot')} pruned in {format_duration(event.seconds)}"
+    elif event.trigger == "scrub":
+        done = f"after {format_duration(event.seconds)}"
     else:
-        done = format_moved(event["bytes"], event["seconds"])
+        done = format_moved(event.bytes, event.seconds)
     # A failed restore or prune must not read as a failed backup.
-    what = f"{event['trigger']} of " if event["trigger"] in _ASIDE else ""
-    return f"{what}{event['backup']} {event['result']}: {done}"
+    what = f"{event.trigger} of " if event.trigger in _ASIDE else ""
+    return f"{what}{event.backup} {event.result}: {done}"

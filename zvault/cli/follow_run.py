@@ -7,7 +7,16 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from zvault.api.events import ComparedEvent, HealedEvent, RestoredEvent, RunEvent, RunFinished
+from zvault.api.events import (
+    ComparedEvent,
+    DatasetFailed,
+    DiffersEvent,
+    HealedEvent,
+    RestoredEvent,
+    RunEvent,
+    RunFinished,
+    WarningEvent,
+)
 from zvault.api.restore import DifferenceDocument
 from zvault.cli.daemon_client import DaemonClient, connect_daemon
 from zvault.cli.event_text import format_difference, format_summary, narrate_event
@@ -63,26 +72,24 @@ class RunFollower:
 
     def see(self, event: RunEvent) -> None:
         """Record an event and print it."""
-        match event["event"]:
-            case "dataset-failed" if event["again"]:
-                print_trouble(
-                    f"failed for now: {event['dataset']}: {clean_line(event['error']['what'])}", YELLOW
-                )
-            case "dataset-failed":
-                self.failed.append({"dataset": event["dataset"], "error": event["error"]})
-                print_error(event["error"], f"failed: {event['dataset']}: ")
-            case "warning":
-                self.warnings.append(event["text"])
-                print_trouble(f"warning: {clean_line(event['text'])}", YELLOW)
-            case "run-finished":
+        match event:
+            case DatasetFailed() if event.again:
+                print_trouble(f"failed for now: {event.dataset}: {clean_line(event.error['what'])}", YELLOW)
+            case DatasetFailed():
+                self.failed.append({"dataset": event.dataset, "error": event.error})
+                print_error(event.error, f"failed: {event.dataset}: ")
+            case WarningEvent():
+                self.warnings.append(event.text)
+                print_trouble(f"warning: {clean_line(event.text)}", YELLOW)
+            case RunFinished():
                 self.end = event
-            case "restored":
+            case RestoredEvent():
                 self.restored = self.restored or event
-            case "differs":
-                self._differ(event["differences"])
-            case "compared":
+            case DiffersEvent():
+                self._differ(event.differences)
+            case ComparedEvent():
                 self.compared = event
-            case "healed":
+            case HealedEvent():
                 self.healed = event
         line = narrate_event(event)
         if line is not None and not self.quiet:
@@ -101,9 +108,9 @@ class RunFollower:
             print_trouble(
                 f"and {len(self.differences) - PRINTED_DIFFERENCES} more differences: -j shows all of them"
             )
-        if self.compared is not None and self.compared["commands"]:
+        if self.compared is not None and self.compared.commands:
             print_trouble("these commands repair it:")
-            for command in self.compared["commands"]:
+            for command in self.compared.commands:
                 print_trouble(f"  {clean_line(command)}")
 
     def finish(self) -> int:
@@ -111,53 +118,53 @@ class RunFollower:
         end = self.end
         if end is None:
             raise HostUnreachable(f"run {self.run} ended without a result", "", "see 'zvaultctl history'")
-        good = end["result"] == "ok"
+        good = end.result == "ok"
         self._what_is_left()
         if self.json:
             print_document(self.verb, self._document(end))
         elif good and not self.quiet:
             print_line(format_summary(end))
         elif not good:
-            print_trouble(format_summary(end), YELLOW if end["result"] == "partial" else RED)
+            print_trouble(format_summary(end), YELLOW if end.result in ("partial", "skipped") else RED)
         # A dataset's error was already printed, and the run's error may be the same one.
-        if end["error"] and end["error"] not in [failure["error"] for failure in self.failed]:
-            print_error(end["error"], "  ")
+        if end.error and end.error not in [failure["error"] for failure in self.failed]:
+            print_error(end.error, "  ")
         return OK_STATUS if good else TROUBLE_STATUS
 
     def _document(self, end: RunFinished) -> dict[str, object]:
         run = {
-            "id": end["run"],
-            "backup": end["backup"],
-            "result": end["result"],
-            "bytes": end["bytes"],
-            "seconds": end["seconds"],
-            "error": end["error"],
+            "id": end.run,
+            "backup": end.backup,
+            "result": end.result,
+            "bytes": end.bytes,
+            "seconds": end.seconds,
+            "error": end.error,
         }
         body: dict[str, object] = {"run": run, "failed": self.failed, "warnings": self.warnings}
         if (restored := self.restored) is not None:
             body["restored"] = {
-                "dataset": restored["dataset"],
-                "mountpoint": restored["mountpoint"],
-                "why": restored["why"],
-                "snapshot": restored["snapshot"],
+                "dataset": restored.dataset,
+                "mountpoint": restored.mountpoint,
+                "why": restored.why,
+                "snapshot": restored.snapshot,
             }
         if (compared := self.compared) is not None:
             body["compared"] = {
-                "result": compared["result"],
-                "datasets": compared["datasets"],
-                "files": compared["files"],
-                "bytes": compared["bytes"],
-                "unread": compared["unread"],
+                "result": compared.result,
+                "datasets": compared.datasets,
+                "files": compared.files,
+                "bytes": compared.bytes,
+                "unread": compared.unread,
             }
             body["differences"] = self.differences
-            body["commands"] = compared["commands"]
+            body["commands"] = compared.commands
         if (healed := self.healed) is not None:
             body["healed"] = {
-                "vault": healed["vault"],
-                "result": healed["result"],
-                "found": healed["found"],
-                "healed": healed["healed"],
-                "left": healed["left"],
+                "vault": healed.vault,
+                "result": healed.result,
+                "found": healed.found,
+                "healed": healed.healed,
+                "left": healed.left,
             }
         return body
 

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -195,9 +196,9 @@ def _unreached(host: str, error: ZvaultError) -> FindingDocument:
 
 
 def _prefixed(event: RunEvent, host: str) -> RunEvent:
-    told: dict[str, Any] = dict(event)
-    told |= {key: f"{host}:{told[key]}" for key in ("backup", "vault") if isinstance(told.get(key), str)}
-    return cast(RunEvent, told)
+    names = {key: getattr(event, key, None) for key in ("backup", "vault")}
+    told: dict[str, Any] = {key: f"{host}:{name}" for key, name in names.items() if isinstance(name, str)}
+    return replace(event, **told)
 
 
 def parse_hosts(text: str) -> dict[str, Address]:

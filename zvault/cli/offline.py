@@ -95,7 +95,7 @@ async def _fit(context: Context, vaults: Vaults, wanted: Arguments) -> FitDocume
 async def _doctor(context: Context, vaults: Vaults, wanted: Arguments) -> DoctorDocument:
     vault, seconds = context.env.vault(str(wanted["vault"])), wanted.get("seconds")
     watch = parse_watch_seconds(None if seconds is None else str(seconds))
-    return await make_doctor_document(context, vaults, vault, watch)
+    return await make_doctor_document(context, vaults, vault, watch, rights=bool(wanted.get("rights")))
 
 
 async def _prune(context: Context, vaults: Vaults, wanted: Arguments) -> PruneDocument:

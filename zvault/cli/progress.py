@@ -9,7 +9,15 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from zvault.api.events import ProgressMade, RunEvent
+from zvault.api.events import (
+    DatasetFailed,
+    PlannedEvent,
+    ProgressMade,
+    RetryEvent,
+    RunEvent,
+    TransferFinished,
+    TransferStarted,
+)
 from zvault.cli.output import clean_line
 from zvault.core.units import format_duration, format_rate, format_size
 
@@ -67,14 +75,14 @@ class ProgressLines(NoBar):
 
     def see(self, event: RunEvent) -> None:
         """See ProgressBar.see."""
-        match event["event"]:
-            case "transfer-started":
-                self._streams.append(event["dataset"])
-            case "transfer-finished" | "dataset-failed" if event["dataset"] in self._streams:
-                self._streams.remove(event["dataset"])
-            case "progress" if self._clock() - self._said >= LINE_EVERY:
+        match event:
+            case TransferStarted():
+                self._streams.append(event.dataset)
+            case TransferFinished() | DatasetFailed() if event.dataset in self._streams:
+                self._streams.remove(event.dataset)
+            case ProgressMade() if self._clock() - self._said >= LINE_EVERY:
                 self._said = self._clock()
-                done, total, rate = event["run_bytes"], event["run_total"], sum_rates(event)
+                done, total, rate = event.run_bytes, event.run_total, sum_rates(event)
                 told = [
                     format_percent_done(done, total),
                     format_amount(done, total),
@@ -131,7 +139,7 @@ def format_fill(marks: tuple[int, int] | None) -> str:
 
 def sum_rates(event: ProgressMade) -> float:
     """Bytes a second of all streams of a run; a restore has only one."""
-    return event.get("run_rate", event["rate"])
+    return event.run_rate if event.run_rate is not None else event.rate
 
 
 class LiveBar:
@@ -171,26 +179,26 @@ class LiveBar:
 
     def see(self, event: RunEvent) -> None:
         """See ProgressBar.see."""
-        match event["event"]:
-            case "plan":
-                sending = [d for d in event["datasets"] if d["action"] in ("full", "incremental", "resume")]
+        match event:
+            case PlannedEvent():
+                sending = [d for d in event.datasets if d["action"] in ("full", "incremental", "resume")]
                 if len(sending) > 1 and self._run is None:
-                    self._run = self._add(f"all of {event['backup']}", event["bytes_total"])
-            case "transfer-started":
-                self._drop(event["dataset"])
-                self._datasets[event["dataset"]] = self._add(event["dataset"], event["bytes"])
-            case "progress":
-                if event["dataset"] not in self._datasets:
-                    self._datasets[event["dataset"]] = self._add(event["dataset"], event["total"])
-                task = self._datasets[event["dataset"]]
-                buffer = format_fill(event["buffer"]) if self._wide else ""
-                self._move(task, event["bytes"], event["total"], event["rate"], buffer)
+                    self._run = self._add(f"all of {event.backup}", event.bytes_total)
+            case TransferStarted():
+                self._drop(event.dataset)
+                self._datasets[event.dataset] = self._add(event.dataset, event.bytes)
+            case ProgressMade():
+                if event.dataset not in self._datasets:
+                    self._datasets[event.dataset] = self._add(event.dataset, event.total)
+                task = self._datasets[event.dataset]
+                buffer = format_fill(event.buffer) if self._wide else ""
+                self._move(task, event.bytes, event.total, event.rate, buffer)
                 if self._run is not None:
-                    self._move(self._run, event["run_bytes"], event["run_total"], sum_rates(event))
-            case "retry" if self._run is not None:
+                    self._move(self._run, event.run_bytes, event.run_total, sum_rates(event))
+            case RetryEvent() if self._run is not None:
                 self._progress.update(self._run, rate="", eta="waiting")
-            case "transfer-finished" | "dataset-failed":
-                self._drop(event["dataset"])
+            case TransferFinished() | DatasetFailed():
+                self._drop(event.dataset)
 
     def _add(self, name: str, total: int | None) -> TaskID:
         return self._progress.add_task(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from zvault import data
 
+SYSTEM_STATE, SYSTEM_CACHE = Path("/var/lib/zvault"), Path("/var/cache/zvault")
+
 
 @dataclass(frozen=True, slots=True)
 class Paths:
@@ -14,7 +16,7 @@ class Paths:
 
     etc: Path = Path("/etc/zvault")
     run: Path = Path("/run/zvault")
-    state: Path = Path("/var/lib/zvault")
+    state: Path = SYSTEM_STATE
     profiles: Path = field(default_factory=lambda: data.find_data_path("profiles"))
 
     @property
@@ -35,6 +37,18 @@ class Paths:
     def history(self) -> Path:
         """The history of runs. For people only: it may be deleted at any time (invariant 1)."""
         return self.state / "history.sqlite"
+
+    @property
+    def cache(self) -> Path:
+        """The folder for what may be deleted at any time and is made again by itself; of a second instance beside its
+        state.
+        """
+        return SYSTEM_CACHE if self.state == SYSTEM_STATE else self.state.with_name("cache")
+
+    @property
+    def listings(self) -> Path:
+        """What was listed of each pool of this host, a file each by the pool's GUID (zfs/kept_listings.py)."""
+        return self.cache / "listings"
 
     @property
     def events_kept(self) -> Path:

@@ -117,7 +117,7 @@ class StreamTable(ConfigTable):
         ge=0,
         le=90,
         description="How full the buffer next to `zfs receive` must be, in percent, before it passes anything on: the "
-        "first transaction groups are then full ones.",
+        "first transaction groups are then full ones. A restore passes on at once.",
         examples=[50],
     )
 

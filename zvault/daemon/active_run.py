@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from zvault.api.events import RetryEvent, RunEvent
+from zvault.api.events import (
+    DatasetFailed,
+    PlannedEvent,
+    ProgressMade,
+    RetryEvent,
+    RunEvent,
+    TransferFinished,
+    TransferStarted,
+    WarningEvent,
+)
 
 
 @dataclass
@@ -38,21 +47,21 @@ class ActiveRun:
 
     def note(self, event: RunEvent) -> None:
         """Keep the live figures."""
-        match event["event"]:
-            case "plan":
-                self.bytes_total = self.bytes_done + event["bytes_total"]
-            case "transfer-started":
-                self.streams.add(event["dataset"])
-            case "progress":
-                self.bytes_done, self.bytes_total = event["run_bytes"], event["run_total"]
-            case "transfer-finished":
-                self.streams.discard(event["dataset"])
-                self.bytes_done, self.bytes_total = event["run_bytes"], event["run_total"]
-            case "dataset-failed":
-                self.streams.discard(event["dataset"])
-            case "retry":
+        match event:
+            case PlannedEvent():
+                self.bytes_total = self.bytes_done + event.bytes_total
+            case TransferStarted():
+                self.streams.add(event.dataset)
+            case ProgressMade():
+                self.bytes_done, self.bytes_total = event.run_bytes, event.run_total
+            case TransferFinished():
+                self.streams.discard(event.dataset)
+                self.bytes_done, self.bytes_total = event.run_bytes, event.run_total
+            case DatasetFailed():
+                self.streams.discard(event.dataset)
+            case RetryEvent():
                 self.failed = event
-            case "warning" if "drift" in event:
-                self.drift = event["text"]
-            case "warning" if "over_limit" in event:
-                self.over_limit[event["side"]] = event["over_limit"]
+            case WarningEvent() if event.drift is not None:
+                self.drift = event.text
+            case WarningEvent(side=str(side), over_limit=int(over_limit)):
+                self.over_limit[side] = over_limit

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import zvault
-from zvault.api.emit import Emit
-from zvault.api.events import RunEvent
+from zvault.api.events import Emit, RunEvent
 from zvault.config.load_config import find_readable_secrets, load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
@@ -30,7 +29,8 @@ from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.config_monitor import CONFIG_INTERVAL, ConfigMonitor
-from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.disk_monitor import DISK_INTERVAL, DiskMonitor
+from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import EVENTS_RETRY_PAUSE, StallMonitor
 from zvault.daemon.monitors.state_monitor import STATE_INTERVAL, StateMonitor
@@ -49,7 +49,7 @@ from zvault.daemon.web.web_servers import WebServers
 from zvault.ops import hooks
 from zvault.ops.context import Context
 from zvault.ops.restore import snapshot_reader
-from zvault.ops.tuning.parameters import reconcile_tuning
+from zvault.ops.tuning.set_parameters import reconcile_tuning
 from zvault.ops.vaults.past_record import list_past_vaults
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
@@ -63,6 +63,9 @@ STATUS_LINE_INTERVAL = 2.0
 
 READINGS_EVERY = 30.0
 """Seconds between looks at what stayed mounted or held: somebody read there, or the vault was down."""
+
+LISTINGS_SAVE_INTERVAL = 120.0
+"""Seconds between two times that what was listed is written down, where it changed."""
 
 NOTIFY_PAUSE = 1.0
 """Seconds between looks at what is to be told, at least: what comes at the same time is told together."""
@@ -98,8 +101,9 @@ class ZvaultDaemon:
     runs: BackupRuns
     scheduler: BackupScheduler
     snapshot_scheduler: BackupScheduler
-    scrub_scheduler: ScrubScheduler
+    scrub_heal_scheduler: ScrubHealScheduler
     verify_scheduler: VerifyScheduler
+    disk_monitor: DiskMonitor
     resumer: RunResumer
     pool_watch: PoolWatch
     vault_monitor: VaultMonitor
@@ -121,7 +125,7 @@ class ZvaultDaemon:
         self._stop, self._run_event, self._told_line = asyncio.Event(), asyncio.Event(), ""
         self._reload_turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.events.subscribe(self._hear)
+        self.events.subscribe(RunEvent, self._hear)
 
     def _hear(self, _: RunEvent) -> None:
         """Have the line for systemd told anew while something happens."""
@@ -147,11 +151,13 @@ class ZvaultDaemon:
             await asyncio.gather(self.snapshot_scheduler.start(), self.scheduler.start())
         self.resumer.resume_runs(interrupted)
         self._background(again_and_again("vaults", self._look_at_vaults, VAULT_INTERVAL))
+        self._background(again_and_again("disks", self.disk_monitor.look, DISK_INTERVAL))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(again_and_again("doubted lags", self.checks.at_doubted, 0.0))
         self._background(again_and_again("events", self.pool_watch.look, FEED_INTERVAL))
         self._background(again_and_again("proofs", self.verify_scheduler.look, VERIFY_INTERVAL))
         self._background(again_and_again("readings", self.checks.at_readings, READINGS_EVERY))
+        self._background(again_and_again("listings", self._save_listings, LISTINGS_SAVE_INTERVAL))
         self._background(again_and_again("stalls", self.stall_monitor.watch, EVENTS_RETRY_PAUSE))
         self._background(again_and_again("notifications", self.notifier.look, NOTIFY_PAUSE))
         self._background(self._tell_status())
@@ -336,6 +342,11 @@ class ZvaultDaemon:
                 f"put it back, 'zvaultctl vault close {then[0]}', then remove it",
             )
 
+    async def _save_listings(self) -> None:
+        """Keep what was listed for the next start. Where that cannot be written, it is listed again then."""
+        with contextlib.suppress(OSError):
+            await self.context.clients.kept.save_changed()
+
     async def _drain(self) -> None:
         """Begin nothing new, end what runs, leave nothing half-made."""
         log.info("stopping: %d runs to end", len(self.runs.runner.current))
@@ -349,7 +360,7 @@ class ZvaultDaemon:
         self.resumer.close()
         await self.checks.close()
         await self.notifier.close()
-        self.scrub_scheduler.close()
+        self.scrub_heal_scheduler.close()
         await self.vault_monitor.close()
         await self.api.close()
         await self.serving.close()
@@ -357,6 +368,7 @@ class ZvaultDaemon:
         for text in await self.runs.past.sweep(log.info):
             log.warning("%s", text)
         await release_vaults(self.context, self.vaults)
+        await self._save_listings()
         await self.context.clients.close()
         self.context.records.costs.close()
         self.history.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from zvault.api.events import PrunedEvent, RunEvent, TransferFinished, VaultHolds, VaultRead
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.daemon import journald
@@ -17,7 +18,8 @@ from zvault.daemon.job_runner import JobRunner
 from zvault.daemon.lag_readings import LagReadings
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
-from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.disk_monitor import DiskMonitor
+from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import StallMonitor
 from zvault.daemon.monitors.state_monitor import StateMonitor
@@ -58,15 +60,17 @@ def assemble_daemon(
 
     # What runs, and what is kept of it. The history hears of an event before those who tell of it: they read it there.
     events, history = EventPublisher(), RunHistory(paths.history)
-    events.subscribe(journald.log_event)
-    events.subscribe(history.note)
+    events.subscribe(RunEvent, journald.log_event)
+    events.subscribe(TransferFinished, history.note_sent)
+    events.subscribe(PrunedEvent, history.note_pruned)
     runs = assemble_runs(context, vaults, history, events)
     scheduler = BackupScheduler(context, runs.start, runs.findings.last_run)
     snapshot_scheduler = BackupScheduler(
         context, runs.snapshot, runs.findings.last_snapshot, get_snapshot_times
     )
-    scrub_scheduler = ScrubScheduler(context, vaults, runs, scheduler)
+    scrub_heal_scheduler = ScrubHealScheduler(context, vaults, runs, scheduler)
     verify_scheduler = VerifyScheduler(context, vaults, runs)
+    disk_monitor = DiskMonitor(vaults, scheduler)
     resumer = RunResumer(runs, snapshot_scheduler, scheduler)
 
     # What watches, and judges by that
@@ -87,14 +91,14 @@ def assemble_daemon(
         snapshot_scheduler=snapshot_scheduler,
     )
     stall_monitor = StallMonitor(context, vaults, status.stalls)
-    checks = PeriodicChecks(status, seen_vaults, vault_monitor, scrub_scheduler, sleep_monitor)
+    checks = PeriodicChecks(status, seen_vaults, vault_monitor, scrub_heal_scheduler, sleep_monitor)
 
     # What tells of it
     notifier = Notifier(status, seen_vaults.list_documents, seen_vaults.list_outdated)
-    events.subscribe(notifier.hear)
+    events.subscribe(RunEvent, notifier.hear)
     metrics = MetricFigures(status, seen_vaults, notifier, loop_lag)
     page = PageSource(status, events, seen_vaults.list_documents)
-    events.subscribe(page.hear)
+    events.subscribe(RunEvent, page.hear)
     serving = WebServers(
         context,
         status.warnings,
@@ -107,7 +111,7 @@ def assemble_daemon(
             PageTopic.FILES: page.files,
         },
     )
-    api = Api(status, runs, history, events, vaults, scrub_scheduler, verify_scheduler, notifier)
+    api = Api(status, runs, history, events, vaults, scrub_heal_scheduler, verify_scheduler, notifier)
     return ZvaultDaemon(
         paths=paths,
         context=context,
@@ -117,8 +121,9 @@ def assemble_daemon(
         runs=runs,
         scheduler=scheduler,
         snapshot_scheduler=snapshot_scheduler,
-        scrub_scheduler=scrub_scheduler,
+        scrub_heal_scheduler=scrub_heal_scheduler,
         verify_scheduler=verify_scheduler,
+        disk_monitor=disk_monitor,
         resumer=resumer,
         pool_watch=pool_watch,
         vault_monitor=vault_monitor,
@@ -145,10 +150,11 @@ def assemble_runs(
     readings = LagReadings(context)
     runner = JobRunner(context.env, events, RunRecorder(history, counters, readings))
     findings = BackupFindings(context, readings, runner, history)
-    events.subscribe(counters.count)
-    events.subscribe(readings.listings.hear)
-    events.subscribe(runner.note_event)
+    events.subscribe(RunEvent, counters.count)
+    events.subscribe(PrunedEvent, readings.listings.note_pruned)
+    events.subscribe(RunEvent, runner.note_event)
     context.activity.came_up.append(findings.doubt_vault)
     runs = BackupRuns(context, vaults, history, runner, findings, counters)
-    events.subscribe(runs.restore_times.hear)
+    events.subscribe(VaultRead, runs.restore_times.note_reading)
+    events.subscribe(VaultHolds, runs.restore_times.note_held)
     return runs

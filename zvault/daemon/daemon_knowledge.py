@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from zvault.api.events import DatasetFailed, HealedEvent
 from zvault.api.health import HealthDocument
 from zvault.api.runs import RunDocument
 from zvault.api.vaults import VaultDocument
@@ -49,8 +50,8 @@ class DaemonKnowledge:
 
     def failed(self, run: str, dataset: str) -> ErrorDocument | None:
         for event in reversed(self.status.runs.runner.events.past(run) or ()):
-            if event["event"] == "dataset-failed" and event["dataset"] == dataset and not event["again"]:
-                return event["error"]
+            if isinstance(event, DatasetFailed) and event.dataset == dataset and not event.again:
+                return event.error
         return None
 
     def running(self, backup: Backup) -> bool:
@@ -64,10 +65,8 @@ class DaemonKnowledge:
 
     def unhealed(self, vault: str, damage: DamagedFile) -> str:
         for event in self.status.runs.runner.events.newest():
-            if event["event"] == "healed" and event["vault"] == vault:
+            if isinstance(event, HealedEvent) and event.vault == vault:
                 here = (damage.dataset, damage.snapname, damage.path)
-                left = (
-                    one for one in event["left"] if (one["dataset"], one["snapshot"], one["file"]) == here
-                )
+                left = (one for one in event.left if (one["dataset"], one["snapshot"], one["file"]) == here)
                 return next((one["why"] for one in left), "")
         return ""

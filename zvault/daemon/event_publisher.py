@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from zvault.api.emit import Emit
-from zvault.api.events import RunEvent
+from zvault.api.events import Emit, ProgressMade, RunEvent, RunFinished
 from zvault.ops.state.environment import WallClock
 
 REMEMBERED_RUNS = 20
@@ -22,6 +22,7 @@ MOST_UNREAD_EVENTS = 10_000
 """Events a listener may leave unread before it counts as hung and is cut off."""
 
 log = logging.getLogger(__name__)
+E = TypeVar("E", bound=RunEvent)
 
 
 class EventPublisher:
@@ -31,24 +32,27 @@ class EventPublisher:
         self._listeners: set[asyncio.Queue[RunEvent | None]] = set()
         self._past: OrderedDict[str, deque[RunEvent]] = OrderedDict()
         self._count = 0
-        self.subscribers: list[Callable[[RunEvent], None]] = []
+        self.subscribers: list[tuple[type[RunEvent], Callable[[Any], None]]] = []
 
-    def subscribe(self, hear: Callable[[RunEvent], None]) -> None:
-        """Have each event told to ``hear``, after those who subscribed before, and before anybody who follows."""
-        self.subscribers.append(hear)
+    def subscribe(self, kind: type[E], hear: Callable[[E], None]) -> None:
+        """Have each event of a kind told to ``hear``, after those who subscribed before, and before anybody who
+        follows. RunEvent stands for all kinds.
+        """
+        self.subscribers.append((kind, hear))
 
     def publish(self, event: RunEvent) -> None:
         """Tell everyone. Nothing that goes wrong with a listener comes back to the one who tells."""
         self._remember(event)
-        for hear in self.subscribers:
+        for kind, hear in self.subscribers:
             try:
-                hear(event)
+                if isinstance(event, kind):
+                    hear(event)
             except Exception:
-                log.exception("cannot note the event %s of run %s", event["event"], event["run"])
+                log.exception("cannot note the event %s of run %s", event.name, event.run)
         for queue in tuple(self._listeners):
             if queue.qsize() >= MOST_UNREAD_EVENTS:
                 self._cut_off(queue)
-            elif event["event"] != "progress" or queue.qsize() < 100:
+            elif not isinstance(event, ProgressMade) or queue.qsize() < 100:
                 queue.put_nowait(event)
 
     def _cut_off(self, queue: asyncio.Queue[RunEvent | None]) -> None:
@@ -58,8 +62,8 @@ class EventPublisher:
         queue.put_nowait(None)
 
     def _remember(self, event: RunEvent) -> None:
-        past = self._past.setdefault(event["run"], deque())
-        if past and event["event"] == "progress" == past[-1]["event"]:
+        past = self._past.setdefault(event.run, deque())
+        if past and isinstance(event, ProgressMade) and isinstance(past[-1], ProgressMade):
             past.pop()
             self._count -= 1
         past.append(event)
@@ -74,7 +78,7 @@ class EventPublisher:
 
     def _forget_a_run(self) -> None:
         """The oldest that has finished, if there is one; else the oldest."""
-        over = (run for run, events in self._past.items() if events[-1]["event"] == "run-finished")
+        over = (run for run, events in self._past.items() if isinstance(events[-1], RunFinished))
         self._count -= len(self._past.pop(next(over, next(iter(self._past)))))
 
     def knows(self, run: str) -> bool:
@@ -103,9 +107,9 @@ class EventPublisher:
                 heard = replay.popleft() if replay else await queue.get()
                 if heard is None:
                     return
-                if run is None or heard["run"] == run:
+                if run is None or heard.run == run:
                     yield heard
-                    if run is not None and heard["event"] == "run-finished":
+                    if run is not None and isinstance(heard, RunFinished):
                         return
         finally:
             self._listeners.discard(queue)
@@ -114,8 +118,7 @@ class EventPublisher:
 def make_emit(publish: Callable[[RunEvent], None], clock: WallClock, run: str, backup: str) -> Emit:
     """Make what tells ``publish`` of the events of one run, each with the time at which it is told."""
 
-    def emit(event: str, **fields: Any) -> None:
-        head = {"event": event, "run": run, "backup": backup, "time": clock.time()}
-        publish(cast(RunEvent, {**head, **fields}))
+    def emit(event: RunEvent) -> None:
+        publish(replace(event, run=run, backup=backup, time=clock.time()))
 
     return emit

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from zvault.api.events import RunEvent, TransferFinished
+from zvault.api.events import PrunedEvent, TransferFinished
 from zvault.api.runs import RunDocument, RunResult
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.days import PastRun
@@ -56,11 +56,9 @@ class RunHistory:
         self._in_memory = False
         self._sent: dict[str, tuple[int, float]] = {}
         """By run under way: its streams that went through, and when that was written last (seconds since the epoch)."""
-        self.changes = 0  # grows with each statement that changes anything
         self._connection = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        self.changes += 1
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -84,7 +82,6 @@ class RunHistory:
 
     def _do(self, sql: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
         """Run one statement, if need be on a file made anew; nothing comes back where that fails too."""
-        self.changes += not sql.startswith("select")
         try:
             if self._in_memory or self.file.exists():
                 return self._connection.execute(sql, values).fetchall()
@@ -179,15 +176,11 @@ class RunHistory:
         """Write down that another host has made a backup's run in the place of this one, as it says."""
         self._do("update run set made_by=? where id=?", (made_by, run))
 
-    def note(self, event: RunEvent) -> None:
-        """Write down what an event says was pruned or sent. Pruned all by one statement: each waits for the disk."""
-        if event["event"] == "transfer-finished":
-            self._note_sent(event)
-        if event["event"] != "pruned":
-            return
+    def note_pruned(self, event: PrunedEvent) -> None:
+        """Write down what was pruned, all by one statement: each waits for the disk."""
         self._do(
             "insert or ignore into pruned (run, backup, side, at, snapshot) select ?, ?, ?, ?, value from json_each(?)",
-            (event["run"], event["backup"], event["side"], event["time"], json.dumps(event["snapshots"])),
+            (event.run, event.backup, event.side, event.time, json.dumps(event.snapshots)),
         )
         self._do("delete from pruned where rowid <= (select max(rowid) from pruned) - ?", (KEPT_PRUNED,))
 
@@ -231,16 +224,16 @@ class RunHistory:
         """By backup the way that it went, and how many bytes it was on its vault."""
         return {row["backup"]: (row["way"], row["bytes"]) for row in self._do("select * from held")}
 
-    def _note_sent(self, event: TransferFinished) -> None:
+    def note_sent(self, event: TransferFinished) -> None:
         """Write down how far a run is, at most once a SENT_INTERVAL: a run that is killed would have sent nothing."""
-        run, now = event["run"], event["time"]
+        run, now = event.run, event.time
         sent, written = self._sent.get(run, (0, float("-inf")))
         due = abs(now - written) >= SENT_INTERVAL
         self._sent[run] = sent + 1, now if due else written
         if due:
             self._do(
                 "update run set sent=?, bytes=? where id=?",
-                (sent + 1, min(event["run_bytes"], LARGEST_NUMBER), run),
+                (sent + 1, min(event.run_bytes, LARGEST_NUMBER), run),
             )
 
     def pruned(self, snapshot: str) -> list[PrunedSnapshot]:

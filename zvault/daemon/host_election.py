@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent, WarningEvent
 from zvault.api.runs import RunDocument
 from zvault.config.schema import Backup
 from zvault.core.errors import HeldElsewhere, TakenOver, ZvaultError
@@ -140,12 +140,12 @@ class HostElection:
             decision = await self._its_turn(shared, due, current, emit, pause, decide) if goes_on else None
             if decision is None or decision.action not in (RunAction.RUN, RunAction.TAKE_OVER):
                 outcome.result = "skipped"
-                emit("message", text=f"skipped: {decision.reason if decision else 'a new run takes over'}")
+                emit(MessageEvent(text=f"skipped: {decision.reason if decision else 'a new run takes over'}"))
                 if decision is not None and decision.settled is not None:
                     self._settled[name] = decision.settled
                 return
             if decision.action is RunAction.TAKE_OVER:
-                emit("warning", text=f"taking vault {shared.name} over: {decision.reason}")
+                emit(WarningEvent(text=f"taking vault {shared.name} over: {decision.reason}"))
             await execute(self._turn(shared, due, decision.of, emit))
             if not isinstance(outcome.error, (HeldElsewhere, TakenOver)):
                 break
@@ -153,7 +153,7 @@ class HostElection:
                 shared.vault.error = None  # another host has the vault, as it may
             if asked == ASKS:
                 break
-            emit("message", text=f"not now: {outcome.error}")
+            emit(MessageEvent(text=f"not now: {outcome.error}"))
             current.turn = f"it could not have the vault: {outcome.error}"
             outcome.error, outcome.result = None, "ok"
             goes_on = await self._pause(shared, min(STORE_RETRY_PAUSE, shared.bound), pause)
@@ -165,7 +165,11 @@ class HostElection:
     @staticmethod
     def _turn(shared: SharedVault, due: DueRun, of: str, emit: Emit) -> RunPermission:
         return RunPermission(
-            shared, due, of, lambda text: emit("message", text=text), lambda text: emit("warning", text=text)
+            shared,
+            due,
+            of,
+            lambda text: emit(MessageEvent(text=text)),
+            lambda text: emit(WarningEvent(text=text)),
         )
 
     async def _its_turn(
@@ -193,7 +197,7 @@ class HostElection:
                     if not wait:
                         return decision
                 if reason != told:
-                    emit("message", text=f"waits: {reason}")
+                    emit(MessageEvent(text=f"waits: {reason}"))
                 current.turn = told = reason
                 if not await self._pause(shared, wait, pause):
                     return None

@@ -8,8 +8,7 @@ import secrets
 from datetime import datetime
 from typing import Protocol
 
-from zvault.api.emit import Emit
-from zvault.api.events import RunEvent
+from zvault.api.events import Emit, RunEvent, RunFinished, RunStarted
 from zvault.core.errors import Refused, ZvaultError
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.event_publisher import EventPublisher, make_emit
@@ -155,7 +154,7 @@ class JobRunner:
 
     def note_event(self, event: RunEvent) -> None:
         """Keep the live figures of the run that an event is about."""
-        if (run := self.current.get(event["run"])) is not None:
+        if (run := self.current.get(event.run)) is not None:
             run.note(event)
 
     async def _conduct(self, id: str, job: Job) -> None:
@@ -194,22 +193,23 @@ class JobRunner:
 
     def _begin(self, run: ActiveRun, emit: Emit, started: float) -> None:
         self.recorder.begin(run, started)
-        emit("run-started", trigger=run.trigger)
+        emit(RunStarted(trigger=run.trigger))
 
     def _finish(self, run: ActiveRun, emit: Emit, outcome: RunOutcome, started: float) -> None:
         ended = self.env.clock.time()
         del self.current[run.id]
         self.recorder.end(run, outcome, started, ended)
         emit(
-            "run-finished",
-            trigger=run.trigger,
-            result=outcome.result,
-            bytes=outcome.bytes,
-            datasets=outcome.datasets,
-            sent=outcome.sent,
-            pruned=outcome.pruned,
-            seconds=max(0.0, ended - started),  # the clock may have been set back
-            error=outcome.error.as_dict() if outcome.error else None,
+            RunFinished(
+                trigger=run.trigger,
+                result=outcome.result,
+                bytes=outcome.bytes,
+                datasets=outcome.datasets,
+                sent=outcome.sent,
+                pruned=outcome.pruned,
+                seconds=max(0.0, ended - started),  # the clock may have been set back
+                error=outcome.error.as_dict() if outcome.error else None,
+            )
         )
 
 

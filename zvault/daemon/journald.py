@@ -7,7 +7,25 @@ import os
 import sys
 from collections.abc import Callable
 
-from zvault.api.events import RunEvent, RunFinished
+from zvault.api.events import (
+    ComparedEvent,
+    DatasetFailed,
+    DiffersEvent,
+    HookOutput,
+    MessageEvent,
+    PrunedEvent,
+    RestoredEvent,
+    RetryEvent,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    SnapshotMade,
+    TransferFinished,
+    TransferStarted,
+    VaultRead,
+    VerifiedEvent,
+    WarningEvent,
+)
 from zvault.core.errors import ErrorDocument
 from zvault.core.printable import make_printable
 from zvault.core.units import format_duration, format_rate, format_size
@@ -68,77 +86,77 @@ def log_event(event: RunEvent) -> None:
     if told is None:
         return
     level, text = told
-    fields = {"RUN": event["run"], "BACKUP": event["backup"], "DATASET": event.get("dataset")}
-    if hook := event.get("hook"):
+    fields = {"RUN": event.run, "BACKUP": event.backup, "DATASET": getattr(event, "dataset", None)}
+    if hook := getattr(event, "hook", None):
         fields |= {"HOOK": hook}
     if (error := _error(event)) is not None:
         fields |= {"REASON": error["reason"]}
     known = {name: str(value) for name, value in fields.items() if value is not None}
-    log.log(level, "%s: %s", event["backup"], text, extra=known)
+    log.log(level, "%s: %s", event.backup, text, extra=known)
 
 
 def _error(event: RunEvent) -> ErrorDocument | None:
-    match event["event"]:
-        case "dataset-failed" | "retry" | "run-finished":
-            return event["error"]
+    match event:
+        case DatasetFailed() | RetryEvent() | RunFinished():
+            return event.error
     return None
 
 
 def format_event(event: RunEvent) -> tuple[int, str] | None:  # noqa: PLR0911, PLR0912 - a table of what to say
     """Return the text of an event, and how loud it is; None for what is for terminals only."""
-    match event["event"]:
-        case "run-started":
-            return logging.INFO, f"run {event['run']} begins ({event['trigger']})"
-        case "snapshot":
-            return logging.INFO, f"snapshot {event['snapname']}; datasets: {event['datasets']}"
-        case "transfer-started":
-            return logging.INFO, f"{event['dataset']}: {event['kind']} to {event['to']}: {event['reason']}"
-        case "transfer-finished":
-            size, seconds = format_size(event["bytes"]), format_duration(event["seconds"])
-            return logging.INFO, f"{event['dataset']}: {size} in {seconds}"
-        case "dataset-failed":
-            level = logging.WARNING if event.get("again") else logging.ERROR
-            return level, f"{event['dataset']}: {_told(event['error'])}"
-        case "retry":
-            wait, number = format_duration(event["wait"]), f"{event['number']} of {event['retries']}"
-            return logging.WARNING, f"trying again in {wait} ({number}): {_told(event['error'])}"
-        case "pruned":
-            return logging.INFO, f"pruned {event['count']} snapshots on the {event['side']}"
-        case "message":
-            return logging.INFO, event["text"]
-        case "warning":
-            return logging.WARNING, event["text"]
-        case "hook-output":
-            return logging.INFO, f"{event['hook']} {event['program']}: {event['text']}"
-        case "verified":
-            level = logging.ERROR if event["result"] == "differs" else logging.INFO
-            of = f"{event['datasets']} datasets, {event['files']} files, {format_size(event['bytes'])}"
-            return level, f"verified ({event['level']}): {of}: {event['result']}"
-        case "restored":
-            where = event["mountpoint"] or f"not mounted: {event['why']}"
-            return logging.INFO, f"restored {event['snapshot']} to {event['dataset']}: {where}"
-        case "differs":
-            paths = [f"{one['path'] or one['dataset']} ({one['what']})" for one in event["differences"]]
+    match event:
+        case RunStarted():
+            return logging.INFO, f"run {event.run} begins ({event.trigger})"
+        case SnapshotMade():
+            return logging.INFO, f"snapshot {event.snapname}; datasets: {event.datasets}"
+        case TransferStarted():
+            return logging.INFO, f"{event.dataset}: {event.kind} to {event.to}: {event.reason}"
+        case TransferFinished():
+            size, seconds = format_size(event.bytes), format_duration(event.seconds)
+            return logging.INFO, f"{event.dataset}: {size} in {seconds}"
+        case DatasetFailed():
+            level = logging.WARNING if event.again else logging.ERROR
+            return level, f"{event.dataset}: {_told(event.error)}"
+        case RetryEvent():
+            wait, number = format_duration(event.wait), f"{event.number} of {event.retries}"
+            return logging.WARNING, f"trying again in {wait} ({number}): {_told(event.error)}"
+        case PrunedEvent():
+            return logging.INFO, f"pruned {event.count} snapshots on the {event.side}"
+        case MessageEvent():
+            return logging.INFO, event.text
+        case WarningEvent():
+            return logging.WARNING, event.text
+        case HookOutput():
+            return logging.INFO, f"{event.hook} {event.program}: {event.text}"
+        case VerifiedEvent():
+            level = logging.ERROR if event.result == "differs" else logging.INFO
+            of = f"{event.datasets} datasets, {event.files} files, {format_size(event.bytes)}"
+            return level, f"verified ({event.level}): {of}: {event.result}"
+        case RestoredEvent():
+            where = event.mountpoint or f"not mounted: {event.why}"
+            return logging.INFO, f"restored {event.snapshot} to {event.dataset}: {where}"
+        case DiffersEvent():
+            paths = [f"{one['path'] or one['dataset']} ({one['what']})" for one in event.differences]
             return logging.WARNING, f"not as in the snapshot: {', '.join(paths)}"
-        case "compared":
-            level = logging.INFO if event["result"] == "same" else logging.ERROR
-            of = f"{event['files']} files, {format_size(event['bytes'])}"
-            unread = f"; not compared: {', '.join(event['unread'])}" if event["unread"] else ""
-            return level, f"compared with the snapshot: {of}: {event['differences']} differences{unread}"
-        case "vault-read":
-            rate = format_rate(event["bytes"] / max(event["seconds"], 0.001))
-            read = f"{format_size(event['bytes'])} in {format_duration(event['seconds'])} ({rate})"
-            return logging.INFO, f"vault {event['vault']} was read ({event['kind']}): {read}"
-        case "run-finished":
+        case ComparedEvent():
+            level = logging.INFO if event.result == "same" else logging.ERROR
+            of = f"{event.files} files, {format_size(event.bytes)}"
+            unread = f"; not compared: {', '.join(event.unread)}" if event.unread else ""
+            return level, f"compared with the snapshot: {of}: {event.differences} differences{unread}"
+        case VaultRead():
+            rate = format_rate(event.bytes / max(event.seconds, 0.001))
+            read = f"{format_size(event.bytes)} in {format_duration(event.seconds)} ({rate})"
+            return logging.INFO, f"vault {event.vault} was read ({event.kind}): {read}"
+        case RunFinished():
             return _finished(event)
     return None
 
 
 def _finished(event: RunFinished) -> tuple[int, str]:
-    size, seconds = format_size(event["bytes"]), format_duration(event["seconds"])
-    text = f"run {event['run']} {event['result']}: {size} in {seconds}"
-    if event["error"]:
-        return logging.ERROR, f"{text}; {_told(event['error'])}"
+    size, seconds = format_size(event.bytes), format_duration(event.seconds)
+    text = f"run {event.run} {event.result}: {size} in {seconds}"
+    if event.error:
+        return logging.ERROR, f"{text}; {_told(event.error)}"
     return logging.INFO, text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, replace
 
-from zvault.api.events import RunEvent
+from zvault.api.events import PrunedEvent
 from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Tree
 from zvault.core.names import SnapshotName
@@ -56,14 +56,12 @@ class BackupListings:
         self._pruned[backup] = gone
         self._found.put(backup, BackupListing(sides, at, vault_at, frozenset(gone)), way)
 
-    def hear(self, event: RunEvent) -> None:
+    def note_pruned(self, event: PrunedEvent) -> None:
         """Take in what a run pruned: no listing before that tells of it."""
-        if event["event"] != "pruned":
-            return
-        backup, side = event["backup"], event["side"]
-        gone: set[tuple[str, str]] = {(side, name) for name in event["snapshots"]}
+        backup, side = event.backup, event.side
+        gone: set[tuple[str, str]] = {(side, name) for name in event.snapshots}
         known = self._pruned.setdefault(backup, {})
-        known |= dict.fromkeys(gone, event["time"])
+        known |= dict.fromkeys(gone, event.time)
         if (before := self._found.get(backup)) is not None:
             self._found[backup] = replace(before, pruned=before.pruned | gone)
 

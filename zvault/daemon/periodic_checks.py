@@ -10,12 +10,11 @@ from zvault.core.errors import ZvaultError
 from zvault.daemon.health.journal import VerdictJournal
 from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
-from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.scheduler import PROMPT
 from zvault.daemon.seen_vaults import SeenVaults
-from zvault.daemon.standing_verdicts import StandingVerdicts
 from zvault.daemon.status import LAG, DaemonStatus
 from zvault.ops.restore import snapshot_reader
 
@@ -31,14 +30,13 @@ class PeriodicChecks:
         status: DaemonStatus,
         seen_vaults: SeenVaults,
         vault_monitor: VaultMonitor,
-        scrub_scheduler: ScrubScheduler,
+        scrub_heal_scheduler: ScrubHealScheduler,
         sleep_monitor: SleepMonitor,
     ) -> None:
         self.status = status
         self._seen, self._vault_monitor = seen_vaults, vault_monitor
-        self._scrub_scheduler, self._sleep_monitor = scrub_scheduler, sleep_monitor
+        self._scrub_heal_scheduler, self._sleep_monitor = scrub_heal_scheduler, sleep_monitor
         self._verdicts = VerdictJournal(status.context.env.clock)
-        self._standing = StandingVerdicts(status)
         self._left: list[str] = []
         self._asked: dict[str, tuple[Backup, asyncio.Task[None]]] = {}
 
@@ -64,21 +62,17 @@ class PeriodicChecks:
         context = self.status.context
         for vault in vaults:
             context.records.costs.look(context.env, vault)
-        self._scrub_scheduler.care(vaults)
+        self._scrub_heal_scheduler.care(vaults)
         warnings = self.status.warnings
         for name in [name for name in warnings if name.startswith("inhibitor ")]:
             del warnings[name]
         warnings |= self._sleep_monitor.warnings()
         moving = self._seen.list_outdated()
-        if self._standing.hold(vaults, moving=bool(moving)):
-            return
         verdicts = self.status.verdicts(vaults)
         # Of a vault on its way up or down once it is there.
         runs = self.status.runs
         unread = [name for name in self.status.context.env.config.backup if runs.readings.being_read(name)]
         self._verdicts.tell(verdicts, moving, unread)
-        if self._verdicts.settled:
-            self._standing.note(verdicts, vaults, moving=bool(moving))
 
     async def at_readings(self) -> None:
         """Take away what stayed mounted or held of snapshots that were open for reading, as soon as that can be."""

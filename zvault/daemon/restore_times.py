@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
-from zvault.api.events import RunEvent
+from zvault.api.events import VaultHolds, VaultRead
 from zvault.api.restore import RestoreTimeDocument
 from zvault.config.schema import Backup
 from zvault.core.integrity.restore_time import (
@@ -42,24 +42,18 @@ class RestoreTimes:
         for backup in (one.backup, None):
             self._readings[one.vault, one.kind, backup].append(one)
 
-    def hear(self, event: RunEvent) -> None:
-        """Take in an event of a run."""
-        if event["event"] == "vault-read":
-            one = TimedRead(
-                event["kind"],
-                event["backup"],
-                event["vault"],
-                event["time"],
-                event["bytes"],
-                event["seconds"],
-            )
-            if one.believed:
-                self._keep(one)
-                self._history.add_reading(event["run"], one)
-        elif event["event"] == "vault-holds":
-            name, way = event["backup"], self.held.way(event["backup"])
-            self.held.put(name, event["bytes"], way)
-            self._history.put_held(name, way, event["time"], event["bytes"])
+    def note_reading(self, event: VaultRead) -> None:
+        """Keep how fast a vault was read in a run."""
+        one = TimedRead(event.kind, event.backup, event.vault, event.time, event.bytes, event.seconds)
+        if one.believed:
+            self._keep(one)
+            self._history.add_reading(event.run, one)
+
+    def note_held(self, event: VaultHolds) -> None:
+        """Keep how many bytes a backup is on its vault."""
+        name, way = event.backup, self.held.way(event.backup)
+        self.held.put(name, event.bytes, way)
+        self._history.put_held(name, way, event.time, event.bytes)
 
     def estimate_restore(
         self, backup: Backup, size: int | None, kinds: Sequence[ReadingKind] = DATASET_KINDS

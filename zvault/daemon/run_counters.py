@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from zvault.api.events import RunEvent
+from zvault.api.events import (
+    DatasetFailed,
+    PrunedEvent,
+    ResumeAborted,
+    RetryEvent,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    TransferFinished,
+    VerifiedEvent,
+    WarningEvent,
+)
 from zvault.daemon.history import OTHER_TRIGGERS
 
 
@@ -33,29 +44,29 @@ class RunCounters:
 
     def count(self, event: RunEvent) -> None:
         """Take an event of a run in."""
-        backup = event["backup"]
-        if event["event"] == "run-finished":
-            found = self._conflicting.pop(event["run"], set())
-            if event["trigger"] not in OTHER_TRIGGERS:
+        backup = event.backup
+        if isinstance(event, RunFinished):
+            found = self._conflicting.pop(event.run, set())
+            if event.trigger not in OTHER_TRIGGERS:
                 self.conflicts[backup] = found
-        match event["event"]:
-            case "run-started":
-                self._conflicting[event["run"]] = set()
-            case "dataset-failed" if event["error"]["reason"] == "conflict":
-                self._conflicting.setdefault(event["run"], set()).add(event["dataset"])
-            case "transfer-finished":
-                self.bytes[backup] += event["bytes"]
-                self.seconds[backup] = self.seconds.get(backup, 0.0) + event["seconds"]
-            case "resume-aborted":
-                self.aborted[backup, event["reason"]] += 1
-            case "warning" if "drift" in event:
-                self.drifts[event["vault"], event["drift"]] += 1
-            case "verified" if event["result"] == "differs":
-                self.differing[backup, event["level"]] += 1
-            case "retry":
+        match event:
+            case RunStarted():
+                self._conflicting[event.run] = set()
+            case DatasetFailed() if event.error["reason"] == "conflict":
+                self._conflicting.setdefault(event.run, set()).add(event.dataset)
+            case TransferFinished():
+                self.bytes[backup] += event.bytes
+                self.seconds[backup] = self.seconds.get(backup, 0.0) + event.seconds
+            case ResumeAborted():
+                self.aborted[backup, event.reason] += 1
+            case WarningEvent(vault=str(vault), drift=str(drift)):
+                self.drifts[vault, drift] += 1
+            case VerifiedEvent() if event.result == "differs":
+                self.differing[backup, event.level] += 1
+            case RetryEvent():
                 self.retries[backup] += 1
-            case "run-finished" if event["trigger"] == "heal" and (event["datasets"] or event["error"]):
+            case RunFinished() if event.trigger == "heal" and (event.datasets or event.error):
                 ended = {"ok": "healed", "partial": "partial"}
-                self.heals[backup, ended.get(event["result"], "failed")] += 1
-            case "pruned":
-                self.pruned[backup, event["side"]] += event["count"]
+                self.heals[backup, ended.get(event.result, "failed")] += 1
+            case PrunedEvent():
+                self.pruned[backup, event.side] += event.count

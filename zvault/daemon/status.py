@@ -32,7 +32,7 @@ from zvault.daemon.scheduler import BackupScheduler
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import count_pending
 from zvault.ops.stream.parallel import describe_wait
-from zvault.ops.tuning.parameters import list_tuning_complaints
+from zvault.ops.tuning.set_parameters import list_tuning_complaints
 from zvault.ops.vault_facts import make_health_document, make_judged_vault
 
 EVENTS_PATIENCE = 1.0
@@ -126,17 +126,6 @@ class DaemonStatus:
         self._newest = found
         return found
 
-    def verdicts_later(
-        self, vaults: Sequence[VaultDocument], seconds: float
-    ) -> dict[tuple[SubjectKind, str], HealthVerdict]:
-        """Return what all verdicts will be then if nothing but time goes on."""
-        newest = self._newest
-        try:
-            with self.context.env.later(seconds), self.judge.suppose():
-                return self.verdicts(vaults)
-        finally:
-            self._newest = newest
-
     def vault_verdict(self, vault: VaultDocument) -> HealthVerdict:
         """Judge a vault by its document and what is remembered of it."""
         return self.judge.vault(vault, self._stalls())
@@ -219,8 +208,8 @@ class DaemonStatus:
             "run": run.id if run else None,
             "waits_for": describe_wait(self.context.activity.slots, self.context.clients.damage_names, name),
             "retry_at": retry_at,
-            "retry_since": failed["time"] if failed else None,
-            "retry_error": failed["error"] if failed else None,
+            "retry_since": failed.time if failed else None,
+            "retry_error": failed.error if failed else None,
             "datasets": len(lags) if lags is not None else len(self.runs.made.get(name, {})) or None,
             "proofs": make_proofs_document(
                 backup.verify, self.runs.proofs.get(name), self.context.env.clock.time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from zvault.core.errors import ToolFailed
 from zvault.core.tuning.measurement import IoDirection, MeasuredPoint
@@ -30,24 +31,33 @@ parent's group reaches: killed while it started, fio left one behind that waited
 
 
 async def measure_point(
-    path: str, capacity: int, way: IoDirection, place: tuple[int, int], runner: ProcessRunner
+    path: str,
+    capacity: int,
+    way: IoDirection,
+    place: tuple[int, int],
+    runner: ProcessRunner,
+    *,
+    region: int = REGION,
 ) -> MeasuredPoint:
     """One point of a device of ``capacity`` bytes: requests of a size, so many at once, one after the other.
 
-    ``write`` destroys what is there, in the middle of the device. Raises ToolMissing, ToolFailed, DeadlineExceeded.
+    It is measured on the first ``region`` bytes of those that all points are measured on. ``write`` destroys what is
+    there, in the middle of the device. Raises ToolMissing, ToolFailed, DeadlineExceeded.
     """
     size, depth = place
     result = await runner.run(
-        point_argv(path, capacity, way, size, depth), deadline=POINT_SECONDS + FIO_PATIENCE
+        point_argv(path, capacity, way, size, depth, region=region), deadline=POINT_SECONDS + FIO_PATIENCE
     )
     return parse_point(result.stdout, way, size, depth)
 
 
-def point_argv(path: str, capacity: int, way: IoDirection, size: int, depth: int) -> list[str]:
+def point_argv(
+    path: str, capacity: int, way: IoDirection, size: int, depth: int, *, region: int = REGION
+) -> list[str]:
     """The command that measures one point. Raises ToolFailed for a device too small for it."""
     offset = max(UNTOUCHED_EDGE, capacity // 4 // UNTOUCHED_EDGE * UNTOUCHED_EDGE)
-    region = min(REGION, capacity - UNTOUCHED_EDGE - offset) // size * size
-    if region <= 0:
+    length = min(region, capacity - UNTOUCHED_EDGE - offset) // size * size
+    if length <= 0:
         raise ToolFailed(f"{path} is too small to be measured", f"it has {capacity} bytes")
     return [
         "fio",
@@ -61,11 +71,19 @@ def point_argv(path: str, capacity: int, way: IoDirection, size: int, depth: int
         f"--bs={size}",
         f"--iodepth={depth}",
         f"--offset={offset}",
-        f"--size={region}",
+        f"--size={length}",
         "--time_based",
         f"--runtime={POINT_SECONDS}",
         "--output-format=json",
     ]
+
+
+def count_written_bytes(points: Iterable[MeasuredPoint]) -> int:
+    """How many bytes of the region hold data after these points were measured with writes: the rest is still blank, and
+    a store answers for it without looking.
+    """
+    most = max((one.bandwidth * POINT_SECONDS for one in points), default=0.0)
+    return min(REGION, int(most))
 
 
 def parse_point(text: str, way: IoDirection, size: int, depth: int) -> MeasuredPoint:

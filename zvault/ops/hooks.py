@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, HookOutput, MessageEvent, WarningEvent
 from zvault.config.tables.hooks import OWN_VARIABLE_PREFIX, Hook, Hooks
 from zvault.core.errors import HookFailed, ZvaultError
 from zvault.core.printable import make_printable
@@ -94,9 +94,9 @@ class RunHooks:
         """End the hooks that are held, the last first. One that ended by itself did not hold over what was done."""
         for one in reversed(held):
             if (error := await one.end()) is None:
-                self.emit("message", text=f"{one.name} held, and was ended", hook=one.moment)
+                self.emit(MessageEvent(text=f"{one.name} held, and was ended", hook=one.moment))
                 continue
-            self.emit("warning", text=str(error), hook=one.moment)
+            self.emit(WarningEvent(text=str(error), hook=one.moment))
             if one.hook.on_failure == "stop":
                 self.blame(error)
 
@@ -109,7 +109,7 @@ class RunHooks:
         except HookFailed as error:
             if hook.on_failure == "stop":
                 raise
-            self.emit("warning", text=f"{error}; its on_failure is go-on", hook=f"before-{scope}")
+            self.emit(WarningEvent(text=f"{error}; its on_failure is go-on", hook=f"before-{scope}"))
 
     async def _after(self, pending: _Pending, end: str, why: str) -> None:
         """Run every hook that is pending, and forget each as it has ended. Raises nothing a hook can cause."""
@@ -124,7 +124,7 @@ class RunHooks:
             try:
                 await self._run(hook, moment, _place(hook, among), told)
             except HookFailed as error:
-                self.emit("warning", text=str(error), hook=moment)
+                self.emit(WarningEvent(text=str(error), hook=moment))
                 if hook.on_failure == "stop":
                     self.blame(error)
             pending.hooks.remove(hook)
@@ -158,7 +158,7 @@ class RunHooks:
             waiting.cancel()
         if task.done() and (error := await held.end()) is not None:
             raise error
-        self.emit("message", text=f"{held.name} is ready, and held", hook=moment)
+        self.emit(MessageEvent(text=f"{held.name} is ready, and held", hook=moment))
         return held
 
     def _environment(self, hook: Hook, moment: str) -> dict[str, str]:
@@ -189,7 +189,7 @@ class RunHooks:
         if status != 0:
             raise HookFailed(f"{name} failed", said.with_last_words(describe_exit(status)), _next(moment))
         seconds = asyncio.get_running_loop().time() - began
-        self.emit("message", text=f"{name} ended well, in {format_duration(seconds)}", hook=moment)
+        self.emit(MessageEvent(text=f"{name} ended well, in {format_duration(seconds)}", hook=moment))
 
 
 @dataclass
@@ -259,7 +259,7 @@ class _Said:
             self._tell(f"… and {self.lines - MOST_HOOK_LINES} lines more, which are not kept")
 
     def _tell(self, text: str) -> None:
-        self.emit("hook-output", hook=self.moment, program=self.program, text=text)
+        self.emit(HookOutput(hook=self.moment, program=self.program, text=text))
 
     def with_last_words(self, why: str) -> str:
         return f"{why}; it said: {' / '.join(self.last)}" if self.last else f"{why}, without a word"
@@ -340,9 +340,10 @@ async def recover_hooks(
         patience(sum(hook.timeout + HOOK_GRACE for hook in pending.hooks))
         emit = emitter(about.run, about.backup)
         emit(
-            "warning",
-            text=f"run {about.run} was cut off before its hooks after the {scope}: running them now",
-            hook=f"after-{scope}",
+            WarningEvent(
+                text=f"run {about.run} was cut off before its hooks after the {scope}: running them now",
+                hook=f"after-{scope}",
+            )
         )
         await RunHooks(store, about, emit, wrong.append)._after(
             pending, "interrupted", "the daemon was cut off"

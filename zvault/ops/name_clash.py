@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, PrunedEvent, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot, Tree
@@ -45,7 +45,7 @@ async def list_to_replace(
         return []
     why = f"the vault has another snapshot of that name (the clock was set back?): {_named(clashing)}"
     if context.env.min_age_of(backup.source):
-        emit("warning", text=f"{why}; it stays, for the source lies in a vault with min_age")
+        emit(WarningEvent(text=f"{why}; it stays, for the source lies in a vault with min_age"))
         return []
     made = await sides.compute(list_still_own, calls, sides.source, sides.vault)
     needed = await sides.compute(_still_needed, context, backup, sides.source, made)
@@ -54,9 +54,9 @@ async def list_to_replace(
         reason = next(
             (needed[name] for name in clashing if name in needed), "it may not be the one that this run made"
         )
-        emit("warning", text=f"{why}; it stays: {reason}")
+        emit(WarningEvent(text=f"{why}; it stays: {reason}"))
         return []
-    emit("warning", text=f"the snapshot is made anew under a later name, as {why}")
+    emit(WarningEvent(text=f"the snapshot is made anew under a later name, as {why}"))
     return made
 
 
@@ -77,7 +77,7 @@ async def list_to_give_up(
     found = [snap for snap in found if snap.name not in needed]
     if found:
         named = _named([snap.name for snap in found])
-        emit("warning", text=f"left by an earlier run that was to make them anew: {named}")
+        emit(WarningEvent(text=f"left by an earlier run that was to make them anew: {named}"))
     return found
 
 
@@ -117,17 +117,19 @@ async def give_up_snapshots(
         there = [snap for snap in replaced if before.snapshot(snap.name) == snap]
         needed = _still_needed(context, backup, before, there)
         for name, why in needed.items():
-            emit("warning", text=f"kept {name}: {why}")
+            emit(WarningEvent(text=f"kept {name}: {why}"))
         mine = [snap for snap in there if snap.name not in needed]
         gone, trouble = await destroy_in_batches(source, mine, emit)
         if trouble is not None:
             emit(
-                "warning", text=f"not all of the snapshots that were made first could be destroyed: {trouble}"
+                WarningEvent(
+                    text=f"not all of the snapshots that were made first could be destroyed: {trouble}"
+                )
             )
             after = await list_source(context.clients, backup, sizes=False)
             gone = [snap for snap in mine if after.snapshot(snap.name) != snap]
     except ZvaultError as error:
-        emit("warning", text=f"the snapshots that were made first may still be there: {error}")
+        emit(WarningEvent(text=f"the snapshots that were made first may still be there: {error}"))
     if gone:
-        emit("pruned", side="source", count=len(gone), snapshots=[snap.name for snap in gone])
+        emit(PrunedEvent(side="source", count=len(gone), snapshots=[snap.name for snap in gone]))
     context.records.replaced.remove(backup.name, {snap.guid for snap in gone})

@@ -11,11 +11,21 @@ from itertools import islice
 from operator import attrgetter
 
 from zvault.api.backups import Side
-from zvault.api.emit import Emit
+from zvault.api.events import (
+    DatasetFailed,
+    Emit,
+    InhibitorEvent,
+    MessageEvent,
+    RetryEvent,
+    SnapshotMade,
+    VaultUp,
+    WarningEvent,
+)
 from zvault.config.schema import Backup
 from zvault.core.errors import (
     DeadlineExceeded,
     DeviceGone,
+    DiskAway,
     HeldElsewhere,
     NotFound,
     PoolSuspended,
@@ -48,7 +58,7 @@ from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource
 from zvault.ops.replication.transfer import Transfers
-from zvault.ops.replication.transfer_all import StreamLimits, make_cycle_error, transfer_all
+from zvault.ops.replication.transfer_all import StreamLimits, TransferQueue, make_cycle_error
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, list_arrivals
 from zvault.ops.retention.prune import apply_prune
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
@@ -144,10 +154,10 @@ class BackupRun:
 
     def say(self, text: str) -> None:
         """Tell whoever follows the run."""
-        self.emit("message", text=text)
+        self.emit(MessageEvent(text=text))
 
     def _warn(self, text: str) -> None:
-        self.emit("warning", text=text)
+        self.emit(WarningEvent(text=text))
 
     # The run: its tries, between its hooks
 
@@ -155,7 +165,17 @@ class BackupRun:
         """Run it. A failure ends up in the outcome; only cancellation is raised."""
         try:
             async with self.hooks.around("run", self.backup.hooks, self._ending):
-                await self._try_on()
+                retries, first = self.backup.retries, self.backup.retry_wait
+                tries = islice(iterate_delays(first, jitter=A_FIFTH, chance=random.random), retries)
+                for number, wait in enumerate([*tries, None], 1):
+                    self.last_try, lost = wait is None, None
+                    try:
+                        await self._try()
+                    except ZvaultError as error:
+                        lost = error
+                    if wait is None or not await self._wait_to_retry(lost, wait, number, retries):
+                        break
+                self._settle(lost)
         except ZvaultError as error:
             self.outcome.blame(error)
             self.outcome.result = "failed"
@@ -163,25 +183,26 @@ class BackupRun:
             self.outcome.bytes, self.outcome.sent = self.meter.done, self.meter.sent
             self.outcome.pruned += self.snapshots.pruned or 0
 
-    async def _try_on(self) -> None:
-        """Try, and try again what may go better. Raises what kept the last try from getting to its end."""
-        retries, first = self.backup.retries, self.backup.retry_wait
-        tries = islice(iterate_delays(first, jitter=A_FIFTH, chance=random.random), retries)
-        for number, wait in enumerate([*tries, None], 1):
-            self.last_try = wait is None
-            lost: ZvaultError | None = None
-            try:
-                await self._try()
-            except ZvaultError as error:
-                lost = error
-            why = self._find_retry_reason(lost)
-            if why is None or wait is None:
-                break
-            self.emit("retry", wait=wait, number=number, retries=retries, error=why.as_dict())
-            if not await self.pause(wait):
-                self.say("not tried again: a new run takes over")
-                break
-        if lost is not None:
+    async def _wait_to_retry(self, lost: ZvaultError | None, wait: float, number: int, retries: int) -> bool:
+        """Wait to try again what may go better; False where nothing would, or another run takes over."""
+        why = self._find_retry_reason(lost)
+        if why is None:
+            return False
+        self.emit(RetryEvent(wait=wait, number=number, retries=retries, error=why.as_dict()))
+        if await self.pause(wait):
+            return True
+        self.say("not tried again: a new run takes over")
+        return False
+
+    def _settle(self, lost: ZvaultError | None) -> None:
+        """Say how the tries ended. Raises what kept the last one from getting to its end."""
+        if isinstance(lost, DiskAway):
+            # What waits for its disk has not failed: how far it lies behind is told by its lag.
+            if not self.snapshots.refused:
+                self.outcome.blame(lost)
+                self.outcome.result = "skipped"
+                return
+        elif lost is not None:
             if not (self.all_sent and isinstance(lost, VAULT_AWAY)):
                 raise lost
             self._warn(f"all of it was sent, but what comes after that was not done: {lost}")
@@ -306,7 +327,7 @@ class BackupRun:
         """Make the run's snapshot though its vault cannot be had: else there were no history of that time anywhere.
 
         Not where another host has a vault that hosts share: that one makes the run. What goes wrong is told; the run
-        fails for what keeps its vault away.
+        fails for what keeps its vault away. Raises it for a disk that is away, for which no run fails.
         """
         others = self.turn is not None and isinstance(lost, (HeldElsewhere, TakenOver))
         if others or self.hooks.snapname or not self.snapshots.wanted_now:
@@ -318,6 +339,8 @@ class BackupRun:
             if not self.snapshots.pruned:
                 self.snapshots.pruned = await prune_source(self.context, self.backup, self.emit, sides)
         except ZvaultError as error:
+            if isinstance(lost, DiskAway):
+                raise
             self._warn(
                 f"while the vault cannot be had, the source could not be snapshotted or pruned: {error}"
             )
@@ -325,7 +348,7 @@ class BackupRun:
     async def _tell_snapshot(self, made: str, sides: BothListings) -> None:
         if made:
             count = await sides.compute(count_with_snapname, made, sides)
-            self.emit("snapshot", snapname=made, datasets=count)
+            self.emit(SnapshotMade(snapname=made, datasets=count))
 
     async def _make_snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
         """Make the run's snapshot. A source that was imported read-only gets none: what it has is sent."""
@@ -345,12 +368,12 @@ class BackupRun:
         return "", None
 
     def _tell_up(self, vault: OpenVault) -> None:
-        self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
+        self.emit(VaultUp(vault=vault.name, message=f"pool {vault.pool} is up"))
         awake = vault.managed.awake
         held = f"{describe_waiting(awake.refused)} for this run"
         if awake.problem is not None:
             held = str(awake.problem)
-        self.emit("inhibitor", held=awake.held, message=held)
+        self.emit(InhibitorEvent(held=awake.held, message=held))
 
     async def _look_and_plan(
         self, vault: OpenVault, made: str, seen: Tree | None
@@ -432,7 +455,7 @@ class BackupRun:
         small = SmallStreams(opened, plan)
         transfers = Transfers(opened, plan, self.meter, small=small)
         for text in await transfers.lacking():
-            self.emit("warning", text=text)
+            self.emit(WarningEvent(text=text))
         activity = self.context.activity
         limits, slots = StreamLimits(self.context.env, self.backup, activity.sync_times), activity.slots
         throttle = limits.throttle()
@@ -441,7 +464,9 @@ class BackupRun:
             await small.learn()
             watch = watch_drift(self.context, opened.vault, self.emit)
             async with throttle as stage, watch:
-                stuck = await transfer_all(replace(transfers, throttle=stage), slots, limits, self._note)
+                queue = TransferQueue(replace(transfers, throttle=stage), slots, limits, self._note)
+                await queue.learn_sync_time()
+                await queue.execute()
             unsettled = await plan.bases.wait_advanced()
         finally:
             await plan.bases.stop()
@@ -452,7 +477,7 @@ class BackupRun:
             )
         for name, error in unsettled.items():
             self._note(name, error)
-        for name in stuck:
+        for name in queue.order.stuck():
             self._note(name, make_cycle_error(name))
         if self.results.failed and (lost := await opened.vault.trouble()) is not None:
             raise lost
@@ -462,7 +487,7 @@ class BackupRun:
         self.results.note(dataset, error)
         if error is not None:
             again = error.retryable and not self.last_try
-            self.emit("dataset-failed", dataset=dataset, error=error.as_dict(), again=again)
+            self.emit(DatasetFailed(dataset=dataset, error=error.as_dict(), again=again))
 
     def _note_unlisted(self, sides: BothListings) -> None:
         """Note the datasets that cannot be listed: nothing is done with them, and all others are."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zvault.api.emit import Emit
+from zvault.api.events import DatasetFailed, Emit, MessageEvent, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import SnapshotRefused, ZvaultError
 from zvault.core.model import Snapshot, Tree
@@ -70,10 +70,10 @@ class RunSnapshot:
         return self.context.env.backup(self.name)
 
     def _say(self, text: str) -> None:
-        self.emit("message", text=text)
+        self.emit(MessageEvent(text=text))
 
     def _warn(self, text: str) -> None:
-        self.emit("warning", text=text)
+        self.emit(WarningEvent(text=text))
 
     async def make(
         self, vault: OpenVault | None, *, avoid: SnapnameIndex | None = None
@@ -175,7 +175,7 @@ class RunSnapshot:
         before, self.refused = self.refused, {**known, **explain_refusals(answers, facts)}
         for name, error in self.refused.items():
             if name not in before:
-                self.emit("dataset-failed", dataset=name, error=error.as_dict(), again=False)
+                self.emit(DatasetFailed(dataset=name, error=error.as_dict(), again=False))
 
     async def _note_unchanged(self, unchanged: UnchangedDatasets, source: Tree) -> None:
         """Put on record until when the vault has the datasets that get no snapshot: their lag counts from then."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, SnapshotMade
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.ops.context import Context
@@ -72,7 +72,7 @@ class SnapshotRun:
         self.outcome.datasets = len(sides.pairs) + len(unlisted)
         if made:
             count = await sides.compute(count_with_snapname, made, sides)
-            self.emit("snapshot", snapname=made, datasets=count)
+            self.emit(SnapshotMade(snapname=made, datasets=count))
         self.outcome.pruned += self.snapshots.pruned or 0
         if not self.snapshots.pruned and self.may_prune():
             # A share each time would leave nothing of a history within hours, where keep is shorter by mistake.

@@ -12,7 +12,7 @@ from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.refusals import find_cure, make_refusal
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import InterruptedReceive, TransferAction, TransferStep
-from zvault.core.replication.receive_properties import find_unlisted
+from zvault.core.replication.receive_properties import find_lacking, find_unlisted
 from zvault.core.replication.send_record import classify_resume_fault
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.core.replication.vault_encryption import KeysAbove
@@ -22,6 +22,7 @@ from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.changes import Changes
 from zvault.zfs.gate.resume_token import BadToken, decode_token
 from zvault.zfs.host import LocalHost, SshHost, ZfsHost
+from zvault.zfs.kept_listings import KeptListings
 from zvault.zfs.list_command import (
     SUSPENDED_WORDS,
     ZFS_LIST_DEADLINE,
@@ -42,7 +43,7 @@ class Zfs:
     """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest.
 
     With a ``feed`` of this host's events, what did not change since it was listed is not listed again. ``key_root``:
-    see parse_listing.parse_tree.
+    see parse_listing.parse_tree. ``kept``: the listings of this host that outlive the process.
     """
 
     def __init__(
@@ -51,14 +52,15 @@ class Zfs:
         host: SshHost | None = None,
         feed: ChangeFeed | None = None,
         key_root: str = "",
+        kept: KeptListings | None = None,
     ) -> None:
         self.host: ZfsHost = LocalHost(runner) if host is None else host
         lzc = Lzc() if host is None else RemoteChanges(host)
         self.lzc: Changes = lzc
         self._lister = ListCommand(self.host)
-        self._trees = TreeListing(self._lister, feed, key_root, lzc.list_names)
+        self._trees = TreeListing(self._lister, feed, key_root, lzc.list_names, kept)
         self._keys = VaultKeyReader(self.host)
-        self._unlisted: tuple[str, ...] | None = None
+        self._settable: set[str] | None = None
 
     async def close(self) -> None:
         """End the helper process, or let the connection go."""
@@ -130,10 +132,17 @@ class Zfs:
 
         They are asked for once: what is there now is there until zvaultd starts again, whatever is installed meanwhile.
         """
-        if self._unlisted is None:
+        return find_unlisted(await self._list_settable())
+
+    async def lacking_properties(self) -> frozenset[str]:
+        """Those that a vault keeps out and the ZFS there does not have; asked for once, with the unlisted ones."""
+        return find_lacking(await self._list_settable())
+
+    async def _list_settable(self) -> set[str]:
+        if self._settable is None:
             result = await self.host.run(["zfs", "get"], deadline=ZFS_LIST_DEADLINE, check=False)
-            self._unlisted = find_unlisted(parse_listing.parse_settable(result.stderr))
-        return self._unlisted
+            self._settable = parse_listing.parse_settable(result.stderr)
+        return self._settable
 
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""
@@ -266,12 +275,16 @@ class Zfs:
         except ToolFailed:
             return None
 
-    async def make_parents(self, dataset: str) -> None:
+    async def make_parents(self, dataset: str, known: set[str] | None = None) -> None:
         """Make the filesystems above ``dataset`` that are not there, never mounted, marked as placeholders.
 
-        Raises PoolSuspended, ToolFailed, or what else ZFS has against it (core/refusals.py).
+        Those that are ``known`` to be there are not asked for, and what is found or made is added to them. Raises
+        PoolSuspended, ToolFailed, or what else ZFS has against it (core/refusals.py).
         """
+        known = set() if known is None else known
         for above in itertools.islice(DatasetName(dataset).ancestors, 1, None):
+            if above in known:
+                continue
             if not await self.exists(above):
                 result = await self.host.run(
                     [
@@ -292,6 +305,7 @@ class Zfs:
                     if SUSPENDED_WORDS in result.stderr:
                         raise make_suspended_error(above.pool)
                     raise make_refusal(f"cannot make '{above}'", result.complaint(), ToolFailed)
+            known.add(above)
 
     async def describe_content(self, placeholder: str) -> str:
         """Say in words what a placeholder holds itself by now; empty where nothing. Raises NotFound, ToolFailed."""

@@ -106,20 +106,22 @@ class ListCommand:
             gone |= await self.gone(sorted({split_point(name)[0] for name in missing}))
         size = sum(len(part.had.snapshots) for part in parts.values())
         points, marked = await compute_aside(size, None, _with_changes, parts, now)
-        return points | await self._bookmarks({name: points[name] for name in marked}, gone)
+        return points | await self.with_bookmarks({name: points[name] for name in marked}, gone)
 
-    async def _bookmarks(
+    async def with_bookmarks(
         self, of_each: Mapping[str, DatasetPoints], gone: set[str]
     ) -> dict[str, DatasetPoints]:
-        """These with the bookmarks that the datasets have now."""
+        """These with the bookmarks that the datasets have now; a dataset that is gone is added to ``gone``."""
         lines, names = list[str](), list(of_each)
         for some in split_in_batches(names):
             lines += await self.lines(some, "-d1", "bookmark", parse_listing.POINT_COLUMNS, gone)
-        size = sum(len(points.snapshots) for points in of_each.values())
+        marked = {line.partition("#")[0] for line in lines}
+        dated = {name: points for name, points in of_each.items() if name in marked}
+        size = sum(len(points.snapshots) for points in dated.values())
         made, unknown = await compute_aside(
             size + len(lines),
             None,
-            lambda: parse_listing.date_points([*format_snapshot_lines(of_each), *lines]),
+            lambda: parse_listing.date_points([*format_snapshot_lines(dated), *lines]),
         )
         for some in split_in_batches([name for name in unknown if "#" in name]):
             made |= await self.created(some)

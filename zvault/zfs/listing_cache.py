@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from zvault.core.model import Bookmark, Snapshot
 from zvault.core.snapshot_list import SnapshotList
+from zvault.zfs.kept_listings import KeptListings
 
 CHANGED_SLACK = 2.0
 """Seconds: a change in the same second as the listing may not be in it."""
@@ -58,10 +59,11 @@ class CachedDataset:
 
 
 class ListingCache:
-    """The snapshots, bookmarks and holds of datasets, by dataset name."""
+    """The snapshots, bookmarks and holds of datasets, by dataset name. Snapshots that are seen are ``kept``, too."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, kept: KeptListings | None = None) -> None:
         self._clock = clock
+        self._kept = kept
         self._seen: dict[str, CachedDataset] = {}
         self._forgotten: dict[str, float] = {}
         self._latest = 0.0
@@ -112,8 +114,10 @@ class ListingCache:
             guid, changed = stamps[name]
             complete = changed.isdecimal() and int(changed) < began - CHANGED_SLACK
             if complete and max(self._forgotten.get(name, 0.0), self._cleared) < began:
-                self._seen[name] = CachedDataset(guid, changed, points.get(name, NONE))
+                seen = self._seen[name] = CachedDataset(guid, changed, points.get(name, NONE))
                 self._forgotten.pop(name, None)
+                if self._kept is not None:
+                    self._kept.note_snapshots(name, (guid, changed), seen.points.snapshots, began)
             else:
                 self._seen.pop(name, None)
 

@@ -16,6 +16,7 @@ from zvault.core.names import DatasetName
 from zvault.system.side_threads import compute_aside
 from zvault.zfs import parse_listing
 from zvault.zfs.change_feed import ChangeFeed
+from zvault.zfs.kept_listings import KeptListings
 from zvault.zfs.known_datasets import ComparedListing, KnownDatasets, ListedAt
 from zvault.zfs.list_command import ListCommand, split_in_batches
 from zvault.zfs.listing_cache import SINGLY_LISTED_DATASETS, DatasetPoints, ListingCache
@@ -44,7 +45,7 @@ class TreeListing:
     """Trees of one host. With a ``feed`` of its events, what did not change since it was listed is not listed again.
 
     ``list_names`` is how the host's kernel is asked for names that 'zfs list' leaves out: Lzc.list_names, or over ssh
-    RemoteChanges.list_names.
+    RemoteChanges.list_names. Snapshots that are as in a listing that is ``kept`` are not listed again.
     """
 
     def __init__(
@@ -53,10 +54,12 @@ class TreeListing:
         feed: ChangeFeed | None = None,
         key_root: str = "",
         list_names: NamesLister | None = None,
+        kept: KeptListings | None = None,
     ) -> None:
         self._list_names = list_names
+        self._kept = kept
         self.key_root = key_root
-        self.cache = ListingCache()
+        self.cache = ListingCache(kept=kept)
         self._lister = lister
         self._known = KnownDatasets()
         self._made: dict[str, parse_listing.MadeTree] = {}
@@ -191,15 +194,35 @@ class TreeListing:
             there = [root for root in roots if root not in gone]
             if not lines or len(lines) > MOST_AT_ONCE:
                 return
-            points, stamps = await self._lister.points(there, "-r", None), await _stamps(lines)
+            stamps, went = await _stamps(lines), set[str]()
+            points = await self._believed(DatasetName(roots[0]).pool, stamps, went)
+            others = [name for name in stamps if name not in points]
+            if points and len(others) <= SINGLY_LISTED_DATASETS:
+                points |= await self._listed_whole(others, went)
+            else:
+                points = await self._lister.points(there, "-r", None)
             own = await self._lister.own(there)
-            if await self._moved(points, stamps) or not await self._names_stand(roots[0], lapses):
+            if went or await self._moved(points, stamps) or not await self._names_stand(roots[0], lapses):
                 return
             self.cache.keep(list(stamps), stamps, points, began)
             found = parse_listing.join_listings(lines, points, own, self.key_root)
             for root in there:
                 below = {name: one for name, one in found.items() if one.dataset.name.is_within(root)}
                 self._known.keep(root, ListedAt(moment, below))
+
+    async def _believed(
+        self, pool: str, stamps: Mapping[str, tuple[str, str]], gone: set[str]
+    ) -> dict[str, DatasetPoints]:
+        """What those of some datasets of a pool of this host have whose snapshots are as they were kept. Bookmarks are
+        listed; what is gone is added to ``gone``.
+        """
+        if self._kept is None:
+            return {}
+        await self._kept.load_pool(pool)
+        found = self._kept.believe_snapshots(stamps, self.cache.now())
+        return await self._lister.with_bookmarks(
+            {name: DatasetPoints(snapshots) for name, snapshots in found.items()}, gone
+        )
 
     async def _moved(
         self, points: Mapping[str, DatasetPoints], stamps: Mapping[str, tuple[str, str]]
@@ -339,20 +362,26 @@ class TreeListing:
         stale = [name for name in self.cache.stale(stamps) if name not in parts]
         kept = self.cache.points(stamps.keys() - parts.keys() - set(stale))
         moved: set[str] = set()
+        stale_stamps = {name: stamps[name] for name in stale}
+        believed = await self._believed(DatasetName(root).pool, stale_stamps, moved)
+        stale = [name for name in stale if name not in believed]
         whole = len(stale) > SINGLY_LISTED_DATASETS or len(stale) == len(compared.datasets)
         if whole and len(compared.datasets) <= MOST_AT_ONCE:
             listed = await self._lister.points([root], "-r", None)
             stamps = await _stamps(listing)
             stale, kept, parts, compared = list(stamps), {}, {}, ComparedListing.anew(listing)
+            believed = {}
             moved |= await self._moved(listed, stamps)
         else:
             listed = await self._listed_whole(stale, moved)
             listed |= await self._changed_points(parts, moved)
         # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
         if self._lister.host.address is None and await self._names_stand(root, lapses):
-            seen = [name for name in (*stale, *parts) if name not in moved]
-            self.cache.keep(seen, stamps, listed, began)
-        return compared, kept | listed, moved
+            seen = [name for name in (*stale, *believed, *parts) if name not in moved]
+            self.cache.keep(seen, stamps, believed | listed, began)
+            if self._kept is not None:
+                self._kept.drop_absent(root, compared.datasets)
+        return compared, kept | believed | listed, moved
 
 
 async def _stamps(lines: Sequence[str]) -> dict[str, tuple[str, str]]:

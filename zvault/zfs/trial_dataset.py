@@ -40,6 +40,17 @@ def trial_receive_argv(pool: str) -> list[str]:
     return ["zfs", "receive", "-u", *off, f"{name_scratch(pool)}/copy"]
 
 
+def trial_keep_argv(pool: str) -> list[str]:
+    """The same receive of a copy that is then read: nothing of it stays in memory, where a send would find it."""
+    *argv, dataset = trial_receive_argv(pool)
+    return [*argv, "-o", "primarycache=metadata", dataset]
+
+
+def trial_read_argv(pool: str) -> list[str]:
+    """``zfs send`` of that copy."""
+    return ["zfs", "send", f"{name_scratch(pool)}/copy@stream"]
+
+
 async def make_scratch(pool: str, mountpoint: Path, runner: ProcessRunner) -> Path:
     """Make the scratch dataset with an empty source; the file to be filled in it. Raises ToolFailed."""
     root = name_scratch(pool)

@@ -13,7 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit.events import make_event
 from zvault.api.blockstore import EngineStatus
+from zvault.api.events import RunEvent
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.health.backup import BackupFacts, ProofFacts, judge_backup
@@ -141,6 +143,7 @@ def vault(name="cold", **changes):
         pinned=False,
         awake=SimpleNamespace(held=True, since=SINCE),
         held_by=lambda: None,
+        is_away=lambda: False,
         error=None,
         context=SimpleNamespace(
             env=SimpleNamespace(clock=StoppedClock()),
@@ -166,11 +169,11 @@ def event(kind, /, *, run="42", **fields):
     """An event as a run's emitter publishes it."""
     heard = []
     runs = daemon().runs
-    runs.runner.events.subscribe(heard.append)
+    runs.runner.events.subscribe(RunEvent, heard.append)
     try:
-        runs.runner.emitter(run, "home")(kind, **fields)
+        runs.runner.emitter(run, "home")(make_event(kind, **fields))
     finally:
-        runs.runner.events.subscribers.remove(heard.append)
+        runs.runner.events.subscribers.remove((RunEvent, heard.append))
     return heard[0]
 
 

@@ -9,9 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 from aiohttp import web
@@ -20,7 +20,7 @@ from tests.unit.api.conforms import wrong, wrong_answer
 from tests.unit.cli.api_documents import trouble
 from tests.unit.patience import PATIENCE
 from zvault.api.answers import ErrorAnswer, LongAnswerLine
-from zvault.api.events import RunEvent
+from zvault.api.events import RunEvent, make_event_document
 from zvault.api.routes import ROUTES, ApiRoute
 from zvault.cli import app
 
@@ -35,7 +35,7 @@ class FakeDaemon:
 
     socket: Path
     documents: dict[str, Any] = field(default_factory=dict)
-    events: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    events: dict[str, list[RunEvent]] = field(default_factory=dict)
     lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     hang_events: bool = False
@@ -99,11 +99,12 @@ class FakeDaemon:
                 {"error": trouble("not-found", "there is no such run", "", "")}, status=404
             )
         for event in events:
-            kind = EVENTS[event["event"]]
-            self._check(f"event {event['event']}", event, kind)
+            for one in fields(event):
+                hint = get_type_hints(type(event))[one.name]
+                self._check(f"event {event.name}: {one.name}", getattr(event, one.name), hint)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
-        text = "".join(json.dumps(event) + "\n" for event in events).encode()
+        text = "".join(json.dumps(make_event_document(event)) + "\n" for event in events).encode()
         # Cut where it hurts: a reader must not take a chunk for a line.
         for start in range(0, len(text), 1000):
             await response.write(text[start : start + 1000])
@@ -111,10 +112,6 @@ class FakeDaemon:
             await asyncio.sleep(0.02)
         await response.write_eof()
         return response
-
-
-EVENTS = {get_args(get_type_hints(kind)["event"])[0]: kind for kind in get_args(RunEvent)}
-"""The events by their kind."""
 
 
 def route_of(request: web.Request) -> ApiRoute[Any] | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import START, Crash, StoppedClock
+from tests.unit.ops.replication.base_guard_world import carry_out_plan
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Conflict, ZvaultError
@@ -41,6 +42,7 @@ from zvault.ops.replication.transfer import Transfers
 from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.pool_book import SeenPool
+from zvault.ops.stream.run_stream import StreamResult
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import HostRunner
 
@@ -225,6 +227,9 @@ class Source:
     def forget(self, _: str) -> None:
         """Nothing is kept here."""
 
+    async def estimate(self, *_: object) -> int:
+        return 0
+
     async def tree(self, root: str, *, sizes: bool = True) -> Tree:
         return listing(self.world.source, root)
 
@@ -276,7 +281,10 @@ class VaultSide(NoKeys):
     async def names(self, _: str) -> list[DatasetName]:
         return [DatasetName(name) for name in self.datasets]
 
-    async def make_parents(self, name: str) -> None:
+    async def describe_content(self, name: str) -> str:
+        return "it has snapshots" if name in self.datasets and self.datasets[name].points else ""
+
+    async def make_parents(self, name: str, known: set[str] | None = None) -> None:
         for above in DatasetName(name).ancestors:
             self.datasets.setdefault(above, Own(self.world.new()))
 
@@ -293,7 +301,7 @@ class ModelTransfers(Transfers):
     world: World
     pool: Pool
 
-    async def _stream(self, step: TransferStep, plan: TransferPlan, dataset: Dataset) -> None:
+    async def _carry(self, step: TransferStep, plan: TransferPlan, dataset: Dataset, *_: Any) -> StreamResult:
         there = self.pool.datasets.setdefault(plan.target, Own(self.world.new()))
         start = step.base.createtxg if step.base is not None else 0
         for point in self.world.source[dataset.name].points:
@@ -303,6 +311,7 @@ class ModelTransfers(Transfers):
                     raise ZvaultError("the stream broke")
                 self.world.change()
                 there.points.append(Point(point.snapname, point.guid, self.world.new(), point.creation))
+        return StreamResult(0, 0.0)
 
 
 class Body:
@@ -328,7 +337,7 @@ class Body:
         sides = await list_both_sides(context, backup, zfs, elsewhere=True, made=made)
         pool = world.pools[backup.vault]
         vault: Any = SimpleNamespace(guid=pool.guid, zfs=zfs, name=backup.vault)
-        opened = OpenBackup(context, backup, vault, lambda *_, **__: None)
+        opened = OpenBackup(context, backup, vault, lambda _: None)
         plans = await plan_all(context, backup, sides)
         bases = RunBases(opened.source, pool.guid)
         await bases.learn([sides.source.datasets[plan.dataset] for plan in plans])
@@ -339,7 +348,7 @@ class Body:
         await transfers.cover()
         for plan in plans:
             try:
-                await transfers.carry_out(plan)
+                await carry_out_plan(transfers, plan)
             except ZvaultError as error:
                 self.outcome.fall_short(error)
         for error in (await bases.wait_advanced()).values():

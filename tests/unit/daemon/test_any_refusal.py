@@ -22,7 +22,7 @@ from tests.unit.daemon.year import year_oracle as oracle
 from tests.unit.daemon.year.simulated_time import SimulatedLoop
 from tests.unit.daemon.year.simulated_zfs import Own, Point, carry
 from tests.unit.daemon.year.year_world import CONFIG, OWN_TIME, VaultZfs, World
-from zvault.api.events import RunEvent
+from zvault.api.events import DatasetFailed, RetryEvent, RunEvent, make_event_document
 from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset, Snapshot, Tree
@@ -252,7 +252,7 @@ async def serving(world: World) -> AsyncIterator[Refusals]:
     vault = clients._vaults["cold", None, ""] = RefusingZfs(world, "cold", refused)
     here = Refusals(world, refused, source, vault)
     clients.refused = refused
-    world.daemon.events.subscribe(here.told.append)
+    world.daemon.events.subscribe(RunEvent, here.told.append)
     try:
         yield here
     finally:
@@ -305,7 +305,9 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[.
 
 def names_of(told: Sequence[RunEvent]) -> str:
     """All that a run told of what is wrong, in one text."""
-    return "\n".join(str(one) for one in told if one["event"] in {"dataset-failed", "warning"})
+    return "\n".join(
+        str(make_event_document(one)) for one in told if one.name in {"dataset-failed", "warning"}
+    )
 
 
 ON_VAULT = "cold/host/"
@@ -333,7 +335,9 @@ async def refuse(here: Refusals, refused: Mapping[tuple[str, str], int | str]) -
         result, told = await here.run()
         assert result in {"ok", "partial"}
         if all(is_permanent(step, code) for (_, step), code in refused.items()):
-            assert [one for one in told if one["event"] == "retry"] == [], "nothing changes by another try"
+            assert [one for one in told if isinstance(one, RetryEvent)] == [], (
+                "nothing changes by another try"
+            )
         for dataset in DATASETS:
             here.check_protected(dataset, marked=(dataset, "bookmark") not in refused)
             if dataset in bad:
@@ -424,7 +428,7 @@ def test_a_stream_that_a_frozen_host_broke_off_is_sent_on(times: int, play: Any)
 
         here.refused.words = words  # type: ignore[method-assign]
         result, told = await here.run()
-        loud = [one["event"] for one in told if one["event"] in {"warning", "dataset-failed", "retry"}]
+        loud = [one.name for one in told if one.name in {"warning", "dataset-failed", "retry"}]
         if times <= transfer.MOST_INTERRUPTIONS:
             assert (result, loud, left) == ("ok", [], 0)
             assert here.is_sent("tank/a/c")
@@ -483,7 +487,7 @@ def test_one_that_does_not_tell_what_its_plan_needs(step: str, code: int, play: 
         here.refused.by_step = {("cold/host/tank/a/c", step): code}
         result, told = await here.run()
         assert result == "partial"
-        assert [one["dataset"] for one in told if one["event"] == "dataset-failed"] == ["tank/a/c"]
+        assert [one.dataset for one in told if isinstance(one, DatasetFailed)] == ["tank/a/c"]
         assert os.strerror(code) in names_of(told)
         for dataset in DATASETS:
             here.check_protected(dataset)
@@ -515,7 +519,9 @@ def test_one_that_cannot_be_renamed_on_the_vault(code: int, play: Any) -> None:
             result, told = await here.run()
             assert result == "partial"
             assert "tank/a/c2" in names_of(told)
-            assert [one for one in told if one["event"] == "retry"] == [] or not is_permanent("rename", code)
+            assert [one for one in told if isinstance(one, RetryEvent)] == [] or not is_permanent(
+                "rename", code
+            )
             assert dict(there["cold/host/tank/a/c"].points) == had
             assert "cold/host/tank/a/c2" not in there
             newest = oracle.base(source["tank/a/c2"], there["cold/host/tank/a/c"])
@@ -576,7 +582,7 @@ def test_of_a_listing_that_is_not_whole_nothing_is_decided(dataset: str, play: A
         for _ in range(3):
             result, told = await here.run()
             assert result == "failed"
-            assert [one["event"] for one in told if one["event"] in {"pruned", "transfer-started"}] == []
+            assert [one.name for one in told if one.name in {"pruned", "transfer-started"}] == []
             found = here.world.daemon.history.last("a")
             assert found is not None
             assert "cannot be listed whole" in str(found["error"])
@@ -608,7 +614,7 @@ def test_a_dataset_that_cannot_be_listed_stops_no_other(dataset: str, on_conflic
         for _ in range(3):
             result, told = await here.run()
             assert result == "partial"
-            assert [one["dataset"] for one in told if one["event"] == "dataset-failed"] == ["tank/a/c"]
+            assert [one.dataset for one in told if isinstance(one, DatasetFailed)] == ["tank/a/c"]
             assert f"{dataset} " in names_of(told)
             assert "cannot be listed" in names_of(told)
             assert "zpool status" in names_of(told)
@@ -654,7 +660,7 @@ def test_beside_what_cannot_be_listed_nothing_is_renamed_or_sent_anew(on_conflic
         for _ in range(2):
             result, told = await here.run()
             assert result == "partial"
-            failed = {one["dataset"] for one in told if one["event"] == "dataset-failed"}
+            failed = {one.dataset for one in told if isinstance(one, DatasetFailed)}
             assert failed == {"tank/a/c", "tank/a/moved", "tank/a/below"}
             now = {
                 name: (own.guid, dict(own.points)) for name, own in cold.items() if name != "cold/host/tank/a"
@@ -666,7 +672,7 @@ def test_beside_what_cannot_be_listed_nothing_is_renamed_or_sent_anew(on_conflic
         result, told = await here.run()
         # In the place of the other one lies what the source really gave up: that is for a person to decide.
         waits = ["tank/a/below"] if on_conflict == "stop" else []
-        assert [one["dataset"] for one in told if one["event"] == "dataset-failed"] == waits
+        assert [one.dataset for one in told if isinstance(one, DatasetFailed)] == waits
         for name in {"tank/a", "tank/a/c", *moved}.difference(waits):
             assert here.is_sent(name)
         assert cold["cold/host/tank/a/moved"].guid == before["cold/host/tank/a/d"][0], (
@@ -707,7 +713,7 @@ def test_where_the_rest_of_the_pool_cannot_be_listed_only_what_is_sought_there_w
         for _ in range(2):
             result, told = await here.run()
             assert result == "partial"
-            assert [one["dataset"] for one in told if one["event"] == "dataset-failed"] == ["tank/a/c"]
+            assert [one.dataset for one in told if isinstance(one, DatasetFailed)] == ["tank/a/c"]
             assert "cannot be listed whole" in names_of(told)
             assert "cold/host/tank/a/c" not in there, "it may be elsewhere: it is not sent anew"
             for name in DATASETS:

@@ -5,18 +5,19 @@ from typing import Any
 import pytest
 
 from tests.unit import patience
+from tests.unit.events import make_event
+from zvault.api.events import RunEvent, RunFinished
 from zvault.daemon import event_publisher as module
 from zvault.daemon.event_publisher import (
     MOST_UNREAD_EVENTS,
     REMEMBERED_EVENTS,
     REMEMBERED_RUNS,
     EventPublisher,
-    RunEvent,
 )
 
 
 def event(kind: str, run: str = "r1", **fields: Any) -> RunEvent:
-    return {"event": kind, "run": run, "backup": "b", "time": 0.0, **fields}
+    return make_event(kind, run, **fields)
 
 
 async def collect(events: EventPublisher, run: str | None, into: list[RunEvent]) -> None:
@@ -30,7 +31,7 @@ async def settle() -> None:
 
 
 def kinds(heard: list[RunEvent]) -> list[str]:
-    return [event["event"] for event in heard]
+    return [event.name for event in heard]
 
 
 async def test_one_who_comes_late_hears_all_of_a_run_and_then_the_rest() -> None:
@@ -57,14 +58,14 @@ async def test_a_run_that_is_over_is_replayed_and_ends() -> None:
 async def test_nothing_is_lost_or_told_twice_between_replay_and_present() -> None:
     events, heard = EventPublisher(), []
     for number in range(50):
-        events.publish(event("message", number=number))
+        events.publish(event("message", text=str(number)))
     stream = events.follow("r1")
     heard.append(await anext(stream))
     for number in range(50, 100):
-        events.publish(event("message", number=number))
-    events.publish(event("run-finished", number=100))
+        events.publish(event("message", text=str(number)))
+    events.publish(event("run-finished"))
     heard += [event async for event in stream]
-    assert [event["number"] for event in heard] == list(range(101))
+    assert [getattr(event, "text", "") for event in heard] == [*map(str, range(100)), ""]
 
 
 async def test_following_everything_hears_what_comes_and_nothing_past() -> None:
@@ -75,7 +76,7 @@ async def test_following_everything_hears_what_comes_and_nothing_past() -> None:
     for run in ("r1", "r2"):
         events.publish(event("run-finished", run=run))
     await settle()
-    assert [event["run"] for event in heard] == ["r1", "r2"]
+    assert [event.run for event in heard] == ["r1", "r2"]
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
@@ -91,7 +92,7 @@ async def test_of_progress_only_the_newest_is_remembered() -> None:
     events.publish(event("run-finished"))
     await collect(events, "r1", heard)
     assert kinds(heard) == ["transfer-started", "progress", "transfer-finished", "run-finished"]
-    assert heard[1]["bytes"] == 4999
+    assert getattr(heard[1], "bytes", None) == 4999
 
 
 async def test_a_slow_follower_loses_progress_and_nothing_else() -> None:
@@ -103,10 +104,10 @@ async def test_a_slow_follower_loses_progress_and_nothing_else() -> None:
     for number in range(3000):
         events.publish(event("progress", bytes=number))
         if number % 100 == 0:
-            events.publish(event("message", number=number))
+            events.publish(event("message", text=str(number)))
     events.publish(event("run-finished"))
     heard = [await first]
-    while heard[-1]["event"] != "run-finished":
+    while not isinstance(heard[-1], RunFinished):
         heard.append(await anext(stream))
     assert kinds(heard).count("message") == 30
     assert kinds(heard).count("progress") <= 100
@@ -118,10 +119,10 @@ async def test_a_hung_follower_is_cut_off_and_costs_no_memory() -> None:
     stream = events.follow(None)
     first = asyncio.ensure_future(anext(stream))
     await settle()
-    events.publish(event("message", number=0))
-    assert (await first)["number"] == 0
+    events.publish(event("message", text="0"))
+    assert getattr(await first, "text", None) == "0"
     for number in range(MOST_UNREAD_EVENTS + 10):
-        events.publish(event("message", run=f"r{number // 100}", number=number))
+        events.publish(event("message", run=f"r{number // 100}", text=str(number)))
     assert not events._listeners
     assert [event async for event in stream] == []
 
@@ -160,16 +161,16 @@ def test_of_a_run_of_very_many_datasets_the_newest_events_are_kept() -> None:
     events = EventPublisher()
     events.publish(event("run-finished", run="before"))
     for number in range(REMEMBERED_EVENTS + 100):
-        events.publish(event("message", number=number))
+        events.publish(event("message", text=str(number)))
     assert not events.knows("before")
     assert len(events._past["r1"]) == REMEMBERED_EVENTS
-    assert events._past["r1"][-1]["number"] == REMEMBERED_EVENTS + 99
+    assert getattr(events._past["r1"][-1], "text", None) == str(REMEMBERED_EVENTS + 99)
 
 
 async def test_a_long_replay_does_not_count_as_left_unread() -> None:
     events, heard = EventPublisher(), []
     for number in range(MOST_UNREAD_EVENTS + 10):
-        events.publish(event("message", number=number))
+        events.publish(event("message", text=str(number)))
     following = asyncio.create_task(collect(events, "r1", heard))
     await asyncio.sleep(0)
     events.publish(event("run-finished"))
@@ -183,7 +184,8 @@ async def test_a_hook_that_breaks_breaks_nothing_else(caplog: pytest.LogCaptureF
     def broken(_: RunEvent) -> None:
         raise OSError("the journal is gone")
 
-    events.subscribers += [broken, lambda event: noted.append(event["event"])]
+    events.subscribe(RunEvent, broken)
+    events.subscribe(RunEvent, lambda event: noted.append(event.name))
     following = asyncio.create_task(collect(events, "r1", heard))
     with caplog.at_level(logging.ERROR, module.__name__):
         events.publish(event("run-started"))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zvault.api.events import TransferFinished
+from zvault.api.backups import Side
+from zvault.api.events import PrunedEvent, TransferFinished
 from zvault.core.integrity.restore_time import TimedRead
 from zvault.daemon import history as module
 from zvault.daemon.history import RunHistory
@@ -61,7 +62,7 @@ def test_a_run_that_is_killed_has_sent_what_it_had_sent(file: Path, history: Run
     history.begin("r2", "b", "hand", 10.0)
     for number in range(5):
         for run in ("r1", "r2"):
-            history.note(sent(run, time=20.0 + 2 * number, run_bytes=100 * (number + 1)))
+            history.note_sent(sent(run, time=20.0 + 2 * number, run_bytes=100 * (number + 1)))
     history.end("r2", 40.0, "ok", FIGURES, None)
     killed = RunHistory(file)
     killed.interrupt_unfinished(50.0)
@@ -72,24 +73,23 @@ def test_a_run_that_is_killed_has_sent_what_it_had_sent(file: Path, history: Run
 
 def test_streams_by_the_hundred_are_written_once_a_second(history: RunHistory) -> None:
     history.begin("r1", "b", "hand", 10.0)
-    before = history.changes
+    before = history._connection.total_changes
     for number in range(300):
-        history.note(sent("r1", time=20.0 + number / 100, run_bytes=number))
-    assert history.changes - before <= 4
+        history.note_sent(sent("r1", time=20.0 + number / 100, run_bytes=number))
+    assert history._connection.total_changes - before <= 4
 
 
 def sent(run: str, time: float, run_bytes: int) -> TransferFinished:
-    return {
-        "event": "transfer-finished",
-        "time": time,
-        "run": run,
-        "backup": "b",
-        "dataset": "tank",
-        "bytes": 100,
-        "seconds": 1.0,
-        "run_bytes": run_bytes,
-        "run_total": 500,
-    }
+    return TransferFinished(
+        time=time,
+        run=run,
+        backup="b",
+        dataset="tank",
+        bytes=100,
+        seconds=1.0,
+        run_bytes=run_bytes,
+        run_total=500,
+    )
 
 
 def test_only_runs_of_the_way_that_a_backup_goes_now_are_its_last(history: RunHistory) -> None:
@@ -386,26 +386,26 @@ def test_a_run_that_ends_but_never_began_is_no_error(history: RunHistory) -> Non
     assert ids(history) == []
 
 
-def pruned(run: str, *snapshots: str, side: str = "source", at: float = 7.0) -> dict[str, object]:
-    fields = {"side": side, "count": len(snapshots), "snapshots": list(snapshots)}
-    return {"event": "pruned", "run": run, "backup": "b", "time": at, **fields}
+def pruned(run: str, *snapshots: str, side: Side = "source", at: float = 7.0) -> PrunedEvent:
+    return PrunedEvent(
+        run=run, backup="b", time=at, side=side, count=len(snapshots), snapshots=list(snapshots)
+    )
 
 
 def test_what_was_pruned_is_told_by_name(file: Path, history: RunHistory) -> None:
-    history.note({"event": "message", "run": "r1", "backup": "b", "time": 1.0, "text": "tank@a"})
-    history.note(pruned("r1", "tank@a", "tank@b"))
-    history.note(pruned("r1", "tank@a", "tank@b"))
-    history.note(pruned("r2", "cold/tank@a", side="vault", at=8.0))
+    history.note_pruned(pruned("r1", "tank@a", "tank@b"))
+    history.note_pruned(pruned("r1", "tank@a", "tank@b"))
+    history.note_pruned(pruned("r2", "cold/tank@a", side="vault", at=8.0))
     assert history.pruned("tank@a") == [PrunedSnapshot("r1", "b", "source", 7.0)]
     assert history.pruned("cold/tank@a") == [PrunedSnapshot("r2", "b", "vault", 8.0)]
     assert history.pruned("tank@c") == []
-    history.note(pruned("r3", "tank@a", at=9.0))
+    history.note_pruned(pruned("r3", "tank@a", at=9.0))
     assert [one.run for one in RunHistory(file).pruned("tank@a")] == ["r3", "r1"]
 
 
 def test_only_so_many_pruned_snapshots_are_kept(history: RunHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_PRUNED", 3)
-    history.note(pruned("r1", *(f"tank@{number}" for number in range(5))))
+    history.note_pruned(pruned("r1", *(f"tank@{number}" for number in range(5))))
     assert [number for number in range(5) if history.pruned(f"tank@{number}")] == [2, 3, 4]
 
 
@@ -413,7 +413,7 @@ def test_what_was_pruned_while_the_file_could_not_be_written_is_written_later(fi
     file.parent.mkdir(parents=True)
     file.mkdir()
     history = RunHistory(file)
-    history.note(pruned("r1", "tank@a"))
+    history.note_pruned(pruned("r1", "tank@a"))
     file.rmdir()
     history.return_to_file()
     assert history.trouble is None

@@ -11,7 +11,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.unit.events import split_event
 from tests.unit.ops.vaults.shared_world import Bucket, due, host
+from zvault.api.events import RunEvent
 from zvault.core.errors import HeldElsewhere, Refused, TakenOver, ZvaultError
 from zvault.core.policy.schedule import parse_every, parse_schedule
 from zvault.core.policy.vault_life import VaultLife
@@ -68,11 +70,11 @@ class Host:
                     outcome.result = "skipped"
             self.vault.down()
 
-        def emit(event: str, /, **fields: Any) -> None:
-            self.told.append((event, fields["text"]))
+        def emit(event: RunEvent) -> None:
+            name, fields = split_event(event)
+            self.told.append((name, fields["text"]))
 
-        told: Any = emit
-        await self.turns.run(self.shared, current, outcome, told, pause, execute)
+        await self.turns.run(self.shared, current, outcome, emit, pause, execute)
         assert current.turn is None
         return outcome
 

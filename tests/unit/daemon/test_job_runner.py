@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.patience import FOR_EVER, PATIENCE
-from zvault.api.emit import Emit
-from zvault.api.events import RunEvent
+from zvault.api.events import Emit, MessageEvent, RunEvent, RunFinished
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import DeviceGone, Refused
@@ -43,7 +42,7 @@ class Task:
     runner: JobRunner | None = None
 
     async def execute(self, run: ActiveRun, emit: Emit, /) -> None:
-        emit("message", text=f"{run.id} of {self.subject}")
+        emit(MessageEvent(text=f"{run.id} of {self.subject}"))
         self.outcome.datasets = 3
         if self.pauses is not None and self.runner is not None:
             self.went_on = await self.runner.pause(run, self.pauses)
@@ -64,19 +63,19 @@ class World:
         recorder = RunRecorder(self.history, RunCounters(), LagReadings(context))
         self.runner = JobRunner(context.env, self.events, recorder)
         self.told: list[RunEvent] = []
-        self.events.subscribe(self.told.append)
+        self.events.subscribe(RunEvent, self.told.append)
 
     def kinds(self, run: str) -> list[str]:
-        return [event["event"] for event in self.told if event["run"] == run]
+        return [event.name for event in self.told if event.run == run]
 
     def result(self, run: str) -> tuple[str, str]:
         """How a run ended, as its last event and the history agree on, and why."""
-        last = [event for event in self.told if event["run"] == run][-1]
-        assert last["event"] == "run-finished"
+        last = [event for event in self.told if event.run == run][-1]
+        assert isinstance(last, RunFinished)
         kept = self.history.run(run)
         assert kept is not None
-        assert (kept["result"], kept["error"]) == (last["result"], last["error"])
-        return last["result"], last["error"]["why"] if last["error"] is not None else ""
+        assert (kept["result"], kept["error"]) == (last.result, last.error)
+        return last.result, last.error["why"] if last.error is not None else ""
 
     async def end(self, *jobs: Task) -> None:
         for job in jobs:

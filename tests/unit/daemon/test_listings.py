@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap
+from zvault.api.backups import Side
+from zvault.api.events import PrunedEvent
 from zvault.core.model import Tree
 from zvault.daemon.listings import BackupListing, BackupListings
 
@@ -24,9 +26,8 @@ def hours(listing: BackupListing | None) -> tuple[list[int], list[int]]:
     return [one.guid - 100 for one in pair.source.snapshots], [one.guid - 100 for one in pair.vault.snapshots]
 
 
-def pruned(side: str, *names: str, at: float) -> Any:
-    head = {"event": "pruned", "run": "r", "backup": "b", "time": at}
-    return {**head, "side": side, "count": len(names), "snapshots": list(names)}
+def pruned(side: Side, *names: str, at: float) -> PrunedEvent:
+    return PrunedEvent(run="r", backup="b", time=at, side=side, count=len(names), snapshots=list(names))
 
 
 def test_what_is_pruned_is_gone_whether_it_was_listed_before_or_is_kept_after():
@@ -36,10 +37,10 @@ def test_what_is_pruned_is_gone_whether_it_was_listed_before_or_is_kept_after():
     way = env.way(env.backup("b"))
     listings.keep("b", both(), way, 100.0)
     assert hours(listings.of("b")) == ([0, 1, 2, 3], [0, 1, 2])
-    listings.hear(pruned("source", snap(0).name, at=150.0))
+    listings.note_pruned(pruned("source", snap(0).name, at=150.0))
     assert hours(listings.of("b")) == ([1, 2, 3], [0, 1, 2])
     # The same name on the other side is another snapshot; a listing from before it went does not have it back.
-    listings.hear(pruned("vault", snap(1, ON_VAULT).name, at=160.0))
+    listings.note_pruned(pruned("vault", snap(1, ON_VAULT).name, at=160.0))
     listings.keep("b", both(), way, 155.0)
     assert hours(listings.of("b")) == ([0, 1, 2, 3], [0, 2])
     listings.keep("b", both(), way, 170.0)
@@ -56,7 +57,7 @@ def test_a_vault_that_is_down_has_what_it_had_when_it_was_listed():
     assert first is not None
     assert (first.source_at, first.vault_at, first.sides.vault_seen) == (50.0, None, False)
     listings.keep("b", seen, way, 100.0)
-    listings.hear(pruned("vault", snap(0, ON_VAULT).name, at=120.0))
+    listings.note_pruned(pruned("vault", snap(0, ON_VAULT).name, at=120.0))
     listings.keep("b", down, way, 200.0)
     found = listings.of("b")
     assert found is not None

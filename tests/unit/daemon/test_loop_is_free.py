@@ -16,6 +16,7 @@ import pytest
 
 from tests.unit.daemon.large_world import POOL, CpuLag, LargeWorld, ListedSide
 from tests.unit.loop_turns import MOST, measured_turns
+from zvault.api.events import RunEvent
 from zvault.ops.forecast import make_forecast_document
 from zvault.ops.list_documents import DatasetPagePart, make_list_document
 from zvault.ops.replication.disproved_bookmarks import correct_disproved
@@ -61,7 +62,7 @@ async def look_and_plan(world: LargeWorld) -> int:
     sides = await list_both_sides(context, backup, vault, sizes="vault")
     plans = await plan_all(context, backup, sides)
     pruned = await sides.compute(plan_prune, context, backup, sides)
-    await move_holds(context, backup, {"vault": vault}, pruned, lambda *_, **__: None)
+    await move_holds(context, backup, {"vault": vault}, pruned, lambda _: None)
     return len(plans)
 
 
@@ -79,7 +80,7 @@ async def read_lag(world: LargeWorld) -> int:
     return len(world.daemon.runs.lags["large"])
 
 
-def no_emit(*_: object, **__: object) -> None: ...
+def no_emit(_: RunEvent) -> None: ...
 
 
 async def prune_the_source(world: LargeWorld) -> int:

@@ -21,6 +21,8 @@ from tests.unit.loop_turns import MOST, measured_turns
 from zvault.config.profile import VaultProfile
 from zvault.ops.replication import transfer
 from zvault.ops.stream.run_stream import StreamResult
+from zvault.system.process.runner import HostRunner
+from zvault.zfs.lzc_stream import StreamHelpers
 
 
 class UpVault:
@@ -65,14 +67,18 @@ def test_a_months_catch_up_lets_the_loop_have_its_turns(
         full = ListedSide(tmp_path / "after", "cold/host/tank", DATASETS, range(1, MONTH + 1))
         vaults: Any = UpVault(world, full)
 
-        async def arrive(*_: object, **__: object) -> StreamResult:
+        async def begin(*_: object, **__: object) -> object:
+            return object()
+
+        async def arrive(*_: object) -> StreamResult:
             world.vault.points = full.points
             sent.append(1)
             await asyncio.sleep(0)  # so nothing but zvaultd itself does anything in between
             return StreamResult(1024, 0.0)
 
-        monkeypatch.setattr(transfer, "run_stream", arrive)
-        monkeypatch.setattr(transfer, "run_stream_in_helper", arrive)
+        monkeypatch.setattr(HostRunner, "pipeline", begin)
+        monkeypatch.setattr(StreamHelpers, "start", begin)
+        monkeypatch.setattr(transfer, "attend_stream", arrive)
         runs = world.daemon.runs
         runs.vaults = vaults
         watching = asyncio.create_task(lag.watch(), name="watch")

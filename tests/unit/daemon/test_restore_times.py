@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.events import make_event
 from tests.unit.ops.ops_world import HOUR, START, context
+from zvault.api.events import VaultHolds, VaultRead
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import KEPT_READINGS, RunHistory
 from zvault.daemon.metrics.restore_time import collect_restore_times
@@ -31,9 +33,9 @@ class Host:
 
     def hear(self, event: str, **fields: Any) -> None:
         publisher = EventPublisher()
-        publisher.subscribe(self.times.hear)
-        head = {"event": event, "run": "r1", "backup": "b", "time": START, "vault": self.vault}
-        publisher.publish({**head, **fields})  # type: ignore[arg-type]
+        publisher.subscribe(VaultRead, self.times.note_reading)
+        publisher.subscribe(VaultHolds, self.times.note_held)
+        publisher.publish(make_event(event, **{"time": START, "vault": self.vault, **fields}))
 
     @property
     def backup(self) -> Any:

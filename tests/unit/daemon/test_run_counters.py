@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.unit.events import make_event
 from zvault.daemon.run_counters import RunCounters
 
 
 def told(counters: RunCounters, run: str, event: str, **fields: Any) -> None:
-    it: Any = {"event": event, "run": run, "backup": "b", "time": 0.0, **fields}
-    counters.count(it)
+    counters.count(make_event(event, run, **fields))
 
 
 def ran(counters: RunCounters, run: str, *failed: tuple[str, str], trigger: str = "schedule") -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from zvault.api.events import WarningEvent
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, NotFound
@@ -44,7 +45,7 @@ class Stage:
     async def prune(self, *given: Any, over_limit: bool) -> tuple[int, int]:
         await self.play("prune")
         if self.held_back:
-            given[-1]("warning", text="held back", side="vault", over_limit=self.held_back)
+            given[-1](WarningEvent(text="held back", side="vault", over_limit=self.held_back))
         self.log.append(f"over_limit={over_limit}")
         return self.pruned
 
@@ -196,7 +197,7 @@ async def test_what_a_snapshot_at_its_own_time_leaves_to_the_next_run_is_held_ba
         async def execute(self) -> None:
             self.source_pruned = prunes[0]
             if prunes[0] and held_back[0]:
-                self.emit("warning", text="held back", side="source", over_limit=held_back[0])
+                self.emit(WarningEvent(text="held back", side="source", over_limit=held_back[0]))
 
     async def snapshot() -> int:
         runs.snapshot("b")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import HOUR, START, context, snap
+from zvault.api.events import RetryEvent
 from zvault.api.status import BackupDocument
 from zvault.core.integrity.verification import LevelProof
 from zvault.core.replication.lag import DatasetLag
@@ -76,6 +77,19 @@ def test_without_a_max_lag_two_missed_times_are_unwell(status: DaemonStatus, hou
     assert told(status)["late"] is False
 
 
+def test_a_disk_in_the_cupboard_makes_nothing_late_before_its_max_lag(status: DaemonStatus) -> None:
+    ran(status)
+    clock: Any = status.context.env.clock
+    clock.at = START + 99 * HOUR
+    usb = {"pool": "cold", "removable": True}
+    scheduled(status, vault=usb, schedule="hourly")
+    assert told(status)["verdict"]["state"] == "ok"
+    scheduled(status, vault=usb, schedule="hourly", max_lag="5d")
+    assert told(status)["late"] is False
+    scheduled(status, vault=usb, schedule="hourly", max_lag="4d")
+    assert told(status)["late"] is True
+
+
 def test_a_backup_that_never_ran_is_unwell_after_two_of_its_times(status: DaemonStatus) -> None:
     clock: Any = status.context.env.clock
     scheduled(status, every="1h")
@@ -106,7 +120,7 @@ async def test_a_run_that_waits_to_try_again_says_since_when_and_why(status: Dae
     task = asyncio.current_task()
     assert task is not None
     run = status.runs.runner.current["r2"] = ActiveRun("r2", "b", "schedule", task)
-    status.runs.runner.emitter("r2", "b")("retry", wait=60.0, number=1, retries=5, error=error)
+    status.runs.runner.emitter("r2", "b")(RetryEvent(wait=60.0, number=1, retries=5, error=error))
     assert (told(status)["state"], told(status)["retry_error"]) == ("running", None)
     run.waiting = START + 4 * HOUR
     found = told(status)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.events import split_event
 from tests.unit.patience import PATIENCE
+from zvault.api.events import HookOutput, RunEvent
 from zvault.config.tables.hooks import Hook
 from zvault.core.errors import ZvaultError
 from zvault.ops.hooks import HookRun, RunHooks
@@ -31,9 +33,9 @@ class World:
             self.store, HookRun("b", "run-1", "tank", "cold"), self.emit, self.blamed.append
         )
 
-    def emit(self, event: str, **fields: Any) -> None:
-        self.events.append((event, fields))
-        if event == "hook-output":
+    def emit(self, event: RunEvent) -> None:
+        self.events.append(split_event(event))
+        if isinstance(event, HookOutput):
             self.heard()
 
     def hook(self, line: str, **fields: Any) -> Hook:

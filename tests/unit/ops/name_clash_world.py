@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.events import split_event
 from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import (
     HOUR,
@@ -150,7 +151,7 @@ class World:
             self.where,
             Vaults(self.where),
             "b",
-            lambda event, **fields: self.told.append((event, fields)),
+            lambda event: self.told.append(split_event(event)),
             RunOutcome(),
         )
         run.snapshots.wanted = wanted

@@ -78,7 +78,7 @@ Prune = Callable[[Context, Full, Full], Awaitable[None]]
 
 async def in_a_run(where: Context, source: Full, vault: Full) -> None:
     """What all tries of one run prune: each lists anew, as the run does."""
-    it = BackupRun(where, Vault(vault), "b", lambda *_, **__: None)  # type: ignore[arg-type]
+    it = BackupRun(where, Vault(vault), "b", lambda _: None)  # type: ignore[arg-type]
     opened: Any = SimpleNamespace(source=source, vault=SimpleNamespace(zfs=vault))
     for _ in range(4):
         sides = await list_both_sides(where, it.backup, vault)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ async def in_a_run(where: Context, source: Full, vault: Full) -> None:
 
 
 async def in_a_run_of_snapshots_only(where: Context, source: Full, vault: Full) -> None:
-    it = BackupRun(where, Vault(vault), "b", lambda *_, **__: None)  # type: ignore[arg-type]
+    it = BackupRun(where, Vault(vault), "b", lambda _: None)  # type: ignore[arg-type]
     for _ in range(4):
         await it._only_snapshot()
 
@@ -111,7 +111,7 @@ async def at_its_own_time_without_room(where: Context, source: Full, vault: Full
 
 
 async def by_hand(where: Context, source: Full, vault: Full) -> None:
-    await prune_backup(where, Vault(vault), where.env.backup("b"), lambda *_, **__: None)  # type: ignore[arg-type]
+    await prune_backup(where, Vault(vault), where.env.backup("b"), lambda _: None)  # type: ignore[arg-type]
 
 
 PATHS: dict[Prune, tuple[set[str], int]] = {

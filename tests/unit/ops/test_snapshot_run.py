@@ -85,7 +85,7 @@ def no_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def make(where: Context, *, may_prune: bool = True) -> RunOutcome:
     outcome = RunOutcome()
-    await SnapshotRun(where, "b", lambda *_, **__: None, outcome, "r", lambda: may_prune).execute()
+    await SnapshotRun(where, "b", lambda _: None, outcome, "r", lambda: may_prune).execute()
     return outcome
 
 
@@ -209,9 +209,7 @@ async def run(where: Context, vaults: Any, turn: Any = None, *, snapshot: bool =
     async def pause(_: float) -> bool:
         return True
 
-    it = BackupRun(
-        where, vaults, "b", lambda *_, **__: None, outcome, pause=pause, snapshot=snapshot, turn=turn
-    )
+    it = BackupRun(where, vaults, "b", lambda _: None, outcome, pause=pause, snapshot=snapshot, turn=turn)
     await it.execute()
     return outcome
 
@@ -233,7 +231,7 @@ async def test_a_run_that_cannot_have_its_vault_makes_its_snapshot_once_and_prun
 async def test_such_a_run_has_pruned_the_source_for_all_its_tries(tmp_path: Path) -> None:
     """prune_limit is a share for each run: the try that has its vault leaves the source alone."""
     where, source = world(tmp_path, history("tank", marked("tank", 4)))
-    it = BackupRun(where, Away(DeviceGone("nbd0 is gone")), "b", lambda *_, **__: None)  # type: ignore[arg-type]
+    it = BackupRun(where, Away(DeviceGone("nbd0 is gone")), "b", lambda _: None)  # type: ignore[arg-type]
     await it._snapshot_without_vault(DeviceGone("nbd0 is gone"))
     assert left(source) == [4, 5, 6, 7, 8]
     plans = plan_prune(where, it.backup, await list_both_sides(where, it.backup, None))

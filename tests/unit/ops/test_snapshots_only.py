@@ -95,7 +95,7 @@ def no_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_run_makes_a_snapshot_prunes_the_source_and_touches_no_vault(tmp_path: Path) -> None:
     where, source = world(tmp_path)
     outcome = RunOutcome()
-    run = BackupRun(where, Vaults(where), "b", lambda *_, **__: None, outcome)
+    run = BackupRun(where, Vaults(where), "b", lambda _: None, outcome)
     await run._try()
     assert [one.newest() is not None for one in source.there] == [True, True]
     assert source.gone == [f"tank@{snapname(1)}"]
@@ -109,7 +109,7 @@ async def test_a_dataset_that_include_names_and_is_gone_makes_a_run_partial_and_
 ) -> None:
     where, source = world(tmp_path, include=["tank/new", "tank/renamed"])
     outcome = RunOutcome()
-    run = BackupRun(where, Vaults(where), "b", lambda *_, **__: None, outcome)
+    run = BackupRun(where, Vaults(where), "b", lambda _: None, outcome)
     await run.execute()
     assert source.there.datasets["tank/new"].newest() is not None
     assert (outcome.result, outcome.datasets) == ("partial", 1)
@@ -117,7 +117,7 @@ async def test_a_dataset_that_include_names_and_is_gone_makes_a_run_partial_and_
     assert outcome.error.what == "there is no dataset 'tank/renamed'"
     source.there = tree(*source.there, dataset("tank/renamed"))
     again = RunOutcome()
-    await BackupRun(where, Vaults(where), "b", lambda *_, **__: None, again).execute()
+    await BackupRun(where, Vaults(where), "b", lambda _: None, again).execute()
     assert (again.result, again.error) == ("ok", None)
 
 
@@ -157,13 +157,13 @@ async def test_one_that_only_prunes_makes_nothing_holds_the_newest_and_keeps_wha
 ) -> None:
     where, source = world(tmp_path, snapshot={"make": False}, prune_limit="100%")
     source.there = tree(dataset("tank", *(snap(number) for number in range(1, 7))))
-    await BackupRun(where, Vaults(where), "b", lambda *_, **__: None, RunOutcome())._try()
+    await BackupRun(where, Vaults(where), "b", lambda _: None, RunOutcome())._try()
     assert source.kept == [f"tank@{snapname(6)}"]
     assert source.gone == [f"tank@{snapname(number)}" for number in (1, 2, 3, 4)]
     source.gone.clear()
     young = where.env.config.vault["cold"].model_copy(update={"pool": "tank", "min_age": 6.5 * HOUR})
     where.env.reconfigure(where.env.config.model_copy(update={"vault": {"cold": young}}))
-    await BackupRun(where, Vaults(where), "b", lambda *_, **__: None, RunOutcome())._try()
+    await BackupRun(where, Vaults(where), "b", lambda _: None, RunOutcome())._try()
     assert source.gone == [f"tank@{snapname(number)}" for number in (1, 2)], "the others are below min_age"
 
 

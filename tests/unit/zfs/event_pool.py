@@ -170,6 +170,7 @@ class FakePool:
         if short and new not in points:
             self.post(name + short, "rename")
             points[new] = points.pop(short)
+            self.datasets[name].changed = next(self._numbers)
             for each in self.datasets.values():
                 each.origin = name + new if each.origin == name + short else each.origin
 

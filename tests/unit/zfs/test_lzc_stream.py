@@ -24,7 +24,7 @@ from zvault.core.errors import (
     VaultFull,
 )
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.ops.stream.run_stream import StreamProgress, StreamResult, run_stream_in_helper
+from zvault.ops.stream.run_stream import StreamProgress, StreamResult, StreamWatch, attend_stream
 from zvault.zfs.gate.check import OrderedSnapshot, StreamOrder
 from zvault.zfs.gate.records import END, RAW, SA_SPILL, WRITE
 from zvault.zfs.lzc_stream import SmallStream, StreamHelpers, StreamPart
@@ -81,9 +81,9 @@ class World:
         self.reports.append(progress.done)
 
     async def send(self, stream: SmallStream | None = None, stall: float = 60.0) -> StreamResult:
-        return await run_stream_in_helper(
-            self.helpers, stream or small(), total=7, report=self.report, stall=stall
-        )
+        progress = StreamProgress(7)
+        begun = await self.helpers.start(stream or small(), progress.hear)
+        return await attend_stream(begun, StreamWatch(progress, self.report, stall, lambda: False), None)
 
     def idle(self) -> list[int]:
         return [child.pid for child in self.helpers._idle]

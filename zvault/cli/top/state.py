@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 
 from zvault.api.blockstore import RequestCount
 from zvault.api.diagnosis import DoctorDocument
-from zvault.api.events import RunEvent
+from zvault.api.events import (
+    DatasetFailed,
+    HookOutput,
+    ProgressMade,
+    RunEvent,
+    RunFinished,
+    TransferFinished,
+    TransferStarted,
+    WarningEvent,
+)
 from zvault.api.status import StatusDocument
 from zvault.cli.event_text import format_summary, narrate_event
 
@@ -89,24 +98,24 @@ class TopState:
 
     def hear(self, event: RunEvent) -> None:
         """Take an event in."""
-        match event["event"]:
-            case "transfer-started":
-                stream = self._stream(event, event["dataset"])
-                stream.done, stream.total, stream.rate = 0, event["bytes"], 0.0
-            case "progress":
-                stream = self._stream(event, event["dataset"])
-                stream.done, stream.total = event["bytes"], event["total"]
-                stream.rate, stream.marks = event["rate"], event["buffer"]
-            case "transfer-finished" | "dataset-failed":
-                self.streams.pop((event["run"], event["dataset"]), None)
-            case "run-finished":
-                self.streams = {key: one for key, one in self.streams.items() if one.run != event["run"]}
+        match event:
+            case TransferStarted():
+                stream = self._stream(event, event.dataset)
+                stream.done, stream.total, stream.rate = 0, event.bytes, 0.0
+            case ProgressMade():
+                stream = self._stream(event, event.dataset)
+                stream.done, stream.total = event.bytes, event.total
+                stream.rate, stream.marks = event.rate, event.buffer
+            case TransferFinished() | DatasetFailed():
+                self.streams.pop((event.run, event.dataset), None)
+            case RunFinished():
+                self.streams = {key: one for key, one in self.streams.items() if one.run != event.run}
         if (line := _told(event)) is not None:
             self.messages.append(line)
 
     def _stream(self, event: RunEvent, dataset: str) -> StreamState:
-        made = StreamState(event["backup"], event["run"], dataset)
-        return self.streams.setdefault((event["run"], dataset), made)
+        made = StreamState(event.backup, event.run, dataset)
+        return self.streams.setdefault((event.run, dataset), made)
 
     def rate_of(self, backup: str) -> float:
         """Bytes a second of all of a backup's streams."""
@@ -129,14 +138,14 @@ def _added(counts: list[RequestCount]) -> RequestCount:
 
 def _told(event: RunEvent) -> str | None:
     """An event in a line, with its backup; None for those that are shown otherwise."""
-    match event["event"]:
-        case "run-finished":
+    match event:
+        case RunFinished():
             return format_summary(event)
-        case "warning":
-            return f"{event['backup']}: warning: {event['text']}"
-        case "dataset-failed":
-            return f"{event['backup']}: failed: {event['dataset']}: {event['error']['what']}"
-        case "progress" | "hook-output":
+        case WarningEvent():
+            return f"{event.backup}: warning: {event.text}"
+        case DatasetFailed():
+            return f"{event.backup}: failed: {event.dataset}: {event.error['what']}"
+        case ProgressMade() | HookOutput():
             return None
     line = narrate_event(event)
-    return f"{event['backup']}: {line}" if line is not None else None
+    return f"{event.backup}: {line}" if line is not None else None

@@ -67,16 +67,20 @@ def doctor(
 
     With -H it prints one line: vault, bottleneck, setting, its value now, the value to try, the sentence.
 
-    Exit status: 0 there is a verdict; 1 the vault's pool is suspended.
+    Of a vault on RBD images it also tries whether their Ceph users may do all that zvault needs: write to each pool,
+    and shut a dead client out, which breaking its lock needs. What is LACKING is told with the command that gives it.
+
+    Exit status: 0 there is a verdict; 1 the vault's pool is suspended, or rights are lacking.
     """
-    found = read_document(routes.DOCTOR, vault=vault, seconds=seconds)
+    found = read_document(routes.DOCTOR, vault=vault, seconds=seconds, rights=1)
     if json:
         print_document("doctor", found)
     elif tabs:
         print_line(_line(found))
     else:
         print_lines(_page(found, TableForm(exact=exact)))
-    raise typer.Exit(TROUBLE_STATUS if found["verdict"]["bound"] == "suspended" else OK_STATUS)
+    trouble = found["verdict"]["bound"] == "suspended" or found["lacking"]
+    raise typer.Exit(TROUBLE_STATUS if trouble else OK_STATUS)
 
 
 def _line(found: DoctorDocument) -> str:
@@ -99,6 +103,7 @@ def _page(found: DoctorDocument, form: TableForm) -> Iterator[str]:
             ("verdict", verdict["sentence"]),
             ("turn", turn),
             ("why", verdict["why"]),
+            *(("lacking", words) for words in found["lacking"]),
         ],
         find_width(sys.stdout),
     )

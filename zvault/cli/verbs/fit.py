@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from zvault.api import routes
-from zvault.api.diagnosis import FitDevice, FitDocument
+from zvault.api.diagnosis import FitDevice, FitDocument, FitReading
 from zvault.cli.daemon_client import read_document
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import (
@@ -22,7 +22,7 @@ from zvault.cli.output import (
     wrap_text,
 )
 from zvault.cli.tables import TableColumn, TableRow, choose_columns, format_table, select_columns
-from zvault.core.units import format_size
+from zvault.core.units import format_rate, format_size
 
 FIT_COLUMNS = [
     TableColumn("dataset"),
@@ -81,6 +81,7 @@ def _page(
                 f"sectors of {format_size(found['sector'])}, requests merged up to {format_size(found['merged'])}",
             ),
             ("metadata", _metadata(found)),
+            ("reads", _reading(found["reading"])),
             ("unknown", "\n".join(found["unknown"])),
         ],
         columns,
@@ -103,6 +104,16 @@ def _metadata(found: FitDocument) -> str:
         f" transaction group; an incremental run has about {run['groups']} groups per dataset: {run['puts']:.0f} puts"
         f" and {run['gets']:.0f} gets{cost}"
     )
+
+
+def _reading(found: FitReading | None) -> str:
+    """How fast the vault is read back; empty where nobody measured it."""
+    if found is None:
+        return ""
+    device = f"the device alone {format_rate(found['device'])}"
+    if found["send"] is None:
+        return f"{device}; no send was tried out"
+    return f"a send from the pool made {format_rate(found['send'])} when it was tried out, {device}"
 
 
 def _device(one: FitDevice) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Annotated, TypeVar
 
 import typer
 
 from zvault.api import routes
-from zvault.api.tuning import MeasuredDocument
+from zvault.api.tuning import ChoiceDocument, MeasuredDocument, TryDocument
 from zvault.cli import completion
 from zvault.cli.daemon_client import connect_daemon
 from zvault.cli.options import AsJson, TableForm
@@ -38,11 +38,17 @@ POINT_COLUMNS = [
     _rate("bandwidth"),
     TableColumn("latency", get=lambda row: f"{row['latency'] * 1000:.1f}ms"),
 ]
-TRIAL_COLUMNS = [
-    TableColumn("settings", key="what"),
-    TableColumn("receive", get=lambda row: ("<" if row["stopped"] else "") + format_rate(row["rate"])),
-    TableColumn("result", get=lambda row: "kept" if row["won"] else "stopped" if row["stopped"] else ""),
-]
+
+
+def list_trial_columns(what: str) -> list[TableColumn]:
+    """The columns of trials of ``what``: receives, sends or scrubs."""
+    return [
+        TableColumn("settings", key="what"),
+        TableColumn(what, get=lambda row: ("<" if row["stopped"] else "") + format_rate(row["rate"])),
+        TableColumn("result", get=lambda row: "kept" if row["won"] else "stopped" if row["stopped"] else ""),
+    ]
+
+
 CHOICE_COLUMNS = [
     TableColumn("parameter", key="name"),
     TableColumn("value", get=lambda row: _figure(row["name"], row["value"])),
@@ -72,9 +78,9 @@ def measure(
 ) -> None:
     """Measure the device of VAULT, try settings out on its pool, and keep the fastest.
 
-    This takes two or three minutes. The measurement only reads from the device. To try settings out, zvault receives a
-    stream of some seconds into a scratch dataset of the pool and destroys it afterwards. Ctrl-C ends the measurement;
-    an earlier result stays.
+    This takes three or four minutes. The measurement only reads from the device. To try settings out, zvault receives a
+    stream of some seconds into a scratch dataset of the pool, sends it to nowhere, and destroys it afterwards; a pool
+    with little else in it is scrubbed, too. Ctrl-C ends the measurement; an earlier result stays.
     """
     answer = follow_messages(connect_daemon().followed(routes.MEASURE, vault=vault))
     if json:
@@ -106,7 +112,7 @@ def follow_messages(telling: Generator[str, None, A], *, quiet: bool = False) ->
 
 
 def format_measurement(found: MeasuredDocument) -> Iterator[str]:
-    """The measured points, the trials, and the values kept, each with its reason."""
+    """The measured points, the trials, and the values kept, each with its reason: of writes, then of reads."""
     columns, form = find_width(sys.stdout), TableForm(False, False)
     yield from format_labelled(
         [("measured", f"by {found['way']}s of {', '.join(found['devices'])}")], columns
@@ -114,19 +120,39 @@ def format_measurement(found: MeasuredDocument) -> Iterator[str]:
     yield ""
     yield from format_table(POINT_COLUMNS, found["points"], form)
     yield ""
-    if found["tries"]:
-        yield from format_table(TRIAL_COLUMNS, found["tries"], form)
-    else:
-        yield "not tried out"
-    yield ""
-    if not found["choices"]:
-        yield "OpenZFS's defaults are kept: nothing else was faster"
-    yield from format_table(
-        CHOICE_COLUMNS,
-        found["choices"],
-        form,
-        notes=lambda row: wrap_text(row["why"], "    ", columns, "    "),
-    )
+    yield from _trials("receive", found["tries"])
+    yield from _choices(found["choices"])
     if found["advice"]:
         yield ""
         yield from wrap_text(found["advice"], "", columns)
+    if reading := found["reading"]:
+        yield ""
+        yield from format_labelled([("reads", "for restores, verifications and scrubs")], columns)
+        yield ""
+        if found["way"] != "read":
+            yield from format_table(POINT_COLUMNS, reading["points"], form)
+            yield ""
+        yield from _trials("send", reading["sends"])
+        if reading["scrubs"]:
+            yield from _trials("scrub", reading["scrubs"])
+        yield from _choices(reading["choices"])
+
+
+def _trials(what: str, tries: Sequence[TryDocument]) -> Iterator[str]:
+    if tries:
+        yield from format_table(list_trial_columns(what), tries, TableForm(False, False))
+    else:
+        yield "not tried out"
+    yield ""
+
+
+def _choices(choices: Sequence[ChoiceDocument]) -> Iterator[str]:
+    if not choices:
+        yield "OpenZFS's defaults are kept: nothing else was faster"
+    columns = find_width(sys.stdout)
+    yield from format_table(
+        CHOICE_COLUMNS,
+        choices,
+        TableForm(False, False),
+        notes=lambda row: wrap_text(row["why"], "    ", columns, "    "),
+    )

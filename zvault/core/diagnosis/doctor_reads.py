@@ -5,6 +5,7 @@ from __future__ import annotations
 from zvault.core.diagnosis.doctor_text import Bottleneck, SettingChange, describe_disk_reads, format_percent
 from zvault.core.diagnosis.doctor_vault import (
     FEW_WRITES,
+    NEAR_BANDWIDTH_SHARE,
     NEAR_MAXIMUM_SHARE,
     SIZE_MATTERS_LATENCY,
     diagnose_processors,
@@ -23,13 +24,20 @@ BESIDES = 1.5
 def diagnose_reads(seen: Observations) -> Bottleneck:
     """The bottleneck of a vault that nothing is written to, and that is read all the time."""
     disk = max(seen.disks, key=lambda one: one.reads_in_flight)
-    rate = format_rate(disk.read / disk.seconds if disk.seconds > 0 else 0.0)
+    rate = format_rate(_rate(disk))
     found = diagnose_processors(seen, None, rate, besides=disk.reads_in_flight < 1)
     return found or _depth(seen, disk) or _device(seen, disk)
 
 
+def _rate(disk: DiskRequests) -> float:
+    """Bytes a second that are read from it."""
+    return disk.read / disk.seconds if disk.seconds > 0 else 0.0
+
+
 def _depth(seen: Observations, disk: DiskRequests) -> Bottleneck | None:
-    """Whether the few reads in flight are all that a parameter allows."""
+    """Whether the few reads in flight are all that a parameter allows, and the device was seen to read more."""
+    if seen.measured_reads is not None and _rate(disk) >= NEAR_BANDWIDTH_SHARE * seen.measured_reads:
+        return None
     took = disk.read_time / disk.reads if disk.reads else 0.0
     if took < SIZE_MATTERS_LATENCY:
         return None
@@ -53,10 +61,11 @@ def _depth(seen: Observations, disk: DiskRequests) -> Bottleneck | None:
 
 
 def _device(seen: Observations, disk: DiskRequests) -> Bottleneck:
+    best = f" (measured: {format_rate(seen.measured_reads)})" if seen.measured_reads is not None else ""
     return Bottleneck(
         "object-store" if seen.store else "device",
         f"vault {seen.vault} is only read, and its device bounds that: {disk.name} delivers no more than"
-        f" {describe_disk_reads(disk)}, and is busy {format_percent(disk.busy)} of the time",
+        f" {describe_disk_reads(disk)}{best}, and is busy {format_percent(disk.busy)} of the time",
         None,
         "no parameter holds its reads back",
     )

@@ -156,8 +156,8 @@ class Observations:
     (max_sectors_kb). ``waits``: how often writers waited, by reason (kstat dmu_tx). ``threads``: share of one processor
     that the busiest OpenZFS thread of each kind takes. ``idle``: idle share of all processors. ``parameters``:
     OpenZFS's module parameters now; ``wanted``: those of the profile. ``store``: the device is in an object store.
-    ``measured``: the best bandwidth measured on the device alone, in bytes a second. ``buffer`` (bytes of mbuffer) and
-    ``transfers``: as configured. ``down``: nothing of the vault is up.
+    ``measured``: the best bandwidth of writes measured on the device alone, in bytes a second; ``measured_reads``: that
+    of reads. ``buffer`` (bytes of mbuffer) and ``transfers``: as configured. ``down``: nothing of the vault is up.
     """
 
     vault: str
@@ -174,6 +174,7 @@ class Observations:
     rotational: bool = False
     store: bool = False
     measured: float | None = None
+    measured_reads: float | None = None
     buffer: int | None = None
     transfers: int | None = None
     groups: tuple[SyncedGroup, ...] = ()

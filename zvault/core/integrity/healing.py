@@ -1,6 +1,6 @@
 """Healing of damaged blocks: which snapshots are sent again for it, and what is said of blocks that stay. Pure.
 
-daemon/monitors/scrub_scheduler.py starts it after a scrub, where the configuration asks for that.
+daemon/monitors/scrub_heal_scheduler.py starts it after a scrub, where the configuration asks for that.
 
 A stream in full carries every block of its snapshot, an incremental one those written after its base, and the base
 need not be on the vault. A block is in every snapshot from the one after which it was written until it was written

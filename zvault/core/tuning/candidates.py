@@ -42,6 +42,9 @@ SERIAL_TIME_SHARE = 0.05
 LONGEST_GROUP = 30
 """Maximum seconds of a transaction group. After a crash, a receive must repeat what the lost groups contained."""
 
+DEFAULTS = "OpenZFS's defaults"
+"""What the candidate without parameters is called."""
+
 LARGEST_RECORD = 1 << 20
 """Bytes: the largest recordsize to advise. Larger ones were slower again in a published report."""
 
@@ -210,7 +213,7 @@ def list_candidates(
             ]
             ours = [one for one in groups if one.name not in module]
             found.append(TuningCandidate(f"as {name}", (*theirs, *ours)))
-    return [*found, TuningCandidate("OpenZFS's defaults")]
+    return [*found, TuningCandidate(DEFAULTS)]
 
 
 def _requested(module: Mapping[str, str]) -> tuple[str | None, ...]:

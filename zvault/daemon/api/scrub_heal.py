@@ -10,14 +10,14 @@ from zvault.api.vaults import ScrubAnswer
 from zvault.core.errors import Refused
 from zvault.daemon.api.access import read_json_object, read_text
 from zvault.daemon.api.handler import RouteHandler, make_handler
-from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 
 
 class ScrubHealApi:
     """Routes requests to the scrub scheduler."""
 
-    def __init__(self, scrub_scheduler: ScrubScheduler) -> None:
-        self.scrub_scheduler = scrub_scheduler
+    def __init__(self, scrub_heal_scheduler: ScrubHealScheduler) -> None:
+        self.scrub_heal_scheduler = scrub_heal_scheduler
 
     def handlers(self) -> list[RouteHandler]:
         """Return the handlers of the routes that scrub and heal."""
@@ -29,14 +29,14 @@ class ScrubHealApi:
         body = await read_json_object(request) if request.can_read_body else {}
         act = read_text(body, "act") or "start"
         if act == "start":
-            return {"run": self.scrub_scheduler.scrub(name)}
+            return {"run": self.scrub_heal_scheduler.scrub(name)}
         if act not in {"pause", "stop"}:
             raise Refused(f"a scrub cannot {act!r}", "it can start, pause and stop", 'act = "start"')
-        found = await self.scrub_scheduler.hold(name, stop=act == "stop")
+        found = await self.scrub_heal_scheduler.hold(name, stop=act == "stop")
         return {"scrub": found.document()}
 
     async def post_heal(self, request: web.Request) -> StartedAnswer:
         """Start to heal a vault."""
         body = await read_json_object(request) if request.can_read_body else {}
         trusts = body.get("trusts_hosts") is True
-        return {"run": self.scrub_scheduler.heal(request.match_info["vault"], trusts_hosts=trusts)}
+        return {"run": self.scrub_heal_scheduler.heal(request.match_info["vault"], trusts_hosts=trusts)}

@@ -19,6 +19,7 @@ from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.backups import ForecastDocument, HoldsAnswer, ListAnswer, PlanDocument, PruneDocument
 from zvault.api.diagnosis import FitDocument
+from zvault.api.events import make_event_document
 from zvault.api.explain import ExplainDocument
 from zvault.api.runs import HistoryAnswer
 from zvault.api.status import StatusDocument
@@ -41,7 +42,7 @@ from zvault.daemon.connections import LISTEN_BACKLOG, REQUEST_BYTES, ClientConne
 from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
 from zvault.daemon.journald import log
-from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.status import DaemonStatus
@@ -70,7 +71,7 @@ class Api:
         history: RunHistory,
         events: EventPublisher,
         vaults: Vaults,
-        scrub_scheduler: ScrubScheduler,
+        scrub_heal_scheduler: ScrubHealScheduler,
         verify_scheduler: VerifyScheduler,
         notifier: Notifier,
     ) -> None:
@@ -79,7 +80,7 @@ class Api:
         self.history = history
         self.events = events
         self.vaults = vaults
-        self.scrub_scheduler = scrub_scheduler
+        self.scrub_heal_scheduler = scrub_heal_scheduler
         self.verify_scheduler = verify_scheduler
         self.notifier = notifier
         self.browse = BrowseApi(verify_scheduler)
@@ -99,7 +100,7 @@ class Api:
     def handlers(self) -> list[RouteHandler]:
         """A handler for each route of zvault/api/routes.py."""
         return [
-            *ScrubHealApi(self.scrub_scheduler).handlers(),
+            *ScrubHealApi(self.scrub_heal_scheduler).handlers(),
             *NotifyApi(self.notifier).handlers(),
             *RestoreVerifyApi(self.verify_scheduler).handlers(),
             *self.browse.handlers(),
@@ -213,7 +214,7 @@ class Api:
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
             async for event in self.events.follow(run):
-                await response.write(json.dumps(event).encode() + b"\n")
+                await response.write(json.dumps(make_event_document(event)).encode() + b"\n")
             await response.write_eof()
         return response
 

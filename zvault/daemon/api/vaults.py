@@ -71,12 +71,13 @@ class VaultsApi:
         return {"vaults": self.status.judged(await self.status.vault_monitor.documents())}
 
     async def get_doctor(self, request: web.Request) -> DoctorDocument:
-        """Tell what bounds a vault now; it is watched for ``seconds``."""
+        """Tell what bounds a vault now; it is watched for ``seconds``. ``rights=1``: Ceph users' rights are tried."""
         from zvault.ops.diagnosis.doctor import make_doctor_document, parse_watch_seconds
 
         name, seconds = request.match_info["vault"], parse_watch_seconds(request.query.get("seconds"))
         context, last = self.status.context, self.runs.last_into(name)
-        return await make_doctor_document(context, self.vaults, context.env.vault(name), seconds, last)
+        rights, vault = request.query.get("rights") == "1", context.env.vault(name)
+        return await make_doctor_document(context, self.vaults, vault, seconds, last, rights=rights)
 
     async def get_tuning(self, _: web.Request) -> TuningDocument:
         """Module parameters: what is wanted, set, and why."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.backup_findings import BackupFindings
 from zvault.daemon.history import RunHistory
@@ -67,20 +67,26 @@ class BackupJob:
         await self._wait_for_others()
         shared = self.turns.of(self.subject)
         if shared is None:
-            await self.back_up(None)
+            it = self._prepare_run()
+            await it.execute()
+            await self.findings.keep_found(self.subject, self._way, it)
             return
-        await self.turns.run(shared, run, self.outcome, emit, self.pause, self.back_up)
+        await self.turns.run(shared, run, self.outcome, emit, self.pause, self.back_up_in_turn)
         if self.outcome.result == "skipped":
             self._note_who_made_it(shared)
 
-    async def back_up(self, turn: RunPermission | None) -> None:
-        """Make the run, and keep what it found; ``turn`` where hosts share the vault."""
+    async def back_up_in_turn(self, turn: RunPermission) -> None:
+        """Make the run while this host has the vault, and keep what it found."""
+        it = self._prepare_run(turn)
+        await it.execute()
+        await self.findings.keep_found(self.subject, self._way, it)
+
+    def _prepare_run(self, turn: RunPermission | None = None) -> BackupRun:
         self._way = self.findings.readings.lags.way(self.subject)
         where = (self.context, self.vaults, self.subject, self._emit, self.outcome)
         it = BackupRun(*where, id=self._run.id, pause=self.pause, snapshot=self.snapshot, turn=turn)
         it.tell_looked = self.note_looked
-        await it.execute()
-        await self.findings.keep_found(self.subject, self._way, it)
+        return it
 
     async def pause(self, seconds: float) -> bool:
         """Wait to try again; False where a new run takes over: one that was asked for, or was due earlier."""

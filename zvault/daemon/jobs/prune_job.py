@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit
 from zvault.daemon.active_run import ActiveRun
 from zvault.ops.context import Context
 from zvault.ops.retention.prune import prune_backup

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent
 from zvault.daemon.active_run import ActiveRun
 from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.vaults.past_vaults import PastVaults
@@ -36,7 +36,7 @@ class RestoreJob:
         from zvault.ops.restore.restore_datasets import restore_datasets
 
         request, user = self.request, f"restore to {self.request.to}"
-        seen = self.past.seen(self.vault, request.vault_at, user, lambda text: emit("message", text=text))
+        seen = self.past.seen(self.vault, request.vault_at, user, lambda text: emit(MessageEvent(text=text)))
         async with seen as (context, vaults):
             done = await restore_datasets(context, vaults, request, emit)
         self.outcome.bytes = done.bytes
@@ -65,7 +65,7 @@ class RestoreFilesJob:
         from zvault.ops.restore.restore_files import restore_files
 
         request, user = self.wanted.request, f"restore to {self.wanted.request.to}"
-        seen = self.past.seen(self.vault, request.vault_at, user, lambda text: emit("message", text=text))
+        seen = self.past.seen(self.vault, request.vault_at, user, lambda text: emit(MessageEvent(text=text)))
         async with seen as (context, vaults):
             done = await restore_files(context, vaults, self.wanted, emit)
         self.outcome.datasets, self.outcome.bytes = 1, done.plan.bytes

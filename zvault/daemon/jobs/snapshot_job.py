@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.backup_findings import BackupFindings
 from zvault.daemon.host_election import HostElection
@@ -32,7 +32,7 @@ class SnapshotJob:
         made = await self.turns.snapshot_made(self.subject, self.findings.last_snapshot)
         if made is not None:
             self.outcome.result = "skipped"
-            emit("message", text=f"skipped: {made}")
+            emit(MessageEvent(text=f"skipped: {made}"))
             return
         troubles = self.findings.snapshot_troubles
         way = troubles.way(self.subject)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.job_runner import JobRunner
 from zvault.ops.context import Context

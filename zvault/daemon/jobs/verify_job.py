@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit
 from zvault.core.integrity.verification import ProofLevel
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.job_runner import JobRunner

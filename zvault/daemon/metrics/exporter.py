@@ -29,7 +29,7 @@ from zvault.daemon.metrics.verification import collect_verification
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.status import DaemonStatus
 from zvault.ops.state.costs import list_uncounted
-from zvault.ops.tuning.parameters import count_held_parameters
+from zvault.ops.tuning.set_parameters import count_held_parameters
 
 POOL_STATES = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUSPENDED")
 """zpoolconcepts(7)'s states of a pool; one series each, so that a rule can ask for the one it means."""

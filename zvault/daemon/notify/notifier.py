@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from zvault.api.events import RunEvent
+from zvault.api.events import RunEvent, RunFinished
 from zvault.api.notify import NotifyState, NotifyTarget, NotifyTestResult
 from zvault.api.vaults import VaultDocument
 from zvault.config.schema import Notify
@@ -78,7 +78,7 @@ class Notifier:
         ping = self._runs.hear(event)
         if ping is not None and len(self._pings) < MOST_PINGS:
             self._pings.append(ping)
-        if ping is not None or event["event"] == "run-finished":
+        if ping is not None or isinstance(event, RunFinished):
             self._wake.set()
 
     def _shared(self, backup: str) -> bool:

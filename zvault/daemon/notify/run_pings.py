@@ -6,7 +6,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 
-from zvault.api.events import RunEvent, RunFinished, RunStarted
+from zvault.api.events import RunEvent, RunFinished, RunStarted, VaultUp
 from zvault.core.notify.message import PingKind, RunPing, describe_run
 from zvault.daemon.history import OTHER_TRIGGERS
 from zvault.daemon.journald import format_event
@@ -32,37 +32,37 @@ class RunPings:
         """Take in an event. A run that was cut short makes no ping at its end: the next one goes on with it.
 
         Nor does one that another host of the vault makes in this one's place, at its beginning neither."""
-        run = event["run"]
-        if event["event"] == "run-started":
-            return self._started(event) if event["trigger"] not in OTHER_TRIGGERS else None
+        run = event.run
+        if isinstance(event, RunStarted):
+            return self._started(event) if event.trigger not in OTHER_TRIGGERS else None
         if run not in self._lines:
             return None
-        if event["event"] == "run-finished":
+        if isinstance(event, RunFinished):
             self._waiting.discard(run)
             return self._ended(event, list(self._lines.pop(run)))
         if (said := format_event(event)) is not None:
             self._lines[run].append(said[1])
-        if event["event"] == "vault-up" and run in self._waiting:
+        if isinstance(event, VaultUp) and run in self._waiting:
             self._waiting.remove(run)
             return _ping(event, "start", "")
         return None
 
     def _started(self, event: RunStarted) -> RunPing | None:
-        self._lines[event["run"]] = deque(maxlen=PING_LAST_LINES)
-        if self._shared(event["backup"]):
-            self._waiting.add(event["run"])
+        self._lines[event.run] = deque(maxlen=PING_LAST_LINES)
+        if self._shared(event.backup):
+            self._waiting.add(event.run)
             return None
         return _ping(event, "start", "")
 
     def _ended(self, event: RunFinished, lines: list[str]) -> RunPing | None:
-        if event["result"] in ("interrupted", "skipped"):
+        if event.result in ("interrupted", "skipped"):
             return None
-        if event["result"] == "ok":
+        if event.result == "ok":
             said = format_event(event)
             return _ping(event, "success", said[1] if said is not None else "")
-        error = event["error"]
+        error = event.error
         return _ping(event, "failure", describe_run(error, lines))
 
 
 def _ping(event: RunEvent, beat: PingKind, text: str) -> RunPing:
-    return RunPing(secrets.token_hex(8), event["time"], event["backup"], beat, event["run"], text)
+    return RunPing(secrets.token_hex(8), event.time, event.backup, beat, event.run, text)

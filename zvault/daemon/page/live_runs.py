@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zvault.api.events import RunEvent
+from zvault.api.events import (
+    DatasetFailed,
+    ProgressMade,
+    RetryEvent,
+    RunEvent,
+    RunFinished,
+    TransferFinished,
+    TransferStarted,
+)
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.page.page_model import RunningDocument, StreamDocument
 
@@ -26,26 +34,26 @@ class LiveRuns:
 
     def hear(self, event: RunEvent) -> None:
         """Take in an event."""
-        if event["event"] == "run-finished":
-            self._runs.pop(event["run"], None)
+        if isinstance(event, RunFinished):
+            self._runs.pop(event.run, None)
             return
-        run = self._runs.setdefault(event["run"], _Live())
-        match event["event"]:
-            case "transfer-started":
-                name = event["dataset"]
-                run.streams[name] = {"dataset": name, "bytes": 0, "total": event["bytes"], "rate": None}
-            case "progress":
-                name, total = event["dataset"], event["total"]
+        run = self._runs.setdefault(event.run, _Live())
+        match event:
+            case TransferStarted():
+                name = event.dataset
+                run.streams[name] = {"dataset": name, "bytes": 0, "total": event.bytes, "rate": None}
+            case ProgressMade():
+                name, total = event.dataset, event.total
                 run.streams[name] = {
                     "dataset": name,
-                    "bytes": event["bytes"],
+                    "bytes": event.bytes,
                     "total": total,
-                    "rate": event["rate"],
+                    "rate": event.rate,
                 }
-                run.rate = event.get("run_rate", event["rate"])
-            case "transfer-finished" | "dataset-failed":
-                run.streams.pop(event["dataset"], None)
-            case "retry":
+                run.rate = event.run_rate if event.run_rate is not None else event.rate
+            case TransferFinished() | DatasetFailed():
+                run.streams.pop(event.dataset, None)
+            case RetryEvent():
                 run.rate = None
 
     def document(self, run: ActiveRun) -> RunningDocument:
@@ -63,5 +71,5 @@ class LiveRuns:
             "streams": streams[:SHOWN_STREAMS],
             "more": max(0, len(streams) - SHOWN_STREAMS),
             "waiting": run.waiting,
-            "error": run.failed["error"] if run.failed is not None and run.waiting is not None else None,
+            "error": run.failed.error if run.failed is not None and run.waiting is not None else None,
         }

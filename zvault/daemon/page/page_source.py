@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any, Literal
 
-from zvault.api.events import RunEvent
+from zvault.api.events import RunEvent, RunFinished
 from zvault.api.status import StatusDocument
 from zvault.api.vaults import JudgedVault, VaultDocument
 from zvault.config.schema import Backup
@@ -99,7 +99,7 @@ class PageSource:
     def hear(self, event: RunEvent) -> None:
         """Take in what a run tells. Where one has ended, which is in the history by then, the past is another."""
         self.live.hear(event)
-        if event["event"] == "run-finished":
+        if isinstance(event, RunFinished):
             self._kept = _Kept()
 
     async def overview(self, _: str = "") -> bytes:
@@ -241,7 +241,7 @@ class PageSource:
         events = self._events.past(id)
         lines: list[LineDocument] | None = None
         if events is not None:
-            told = ((event["time"], journald.format_event(event)) for event in events)
+            told = ((event.time, journald.format_event(event)) for event in events)
             lines = [
                 {"time": at, "level": _loudness(it[0]), "text": it[1]} for at, it in told if it is not None
             ]

@@ -19,6 +19,9 @@ from zvault.devices.nbd.sockets import list_tcp_links, list_unix_links
 REACH_DEADLINE = 10.0
 """Seconds for a server to take a connection and greet."""
 
+PART_DEADLINE = 1.0
+"""Seconds for a server to end a connection that was parted from."""
+
 GREETING = b"NBDMAGIC"
 FAREWELL = struct.pack(">I8sII", 1, b"IHAVEOPT", 2, 0)
 """NBD_FLAG_C_FIXED_NEWSTYLE, then NBD_OPT_ABORT (the NBD protocol's doc/proto.md)."""
@@ -122,9 +125,19 @@ async def _answer(
         raise DeviceGone(what, why, "start it, or correct its address") from error
     if greeting == GREETING:
         writer.write(FAREWELL)
+        # A server that takes one client only would refuse nbd-client as long as it counts this one.
+        with contextlib.suppress(OSError):
+            async with asyncio.timeout(PART_DEADLINE):
+                await reader.read()
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
+    if not greeting:
+        raise DeviceGone(
+            f"the server {spec} takes no connection",
+            "it closes each at once: it may serve one client only, and have one",
+            "end the other client, or have the server take more ('limit' of nbdkit-limit-filter)",
+        )
     if greeting != GREETING:
         raise DeviceGone(
             f"the server {spec} is no NBD server", "its greeting is another", "correct its address"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from zvault.api.diagnosis import (
@@ -29,7 +31,8 @@ from zvault.core.diagnosis.observations import (
     TcpPath,
     WriteQueue,
 )
-from zvault.core.errors import Refused
+from zvault.core.errors import Refused, ZvaultError
+from zvault.devices.presence import find_lacking_rights
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.observe import examine_vault
 from zvault.ops.vaults.vault import Vaults
@@ -52,13 +55,38 @@ def parse_watch_seconds(text: str | None) -> float:
 
 
 async def make_doctor_document(
-    context: Context, vaults: Vaults, vault: Vault, seconds: float, last: ObservedRun | None = None
+    context: Context,
+    vaults: Vaults,
+    vault: Vault,
+    seconds: float,
+    last: ObservedRun | None = None,
+    *,
+    rights: bool = False,
 ) -> DoctorDocument:
-    """Watch a vault for ``seconds``; return the verdict and its evidence. Raises ToolFailed."""
-    return write_diagnosis(vault.name, await examine_vault(context, vaults, vault, seconds, last))
+    """Watch a vault for ``seconds``; return the verdict and its evidence. Raises ToolFailed.
+
+    ``rights``: also try what the Ceph users of its images may do, which takes some seconds.
+    """
+    seen, lacking = await asyncio.gather(
+        examine_vault(context, vaults, vault, seconds, last),
+        _list_lacking_rights(context, vault) if rights else asyncio.sleep(0, []),
+    )
+    return write_diagnosis(vault.name, seen, lacking)
 
 
-def write_diagnosis(vault: str, seen: Observations) -> DoctorDocument:
+async def _list_lacking_rights(context: Context, vault: Vault) -> list[str]:
+    """What of the vault's images their Ceph users may not do, or why that cannot be asked; one line a device."""
+    told = []
+    for device in vault.device:
+        try:
+            lacking = await find_lacking_rights(device, context.env.runner)
+        except ZvaultError as error:
+            lacking = f"what {device.spec} allows cannot be asked now: {error}"
+        told += [lacking] if lacking else []
+    return told
+
+
+def write_diagnosis(vault: str, seen: Observations, lacking: Sequence[str] = ()) -> DoctorDocument:
     """The observations and the verdict on them as a document."""
     return {
         "vault": vault,
@@ -77,6 +105,7 @@ def write_diagnosis(vault: str, seen: Observations) -> DoctorDocument:
         "threads": dict(seen.threads),
         "idle": seen.idle,
         "last": _last(seen.last) if seen.last else None,
+        "lacking": list(lacking),
     }
 
 

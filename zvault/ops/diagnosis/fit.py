@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from zvault.api.diagnosis import AdviceDocument, AskedByRun, AskedDocument, FitDataset, FitDocument
+from zvault.api.diagnosis import (
+    AdviceDocument,
+    AskedByRun,
+    AskedDocument,
+    FitDataset,
+    FitDocument,
+    FitReading,
+)
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer
 from zvault.config.device_specs.s3backer import S3backerServer
@@ -32,7 +39,7 @@ from zvault.core.tuning.alignment import (
     advise_on_datasets,
     fit_dataset,
 )
-from zvault.core.tuning.reading import advise_on_reads
+from zvault.core.tuning.reading import advise_on_measuring_reads, advise_on_probing, advise_on_reads
 from zvault.core.tuning.tuning import AGGREGATION_LIMITS
 from zvault.core.units import parse_size
 from zvault.devices import request_queue
@@ -42,7 +49,8 @@ from zvault.devices.rbd.image_lease import make_cluster
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.source_tree import list_chosen_by_property
-from zvault.ops.tuning.measurements import load_vault_profile
+from zvault.ops.tuning.measurements import AUTO, ReadingOutcome, load_vault_profile, read_outcome
+from zvault.ops.tuning.store_guesses import list_unprobed_devices
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import ProcessRunner
 from zvault.zfs.pool import module_parameters
@@ -93,9 +101,21 @@ async def make_fit_document(context: Context, vaults: Vaults, backup: Backup) ->
     sent = [_sent(backup, one) for one in taken if chosen is None or one.name in chosen]
     below = await _below(context.env, vault, await vaults[backup.its_vault].devices())
     layout = await _layout(context, vault, below)
-    reading = load_vault_profile(context, vault).reading if vault.host is None else {}
-    found_of_reads = advise_on_reads(vault.profile, [device.spec for device in vault.device], reading)
-    return write_fit(backup.name, backup.its_vault, below, layout, sent, found_of_reads)
+    outcome = read_outcome(context.records, vault)
+    measured = outcome.reading if outcome is not None else None
+    advice = _advise_on_reading(context, vault, measured) if vault.host is None else []
+    return write_fit(backup.name, backup.its_vault, below, layout, sent, advice, measured)
+
+
+def _advise_on_reading(
+    context: Context, vault: Vault, measured: ReadingOutcome | None
+) -> Sequence[TuningAdvice]:
+    devices = [device.spec for device in vault.device]
+    if vault.profile == AUTO:
+        unprobed = list_unprobed_devices(context.env.paths, vault)
+        probing = [advise_on_probing(vault.name, unprobed)] if unprobed else []
+        return probing if measured is not None else [*probing, advise_on_measuring_reads(vault.name, devices)]
+    return advise_on_reads(vault.profile, devices, load_vault_profile(context, vault).reading)
 
 
 def write_fit(
@@ -105,8 +125,9 @@ def write_fit(
     layout: PoolLayout,
     sent: Sequence[SentDataset],
     of_reads: Sequence[TuningAdvice] = (),
+    measured: ReadingOutcome | None = None,
 ) -> FitDocument:
-    """The findings as a document; ``of_reads`` is advice on the way back."""
+    """The findings as a document; ``of_reads`` is advice on the way back, ``measured`` what is known of it."""
     advice = [
         *advise_on_datasets(sent, layout),
         *advise_on_groups(layout),
@@ -133,10 +154,18 @@ def write_fit(
         "group": _asked(estimate_group_requests(layout)),
         "run": _asked_by_run(layout, LATER),
         "first": _asked_by_run(layout, FIRST),
+        "reading": _reading(measured),
         "datasets": [_dataset(one, fit_dataset(one, layout)) for one in sent],
         "advice": [_advice(one) for one in advice],
         "unknown": below.unknown,
     }
+
+
+def _reading(measured: ReadingOutcome | None) -> FitReading | None:
+    if measured is None or not measured.points:
+        return None
+    sent = next((one["rate"] for one in measured.sends if one["won"]), None)
+    return {"send": sent, "device": round(max(one.bandwidth for one in measured.points))}
 
 
 def _locks_cost(store: StorageGeometry) -> float | None:

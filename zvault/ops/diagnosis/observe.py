@@ -29,6 +29,7 @@ from zvault.core.diagnosis.observations import (
     WriteQueue,
 )
 from zvault.core.errors import ToolFailed, ZvaultError
+from zvault.core.tuning.measurement import IoDirection, MeasuredPoint
 from zvault.devices import request_queue
 from zvault.ops.context import Context
 from zvault.ops.state.clients import ZfsClients
@@ -91,6 +92,7 @@ async def examine_vault(
 ) -> Observations:
     """Watch a vault for some seconds; one that is down, for a moment."""
     profile = measurements.load_vault_profile(context, vault)
+    measured = _measured(context.records, vault)
     flows = [one for one in context.activity.streams.values() if one.vault == vault.name]
     place = await _place(context.clients.zpool, vaults, vault)
     down = not flows and await _is_down(vaults, vault)
@@ -125,7 +127,8 @@ async def examine_vault(
             device.spec.split(" ")[0].lower().startswith(("nbdkit:s3", "s3", "zvault:"))
             for device in vault.device
         ),
-        measured=_measured(context.records, vault),
+        measured=measured.get("write"),
+        measured_reads=measured.get("read"),
         buffer=profile.stream.buffer,
         transfers=vault.transfers,
         groups=counted.groups,
@@ -194,12 +197,14 @@ def _largest(devices: Sequence[str]) -> int | None:
     return min((int(kib) << 10 for kib in found if kib is not None), default=None)
 
 
-def _measured(records: Records, vault: Vault) -> float | None:
-    """The best bandwidth measured on a vault's device, in bytes a second."""
+def _measured(records: Records, vault: Vault) -> dict[IoDirection, float]:
+    """The best bandwidth of writes and of reads measured on a vault's device, in bytes a second, where they were."""
     found = measurements.read_outcome(records, vault)
-    if found is None or found.way != "write":
-        return None
-    return max((point.bandwidth for point in found.points), default=None)
+    if found is None:
+        return {}
+    reads = found.reading.points if found.reading is not None else ()
+    points: dict[IoDirection, Sequence[MeasuredPoint]] = {"read": reads, found.way: found.points}
+    return {way: max(point.bandwidth for point in some) for way, some in points.items() if some}
 
 
 def _known(disks: dict[str, DiskRequests | None], names: Sequence[str]) -> tuple[DiskRequests, ...]:

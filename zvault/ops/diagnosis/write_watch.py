@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from itertools import chain, repeat
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, WarningEvent
 from zvault.core.diagnosis.write_drift import DriftWatch, ExpectedWrites, WriteSample
 from zvault.core.errors import ZvaultError
 from zvault.core.policy.backoff import iterate_delays
@@ -74,7 +74,7 @@ async def _watch(context: Context, vault: OpenVault, emit: Emit) -> None:
             if (found := watch.note(sample)) is not None:
                 cause, text = found
                 writes.drifts[vault.name] = text
-                emit("warning", text=text, vault=vault.name, drift=cause)
+                emit(WarningEvent(text=text, vault=vault.name, drift=cause))
 
 
 async def _expected(context: Context, vault: OpenVault) -> ExpectedWrites:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
-from zvault.api.emit import Emit
-from zvault.api.events import HealResult
+from zvault.api.events import Emit, HealedEvent, HealResult, MessageEvent, ProgressMade, WarningEvent
 from zvault.config.schema import Vault
 from zvault.core.errors import PoolDamaged, Refused, ToolFailed, ZvaultError
 from zvault.core.integrity.damage import HealTarget, count_damaged_files, list_damages
@@ -84,7 +83,7 @@ class VaultHealing:
 
     def __post_init__(self) -> None:
         self._holders = CopyHolders(
-            self.context, self.vaults, self.name, self._say, lambda text: self.emit("warning", text=text)
+            self.context, self.vaults, self.name, self._say, lambda text: self.emit(WarningEvent(text=text))
         )
 
     async def run(self) -> HealingResult:
@@ -118,7 +117,7 @@ class VaultHealing:
         return f"heal {self.name}"
 
     def _say(self, text: str) -> None:
-        self.emit("message", text=text)
+        self.emit(MessageEvent(text=text))
 
     def _refuse_unless_ours(self) -> None:
         config = self._config
@@ -251,14 +250,15 @@ class VaultHealing:
 
     def _progress(self, cure: HealingStream, progress: StreamProgress, size: int | None) -> None:
         self.emit(
-            "progress",
-            dataset=cure.target.dataset,
-            bytes=progress.done,
-            total=size,
-            rate=progress.rate(),
-            buffer=progress.marks.range(),
-            run_bytes=progress.done,
-            run_total=size,
+            ProgressMade(
+                dataset=cure.target.dataset,
+                bytes=progress.done,
+                total=size,
+                rate=progress.rate(),
+                buffer=progress.marks.range(),
+                run_bytes=progress.done,
+                run_total=size,
+            )
         )
 
     def _advice(self, left: list[HealTarget], tree: Tree, *, unconfirmed: bool) -> str:
@@ -285,18 +285,19 @@ class VaultHealing:
         for one in done.left:
             word = "lost" if one.lost else "not healed"
             for damage in list_damages([one.wound], ()):
-                self.emit("warning", text=f"{word}: {damage}: {one.why}")
+                self.emit(WarningEvent(text=f"{word}: {damage}: {one.why}"))
         self.emit(
-            "healed",
-            vault=self.name,
-            result=done.result,
-            found=done.found,
-            healed=done.found - rest,
-            left=[
-                {**make_damage_document(damage), "why": one.why, "lost": one.lost}
-                for one in done.left
-                for damage in list_damages([one.wound], ())
-            ],
+            HealedEvent(
+                vault=self.name,
+                result=done.result,
+                found=done.found,
+                healed=done.found - rest,
+                left=[
+                    {**make_damage_document(damage), "why": one.why, "lost": one.lost}
+                    for one in done.left
+                    for damage in list_damages([one.wound], ())
+                ],
+            )
         )
         if done.left:
             self.outcome.result = "partial" if rest < done.found else "failed"

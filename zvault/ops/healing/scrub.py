@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent, ProgressMade, VaultRead, WarningEvent
 from zvault.core.errors import Refused
 from zvault.core.policy.scrub import PoolScan
 from zvault.core.units import format_duration, format_size
@@ -80,7 +80,7 @@ class VaultScrubbing:
                     return
 
     def _say(self, text: str) -> None:
-        self.emit("message", text=text)
+        self.emit(MessageEvent(text=text))
 
     async def _free(self) -> bool:
         """Wait until nothing stands in the way; False when everything is to end."""
@@ -159,14 +159,15 @@ class VaultScrubbing:
 
     def _progress(self, scan: PoolScan) -> None:
         self.emit(
-            "progress",
-            dataset=f"scrub of {self.name}",
-            bytes=scan.done,
-            total=scan.total,
-            rate=scan.rate or 0.0,
-            buffer=None,
-            run_bytes=scan.done,
-            run_total=scan.total,
+            ProgressMade(
+                dataset=f"scrub of {self.name}",
+                bytes=scan.done,
+                total=scan.total,
+                rate=scan.rate or 0.0,
+                buffer=None,
+                run_bytes=scan.done,
+                run_total=scan.total,
+            )
         )
 
     def _mended(self, scan: PoolScan) -> str:
@@ -187,7 +188,7 @@ class VaultScrubbing:
         if scan.ended is not None and scan.started is not None:
             self._seconds = min(self._seconds, max(1.0, scan.ended - scan.started))
         if self._read:
-            self.emit("vault-read", vault=self.name, kind="scrub", bytes=self._read, seconds=self._seconds)
+            self.emit(VaultRead(vault=self.name, kind="scrub", bytes=self._read, seconds=self._seconds))
 
     async def _ended(self, scrubber: Scrubber, pool: str, found: PoolCondition) -> None:
         scan = found.scan
@@ -202,16 +203,17 @@ class VaultScrubbing:
         self._say(f"scrubbed {format_size(scan.done)} in {took}; errors: {found.errors}{self._mended(scan)}")
         if self._wrong or scan.repaired:
             self.emit(
-                "warning",
-                text=f"the storage of vault {self.name} gave wrong bytes{self._mended(scan)}. What ZFS has twice it put"
-                " right; see the storage, and whether the next scrub finds more",
+                WarningEvent(
+                    text=f"the storage of vault {self.name} gave wrong bytes{self._mended(scan)}. What ZFS has twice it"
+                    " put right; see the storage, and whether the next scrub finds more",
+                )
             )
         if found.errors:
             config = self.context.env.vault(self.name)
             await name_damage(self.context, config)
             known = self.context.records.conditions.get(self.name) or found
             if known.excused and not known.damaging:
-                self.emit("warning", text=f"{describe_excused(known)}. {GIVE_UP_HALF}")
+                self.emit(WarningEvent(text=f"{describe_excused(known)}. {GIVE_UP_HALF}"))
                 return
             warn_of_damage(known, self.emit)
             self.outcome.result = "partial"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, WarningEvent
 from zvault.config.schema import Vault
 from zvault.core.errors import PoolDamaged
 from zvault.core.integrity.damage import (
@@ -131,9 +131,9 @@ def warn_of_damage(condition: PoolCondition, emit: Emit) -> None:
     """Warn of each damage by name, of the first ones where there are many."""
     damages = condition.damages
     for damage in damages[:WARNED_DAMAGES]:
-        emit("warning", text=f"damaged: {damage}")
+        emit(WarningEvent(text=f"damaged: {damage}"))
     if len(damages) > WARNED_DAMAGES:
-        emit("warning", text=f"and {len(damages) - WARNED_DAMAGES} more")
+        emit(WarningEvent(text=f"and {len(damages) - WARNED_DAMAGES} more"))
 
 
 GIVE_UP_HALF = "Where they come again, 'zfs receive -A' of it has the next run send it anew"

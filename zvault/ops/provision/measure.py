@@ -1,7 +1,8 @@
 """``profile = "auto"``: measure a vault's device, work its settings out, try them, and keep what won.
 
-A new vault's device is measured with writes, before its pool is made on it. One that holds a pool is only read from;
-what a receive makes of it is then found by trying.
+A new vault's device is measured with writes and with reads of what they left, before its pool is made on it. One that
+holds a pool is only read from; what a receive makes of it is then found by trying. Settings for writing are tried with
+receives, those for reading with sends and, in a pool with little in it, with scrubs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from dataclasses import dataclass, replace
 from zvault.config.load_config import load_profiles
 from zvault.config.schema import Vault
 from zvault.core.errors import Busy, DeadlineExceeded, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
-from zvault.core.tuning.candidates import advise_on_recordsize, list_candidates, select_winner
+from zvault.core.tuning.candidates import (
+    TuningCandidate,
+    advise_on_recordsize,
+    list_candidates,
+    select_winner,
+)
 from zvault.core.tuning.measurement import (
     LARGEST_MERGED,
     IoDirection,
@@ -23,20 +29,29 @@ from zvault.core.tuning.measurement import (
     index_points,
     is_doubtful,
 )
+from zvault.core.tuning.reading import (
+    calculate_reading,
+    combine_reading,
+    list_reading_candidates,
+    list_scrub_candidates,
+)
 from zvault.core.units import format_rate, format_size
 from zvault.devices import fio, request_queue
 from zvault.devices.stack import DeviceStack, SayProgress
 from zvault.ops.context import Context
+from zvault.ops.provision.read_trial import ReadTrial
 from zvault.ops.provision.receive_trial import ReceiveTrial, choose_stream_size
 from zvault.ops.tuning.measurements import (
     AUTO,
     MeasurementOutcome,
+    ReadingOutcome,
     list_device_specs,
     make_trial_row,
     read_outcome,
     store_outcome,
 )
-from zvault.ops.tuning.parameters import list_tuning_requests, set_vault_parameters
+from zvault.ops.tuning.set_parameters import list_tuning_requests, set_vault_parameters
+from zvault.ops.tuning.store_guesses import find_store_guess
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.new_pool import refuse_unless_blank
 from zvault.system.lease_store import LeaseStore
@@ -48,11 +63,14 @@ from zvault.zfs.pool.pool import PoolState
 
 @dataclass(frozen=True, slots=True)
 class DeviceMeasurement:
-    """A device's points, how they were measured, and the most bytes that it takes in a request."""
+    """A device's points, how they were measured, and the most bytes that it takes in a request; and those of its reads,
+    empty where they were not measured.
+    """
 
     way: IoDirection
     points: MeasuredPoints
     largest: int
+    reads: MeasuredPoints
 
 
 async def measure_new(assembly: VaultAssembly, say: SayProgress) -> DeviceMeasurement | None:
@@ -124,17 +142,38 @@ async def _measured(
 ) -> DeviceMeasurement:
     limit = request_queue.read_queue_setting(path.removeprefix("/dev/"), "max_sectors_kb")
     largest = LARGEST_MERGED if limit is None else min(LARGEST_MERGED, _power(int(limit) << 10))
+    points = await _points(runner, path, size, way, largest, fio.REGION, say)
+    if way == "read":
+        return DeviceMeasurement(way, points, largest, points)
+    written = fio.count_written_bytes(points.values())
+    try:
+        reads = await _points(runner, path, size, "read", largest, written, say)
+    except (ToolFailed, DeadlineExceeded) as error:
+        say(f"going on without a measurement of reads: {error}")
+        reads = {}
+    return DeviceMeasurement(way, points, largest, reads)
+
+
+async def _points(
+    runner: ProcessRunner,
+    path: str,
+    size: int,
+    way: IoDirection,
+    largest: int,
+    region: int,
+    say: SayProgress,
+) -> MeasuredPoints:
     points: list[MeasuredPoint] = []
     while (place := choose_next_point(index_points(points), largest)) is not None:
         say(f"measuring {path}: {way}s of {format_size(place[0])}, {place[1]} at once")
-        point = await fio.measure_point(path, size, way, place, runner)
+        point = await fio.measure_point(path, size, way, place, runner, region=region)
         say(describe_point(point))
         if is_doubtful({**index_points(points), place: point}, place):
-            again = await fio.measure_point(path, size, way, place, runner)
+            again = await fio.measure_point(path, size, way, place, runner, region=region)
             say(f"{describe_point(again)}; measured again, because fewer or smaller ones had more")
             point = max(point, again, key=lambda one: one.bandwidth)
         points.append(point)
-    return DeviceMeasurement(way, index_points(points), largest)
+    return index_points(points)
 
 
 def _power(number: int) -> int:
@@ -161,28 +200,74 @@ async def settle_on_parameters(
     best = find_knee(found.points, found.largest)
     profiles = {name: one.module for name, one in load_profiles(context.env.paths).items() if name != AUTO}
     offered = list_candidates(best, host, found.largest, profiles)
-    points = tuple(found.points.values())
     settled = MeasurementOutcome(
         list_device_specs(vault),
         state.guid,
         found.way,
-        points,
+        tuple(found.points.values()),
         offered[0].choices,
         advise_on_recordsize(best),
+        reading=_calculated(found, offered[0]),
     )
     store_outcome(context.records, vault, settled)
     try:
         size = _size(context.records.leases, vault, best.bandwidth, state, say)
         if size is not None:
-            tries = await ReceiveTrial(context, vault, size, say).run(offered)
-            won = select_winner(tries)
-            rows = tuple(make_trial_row(one, one is won) for one in tries)
-            settled = replace(settled, choices=won.candidate.choices, tries=rows)
-            store_outcome(context.records, vault, settled)
-            say(f"{won.candidate.what} won")
+            trial = ReceiveTrial(context, vault, size, say)
+            async with trial.hold_scratch():
+                tries = await trial.run(offered)
+                won = select_winner(tries)
+                rows = tuple(make_trial_row(one, one is won) for one in tries)
+                reading = _calculated(found, won.candidate)
+                settled = replace(settled, choices=won.candidate.choices, tries=rows, reading=reading)
+                store_outcome(context.records, vault, settled)
+                say(f"{won.candidate.what} won")
+                if found.reads:
+                    settled = replace(settled, reading=await _read(trial, found, won.candidate))
+                    store_outcome(context.records, vault, settled)
     finally:
         await finish_work(set_vault_parameters(context, vault, (), say))
     return read_outcome(context.records, vault, state.guid) or settled
+
+
+def _calculated(found: DeviceMeasurement, writes: TuningCandidate) -> ReadingOutcome | None:
+    """The parameters for reading beside those for writing, as long as nothing was tried."""
+    if not found.reads:
+        return None
+    knee = find_knee(found.reads, found.largest)
+    return ReadingOutcome(tuple(found.reads.values()), calculate_reading(knee, writes.module))
+
+
+async def _read(
+    trial: ReceiveTrial, found: DeviceMeasurement, writes: TuningCandidate
+) -> ReadingOutcome | None:
+    """Try parameters for reading out; what was calculated, and why, where that cannot be done."""
+    guess = find_store_guess(trial.context.env.paths, trial.vault)
+    candidates = list_reading_candidates(find_knee(found.reads, found.largest), writes.module, guess)
+    outcome = _calculated(found, writes)
+    if outcome is None:
+        return None
+    reads = ReadTrial(trial, writes)
+    try:
+        sends = await reads.send(candidates)
+        sent = select_winner(sends)
+        outcome = replace(
+            outcome,
+            choices=sent.candidate.choices,
+            sends=tuple(make_trial_row(one, one is sent) for one in sends),
+        )
+        trial.say(f"{sent.candidate.what} won for reading")
+        scrubs = await reads.scrub(list_scrub_candidates(sent.candidate, candidates))
+        if scrubs:
+            scrubbed = select_winner(scrubs)
+            outcome = replace(
+                outcome,
+                choices=combine_reading(sent.candidate, scrubbed.candidate),
+                scrubs=tuple(make_trial_row(one, one is scrubbed) for one in scrubs),
+            )
+    except (ToolFailed, DeadlineExceeded) as error:
+        trial.say(f"reads were not tried out to the end: {error}")
+    return outcome
 
 
 def _size(

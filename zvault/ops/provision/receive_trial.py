@@ -26,7 +26,8 @@ from zvault.devices import fio
 from zvault.devices.stack import SayProgress
 from zvault.ops.context import Context
 from zvault.ops.tuning.measurements import destroy_scratch_dataset, note_scratch
-from zvault.ops.tuning.parameters import record_wanted_parameters
+from zvault.ops.tuning.set_parameters import record_wanted_parameters
+from zvault.system.process.runner import ProcessRunner
 from zvault.system.tasks import finish_work
 from zvault.zfs import trial_dataset
 
@@ -71,32 +72,29 @@ class ReceiveTrial:
         return self.vault.pool
 
     async def run(self, candidates: Sequence[TuningCandidate]) -> list[CandidateTrial]:
-        """Try them in turn, and the two best again where they are near each other.
+        """Try them in turn in the scratch dataset, and the two best again where they are near each other.
 
         Raises ToolFailed, DeadlineExceeded; the caller settles the parameters afterwards.
         """
         tries: list[CandidateTrial] = []
-        async with self._scratch():
-            # The first receive after an import also reads the space maps that it allocates from: it does not count.
-            self.say(f"warming up: receiving {format_size(self.size)}")
-            await self._try(candidates[0], None)
-            for candidate in candidates:
-                self.say(f"trying {candidate.what}: receiving {format_size(self.size)}")
-                tries.append(await self._try(candidate, select_winner(tries) if tries else None))
-                self.say(f"{candidate.what}: {describe_trial(tries[-1])}")
-            for place in find_contested(tries):
-                candidate = tries[place].candidate
-                self.say(f"trying {candidate.what} again: receiving {format_size(self.size)}")
-                again = await self._try(candidate, None)
-                tries[place] = combine_trials(tries[place], again)
-                self.say(
-                    f"{candidate.what}: {describe_trial(again)}, together {describe_trial(tries[place])}"
-                )
+        # The first receive after an import also reads the space maps that it allocates from: it does not count.
+        self.say(f"warming up: receiving {format_size(self.size)}")
+        await self._try(candidates[0], None)
+        for candidate in candidates:
+            self.say(f"trying {candidate.what}: receiving {format_size(self.size)}")
+            tries.append(await self._try(candidate, select_winner(tries) if tries else None))
+            self.say(f"{candidate.what}: {describe_trial(tries[-1])}")
+        for place in find_contested(tries):
+            candidate = tries[place].candidate
+            self.say(f"trying {candidate.what} again: receiving {format_size(self.size)}")
+            again = await self._try(candidate, None)
+            tries[place] = combine_trials(tries[place], again)
+            self.say(f"{candidate.what}: {describe_trial(again)}, together {describe_trial(tries[place])}")
         return tries
 
     @asynccontextmanager
-    async def _scratch(self) -> AsyncIterator[None]:
-        """The scratch dataset with the stream's source in it."""
+    async def hold_scratch(self) -> AsyncIterator[None]:
+        """The scratch dataset with the stream's source in it, for a block."""
         context, runner = self.context, self.context.env.runner
         folder = context.env.paths.run / "scratch" / self.vault.name
         await destroy_scratch_dataset(context, self.vault)
@@ -119,38 +117,44 @@ class ReceiveTrial:
     async def _try(self, candidate: TuningCandidate, best: CandidateTrial | None) -> CandidateTrial:
         """Receive once; stop as soon as the best one before was faster."""
         limit = FIRST_DEADLINE if best is None else self.size / best.rate
-        await self._settle(candidate.module)
+        await self.settle(candidate.module)
         started, stopped = time.monotonic(), False
         try:
             async with asyncio.timeout(limit):
-                await self._receive()
+                await self.receive(trial_dataset.trial_receive_argv(self.pool))
         except TimeoutError:
             stopped = True
         seconds = time.monotonic() - started
         if stopped and best is not None:
             # What it left dirty is written out with settings that are known to be good.
-            await self._settle(best.candidate.module)
+            await self.settle(best.candidate.module)
         await trial_dataset.drop_scratch_copy(self.pool, self.context.env.runner)
         await trial_dataset.sync_pool(self.pool, self.context.env.runner, TRIAL_SYNC_DEADLINE)
         return CandidateTrial(candidate, self.size / (limit if stopped else seconds), stopped)
 
-    async def _settle(self, module: Mapping[str, str]) -> None:
+    async def settle(self, module: Mapping[str, str]) -> None:
+        """Set the module parameters to try."""
         await record_wanted_parameters(self.context, self.vault, module, (), lambda _: None)
 
-    async def _receive(self) -> None:
+    async def receive(self, argv: Sequence[str]) -> None:
         """The stream, until all of it is on the device: the end of a receive waits for its transaction group."""
-        stages = [trial_dataset.trial_send_argv(self.pool), trial_dataset.trial_receive_argv(self.pool)]
         async with self.context.clients.damage_names.receive_full(None, self.pool):
-            pipeline = await self.context.env.runner.pipeline(stages)
-            try:
-                ends = await pipeline.wait()
-            except BaseException:
-                await finish_work(pipeline.kill(KILL_PATIENCE))
-                raise
-        if failed := next((end for end in ends if not end.ok), None):
-            raise ToolFailed(
-                f"{' '.join(failed.argv[:2])} failed while settings were tried out", failed.stderr
-            )
+            await run_stages(self.context.env.runner, [trial_dataset.trial_send_argv(self.pool), argv])
+
+
+async def run_stages(runner: ProcessRunner, stages: Sequence[Sequence[str]]) -> None:
+    """Run programs of a trial, joined by pipes, until all have ended; what the last one writes goes nowhere.
+
+    Raises ToolFailed.
+    """
+    pipeline = await runner.pipeline(stages)
+    try:
+        ends = await pipeline.wait()
+    except BaseException:
+        await finish_work(pipeline.kill(KILL_PATIENCE))
+        raise
+    if failed := next((end for end in ends if not end.ok), None):
+        raise ToolFailed(f"{' '.join(failed.argv[:2])} failed while settings were tried out", failed.stderr)
 
 
 def describe_trial(one: CandidateTrial) -> str:

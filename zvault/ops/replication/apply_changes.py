@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent, ResumeAborted, WarningEvent
 from zvault.core.errors import Conflict
 from zvault.core.names import SnapshotName
 from zvault.core.replication.base_names import KEEP_HOLD
@@ -29,10 +29,11 @@ async def apply_changes(vault: Zfs, plan: TransferPlan, kind: str, emit: Emit) -
     """
     for change in plan.changes:
         gives_up = isinstance(change, AbortReceive | RollbackDataset)
-        emit("warning" if gives_up else "message", text=f"{plan.dataset}: {change}")
+        text = f"{plan.dataset}: {change}"
+        emit(WarningEvent(text=text) if gives_up else MessageEvent(text=text))
         await _make(vault, change, kind)
         if isinstance(change, AbortReceive):
-            emit("resume-aborted", dataset=plan.dataset, reason=classify_resume_fault(change.reason))
+            emit(ResumeAborted(dataset=plan.dataset, reason=classify_resume_fault(change.reason)))
     if plan.action is TransferAction.CONFLICT:
         raise Conflict(f"{plan.dataset} cannot follow onto {plan.target}", plan.reason, plan.next)
 

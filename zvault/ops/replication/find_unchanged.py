@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot
@@ -31,7 +31,11 @@ async def find_unchanged(context: Context, backup: Backup, vault: Zfs, emit: Emi
     try:
         await context.clients.zpool_at(backup.source.host).sync(backup.source.dataset.pool)
     except ZvaultError as error:
-        emit("warning", text=f"all datasets are snapshotted, as it is not known which are unchanged: {error}")
+        emit(
+            WarningEvent(
+                text=f"all datasets are snapshotted, as it is not known which are unchanged: {error}"
+            )
+        )
         return NOTHING_UNCHANGED
     return await list_unchanged_among(
         context, backup, vault, await list_both_sides(context, backup, vault), at

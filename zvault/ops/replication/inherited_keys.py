@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent, WarningEvent
 from zvault.core.errors import ZvaultError
 from zvault.core.names import DatasetName
 from zvault.core.replication.source_properties import (
@@ -33,7 +33,7 @@ async def inherit_keys_again(vault: Zfs, before: BothListings, after: BothListin
     try:
         found = await properties.read_exact_properties(vault.host, names, SOURCE_KEY_PROPERTIES)
     except ZvaultError as error:
-        emit("warning", text=f"it is not known whether {', '.join(lost)} inherit their keys: {error}")
+        emit(WarningEvent(text=f"it is not known whether {', '.join(lost)} inherit their keys: {error}"))
         return
     keys = {name: key for name, values in found.items() if (key := find_dataset_key(values)) is not None}
     for name, root in lost.items():
@@ -50,12 +50,13 @@ async def inherit_keys_again(vault: Zfs, before: BothListings, after: BothListin
         except ZvaultError as error:
             commands = "; ".join(f"'{command}'" for command in list_inherit_commands(name, keys[root]))
             emit(
-                "warning",
-                text=f"{name} does not inherit the key of {root} any more: a change of that will leave it locked with "
-                f"the old one. It was not mended: {error.why or error.what}. Do it by hand: {commands}",
+                WarningEvent(
+                    text=f"{name} does not inherit the key of {root} any more: a change of that will leave it locked"
+                    f" with the old one. It was not mended: {error.why or error.what}. Do it by hand: {commands}",
+                )
             )
         else:
-            emit("message", text=f"{name} inherits the key of {root} again")
+            emit(MessageEvent(text=f"{name} inherits the key of {root} again"))
 
 
 def _lost_roots(before: BothListings, after: BothListings) -> Iterator[tuple[DatasetName, DatasetName]]:

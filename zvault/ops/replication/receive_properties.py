@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Dataset
@@ -54,7 +54,7 @@ async def update_properties(vault: Zfs, backup: Backup, sides: BothListings, emi
         there, refused = await _there(vault, concerned, names)
     except ZvaultError as error:
         if concerned:
-            emit("warning", text=f"the properties of the vault's datasets are not known, nor set: {error}")
+            emit(WarningEvent(text=f"the properties of the vault's datasets are not known, nor set: {error}"))
         return
     done: Counter[str] = Counter()
     for one in concerned:
@@ -68,12 +68,13 @@ async def update_properties(vault: Zfs, backup: Backup, sides: BothListings, emi
         else:
             done.update(_words(change))
     for words, count in done.items():
-        emit("message", text=f"on {count} of the vault's datasets: {words}")
+        emit(MessageEvent(text=f"on {count} of the vault's datasets: {words}"))
     if refused:
         emit(
-            "warning",
-            text=f"{len(refused)} of the vault's datasets lack properties of this backup:"
-            f" {describe_refusals(refused)}",
+            WarningEvent(
+                text=f"{len(refused)} of the vault's datasets lack properties of this backup:"
+                f" {describe_refusals(refused)}",
+            )
         )
 
 

@@ -7,8 +7,7 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zvault.api.emit import Emit
-from zvault.api.events import PlannedTransfer
+from zvault.api.events import Emit, MessageEvent, PlannedEvent, PlannedTransfer, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
@@ -172,7 +171,7 @@ def announce_plan(opened: OpenBackup, plan: RunPlan) -> None:
         }
         for one in plan.plans
     ]
-    opened.emit("plan", datasets=rows, bytes_total=sum(plan.sizes.values()))
+    opened.emit(PlannedEvent(datasets=rows, bytes_total=sum(plan.sizes.values())))
 
 
 def _tell_left_out(opened: OpenBackup, plan: RunPlan) -> None:
@@ -183,9 +182,10 @@ def _tell_left_out(opened: OpenBackup, plan: RunPlan) -> None:
             f" and {len(found) - MESSAGE_DATASETS} more" * (len(found) > MESSAGE_DATASETS)
         )
         opened.emit(
-            "warning",
-            text=f"left out: {named}: the vault has an earlier snapshot of that name; rename that one on the vault"
-            " before the next run if you want both, or leave the name out of 'also'",
+            WarningEvent(
+                text=f"left out: {named}: the vault has an earlier snapshot of that name; rename that one on the vault"
+                " before the next run if you want both, or leave the name out of 'also'",
+            )
         )
 
 
@@ -203,4 +203,4 @@ def _tell_adopted(opened: OpenBackup, plan: RunPlan) -> None:
         named = ", ".join(found[:MESSAGE_DATASETS]) + (
             f" and {len(found) - MESSAGE_DATASETS} more" * (len(found) > MESSAGE_DATASETS)
         )
-        opened.emit("message", text=f"no record of the send flags before, so those of now: {named}")
+        opened.emit(MessageEvent(text=f"no record of the send flags before, so those of now: {named}"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Dataset
@@ -61,20 +61,24 @@ async def _read(source: Zfs, backup: Backup, names: Sequence[str], emit: Emit) -
     try:
         found, refused = await _observe(source, names)
     except ZvaultError as error:
-        emit("message", text=f"the limits of the source's datasets are not known: {error}")
+        emit(MessageEvent(text=f"the limits of the source's datasets are not known: {error}"))
         return {}
     if refused:
         why = describe_refusals(refused)
-        emit("message", text=f"the limits of the source's datasets are not known: {why}")
+        emit(MessageEvent(text=f"the limits of the source's datasets are not known: {why}"))
     records = {name: make_source_record(DatasetName(name), values) for name, values in found.items()}
     if lacking := [name for name, record in records.items() if record.redacted]:
         named = ", ".join(lacking[:MESSAGE_DATASETS]) + (
             f" and {len(lacking) - MESSAGE_DATASETS} more" * (len(lacking) > MESSAGE_DATASETS)
         )
         emit(
-            "warning",
-            text=f"received redacted on the source, so that blocks are missing there and in the backup: {named}",
+            WarningEvent(
+                text=f"received redacted on the source, so that blocks are missing there and in the backup: {named}",
+            )
         )
+    if backup.send.encrypted == "decrypted":
+        # What is not sent raw goes back without the key that it had.
+        records = {name: replace(record, key_root=None) for name, record in records.items()}
     if not backup.send.properties:
         records = {name: replace(record, limits={}) for name, record in records.items()}
     return {name: str(record) for name, record in records.items()}
@@ -119,4 +123,4 @@ async def update_vault(vault: Zfs, sides: BothListings, records: Mapping[str, st
         # backup has below it stayed 'exposed', or was refused.
         vault.forget_keys_above()
     except ZvaultError as error:
-        emit("message", text=f"the limits of the source's datasets could not be put on record: {error}")
+        emit(MessageEvent(text=f"the limits of the source's datasets could not be put on record: {error}"))

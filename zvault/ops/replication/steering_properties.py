@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ToolMissing, ZvaultError
 from zvault.core.model import Dataset
@@ -34,7 +34,7 @@ async def read_steering_of_source(
     except ZvaultError as error:
         if known is not None:
             known.free_of_steering.clear()
-        emit("message", text=f"which properties of the source steer other tools is not known: {error}")
+        emit(MessageEvent(text=f"which properties of the source steer other tools is not known: {error}"))
         return {}
     return _select_any(found, backup.receive.let_in)
 

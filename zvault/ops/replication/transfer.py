@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 
+from zvault.api.events import MessageEvent, ProgressMade, TransferFinished, TransferStarted, WarningEvent
 from zvault.core.errors import (
     Busy,
     Conflict,
@@ -44,14 +45,15 @@ from zvault.ops.stream.run_stream import (
     ActiveStream,
     StreamProgress,
     StreamResult,
-    run_stream,
-    run_stream_in_helper,
+    StreamWatch,
+    attend_stream,
 )
 from zvault.ops.vaults.examine_pool import examine_pool
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.repair.half_received import starts_from_nothing
 from zvault.zfs.stream_argv import OwnEncryption, SendFlags, receive_argv, send_argv
 from zvault.zfs.stream_orders import make_step_order
+from zvault.zfs.stream_stages import HELPERS
 
 RECEIVE_END_PATIENCE = 60.0
 """Seconds to wait for an earlier receive to end that was put down while its device was gone."""
@@ -64,11 +66,15 @@ MOST_INTERRUPTIONS = 10
 MANY_STREAMS = 64
 """Streams among which a backup's limit may be shared (``transfers`` is at most that)."""
 
+MENDABLE = (ResumeRefused, WrongBytes, StreamInterrupted, NamesGone)
+"""What a stream may end with that another plan may get around."""
+
 
 @dataclass
 class Transfers:
     """The parts that the transfers of one try share. ``meter`` is told of their bytes; ``throttle`` is the stage that
-    limits their streams, if any; ``small`` knows which streams need no programs.
+    limits their streams, if any; ``small`` knows which streams need no programs. ``parents`` are datasets of the vault
+    that were found or made for what lies below them, so that nobody asks for each of them again.
     """
 
     opened: OpenBackup
@@ -78,6 +84,7 @@ class Transfers:
     small: SmallStreams | None = None
     interruptions: int = 0
     """How often this dataset's stream was broken off by the kernel, and sent on, before this."""
+    parents: set[str] = field(default_factory=set)
 
     @property
     def route(self) -> StreamRoute:
@@ -145,44 +152,76 @@ class Transfers:
         sent = list_sent_by(plan.steps[0], self.plan.sides.source.datasets[plan.dataset].snapshots)
         return [*_own_base(plan), *sent]
 
-    async def carry_out(self, plan: TransferPlan) -> None:
-        """Do what a plan says. Raises what its dataset suffers; what was done stays done, and protected."""
-        opened, dataset = self.opened, self.plan.sides.source.datasets[plan.dataset]
+    async def begin(self, plan: TransferPlan) -> bool:
+        """Make the changes of a plan, and return whether it sends anything then. Raises what its dataset suffers."""
+        dataset = self.plan.sides.source.datasets[plan.dataset]
         if (unprotected := self.plan.bases.refused.get(plan.dataset)) is not None:
             raise unprotected
         guard = self._guard(dataset)
-        await apply_changes(opened.vault.zfs, plan, dataset.type, opened.emit)
+        await apply_changes(self.opened.vault.zfs, plan, dataset.type, self.opened.emit)
         if plan.action is TransferAction.NOTHING:
             self._advance(plan, dataset, guard)
-            return
-        try:
-            await self._send(plan, dataset, guard)
-        except ResumeRefused as refused:
-            await self._do_without(plan, refused, f"ZFS did not take it: {refused.why}")
-        except WrongBytes as wrong:
-            if not await self._is_damaged_half(plan, dataset):
-                raise
-            await self._do_without(plan, wrong, f"it is damaged, and cannot be brought whole: {wrong.why}")
-        except StreamInterrupted as interrupted:
-            await self._send_on(plan, interrupted)
-        except NamesGone as error:
-            await self._without_gone(plan, dataset, error)
-        finally:
-            self.meter.drop(plan.dataset)
-            opened.source.forget(plan.dataset)
+        return plan.action is not TransferAction.NOTHING
 
-    async def _is_damaged_half(self, plan: TransferPlan, dataset: Dataset) -> bool:
+    async def send(self, plan: TransferPlan) -> None:
+        """Send what a plan says. Raises what its dataset suffers; what was done stays done, and protected."""
+        dataset = self.plan.sides.source.datasets[plan.dataset]
+        guard = self._guard(dataset)
+        if plan.begins:
+            await self.opened.vault.zfs.make_parents(plan.target, self.parents)
+        await guard.cover(*_own_base(plan))
+        steps = list(plan.steps)
+        if plan.borrowed is not None:
+            steps[0] = replace(steps[0], base=await guard.borrow(plan.borrowed))
+        for step in steps:
+            dataset = await self._cover(step, dataset, guard)
+            # A receive that was killed ends in its own time: until then the vault's dataset is busy.
+            give_up, busy = time.monotonic() + RECEIVE_END_PATIENCE, True
+            while busy:
+                try:
+                    async with self._account(step, plan, dataset) as account:
+                        account.done = await self._carry(step, plan, dataset, account.size, account.report)
+                    busy = False
+                except Busy as why:
+                    if time.monotonic() >= give_up:
+                        raise
+                    self.opened.emit(MessageEvent(text=f"{plan.target} is busy, waiting: {why.why}"))
+                    await asyncio.sleep(BUSY_PAUSE)
+            if step is not steps[-1]:
+                await guard.advance(step.to)
+        self.plan.bases.advance_later(guard, steps[-1].to)
+
+    def drop(self, plan: TransferPlan) -> None:
+        """Nothing more of a plan is sent: expect no more bytes of it, and forget what was known of its holds."""
+        self.meter.drop(plan.dataset)
+        self.opened.source.forget(plan.dataset)
+
+    async def plan_around(
+        self, plan: TransferPlan, error: ZvaultError
+    ) -> tuple[Transfers, TransferPlan] | None:
+        """Plan anew after one of the errors that are MENDABLE; None where nothing is left to do. Raises the others."""
+        match error:
+            case ResumeRefused():
+                return await self._do_without(plan, error, f"ZFS did not take it: {error.why}")
+            case WrongBytes() if await self._is_damaged_half(plan):
+                return await self._do_without(
+                    plan, error, f"it is damaged, and cannot be brought whole: {error.why}"
+                )
+            case StreamInterrupted():
+                return await self._send_on(plan, error)
+            case NamesGone():
+                return await self._without_gone(plan, error)
+        raise error
+
+    async def _is_damaged_half(self, plan: TransferPlan) -> bool:
         """Whether what was to be resumed is zvault's own, has come in full as far as it has come, and is damaged there.
 
         Each run would break off at the same block otherwise (test_resume): ZFS heals nothing of what is half received,
         and nobody else may. What came so far is on the source still. Of an increment nothing is given up for this: the
         damage may be in what it starts from.
         """
-        opened, token, there = (
-            self.opened,
-            plan.steps[0].token,
-            self.plan.sides.counterparts.get(plan.dataset),
-        )
+        opened, dataset = self.opened, self.plan.sides.source.datasets[plan.dataset]
+        token, there = plan.steps[0].token, self.plan.sides.counterparts.get(plan.dataset)
         if plan.action is not TransferAction.RESUME or token is None or not starts_from_nothing(token):
             return False
         own = there is not None and (there.placeholder or there.sent.startswith(f"{dataset.guid:x}:"))
@@ -194,8 +233,10 @@ class Transfers:
             return False
         return plan.target in seen.half_received and seen.excused > 0
 
-    async def _do_without(self, plan: TransferPlan, refused: TransferFailed, why: str) -> None:
-        """What was half received is of no use: give it up, look again, and do what is best without it."""
+    async def _do_without(
+        self, plan: TransferPlan, refused: TransferFailed, why: str
+    ) -> tuple[Transfers, TransferPlan]:
+        """What was half received is of no use: give it up, look again, and plan what is best without it."""
         useless = AbortReceive(plan.target, why)
         opened = self.opened
         giving_up = replace(plan, action=TransferAction.NOTHING, changes=(useless,))
@@ -204,10 +245,12 @@ class Transfers:
         after, again = await self._plan_again(plan)
         if again.action is TransferAction.RESUME:
             raise refused
-        await after.carry_out(again)
+        return after, again
 
-    async def _send_on(self, plan: TransferPlan, interrupted: StreamInterrupted) -> None:
-        """Look again, and go on from what was received. Raises StreamInterrupted where that happens again and again.
+    async def _send_on(
+        self, plan: TransferPlan, interrupted: StreamInterrupted
+    ) -> tuple[Transfers, TransferPlan]:
+        """Look again, and plan to go on from what was received. Raises StreamInterrupted after MOST_INTERRUPTIONS.
 
         Where zvault's processes are frozen (a suspend that nobody announced, a hypervisor), the kernel breaks off the
         read within a receive with EINTR. Nothing is wrong then, so nobody is warned (test_false_alarms).
@@ -216,11 +259,13 @@ class Transfers:
         if self.interruptions >= MOST_INTERRUPTIONS:
             raise interrupted
         opened.emit(
-            "message", text=f"{plan.dataset}: the host stood still, and its stream was broken off: sending on"
+            MessageEvent(
+                text=f"{plan.dataset}: the host stood still, and its stream was broken off: sending on"
+            )
         )
         opened.source.forget(plan.dataset)
         after, again = await self._plan_again(plan)
-        await replace(after, interruptions=self.interruptions + 1).carry_out(again)
+        return replace(after, interruptions=self.interruptions + 1), again
 
     async def _plan_again(
         self, plan: TransferPlan, source: Tree | None = None
@@ -235,23 +280,25 @@ class Transfers:
         after = replace(self, plan=replace(self.plan, sides=sides, encryptions=lying))
         return after, next(one for one in plans if one.dataset == plan.dataset)
 
-    async def _without_gone(self, plan: TransferPlan, dataset: Dataset, error: NamesGone) -> None:
+    async def _without_gone(
+        self, plan: TransferPlan, error: NamesGone
+    ) -> tuple[Transfers, TransferPlan] | None:
         """Snapshots that were to be sent, or sent from, vanished: plan anew without them. What is left is held by now.
 
         Raises the error where nothing of it is known to be gone, or the dataset has another name by now.
         """
-        opened, gone = self.opened, error.among(snap.name for snap in dataset.snapshots)
+        opened, dataset = self.opened, self.plan.sides.source.datasets[plan.dataset]
+        gone = error.among(snap.name for snap in dataset.snapshots)
         if not gone:
             raise error
         if not await opened.source.exists(dataset.name):
             await self._is_gone(dataset, error)
-            return
-        opened.emit("warning", text=f"gone from the source, and left out: {', '.join(sorted(gone))}")
+            return None
+        opened.emit(WarningEvent(text=f"gone from the source, and left out: {', '.join(sorted(gone))}"))
         left = replace(dataset, snapshots=tuple(snap for snap in dataset.snapshots if snap.name not in gone))
         before = self.plan.sides.source
         source = replace(before, datasets={**before.datasets, dataset.name: left})
-        after, again = await self._plan_again(plan, source)
-        await after.carry_out(again)
+        return await self._plan_again(plan, source)
 
     async def _is_gone(self, dataset: Dataset, error: NamesGone) -> None:
         """A dataset vanished: that is no failure, unless it was only renamed. Raises the error, to be tried again."""
@@ -261,7 +308,7 @@ class Transfers:
             raise NamesGone(
                 f"{dataset.name} was renamed while this ran", f"it is {renamed} now", error.names
             ) from None
-        self.opened.emit("warning", text=f"gone from the source, and left out: {dataset.name}")
+        self.opened.emit(WarningEvent(text=f"gone from the source, and left out: {dataset.name}"))
 
     def _advance(self, plan: TransferPlan, dataset: Dataset, guard: BaseGuard) -> None:
         """Nothing to send: see to it that the base is protected, and nothing else."""
@@ -271,20 +318,6 @@ class Transfers:
         base = own if isinstance(own, Snapshot) and own.dataset == dataset.name else None
         if base is not None and not guard.protects_only(base):
             self.plan.bases.advance_later(guard, base)
-
-    async def _send(self, plan: TransferPlan, dataset: Dataset, guard: BaseGuard) -> None:
-        if plan.begins:
-            await self.opened.vault.zfs.make_parents(plan.target)
-        await guard.cover(*_own_base(plan))
-        steps = list(plan.steps)
-        if plan.borrowed is not None:
-            steps[0] = replace(steps[0], base=await guard.borrow(plan.borrowed))
-        for step in steps:
-            dataset = await self._cover(step, dataset, guard)
-            await self._once_free(step, plan, dataset)
-            if step is not steps[-1]:
-                await guard.advance(step.to)
-        self.plan.bases.advance_later(guard, steps[-1].to)
 
     async def _cover(self, step: TransferStep, dataset: Dataset, guard: BaseGuard) -> Dataset:
         """Hold what a step sends. What vanished between its ends is no more sent: the dataset without it.
@@ -304,18 +337,6 @@ class Transfers:
             else:
                 return dataset
 
-    async def _once_free(self, step: TransferStep, plan: TransferPlan, dataset: Dataset) -> None:
-        """Send one step, when the vault's dataset is free for it: a receive that was killed ends in its own time."""
-        give_up = time.monotonic() + RECEIVE_END_PATIENCE
-        while True:
-            try:
-                return await self._stream(step, plan, dataset)
-            except Busy as busy:
-                if time.monotonic() >= give_up:
-                    raise
-                self.opened.emit("message", text=f"{plan.target} is busy, waiting: {busy.why}")
-                await asyncio.sleep(BUSY_PAUSE)
-
     def _record(self, step: TransferStep, dataset: Dataset) -> str:
         """What is put on record with a stream: its flags. What is resumed goes on with those it was begun with."""
         sides = self.plan.sides
@@ -328,30 +349,26 @@ class Transfers:
             wanted = replace(wanted, embedded=False)
         return format_send_record(dataset, before or wanted)
 
-    async def _stream(self, step: TransferStep, plan: TransferPlan, dataset: Dataset) -> None:
-        opened = self.opened
+    @asynccontextmanager
+    async def _account(
+        self, step: TransferStep, plan: TransferPlan, dataset: Dataset
+    ) -> AsyncIterator[StreamAccount]:
+        """Tell of a stream from its beginning to its end, and of its bytes, while the block runs it.
+
+        Raises Conflict where it would be received over something that holds data by now.
+        """
+        opened, key = self.opened, (self.opened.backup.name, dataset.name)
         if step.over:
             await self._refuse_unless_empty(plan)
-        size = await self.plan.estimates.size(step, dataset)
-        self._tell_begun(step, dataset, size)
-        key = opened.backup.name, dataset.name
-
-        def report(progress: StreamProgress) -> None:
-            opened.context.activity.streams[key] = ActiveStream(
-                opened.backup.name, opened.vault.name, dataset.name, progress
-            )
-            self.meter.move(time.monotonic(), dataset.name, progress.done)
-            self._tell_progress(dataset, progress, size)
-
-        self.meter.begin(dataset.name, size)
-        moved = None
+        account = StreamAccount(opened, self.meter, dataset, await self.plan.estimates.size(step, dataset))
+        account.begin(step)
         try:
-            done = await self._carry(step, plan, dataset, size, report)
-            moved = done.bytes
+            yield account
         finally:
             opened.context.activity.streams.pop(key, None)
-            self.meter.end(dataset.name, moved)
-        self._tell_ended(dataset, done)
+            self.meter.end(dataset.name, account.done.bytes if account.done is not None else None)
+        if account.done is not None:
+            account.end(account.done)
 
     async def _carry(
         self,
@@ -364,21 +381,20 @@ class Transfers:
         """Have one stream go the way that suits it."""
         opened, record = self.opened, self._record(step, dataset)
         flags, lies = self.plan.flags(opened.backup, dataset), self.plan.encryptions[dataset.name].lying
-        trouble, stall = opened.vault.trouble, self.route.stall
-        crowded = self._is_in_the_way
+        progress, stall = StreamProgress(size), self.route.stall
+        watch = StreamWatch(progress, report, stall, self._is_in_the_way)
         there = self.plan.sides.counterparts.get(dataset.name)
         small = self.small and self.small.small(
             step, plan, dataset, size, limited=bool(self.throttle), record=record
         )
         if self.small and small:
-            helpers = opened.context.clients.helpers
             try:
-                return await run_stream_in_helper(
-                    helpers, small, total=size, report=report, trouble=trouble, stall=stall, crowded=crowded
-                )
+                begun = await opened.context.clients.helpers.start(small, progress.hear)
             except ToolMissing as error:
                 self.small.usable = False
-                opened.emit("message", text=str(error))
+                opened.emit(MessageEvent(text=str(error)))
+            else:
+                return await attend_stream(begun, watch, opened.vault.trouble)
         stages = await self.route.stages(
             send_argv(step, flags),
             receive_argv(
@@ -391,6 +407,7 @@ class Transfers:
                 noted=there.receive_properties if there is not None else "",
                 encryption=_own_encryption(lies, step, flags),
                 unlisted=await opened.vault.zfs.unlisted_properties(),
+                lacking=await opened.vault.zfs.lacking_properties(),
             ),
             flags,
             size,
@@ -398,15 +415,8 @@ class Transfers:
             make_step_order(step, dataset, flags),
         )
         async with self._receiving(step, plan):
-            return await run_stream(
-                opened.context.env.runner,
-                stages,
-                total=size,
-                report=report,
-                trouble=trouble,
-                stall=stall,
-                crowded=crowded,
-            )
+            programs = await opened.context.env.runner.pipeline(stages, progress.hear_stage, nobody=HELPERS)
+            return await attend_stream(programs, watch, opened.vault.trouble)
 
     def _receiving(self, step: TransferStep, plan: TransferPlan) -> AbstractAsyncContextManager[None]:
         """What a stream is received within: while a full one is, nobody asks the kernel for names there."""
@@ -416,7 +426,7 @@ class Transfers:
         return tell_while_waiting(
             guard.receive_full(opened.vault.zfs.host.address, plan.target.pool, opened.backup.name),
             lambda: guard.describe_wait(opened.backup.name),
-            lambda text: opened.emit("message", text=text),
+            lambda text: opened.emit(MessageEvent(text=text)),
         )
 
     def _is_in_the_way(self) -> bool:
@@ -435,38 +445,62 @@ class Transfers:
                 f"rename {plan.target} to keep what it holds, and the next run sends in full",
             )
 
-    def _tell_begun(self, step: TransferStep, dataset: Dataset, size: int | None) -> None:
+
+@dataclass
+class StreamAccount:
+    """What is told of one stream: its beginning, its progress and, once it is ``done``, its end."""
+
+    opened: OpenBackup
+    meter: RunMeter
+    dataset: Dataset
+    size: int | None
+    done: StreamResult | None = None
+
+    def begin(self, step: TransferStep) -> None:
+        """Tell that it begins."""
         self.opened.emit(
-            "transfer-started",
-            dataset=dataset.name,
-            kind=str(step.kind),
-            **{"from": step.base.shortname if step.base else None},
-            to=step.to.snapname,
-            bytes=size,
-            reason=step.reason,
+            TransferStarted(
+                dataset=self.dataset.name,
+                kind=str(step.kind),
+                from_=step.base.shortname if step.base else None,
+                to=step.to.snapname,
+                bytes=self.size,
+                reason=step.reason,
+            )
+        )
+        self.meter.begin(self.dataset.name, self.size)
+
+    def report(self, progress: StreamProgress) -> None:
+        """Tell how far it is."""
+        opened, name = self.opened, self.dataset.name
+        key = opened.backup.name, name
+        opened.context.activity.streams[key] = ActiveStream(
+            opened.backup.name, opened.vault.name, name, progress
+        )
+        self.meter.move(time.monotonic(), name, progress.done)
+        opened.emit(
+            ProgressMade(
+                dataset=name,
+                bytes=progress.done,
+                total=self.size,
+                rate=progress.rate(),
+                buffer=progress.marks.range(),
+                run_bytes=self.meter.done,
+                run_total=self.meter.total,
+                run_rate=self.meter.pace.rate(),
+            )
         )
 
-    def _tell_progress(self, dataset: Dataset, progress: StreamProgress, size: int | None) -> None:
+    def end(self, done: StreamResult) -> None:
+        """Tell that it went through."""
         self.opened.emit(
-            "progress",
-            dataset=dataset.name,
-            bytes=progress.done,
-            total=size,
-            rate=progress.rate(),
-            buffer=progress.marks.range(),
-            run_bytes=self.meter.done,
-            run_total=self.meter.total,
-            run_rate=self.meter.pace.rate(),
-        )
-
-    def _tell_ended(self, dataset: Dataset, done: StreamResult) -> None:
-        self.opened.emit(
-            "transfer-finished",
-            dataset=dataset.name,
-            bytes=done.bytes,
-            seconds=done.seconds,
-            run_bytes=self.meter.done,
-            run_total=self.meter.total,
+            TransferFinished(
+                dataset=self.dataset.name,
+                bytes=done.bytes,
+                seconds=done.seconds,
+                run_bytes=self.meter.done,
+                run_total=self.meter.total,
+            )
         )
 
 

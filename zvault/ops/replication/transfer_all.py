@@ -8,17 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 
+from zvault.api.events import MessageEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.core.replication.run_order import RunOrder
 from zvault.core.replication.streams_at_once import count_small_streams, is_small_stream
 from zvault.ops.replication.run_plan import RunPlan
-from zvault.ops.replication.transfer import Transfers
+from zvault.ops.replication.transfer import MENDABLE, Transfers
 from zvault.ops.replication.vault_sync_time import VaultSyncTime
 from zvault.ops.state.environment import Environment
 from zvault.ops.stream.bandwidth import limit_rate
-from zvault.ops.stream.parallel import carry_out_in_parallel
+from zvault.ops.stream.parallel import ParallelWork
 from zvault.ops.stream.stream_slots import StreamSlots
 
 SMALL_LANE = "small"
@@ -77,43 +78,59 @@ class StreamLimits:
         return limit_rate(self.rate) if self._limit else contextlib.nullcontext(())
 
 
-async def transfer_all(
-    transfers: Transfers, slots: StreamSlots, limits: StreamLimits, note: Note
-) -> list[str]:
-    """Carry out every plan; what one dataset suffers stops only itself and what needs it.
+class TransferQueue(ParallelWork):
+    """Carries out every plan of a try; what one dataset suffers stops only itself and what needs it.
 
-    Returns what nothing was begun of, because each has to come after another of them.
+    ``note`` is told how each fared.
     """
-    plans: dict[str, TransferPlan] = {plan.dataset: plan for plan in transfers.plan.plans}
-    sizes, sync_time = transfers.plan.sizes, VaultSyncTime(transfers.opened.context, transfers.opened.vault)
-    small = _find_small(transfers.plan) if limits.has_small_slots else frozenset()
-    order = RunOrder(
-        {name: plan.after for name, plan in plans.items()}, sizes, dict.fromkeys(small, SMALL_LANE)
-    )
-    if small:
-        await sync_time.update()
 
-    def tell(text: str) -> None:
-        transfers.opened.emit("message", text=text)
+    def __init__(self, transfers: Transfers, slots: StreamSlots, limits: StreamLimits, note: Note) -> None:
+        self.transfers, self.limits, self.note = transfers, limits, note
+        self.plans: dict[str, TransferPlan] = {plan.dataset: plan for plan in transfers.plan.plans}
+        self._small = _find_small(transfers.plan) if limits.has_small_slots else frozenset[str]()
+        self._sync_time = VaultSyncTime(transfers.opened.context, transfers.opened.vault)
+        needs = {name: plan.after for name, plan in self.plans.items()}
+        order = RunOrder(needs, transfers.plan.sizes, dict.fromkeys(self._small, SMALL_LANE))
+        super().__init__(order, slots, limits.name)
 
-    async def carry_out(name: str) -> bool:
+    async def learn_sync_time(self) -> None:
+        """Learn how long the vault takes to write a transaction group, if small streams have slots by that."""
+        if self._small:
+            await self._sync_time.update()
+
+    def list_limits(self, name: str) -> Mapping[str, int]:
+        """See ParallelWork.list_limits. What sends nothing takes no slot."""
+        return self.limits.slots(small=name in self._small) if name in self.transfers.plan.sizes else {}
+
+    def tell(self, text: str) -> None:
+        """See ParallelWork.tell."""
+        self.transfers.opened.emit(MessageEvent(text=text))
+
+    async def carry_out(self, name: str) -> bool:
+        """Do what the plan of a dataset says, and go on after what the stream met on its way."""
+        transfers, plan, sending = self.transfers, self.plans[name], False
         try:
-            await transfers.carry_out(plans[name])
+            while await transfers.begin(plan):
+                sending = True
+                try:
+                    await transfers.send(plan)
+                    break
+                except MENDABLE as error:
+                    if (again := await transfers.plan_around(plan, error)) is None:
+                        break
+                    transfers, plan = again
         except ZvaultError as error:
-            note(name, error)
-            for lost, cause in order.fail(name):
-                note(lost, make_orphaned_error(lost, cause, error))
+            self.note(name, error)
+            for lost, cause in self.order.fail(name):
+                self.note(lost, make_orphaned_error(lost, cause, error))
             return False
-        note(name, None)
-        if name in small:
-            await sync_time.update()
+        finally:
+            if sending:
+                transfers.drop(plan)
+        self.note(name, None)
+        if name in self._small:
+            await self._sync_time.update()
         return True
-
-    def of_each(name: str) -> Mapping[str, int]:
-        return limits.slots(small=name in small) if name in sizes else {}
-
-    await carry_out_in_parallel(order, slots, limits.name, of_each, carry_out, tell)
-    return order.stuck()
 
 
 def _find_small(plan: RunPlan) -> frozenset[str]:

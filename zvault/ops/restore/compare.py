@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, ProgressMade, WarningEvent
 from zvault.core.integrity.verification import (
     HASHED_PIECE,
     KEY_SPACE,
@@ -108,7 +108,7 @@ class SnapshotComparison:
             await self.give_way()
             mine, its = await asyncio.gather(*(side.hash_batch(batch) for side in sides))
             for text in [*mine.unread[:SAID], *its.unread[:SAID]]:
-                self.emit("warning", text=f"{self.name}: {text}")
+                self.emit(WarningEvent(text=f"{self.name}: {text}"))
             self.found.files += len(batch)
             self.found.bytes += sum(one.size for one in batch)
             self.found.vault_seconds += its.seconds
@@ -117,17 +117,18 @@ class SnapshotComparison:
 
     def _tell(self, differences: Sequence[ContentDifference]) -> None:
         for one in self.found.add(differences):
-            self.emit("warning", text=f"differs: {one}")
+            self.emit(WarningEvent(text=f"differs: {one}"))
 
     def _report(self, total: int) -> None:
         done = self.found.bytes
         self.emit(
-            "progress",
-            dataset=self.name,
-            bytes=done,
-            total=total,
-            rate=done / max(0.001, time.monotonic() - self.started),
-            buffer=None,
-            run_bytes=done,
-            run_total=max(done, total),
+            ProgressMade(
+                dataset=self.name,
+                bytes=done,
+                total=total,
+                rate=done / max(0.001, time.monotonic() - self.started),
+                buffer=None,
+                run_bytes=done,
+                run_total=max(done, total),
+            )
         )

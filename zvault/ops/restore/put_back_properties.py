@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent, WarningEvent
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.restore_comparison import RestoreComparison, RestoreMismatch
 from zvault.core.model import Dataset
@@ -106,7 +106,9 @@ class RestoredProperties:
                 try:
                     await properties.set_properties(self.zfs.host, target, {key: value})
                 except ZvaultError as error:
-                    self.emit("warning", text=f"{target}: {key}={value} cannot be set: {error.why or error}")
+                    self.emit(
+                        WarningEvent(text=f"{target}: {key}={value} cannot be set: {error.why or error}")
+                    )
 
     async def _inherit(
         self, target: DatasetName, record: SourceProperties | None, keys: dict[str, DatasetKey]
@@ -151,15 +153,16 @@ class RestoredProperties:
                 compared.commands.append(format_set_command(target, can_be_set))
         if unknown := [one.dataset.name for one in self.wanted if one.record is None]:
             self.emit(
-                "message",
-                text=f"limits (quota, reservation) of {', '.join(unknown[:3])}"
-                + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-                + " are not known: no run since zvault keeps them has sent it",
+                MessageEvent(
+                    text=f"limits (quota, reservation) of {', '.join(unknown[:3])}"
+                    + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
+                    + " are not known: no run since zvault keeps them has sent it",
+                )
             )
         for one, target in zip(self.wanted, self.targets, strict=True):
             if one.record is not None and one.record.redacted:
                 self.emit(
-                    "warning", text=f"{target} is redacted, as its source was: blocks of it are missing"
+                    WarningEvent(text=f"{target} is redacted, as its source was: blocks of it are missing")
                 )
         return found + self._check_keys(await self._keys(), there, compared)
 
@@ -172,7 +175,7 @@ class RestoredProperties:
             root = find_root_to_inherit(target, keys, one.record)
             if root is None or not (root in self.targets or has_same_key(target, root, keys)):
                 if root is not None or _was_inherited(one, target, keys):
-                    self.emit("message", text=_alone(target))
+                    self.emit(MessageEvent(text=_alone(target)))
                 continue
             found.append(RestoreMismatch(target, "", "encryption root", root, target))
             if root not in loaded and keys[root].status != "available":

@@ -6,9 +6,8 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from zvault.api.emit import Emit
+from zvault.api.events import ComparedEvent, DiffersEvent, Emit, ProgressMade, RunEvent
 from zvault.api.restore import DifferenceDocument
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.restore_comparison import (
@@ -51,7 +50,7 @@ class RestoreCheck:
     def _flush(self) -> None:
         if some := self._waiting[:DIFFERENCES_PER_EVENT]:
             del self._waiting[:DIFFERENCES_PER_EVENT]
-            self.emit("differs", differences=[_document(one) for one in some])
+            self.emit(DiffersEvent(differences=[_document(one) for one in some]))
 
     async def files(self, worker: TreeWorker, folder: str, names: Sequence[bytes]) -> None:
         """Compare the trees that a worker copied into a folder. Raises what keeps them from being compared."""
@@ -109,10 +108,10 @@ class RestoreCheck:
         )
         self.compared.more += found.more
 
-    def _progress_only(self, event: str, **fields: Any) -> None:
+    def _progress_only(self, event: RunEvent) -> None:
         """What a Comparison tells but for the differences, which are told once, here."""
-        if event == "progress":
-            self.emit("progress", **fields)
+        if isinstance(event, ProgressMade):
+            self.emit(event)
 
     async def _trees(self, name: str, worker: TreeWorker, names: Sequence[bytes] | None) -> None:
         files, bytes_ = self.compared.files, self.compared.bytes
@@ -126,14 +125,15 @@ class RestoreCheck:
             done = self.compared.bytes
             rate = done / max(0.001, time.monotonic() - self._started)
             self.emit(
-                "progress",
-                dataset=name,
-                bytes=said.bytes,
-                total=max(self.total, done),
-                rate=rate,
-                buffer=None,
-                run_bytes=done,
-                run_total=max(self.total, done),
+                ProgressMade(
+                    dataset=name,
+                    bytes=said.bytes,
+                    total=max(self.total, done),
+                    rate=rate,
+                    buffer=None,
+                    run_bytes=done,
+                    run_total=max(self.total, done),
+                )
             )
 
     def finish(self) -> ZvaultError | None:
@@ -144,14 +144,15 @@ class RestoreCheck:
         self._flush()
         compared = self.compared
         self.emit(
-            "compared",
-            result=compared.result,
-            datasets=compared.datasets,
-            files=compared.files,
-            bytes=compared.bytes,
-            differences=len(compared.differences) + compared.more,
-            unread=compared.unread,
-            commands=compared.commands,
+            ComparedEvent(
+                result=compared.result,
+                datasets=compared.datasets,
+                files=compared.files,
+                bytes=compared.bytes,
+                differences=len(compared.differences) + compared.more,
+                unread=compared.unread,
+                commands=compared.commands,
+            )
         )
         if compared.result == "differs":
             return make_incomplete_error(self.to, compared)

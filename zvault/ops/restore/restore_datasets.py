@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zvault.api.emit import Emit
-from zvault.api.events import PlannedTransfer
+from zvault.api.events import Emit, MessageEvent, PlannedEvent, PlannedTransfer, RestoredEvent, WarningEvent
 from zvault.api.restore import RestorePlanDocument
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.integrity.restore_comparison import RestoreMismatch
@@ -72,7 +71,7 @@ async def restore_datasets(
     zfs = context.clients.source_at(parse_target(request.to).host)
 
     def say(text: str) -> None:
-        emit("message", text=text)
+        emit(MessageEvent(text=text))
 
     use = vaults[backup.its_vault].use(f"restore to {request.to}", say, reads=True, create=False)
     async with use as vault:
@@ -100,7 +99,11 @@ async def restore_datasets(
                 check.tell([RestoreMismatch(target, "", "not mounted", "", why)])
                 check.compared.commands.append(shlex.join(["zfs", "mount", target]))
             told = _host_of(request.to) + target
-            emit("restored", dataset=told, mountpoint=where, why=why, snapshot=work.restoration.snapshot.name)
+            emit(
+                RestoredEvent(
+                    dataset=told, mountpoint=where, why=why, snapshot=work.restoration.snapshot.name
+                )
+            )
         check.tell(await RestoredProperties(zfs, wanted, targets, emit).check(check.compared))
         if request.compare:
             say("comparing what was restored with the snapshot; it can be used already")
@@ -151,13 +154,13 @@ def _announce(plan: RestorePlan, emit: Emit) -> None:
         }
         for work in plan.works
     ]
-    emit("plan", datasets=rows, bytes_total=plan.bytes)
+    emit(PlannedEvent(datasets=rows, bytes_total=plan.bytes))
     for text in plan.lost:
-        emit("message", text=f"set aside when the restore is whole: {text}")
+        emit(MessageEvent(text=f"set aside when the restore is whole: {text}"))
     for name in plan.skipped:
-        emit("warning", text=f"{name} is left out: it has no such snapshot")
+        emit(WarningEvent(text=f"{name} is left out: it has no such snapshot"))
     if plan.available is not None and plan.available < plan.bytes:
-        emit("warning", text=f"{plan.target} may not have room: {plan.available} bytes are free")
+        emit(WarningEvent(text=f"{plan.target} may not have room: {plan.available} bytes are free"))
 
 
 async def _mount(zfs: Zfs, dataset: Dataset, to: str) -> tuple[str | None, str]:

@@ -7,8 +7,15 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from zvault.api.emit import Emit
-from zvault.api.events import PlannedTransfer
+from zvault.api.events import (
+    Emit,
+    MessageEvent,
+    PlannedEvent,
+    PlannedTransfer,
+    ProgressMade,
+    RestoredEvent,
+    WarningEvent,
+)
 from zvault.api.restore import FilesPlanDocument
 from zvault.core.errors import NotFound, Refused, ToolFailed, ZvaultError
 from zvault.core.integrity.verification import escape_path
@@ -79,7 +86,7 @@ async def restore_files(
     request = wanted.request
 
     def say(text: str) -> None:
-        emit("message", text=text)
+        emit(MessageEvent(text=text))
 
     await check_target_folder(request.to)
     backup = context.env.backup(request.backup)
@@ -98,7 +105,7 @@ async def restore_files(
                 "bytes": plan.bytes,
                 "reason": f"from {snapshot.name}",
             }
-            emit("plan", datasets=[row], bytes_total=plan.bytes)
+            emit(PlannedEvent(datasets=[row], bytes_total=plan.bytes))
             if plan.there and not wanted.overwrite:
                 raise make_in_the_way_error(plan, request.to)
             for path in plan.there[:NAMED_FILES]:
@@ -111,12 +118,13 @@ async def restore_files(
             await _copy(worker, plan, wanted, emit)
             await meter.report_reading(plan.bytes - plan.same_bytes, time.monotonic() - began)
             emit(
-                "restored",
-                dataset=request.to,
-                mountpoint=request.to,
-                why="",
-                snapshot=snapshot.name,
-                files=plan.files,
+                RestoredEvent(
+                    dataset=request.to,
+                    mountpoint=request.to,
+                    why="",
+                    snapshot=snapshot.name,
+                    files=plan.files,
+                )
             )
             check = RestoreCheck(context, request.to, plan.bytes, emit)
             if request.compare:
@@ -138,21 +146,22 @@ async def _copy(worker: TreeWorker, plan: FilesPlan, wanted: FilesRequest, emit:
     def report(files: int, size: int) -> None:
         done = min(plan.bytes, size + plan.same_bytes)
         emit(
-            "progress",
-            dataset=wanted.request.to,
-            bytes=done,
-            total=plan.bytes,
-            rate=size / max(0.001, time.monotonic() - began),
-            buffer=None,
-            run_bytes=done,
-            run_total=plan.bytes,
+            ProgressMade(
+                dataset=wanted.request.to,
+                bytes=done,
+                total=plan.bytes,
+                rate=size / max(0.001, time.monotonic() - began),
+                buffer=None,
+                run_bytes=done,
+                run_total=plan.bytes,
+            )
         )
 
     copied = await worker.copy(plan.tops, overwrite=wanted.overwrite, on_progress=report)
     for text in copied.failed[:NAMED_FILES]:
-        emit("warning", text=f"not copied as it was: {text}")
+        emit(WarningEvent(text=f"not copied as it was: {text}"))
     if copied.failures > NAMED_FILES:
-        emit("warning", text=f"and {copied.failures - NAMED_FILES} more of these")
+        emit(WarningEvent(text=f"and {copied.failures - NAMED_FILES} more of these"))
     if copied.failures and not wanted.request.compare:
         raise ToolFailed(
             f"not all could be copied to {wanted.request.to}",

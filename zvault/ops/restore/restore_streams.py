@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zvault.api.emit import Emit
+from zvault.api.events import (
+    DatasetFailed,
+    Emit,
+    MessageEvent,
+    ProgressMade,
+    TransferFinished,
+    TransferStarted,
+    WarningEvent,
+)
 from zvault.core.errors import Refused, ZvaultError
 from zvault.core.names import DatasetName, parse_name
 from zvault.core.replication.progress import RunMeter
@@ -14,7 +22,8 @@ from zvault.core.replication.restore_order import RestoreStream, list_restore_ne
 from zvault.core.replication.run_order import RunOrder
 from zvault.ops.context import Context
 from zvault.ops.restore.plan_restore import DatasetWork
-from zvault.ops.stream.parallel import carry_out_in_parallel, tell_while_waiting
+from zvault.ops.stream.parallel import ParallelWork, tell_while_waiting
+from zvault.ops.stream.route import turn_stream_back
 from zvault.ops.stream.run_stream import StreamProgress, StreamResult, run_stream
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties
@@ -45,6 +54,8 @@ class RestoreStreams:
     meter: RunMeter = field(default_factory=RunMeter)
     raw: set[str] = field(default_factory=set)
     """What was restored raw: what lies below it in the clear did so on the source as well."""
+    parents: set[str] = field(default_factory=set)
+    """Datasets of the target that were found or made for what lies below them."""
 
     @property
     def done(self) -> int:
@@ -67,35 +78,12 @@ class RestoreStreams:
         sizes = {target: work.bytes for target, work in by_target.items() if work.streams}
         order = RunOrder(needs, sizes)
         self.meter.expect({self.prefix + target: size for target, size in sizes.items()})
-        failed: list[ZvaultError] = []
+        queue = RestoreQueue(self, by_target, order)
+        await queue.execute()
+        if queue.failed:
+            raise queue.failed[0]
 
-        async def carry_out(target: str) -> bool:
-            try:
-                await self._carry_out(by_target[target])
-            except ZvaultError as error:
-                if await self.vault.trouble() is not None:
-                    raise
-                failed.append(error)
-                self.meter.drop(self.prefix + target)
-                self.emit("dataset-failed", dataset=self.prefix + target, error=error.as_dict(), again=False)
-                for lost, cause in order.fail(target):
-                    self.meter.drop(self.prefix + lost)
-                    self.emit("warning", text=f"{lost} is not restored: it comes after {cause}, which failed")
-                return False
-            return True
-
-        def limits(target: str) -> Mapping[str, int]:
-            return self._slots() if target in sizes else {}
-
-        def tell(text: str) -> None:
-            self.emit("message", text=text)
-
-        slots = self.context.activity.slots
-        await carry_out_in_parallel(order, slots, self.owner, limits, carry_out, tell)
-        if failed:
-            raise failed[0]
-
-    def _slots(self) -> dict[str, int]:
+    def list_slots(self) -> dict[str, int]:
         """What each stream takes a slot of, and how many there are, by the configuration in force."""
         env, host = self.context.env, self.zfs.host.address
         slots = {f"vault {self.vault.name}": env.vault(self.vault.name).transfers}
@@ -103,15 +91,15 @@ class RestoreStreams:
             slots[f"host {host.host}"] = env.host_config(host).transfers
         return slots
 
-    async def _carry_out(self, work: DatasetWork) -> None:
+    async def restore_one(self, work: DatasetWork) -> None:
         """Restore what is left of one dataset. Raises what kept it from it; the same again goes on from there."""
         if work.restoration.dataset.encrypted:
             self.raw.add(work.restoration.target)
         if not work.streams:
-            self.emit("message", text=f"{work.restoration.target} is restored already")
+            self.emit(MessageEvent(text=f"{work.restoration.target} is restored already"))
             return
         own = await self._own_encryption(work)
-        await self.zfs.make_parents(work.restoration.target)
+        await self.zfs.make_parents(work.restoration.target, self.parents)
         token = work.token
         for one, size in zip(work.streams, work.sizes, strict=True):
             try:
@@ -153,32 +141,35 @@ class RestoreStreams:
         to, raw = self.prefix + target, dataset.encrypted
         reason = f"from {one.snapshot.name}"
         self.emit(
-            "transfer-started",
-            dataset=to,
-            kind="resume" if token else "restore",
-            **{"from": one.base.snapname if one.base is not None else None},
-            to=one.snapshot.snapname,
-            bytes=size,
-            reason=reason,
+            TransferStarted(
+                dataset=to,
+                kind="resume" if token else "restore",
+                from_=one.base.snapname if one.base is not None else None,
+                to=one.snapshot.snapname,
+                bytes=size,
+                reason=reason,
+            )
         )
 
         def report(progress: StreamProgress) -> None:
             self.meter.move(time.monotonic(), to, progress.done)
             self.emit(
-                "progress",
-                dataset=to,
-                bytes=progress.done,
-                total=size,
-                rate=progress.rate(),
-                buffer=progress.marks.range(),
-                run_bytes=self.meter.done,
-                run_total=self.meter.total,
-                run_rate=self.meter.pace.rate(),
+                ProgressMade(
+                    dataset=to,
+                    bytes=progress.done,
+                    total=size,
+                    rate=progress.rate(),
+                    buffer=progress.marks.range(),
+                    run_bytes=self.meter.done,
+                    run_total=self.meter.total,
+                    run_rate=self.meter.pace.rate(),
+                )
             )
 
         stall = self.context.env.vault(self.vault.name).stall
         bare = not dataset.key_root  # else they are put back afterwards
-        route = self.context.clients.route(self.vault.zfs, self.zfs, self.vault.profile.stream, stall)
+        stream = turn_stream_back(self.vault.profile.stream)
+        route = self.context.clients.route(self.vault.zfs, self.zfs, stream, stall)
         base = one.base.name if one.base is not None else None
         send = (
             restore_resume_argv(token)
@@ -212,12 +203,13 @@ class RestoreStreams:
         finally:
             self.meter.end(to, moved)
         self.emit(
-            "transfer-finished",
-            dataset=to,
-            bytes=done.bytes,
-            seconds=done.seconds,
-            run_bytes=self.meter.done,
-            run_total=self.meter.total,
+            TransferFinished(
+                dataset=to,
+                bytes=done.bytes,
+                seconds=done.seconds,
+                run_bytes=self.meter.done,
+                run_total=self.meter.total,
+            )
         )
 
     async def _receive(
@@ -232,7 +224,7 @@ class RestoreStreams:
         async with tell_while_waiting(
             guard.receive_full(self.zfs.host.address, parse_name(target).pool, self.owner),
             lambda: guard.describe_wait(self.owner),
-            lambda text: self.emit("message", text=text),
+            lambda text: self.emit(MessageEvent(text=text)),
         ):
             return await run_stream(
                 self.context.env.runner,
@@ -243,3 +235,39 @@ class RestoreStreams:
                 stall=stall,
                 crowded=lambda: slots.is_wanted_by_others(self.owner),
             )
+
+
+class RestoreQueue(ParallelWork):
+    """Restores datasets side by side. What one suffers, in ``failed``, stops only itself and what needs it."""
+
+    def __init__(self, streams: RestoreStreams, works: Mapping[str, DatasetWork], order: RunOrder) -> None:
+        super().__init__(order, streams.context.activity.slots, streams.owner)
+        self.streams, self.works = streams, works
+        self.failed: list[ZvaultError] = []
+
+    def list_limits(self, name: str) -> Mapping[str, int]:
+        """See ParallelWork.list_limits. What is restored already takes no slot."""
+        return self.streams.list_slots() if self.works[name].streams else {}
+
+    def tell(self, text: str) -> None:
+        """See ParallelWork.tell."""
+        self.streams.emit(MessageEvent(text=text))
+
+    async def carry_out(self, name: str) -> bool:
+        """See ParallelWork.carry_out. Raises what befell the vault."""
+        streams = self.streams
+        try:
+            await streams.restore_one(self.works[name])
+        except ZvaultError as error:
+            if await streams.vault.trouble() is not None:
+                raise
+            self.failed.append(error)
+            streams.meter.drop(streams.prefix + name)
+            streams.emit(DatasetFailed(dataset=streams.prefix + name, error=error.as_dict(), again=False))
+            for lost, cause in self.order.fail(name):
+                streams.meter.drop(streams.prefix + lost)
+                streams.emit(
+                    WarningEvent(text=f"{lost} is not restored: it comes after {cause}, which failed")
+                )
+            return False
+        return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from operator import attrgetter
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.ops.context import Context
@@ -40,8 +40,9 @@ async def prune_full_source(context: Context, backup: Backup, vault: Zfs | None,
         if not [plan for plan in plans if await plan.compute(attrgetter("selected"), plan)]:
             return 0
         emit(
-            "warning",
-            text=f"there is no room for a snapshot of {backup.source}: what has expired there goes first",
+            WarningEvent(
+                text=f"there is no room for a snapshot of {backup.source}: what has expired there goes first",
+            )
         )
         if backup.vault is None:
             await move_holds(context, backup, {"source": source}, plans, emit)
@@ -49,7 +50,7 @@ async def prune_full_source(context: Context, backup: Backup, vault: Zfs | None,
         if gone:
             await _wait_freed(context, backup)
     except ZvaultError as error:
-        emit("warning", text=f"the source could not be pruned to make room: {error}")
+        emit(WarningEvent(text=f"the source could not be pruned to make room: {error}"))
     return gone
 
 

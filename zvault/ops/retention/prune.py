@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from zvault.api.backups import Side
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent, PrunedEvent, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Snapshot
@@ -49,7 +49,7 @@ async def prune_backup(
     """Prune both sides of a backup by its rules, and do nothing else; how many snapshots went, of how many."""
 
     def say(text: str) -> None:
-        emit("message", text=text)
+        emit(MessageEvent(text=text))
 
     source = context.clients.source_of(backup)
     if backup.vault is None:
@@ -81,17 +81,17 @@ async def apply_prune(source: Zfs, vault: Zfs | None, plans: Sequence[PrunePlan]
             over = await judged.compute(attrgetter("over"), judged)
             plan = await drop_stuck(zfs, judged, clones=bool(over))
         except ZvaultError as error:
-            emit("warning", text=f"pruning the {judged.side}: {error}")
+            emit(WarningEvent(text=f"pruning the {judged.side}: {error}"))
             continue
         selected: list[Snapshot] = await plan.compute(attrgetter("selected"), plan)
         told = _ToldInParts(plan.side, emit)
         trouble = await _destroy_each_batch(zfs, selected, emit, told.note)
         told.tell()
         if trouble is not None:
-            emit("warning", text=f"pruning the {plan.side}: {trouble}")
+            emit(WarningEvent(text=f"pruning the {plan.side}: {trouble}"))
         count += told.count
         if plan.over:
-            emit("warning", text=_held_back(plan), side=plan.side, over_limit=len(plan.over))
+            emit(WarningEvent(text=_held_back(plan), side=plan.side, over_limit=len(plan.over)))
     return count
 
 
@@ -118,7 +118,7 @@ class _ToldInParts:
     def tell(self) -> None:
         """Tell of those of which nobody was told yet."""
         if self._waiting:
-            self.emit("pruned", side=self.side, count=len(self._waiting), snapshots=self._waiting)
+            self.emit(PrunedEvent(side=self.side, count=len(self._waiting), snapshots=self._waiting))
             self._waiting = []
 
 
@@ -269,7 +269,7 @@ async def destroy_snapshots(
             for name in stuck:
                 kind, code = refused[name]
                 text = why.get(name) or _WHY.get(kind) or _said(code)
-                emit("warning", text=f"kept {name}: {text}")
+                emit(WarningEvent(text=f"kept {name}: {text}"))
             left = [snap for snap in left if snap.name not in refused]
         else:
             return left

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit
 from zvault.config.schema import Backup
 from zvault.ops.context import Context
 from zvault.ops.replication.listing import BothListings, list_both_sides

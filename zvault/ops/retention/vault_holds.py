@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from zvault.api.backups import Side
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.known_results import list_new_ones
@@ -83,12 +83,13 @@ async def move_holds(
             move = await plan.compute(plan_holds, context, backup, plan, lapses)
             moved, troubles = await _move(zfs, move)
         except ZvaultError as error:
-            emit("warning", text=f"the holds on the {plan.side} are not as they should be: {error}")
+            emit(WarningEvent(text=f"the holds on the {plan.side} are not as they should be: {error}"))
             continue
         if troubles:
             emit(
-                "warning",
-                text=f"the holds on the {plan.side} are not as they should be: {describe_refusals(troubles)}",
+                WarningEvent(
+                    text=f"the holds on the {plan.side} are not as they should be: {describe_refusals(troubles)}",
+                )
             )
         else:
             note_held(plan, moved, lapses)

@@ -48,10 +48,12 @@ class Activity:
     ``mounts``: snapshots that somebody looks into, by a number of their own (ops/restore/mount_snapshot.py).
     ``snapshotting``: a lock for each backup, held while its snapshot is made: by a run, or at its own time; the hooks
     around the one must not meet those around the other.
+    ``measured``: vaults whose pools are scrubbed to try parameters out (ops/provision/read_trial.py); nobody else is to
+    begin or pause a scrub of theirs meanwhile.
     ``awake``: not set while the host is about to sleep, or does; nothing may begin then that a sleep would break
     (daemon/monitors/sleep_monitor.py).
     ``came_up``: who is told the name of each vault that came up: what was known of it may hold no longer
-    (ops/vaults/lifecycle.py tells).
+    (ops/vaults/vault.py tells).
     ``going_down``: the host is shut down, and whatever can wait for the next boot does (daemon/shutdown.py).
     """
 
@@ -62,6 +64,7 @@ class Activity:
     readings: set[str] = field(default_factory=set)
     mounts: dict[str, ActiveMount] = field(default_factory=dict)
     snapshotting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    measured: set[str] = field(default_factory=set)
     awake: asyncio.Event = field(default_factory=asyncio.Event)
     came_up: list[Callable[[str], None]] = field(default_factory=list)
     going_down: bool = False

@@ -11,6 +11,7 @@ from zvault.ops.stream.route import StreamRoute
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import SshHost
+from zvault.zfs.kept_listings import KeptListings
 from zvault.zfs.lzc_stream import StreamHelpers
 from zvault.zfs.pool.pool import POOL_PROC, PoolExporting, Zpool
 from zvault.zfs.repair.damage_name_guard import DamageNameGuard
@@ -22,13 +23,14 @@ class ZfsClients:
     Made when they are first asked for, and kept until ``close``. The source's and each vault's are apart, so that one
     hung pool blocks no other. ``zpool`` is for this host's pools, ``helpers`` are for small streams within it, and
     ``damage_names`` permits to ask what is damaged. Nobody else changes anything in here. With a ``feed`` the listings
-    of this host's pools are kept until an event tells of a change.
+    of this host's pools are kept until an event tells of a change; ``kept`` is what outlives the process.
     """
 
     def __init__(self, env: Environment, feed: ChangeFeed | None = None) -> None:
         self._env = env
         self._feed = feed
         self.zpool = Zpool(env.runner, POOL_PROC)
+        self.kept = KeptListings(env.paths.listings, POOL_PROC)
         self.helpers = StreamHelpers()
         self.damage_names = DamageNameGuard()
         self._sources: dict[Address | None, Zfs] = {}
@@ -66,7 +68,8 @@ class ZfsClients:
 
     def _zfs(self, address: Address | None, key_root: str = "") -> Zfs:
         feed = self._feed if address is None else None
-        return Zfs(self._env.runner, self.other_host(address), feed, key_root)
+        kept = self.kept if address is None else None
+        return Zfs(self._env.runner, self.other_host(address), feed, key_root, kept)
 
     def vault_of(self, backup: Backup) -> Zfs:
         """The client for the vault that a backup goes into. Raises NotFound."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 
 from zvault.core.replication.run_order import RunOrder
-from zvault.ops.stream.stream_slots import Limits, StreamSlots, TakenSlots
+from zvault.ops.stream.stream_slots import StreamSlots, TakenSlots
 from zvault.zfs.repair.damage_name_guard import DamageNameGuard
 
 WAIT_TOLD_AFTER = 10.0
@@ -20,55 +21,59 @@ def describe_wait(slots: StreamSlots, guard: DamageNameGuard, owner: str) -> str
     return slots.describe_wait(owner) or guard.describe_wait(owner)
 
 
-async def carry_out_in_parallel(
-    order: RunOrder,
-    slots: StreamSlots,
-    owner: str,
-    limits: Callable[[str], Mapping[str, int]],
-    carry_out: Callable[[str], Awaitable[bool]],
-    tell: Callable[[str], None],
-) -> None:
-    """Carry out what is in ``order``, as many at once as ``owner`` gets slots for; ``limits`` are those of one.
+class ParallelWork(ABC):
+    """Carries out what is in ``order``, as many at once as ``owner`` gets slots for.
 
-    ``carry_out`` tells whether it went well; where not, it is up to it what to do about ``order``. What it raises
-    stops all others and is raised. Cancelled, everything under way is. ``tell`` is told of a long wait for a slot; what
-    waits for one holds up only its own lane.
+    What ``carry_out`` raises stops all others and is raised. Cancelled, everything under way is. What waits for a slot
+    holds up only its own lane.
     """
-    moved_on = asyncio.Event()
-    begun: set[str] = set()
 
-    async def one(name: str) -> None:
-        if await carry_out(name):
-            order.done(name)
+    def __init__(self, order: RunOrder, slots: StreamSlots, owner: str) -> None:
+        self.order, self.slots, self.owner = order, slots, owner
+        self._begun: set[str] = set()
+        self._moved_on = asyncio.Event()
 
-    def ended(_: asyncio.Task[None], name: str, taken: TakenSlots) -> None:
-        # Not in the task: one that is cancelled before its first step never comes to a finally.
-        begun.discard(name)
-        slots.give(taken)
-        moved_on.set()
+    @abstractmethod
+    def list_limits(self, name: str) -> Mapping[str, int]:
+        """What one takes a slot of, and how many slots each has at this moment."""
 
-    async def follow(lane: str) -> None:
-        while order.ready() or begun:
-            if (name := order.take(lane)) is None:
-                moved_on.clear()
-                await moved_on.wait()
+    @abstractmethod
+    async def carry_out(self, name: str) -> bool:
+        """Do one, and return whether that went well. Where not, what becomes of ``order`` is up to this."""
+
+    @abstractmethod
+    def tell(self, text: str) -> None:
+        """Tell of a long wait for a slot."""
+
+    async def execute(self) -> None:
+        """Carry out all that can be."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for lane in self.order.lanes:
+                    name = f"streams of {self.owner} {lane}".rstrip()
+                    group.create_task(self._follow(lane, group), name=name)
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None
+
+    async def _follow(self, lane: str, group: asyncio.TaskGroup) -> None:
+        while self.order.ready() or self._begun:
+            if (name := self.order.take(lane)) is None:
+                self._moved_on.clear()
+                await self._moved_on.wait()
                 continue
-            begun.add(name)
-            taken = await _take(slots, partial(limits, name), owner, tell)
-            task = group.create_task(one(name), name=f"transfer of {name}")
-            task.add_done_callback(partial(ended, name=name, taken=taken))
+            self._begun.add(name)
+            with _told_later(partial(self.slots.describe_wait, self.owner), self.tell):
+                taken = await self.slots.take(partial(self.list_limits, name), self.owner)
+            task = group.create_task(self.carry_out(name), name=f"transfer of {name}")
+            task.add_done_callback(partial(self._end, name, taken))
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for lane in order.lanes:
-                group.create_task(follow(lane), name=f"streams of {owner} {lane}".rstrip())
-    except ExceptionGroup as several:
-        raise several.exceptions[0] from None
-
-
-async def _take(slots: StreamSlots, limits: Limits, owner: str, tell: Callable[[str], None]) -> TakenSlots:
-    with _told_later(lambda: slots.describe_wait(owner), tell):
-        return await slots.take(limits, owner)
+    def _end(self, name: str, taken: TakenSlots, task: asyncio.Task[bool]) -> None:
+        """Go on after one. Not in its task: one that is cancelled before its first step never comes to a finally."""
+        if not task.cancelled() and task.exception() is None and task.result():
+            self.order.done(name)
+        self._begun.discard(name)
+        self.slots.give(taken)
+        self._moved_on.set()
 
 
 @contextmanager

@@ -79,5 +79,12 @@ class StreamRoute:
         ]
 
 
+def turn_stream_back(stream: StreamTable) -> StreamTable:
+    """A vault's mbuffer for the way back: as large, since a vault is read about as fast as it is written, but passing
+    on at once what it has. Its ``start`` is for the vault's transaction groups, and the target's pool is another one.
+    """
+    return stream.model_copy(update={"start": 0})
+
+
 def _here(source: StreamEnd, vault: StreamEnd) -> bool:
     return source.remote is None and vault.remote is None

@@ -23,7 +23,6 @@ from zvault.system.process.pipeline import StageEnd
 from zvault.system.process.runner import ProcessRunner
 from zvault.system.process.throttle import parse_bytes_let_pass
 from zvault.system.tasks import Look, finish_work
-from zvault.zfs.lzc_stream import SmallStream, StreamHelpers
 from zvault.zfs.stream_stages import HELPERS, parse_bytes_passed, parse_bytes_sent
 
 PROGRESS_EVERY = 0.5
@@ -85,6 +84,10 @@ class StreamProgress:
     def rate(self) -> float:
         """Bytes a second, over the last seconds."""
         return self._pace.rate()
+
+    def hear_stage(self, _: int, line: str) -> None:
+        """Take in a line of a stage, by its number."""
+        self.hear(line)
 
     def hear(self, line: str) -> None:
         """Take in a line one of the stages said."""
@@ -149,24 +152,8 @@ async def run_stream(
     keeps what it has for a resume; if ``trouble`` finds any it is not waited for.
     """
     progress = StreamProgress(total)
-    pipeline = await runner.pipeline(stages, lambda _, line: progress.hear(line), nobody=HELPERS)
-    return await _attend(pipeline, progress, report, trouble, _Watch(progress, report, stall, crowded))
-
-
-async def run_stream_in_helper(
-    helpers: StreamHelpers,
-    small: SmallStream,
-    *,
-    total: int | None,
-    report: Callable[[StreamProgress], None],
-    trouble: Look | None = None,
-    stall: float = math.inf,
-    crowded: Callable[[], bool] = _never,
-) -> StreamResult:
-    """Run one stream to its end as ``run_stream`` does, but in a helper process. Raises ToolMissing besides."""
-    progress = StreamProgress(total)
-    pipeline = await helpers.start(small, progress.hear)
-    return await _attend(pipeline, progress, report, trouble, _Watch(progress, report, stall, crowded))
+    begun = await runner.pipeline(stages, progress.hear_stage, nobody=HELPERS)
+    return await attend_stream(begun, StreamWatch(progress, report, stall, crowded), trouble)
 
 
 class StreamUnderWay(Protocol):
@@ -189,13 +176,9 @@ class StreamUnderWay(Protocol):
         ...
 
 
-async def _attend(
-    pipeline: StreamUnderWay,
-    progress: StreamProgress,
-    report: Callable[[StreamProgress], None],
-    trouble: Look | None,
-    watch: _Watch,
-) -> StreamResult:
+async def attend_stream(pipeline: StreamUnderWay, watch: StreamWatch, trouble: Look | None) -> StreamResult:
+    """Watch a stream that was begun to its end, as ``run_stream`` does."""
+    progress = watch.progress
     progress.stages, progress.inputs = pipeline.programs, pipeline.inputs
     ends = asyncio.ensure_future(pipeline.wait())
     watching = asyncio.ensure_future(watch.execute())
@@ -210,14 +193,14 @@ async def _attend(
         if not ends.done() or ends.cancelled() or ends.exception() is not None:
             await finish_work(_give_up(pipeline, ends, trouble))
     progress.note()
-    report(progress)
+    watch.report(progress)
     # The sender tells no last figure, only one a second: without mbuffer's the estimate is nearer.
     moved = max(progress.sent, progress.total or 0) if progress.passed is None else progress.done
     return StreamResult(moved, time.monotonic() - progress.started)
 
 
 @dataclass
-class _Watch:
+class StreamWatch:
     """Watches one stream, and reports on it now and then.
 
     ``_slow_since``: since when it is looked at whether it makes LEAST_RATE, and what it had moved then.

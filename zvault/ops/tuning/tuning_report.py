@@ -7,11 +7,23 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from zvault.api.tuning import MeasuredDocument, ParameterDocument, ParameterState, TunedVault, TuningDocument
+from zvault.api.tuning import (
+    ChoiceDocument,
+    MeasuredDocument,
+    MeasuredPointDocument,
+    ParameterDocument,
+    ParameterState,
+    ProbedStoreDocument,
+    TunedVault,
+    TuningDocument,
+)
 from zvault.config.profile import VaultProfile
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
+from zvault.core.tuning.candidates import ParameterChoice
+from zvault.core.tuning.measurement import MeasuredPoint
 from zvault.core.tuning.parameters import KNOWN_PARAMETERS
+from zvault.core.tuning.store_guess import StoreGuess
 from zvault.core.tuning.tuning import (
     ParameterDecision,
     TunedHost,
@@ -22,20 +34,21 @@ from zvault.core.tuning.tuning import (
 )
 from zvault.core.zfs_version import format_version
 from zvault.ops.context import Context
-from zvault.ops.state.records import Records
 from zvault.ops.tuning.measurements import (
+    AUTO,
     MeasurementOutcome,
     list_parameter_reasons,
     load_vault_profile,
     read_outcome,
 )
-from zvault.ops.tuning.parameters import (
+from zvault.ops.tuning.set_parameters import (
     TuningNote,
     list_other_pools,
     list_tuning_complaints,
     list_tuning_requests,
     read_note,
 )
+from zvault.ops.tuning.store_guesses import find_store_guess
 from zvault.zfs.pool import module_parameters
 
 
@@ -53,7 +66,7 @@ async def make_tuning_document(context: Context) -> TuningDocument:
         "openzfs": format_version(host.version),
         "memory": host.memory,
         "other_pools": list_other_pools(context),
-        "vaults": [_vault(context.records, vault, up) for vault in context.env.config.vault.values()],
+        "vaults": [_vault(context, vault, up) for vault in context.env.config.vault.values()],
         "parameters": rows,
         "modprobe": [
             {"name": name, "value": value, "why": why}
@@ -79,12 +92,15 @@ def _configured(context: Context, up: Iterable[TuningRequest]) -> list[TuningReq
     for vault, profile in _profiles(context):
         wanted = profile.reading if vault.name in now else {**profile.module, **profile.reading}
         module = {name: value for name, value in wanted.items() if name not in now.get(vault.name, ())}
-        reasons = list_parameter_reasons(context.records, vault, module)
+        reasons = list_parameter_reasons(context, vault, module)
         found.append(TuningRequest(vault.name, module, reasons=reasons))
     return found
 
 
-def _vault(records: Records, vault: Vault, up: Iterable[TuningRequest]) -> TunedVault:
+def _vault(context: Context, vault: Vault, up: Iterable[TuningRequest]) -> TunedVault:
+    guess = (
+        find_store_guess(context.env.paths, vault) if vault.profile == AUTO and vault.host is None else None
+    )
     return {
         "name": vault.name,
         "pool": vault.pool,
@@ -92,8 +108,19 @@ def _vault(records: Records, vault: Vault, up: Iterable[TuningRequest]) -> Tuned
         "host": None if vault.host is None else str(vault.host),
         "tuned": vault.name in {request.vault for request in up},
         "measured": None
-        if (found := read_outcome(records, vault)) is None
+        if (found := read_outcome(context.records, vault)) is None
         else make_measured_document(found),
+        "probed": None if guess is None else _probed(guess),
+    }
+
+
+def _probed(guess: StoreGuess) -> ProbedStoreDocument:
+    return {
+        "time": guess.at,
+        "puts": guess.puts,
+        "gets": guess.gets,
+        "uploads": guess.uploads,
+        "reads": guess.reads,
     }
 
 
@@ -103,14 +130,30 @@ def make_measured_document(found: MeasurementOutcome) -> MeasuredDocument:
         "time": found.time,
         "devices": list(found.devices),
         "way": found.way,
-        "points": [
-            {"size": one.size, "depth": one.depth, "bandwidth": one.bandwidth, "latency": one.latency}
-            for one in found.points
-        ],
-        "choices": [{"name": one.name, "value": one.value, "why": one.why} for one in found.choices],
+        "points": _points(found.points),
+        "choices": _choices(found.choices),
         "tries": list(found.tries),
         "advice": found.advice,
+        "reading": None
+        if found.reading is None
+        else {
+            "points": _points(found.reading.points),
+            "choices": _choices(found.reading.choices),
+            "sends": list(found.reading.sends),
+            "scrubs": list(found.reading.scrubs),
+        },
     }
+
+
+def _points(points: Iterable[MeasuredPoint]) -> list[MeasuredPointDocument]:
+    return [
+        {"size": one.size, "depth": one.depth, "bandwidth": one.bandwidth, "latency": one.latency}
+        for one in points
+    ]
+
+
+def _choices(choices: Iterable[ParameterChoice]) -> list[ChoiceDocument]:
+    return [{"name": one.name, "value": one.value, "why": one.why} for one in choices]
 
 
 def _rows(

@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 
-from zvault.core.errors import DeviceGone, TakenOver, ZvaultError
+from zvault.core.errors import DeviceGone, PoolSuspended, TakenOver, ZvaultError
+from zvault.core.policy.automatic_repairs import ABANDON_POOL, COPIES
 from zvault.devices.device_state import DeviceState
 from zvault.devices.stack import DeviceStack
-from zvault.ops.vaults.revive import close_lost
+from zvault.ops.vaults.revive import close_lost, refuse_multihost
 from zvault.system.tasks import finish_work
 from zvault.zfs.pool.pool import Zpool
 
@@ -52,6 +55,26 @@ def make_had_before_error(vault: str) -> TakenOver:
     )
 
 
+async def _refuse_multihost(pool: str, zpool: Zpool, stack: DeviceStack, say: Say) -> None:
+    with suppress(
+        PoolSuspended
+    ):  # it does not answer; Zpool.clear knows whether it was seen with multihost=on
+        state = await zpool.state(pool)
+        if state is not None:
+            await refuse_multihost(pool, state, zpool, stack, say)
+
+
+async def _bring_copies_up(pool: str, zpool: Zpool, stack: DeviceStack, say: Say) -> None:
+    """Raises DeviceGone unless each device that the pool looks for is a copy."""
+    found = {device.path for device in await stack.up(say)}
+    if missing := sorted(set(await zpool.devices(pool)) - found):
+        await finish_work(stack.down(say))
+        raise DeviceGone(
+            f"the pool '{pool}' needs {', '.join(missing)} to be given up",
+            f"the copies came up as {', '.join(sorted(found))}",
+        )
+
+
 async def abandon_pool(pool: str, zpool: Zpool, stack: DeviceStack, awake: asyncio.Event, say: Say) -> None:
     """Export a pool over copies of its devices, which may be up already. Raises ZvaultError, also of what is lost then.
 
@@ -60,15 +83,9 @@ async def abandon_pool(pool: str, zpool: Zpool, stack: DeviceStack, awake: async
     stack.throw_away = True
     try:
         if any(device.state == "gone" and device.path for device in await stack.probe()):
-            await close_lost(pool, zpool, stack, say)
+            await close_lost(pool, zpool, stack, say, partial(_refuse_multihost, pool, zpool, stack, say))
         stack.pool_paths = await zpool.devices(pool)
-        found = {device.path for device in await stack.up(say)}
-        if missing := sorted(set(await zpool.devices(pool)) - found):
-            await finish_work(stack.down(say))
-            raise DeviceGone(
-                f"the pool '{pool}' needs {', '.join(missing)} to be given up",
-                f"the copies came up as {', '.join(sorted(found))}",
-            )
+        await ABANDON_POOL.require_known({COPIES: partial(_bring_copies_up, pool, zpool, stack, say)})
         say(f"pool {pool} is given up: what it has in memory is written to a copy that is thrown away")
         if stack.keeps_lost and await zpool.kernel_state(pool) != "SUSPENDED":
             await zpool.reopen(pool)  # else a pool that had nothing to write takes its devices for good

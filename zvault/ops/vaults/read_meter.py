@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, VaultRead
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.restore_time import ReadingKind, count_bytes_read
 from zvault.ops.vaults.vault import OpenVault
@@ -24,7 +24,7 @@ class ReadMeter:
         """Report that ``moved`` bytes were read in so many seconds: as many of them as came from the devices."""
         after = await _count_reads(self.vault) if self.before is not None else None
         if read := count_bytes_read(moved, self.before, after):
-            self.emit("vault-read", vault=self.vault.name, kind=self.kind, bytes=read, seconds=seconds)
+            self.emit(VaultRead(vault=self.vault.name, kind=self.kind, bytes=read, seconds=seconds))
 
 
 async def start_read_meter(vault: OpenVault, kind: ReadingKind, emit: Emit) -> ReadMeter:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from zvault.core.errors import (
@@ -28,6 +29,16 @@ from zvault.core.errors import (
     ToolFailed,
     ZvaultError,
 )
+from zvault.core.policy.automatic_repairs import (
+    ANSWERS,
+    AS_NEW,
+    CLEAR_POOL,
+    CLOSE_DEVICE,
+    CUT_OFF,
+    MULTIHOST_OFF,
+    OWN,
+    TAKES_WRITES,
+)
 from zvault.devices.device_state import DeviceState
 from zvault.devices.response_check import check_response
 from zvault.devices.stack import DeviceStack, SayProgress
@@ -35,6 +46,7 @@ from zvault.system.device_users import find_device_users, name_users
 from zvault.system.process.runner import ProcessRunner
 from zvault.system.tasks import Look, watch_block
 from zvault.zfs.pool.hostid import refuse_if_had_since
+from zvault.zfs.pool.label import refuse_if_devices_went_back
 from zvault.zfs.pool.pool import PoolState, Zpool, never_resumes
 
 EXPORT_SYNC_DEADLINE = 3600.0
@@ -58,7 +70,8 @@ LOSS_NOTICE_TIME = 20.0
 class PoolRevival:
     """The parts of one vault that a revival needs.
 
-    ``trouble`` tells whether its storage is lost, without waiting for it.
+    ``trouble`` tells whether its storage is lost, without waiting for it. ``doubt`` is called where the storage that is
+    back may have lost what it had confirmed.
     """
 
     vault: str
@@ -67,6 +80,7 @@ class PoolRevival:
     stack: DeviceStack
     runner: ProcessRunner
     trouble: Look
+    doubt: Callable[[], None]
 
     async def revive(self, state: PoolState, say: SayProgress) -> None:
         """Give an imported pool its devices back if they are lost, and resume it if it is suspended."""
@@ -75,21 +89,28 @@ class PoolRevival:
         if not lost and not state.stuck:
             return
         zpool = self.zpool
-        if state.multihost:
-            await self._refuse_multihost(state, say)
-        lost = lost or await self._lost_after_all([one.path for one in devices if one.path is not None])
-        if lost:
-            say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
-            try:
-                await close_lost(self.pool, self.zpool, self.stack, say)
-                await self._reconnect(say)
-            except ZvaultError as error:
-                raise self._pointed(error) from error
-        elif (cause := await self.stack.find_cause()) is not None:
+
+        async def connect_lost() -> None:
+            lost.extend([] if lost else await self._lost_after_all([one.path for one in devices if one.path]))
+            if lost:
+                await self._connect_again(lost, say)
+
+        async def refuse_blocked() -> None:
             # As of a Ceph pool that is full: reads are answered, and each write is lost after the timeout again.
-            raise cause if isinstance(cause, TakenOver) else self._pointed(cause)
-        await refuse_if_had_since(self.pool, await zpool.devices(self.pool), zpool.runner)
-        if lost and await zpool.is_trimming(self.pool):
+            cause = None if lost else await self.stack.find_cause()
+            if cause is not None:
+                raise cause if isinstance(cause, TakenOver) else self._pointed(cause)
+
+        await CLEAR_POOL.require_known(
+            {
+                MULTIHOST_OFF: partial(refuse_multihost, self.pool, state, zpool, self.stack, say),
+                ANSWERS: connect_lost,
+                TAKES_WRITES: refuse_blocked,
+                OWN: self._refuse_if_had_since,
+                AS_NEW: self._refuse_if_devices_went_back,
+            }
+        )
+        if lost:
             await self._end_trim(say)
         try:
             await zpool.clear(self.pool)
@@ -101,7 +122,31 @@ class PoolRevival:
                 f"its storage answers but takes no writes ({error.why or error.what})",
                 self._by_hand("see whether it is full or read-only, and the kernel's log"),
             ) from error
+        if any(may_forget_writes(device) for device in lost):
+            self.doubt()
         say(f"pool {self.pool} goes on; 'zpool scrub {self.pool}' shows whether its storage kept everything")
+
+    async def _connect_again(self, lost: Sequence[DeviceState], say: SayProgress) -> None:
+        """Give the pool its devices back where it looks for them."""
+
+        async def checked_before() -> None:
+            """Nothing: ``revive`` has just waited for it."""
+
+        say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
+        try:
+            await close_lost(self.pool, self.zpool, self.stack, say, checked_before)
+            await self._reconnect(say)
+        except ZvaultError as error:
+            raise self._pointed(error) from error
+
+    async def _refuse_if_had_since(self) -> None:
+        await refuse_if_had_since(self.pool, await self.zpool.devices(self.pool), self.zpool.runner)
+
+    async def _refuse_if_devices_went_back(self) -> None:
+        txgs = await self.zpool.read_txgs(self.pool)
+        if txgs is not None:
+            devices = await self.zpool.devices(self.pool)
+            await refuse_if_devices_went_back(self.pool, devices, txgs.committed, self.zpool.runner)
 
     async def _end_trim(self, say: SayProgress) -> None:
         """Have a trim that was under way as the device was lost come to its end without the device.
@@ -111,28 +156,14 @@ class PoolRevival:
         lock that ``zpool clear`` needs (spa_vdev_trim): if they cost the device again, nothing ends that. Where the
         kernel refuses discards the trim has gone through the rest within moments.
         """
+        if not await self.zpool.is_trimming(self.pool):
+            return
         await self.stack.end_discards(say)
         say(
             f"pool {self.pool} was trimmed as its device was lost. Discards are off until the vault goes down, so that"
             " the trim ends: the device's 'timeout' has to be longer than its slowest discard, or discards shorter"
             " ('discard_max_bytes' in the profile)"
         )
-
-    async def _refuse_multihost(self, state: PoolState, say: SayProgress) -> None:
-        """Raise MultihostSuspended where a pool with ``multihost=on`` is suspended, or is about to be.
-
-        One that goes on without the lost device, as a mirror does, is not suspended within MULTIHOST_SETTLES.
-        """
-        if state.stuck:
-            raise never_resumes(self.pool)
-        await self.stack.cut_off(
-            say
-        )  # what waits for the device fails now, or the pool would wait for its timeout
-        give_up = time.monotonic() + MULTIHOST_SETTLES
-        while time.monotonic() < give_up:
-            if await self.zpool.kernel_state(self.pool) == "SUSPENDED":
-                raise never_resumes(self.pool)
-            await asyncio.sleep(0.5)
 
     async def _lost_after_all(self, paths: Sequence[str]) -> list[DeviceState]:
         """Devices of a stuck pool that turn out to be lost when they are read from; none where all answer.
@@ -192,9 +223,37 @@ class PoolRevival:
         )
 
 
-async def close_lost(pool: str, zpool: Zpool, stack: DeviceStack, say: SayProgress) -> None:
-    """Cut lost devices off and have ZFS close them, so that their numbers are free again."""
-    await stack.cut_off(say)
+async def refuse_multihost(
+    pool: str, state: PoolState, zpool: Zpool, stack: DeviceStack, say: SayProgress
+) -> None:
+    """Raise MultihostSuspended where a pool with ``multihost=on`` is suspended, or is about to be.
+
+    One that goes on without the lost device, as a mirror does, is not suspended within MULTIHOST_SETTLES.
+    """
+    if not state.multihost:
+        return
+    if state.stuck:
+        raise never_resumes(pool)
+    await stack.cut_off(say)  # what waits for the device fails now, or the pool would wait for its timeout
+    give_up = time.monotonic() + MULTIHOST_SETTLES
+    while time.monotonic() < give_up:
+        if await zpool.kernel_state(pool) == "SUSPENDED":
+            raise never_resumes(pool)
+        await asyncio.sleep(0.5)
+
+
+async def close_lost(
+    pool: str,
+    zpool: Zpool,
+    stack: DeviceStack,
+    say: SayProgress,
+    refuse: Callable[[], Awaitable[None]],
+) -> None:
+    """Cut lost devices off and have ZFS close them, so that their numbers are free again.
+
+    ``refuse``: raises MultihostSuspended where the pool must not be cleared.
+    """
+    await CLOSE_DEVICE.require_known({MULTIHOST_OFF: refuse, CUT_OFF: partial(stack.cut_off, say)})
     give_up = time.monotonic() + LET_GO_DEADLINE
     while True:
         with contextlib.suppress(ToolFailed, DeadlineExceeded):
@@ -226,3 +285,12 @@ async def _not_released(pool: str, held: Sequence[str], runner: ProcessRunner) -
 def is_lost(device: DeviceState) -> bool:
     """True if requests to a device cannot be answered. One that is partly connected still answers."""
     return device.state in {"gone", "down"} or device.path is None
+
+
+def may_forget_writes(device: DeviceState) -> bool:
+    """True for a server that is somebody else's: when its host loses power, what was not flushed is gone.
+
+    ZFS repeats only the writes that had no answer. A server of zvault's own that dies leaves its writes in this host's
+    memory or in its store's journal, and Ceph confirms only what its disks have.
+    """
+    return device.spec.startswith(("tcp:", "unix:"))

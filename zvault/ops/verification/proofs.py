@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent, VaultHolds, WarningEvent
 from zvault.config.schema import Backup
 from zvault.config.tables.verification import GUIDS_EVERY
 from zvault.core.errors import ZvaultError
@@ -168,14 +168,15 @@ async def prove_guids(
         result = "differs" if differences else "ok"
         if differences and before.result != result:
             emit(
-                "warning",
-                text=f"not the same on both sides: {'; '.join(str(one) for one in differences[:3])}",
+                WarningEvent(
+                    text=f"not the same on both sides: {'; '.join(str(one) for one in differences[:3])}",
+                )
             )
         if not fresh or result != before.result:
             proofs["guids"] = before.after(now, result)
             await write_proof(vault, sides, "guids", proofs["guids"])
     except ZvaultError as error:
-        emit("message", text=f"the proofs on the vault are not known: {error}")
+        emit(MessageEvent(text=f"the proofs on the vault are not known: {error}"))
         return {}
     return proofs
 
@@ -190,7 +191,7 @@ async def report_held_bytes(opened: OpenVault, sides: BothListings, emit: Emit) 
     ]
     found = await properties.read_exact_properties(opened.zfs.host, names, ("referenced",))
     held = sum(int(one["referenced"]) for one in found.values() if is_number(one.get("referenced", "")))
-    emit("vault-holds", vault=opened.name, datasets=len(names), bytes=held)
+    emit(VaultHolds(vault=opened.name, datasets=len(names), bytes=held))
 
 
 def find_common_snapshot(pair: DatasetPair) -> tuple[Snapshot, Snapshot]:

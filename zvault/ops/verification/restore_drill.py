@@ -6,7 +6,7 @@ import secrets
 import time
 from dataclasses import dataclass, replace
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.integrity.verification import DRILLED_PROPERTY, VerificationFindings
@@ -54,7 +54,7 @@ class RestoreDrill:
             await scratch_datasets.make_scratch_parent(scratch.host, top)
             target = top.child("drill")
             seconds, moved = await self._restore(pair, its, target)
-            self.emit("message", text=_timed(pair.source.name, target, moved, seconds))
+            self.emit(MessageEvent(text=_timed(pair.source.name, target, moved, seconds)))
             back = Dataset(target, 0, pair.vault.type, encrypted=is_raw_copy(pair.vault))
             snapshot = replace(its, dataset=target)
             guid = (await scratch.get(snapshot.name, "guid"))["guid"]

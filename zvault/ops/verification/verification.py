@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from zvault.api.emit import Emit
+from zvault.api.events import Emit, MessageEvent, VerifiedEvent, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import (
@@ -57,7 +57,7 @@ class Verification:
 
     def say(self, text: str) -> None:
         """Tell whoever follows it."""
-        self.emit("message", text=text)
+        self.emit(MessageEvent(text=text))
 
     async def execute(self) -> None:
         """Do it, and put what came of it on the vault. Raises ZvaultError ("differs") for what is not the same."""
@@ -66,11 +66,11 @@ class Verification:
         use = self.vaults[backup.its_vault].use(f"verify {self.name}", self.say, reads=True, create=False)
         async with use as vault:
             for text in await close_left_open(self.context):
-                self.emit("warning", text=text)
+                self.emit(WarningEvent(text=text))
             sides = await list_both_sides(self.context, backup, vault.zfs, elsewhere=True)
             for name, told in sides.unlisted.items():
                 self.found.unproven[name] = told.problem
-                self.emit("warning", text=f"{name} is not proven: {told.problem}")
+                self.emit(WarningEvent(text=f"{name} is not proven: {told.problem}"))
             self.proofs = await read_proofs(vault.zfs, sides)
             before = self.proofs.get(self.level, LevelProof())
             at = await self._climb(vault, sides, before.at)
@@ -78,13 +78,14 @@ class Verification:
             self.proofs[self.level] = proof
             await write_proof(vault.zfs, sides, self.level, proof)
         self.emit(
-            "verified",
-            level=self.level,
-            result=self.found.result,
-            datasets=self.found.datasets,
-            files=self.found.files,
-            bytes=self.found.bytes,
-            unproven=self.found.unproven,
+            VerifiedEvent(
+                level=self.level,
+                result=self.found.result,
+                datasets=self.found.datasets,
+                files=self.found.files,
+                bytes=self.found.bytes,
+                unproven=self.found.unproven,
+            )
         )
         if self.found.differences:
             raise make_mismatch_error(self.name, backup.its_vault, self.level, self.found)
@@ -111,21 +112,24 @@ class Verification:
         late = [pair.source.name for pair in sides.pairing.pairs if is_not_sent_yet(pair, vault.guid)]
         for name in late:
             self.found.unproven[name] = "it is not backed up yet"
-            self.emit("warning", text=f"{name} is not proven: it is not backed up yet; the next run sends it")
+            self.emit(
+                WarningEvent(text=f"{name} is not proven: it is not backed up yet; the next run sends it")
+            )
         conflicts = [pair.source.name for pair in sides.pairing.pairs if is_in_conflict(pair, vault.guid)]
         for name in conflicts:
             self.found.unproven[name] = "the vault has another dataset in its place"
             self.emit(
-                "warning",
-                text=f"{name} is not proven: the vault has another dataset in its place, and the last run left it out"
-                f" as a conflict; 'zvaultctl plan {self.name}' says what to do",
+                WarningEvent(
+                    text=f"{name} is not proven: the vault has another dataset in its place, and the last run left it"
+                    f" out as a conflict; 'zvaultctl plan {self.name}' says what to do",
+                )
             )
         self.found.datasets = len(sides.pairs) - len(late) - len(conflicts)
         differences = await sides.compute(compare_guids, sides, vault.guid, make_own_filter(self.backup))
         if self.backup.send.properties:
             differences += await compare_properties(source, vault.zfs, sides)
         for one in self.found.add(differences):
-            self.emit("warning", text=f"differs: {one}")
+            self.emit(WarningEvent(text=f"differs: {one}"))
 
     async def _files(
         self,
@@ -149,7 +153,7 @@ class Verification:
                 if (lost := await vault.trouble()) is not None:
                     raise lost from error
                 self.found.unproven[pair.source.name] = str(error)
-                self.emit("warning", text=f"{pair.source.name} is not proven: {error}")
+                self.emit(WarningEvent(text=f"{pair.source.name} is not proven: {error}"))
         await meter.report_reading(self.found.bytes, self.found.vault_seconds)
         return (at + min(lengths)) % KEY_SPACE
 

@@ -4,7 +4,8 @@ Each line of its standard input is a task, carried out to its end: ``{"act": "ch
 "changes" | "list" | "hash", "names": [...], …}``. Names are paths below ROOT in base64, null for all of it. Each is
 copied, or compared, with all below it, and is in FOLDER under its own last name. With null for names all of ROOT and
 FOLDER must be the same. "changes" takes one name, which is found below both; it is empty for all. "list" and "hash" go
-by ROOT alone. Reading can block in the kernel for long, so it must not happen in the daemon (invariant 7).
+by ROOT alone; a ``root`` in a task is one for both folders in place of those. Reading can block in the kernel for long,
+so it must not happen in the daemon (invariant 7).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from zvault.system.file_trees.changed_trees import ChangedTrees
 from zvault.system.file_trees.file_contents import DigestNotes
 from zvault.system.file_trees.piece_hasher import PieceHasher
 from zvault.system.file_trees.reporter import TreeReporter
+from zvault.system.file_trees.target_disks import keep_target_disks
 from zvault.system.file_trees.task_pool import TaskPool
 from zvault.system.file_trees.tree_comparer import EntryPaths, TreeComparer
 from zvault.system.file_trees.tree_copier import HIDDEN_FOLDER, FolderPair, TreeCopier
@@ -82,13 +84,20 @@ class TreeTasks:
         reporter.say({"done": True, **done})
 
     def copy(self, names: list[bytes] | None, *, overwrite: bool) -> None:
-        """Copy, and say what could not be."""
+        """Copy until all is on disk, and say what could not be, or that the disk lost some of it."""
         reporter, pool = TreeReporter(), TaskPool(self.threads)
-        copier = TreeCopier(pool, reporter, self.folder, overwrite, self.notes)
         with ExitStack() as stack:
+            disks = stack.enter_context(keep_target_disks())
+            disks.note(self.folder)
+            copier = TreeCopier(pool, reporter, self.folder, overwrite, self.notes, disks)
             for above, last in self._each(self._tops(names), stack):
                 copier.add(FolderPair(above, self.folder, b"", left=2), last, last)
             pool.run()
+            try:
+                disks.write_out()
+            except OSError as error:
+                reporter.say({"error": error.strerror, "lost": True})
+                return
         reporter.say({"done": True, "files": reporter.files, "bytes": reporter.bytes})
 
     def compare(self, names: list[bytes] | None) -> None:
@@ -245,16 +254,19 @@ def main() -> None:
     notes = DigestNotes()
     for line in sys.stdin:
         task = json.loads(line)
+        source_path, target_path = task.get("root", root), task.get("root", folder)
         try:
             with (
-                open_descriptor(_open_target(folder, task["act"], ours=task.get("ours", False))) as target,
-                open_descriptor(os.open(root, FOLDER_FLAGS)) as source,
+                open_descriptor(
+                    _open_target(target_path, task["act"], ours=task.get("ours", False))
+                ) as target,
+                open_descriptor(os.open(source_path, FOLDER_FLAGS)) as source,
             ):
                 _do(task, TreeTasks(source, target, int(threads), notes))
         except MissingTree as error:
             TreeReporter().say({"missing": escape_path(error.name), "why": error.why})
         except OSError as error:
-            TreeReporter().say({"error": error.strerror or str(error), "at": _name_of(error) or folder})
+            TreeReporter().say({"error": error.strerror or str(error), "at": _name_of(error) or target_path})
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from functools import partial
 from zvault.core.integrity.verification import escape_path
 from zvault.system.file_trees.file_contents import READ_FLAGS, DigestNotes, copy_range, split_in_ranges
 from zvault.system.file_trees.reporter import TreeReporter
+from zvault.system.file_trees.target_disks import TargetDisks
 from zvault.system.file_trees.task_pool import TaskPool
 from zvault.system.open_beneath import (
     ANY_FLAGS,
@@ -124,7 +125,8 @@ def _is_own_and_empty(folder: int) -> bool:
 class TreeCopier:
     """Copies entries with all below them. ``target`` is the folder at the top.
 
-    What cannot be copied is told, and the others are. ``notes`` gets the hashes of what was read.
+    What cannot be copied is told, and the others are. ``notes`` gets the hashes of what was read, and ``disks`` the
+    file systems below ``target``, which may be several.
     """
 
     pool: TaskPool
@@ -132,6 +134,7 @@ class TreeCopier:
     target: int
     overwrite: bool = False
     notes: DigestNotes = field(default_factory=DigestNotes)
+    disks: TargetDisks = field(default_factory=TargetDisks)
     links: HardLinks = field(default_factory=HardLinks)
 
     def add(self, within: FolderPair, name: bytes, path: bytes) -> None:
@@ -217,8 +220,7 @@ class TreeCopier:
             self.add(folder, one, path + b"/" + one)
         self._done(folder)
 
-    @staticmethod
-    def _open(within: FolderPair, name: bytes, path: bytes) -> FolderPair:
+    def _open(self, within: FolderPair, name: bytes, path: bytes) -> FolderPair:
         """Open a folder on both sides, and make it where it is not there.
 
         Raises OSError, EEXIST where another was put in the place of the one that was made.
@@ -230,6 +232,7 @@ class TreeCopier:
             found = os.open(name, FOLDER_FLAGS, dir_fd=within.target)
             if made and not _is_own_and_empty(found):
                 raise OSError(errno.EEXIST, "another folder was put in its place")
+            self.disks.note(found)
         except OSError:
             os.close(wanted)
             if found >= 0:

@@ -91,8 +91,12 @@ class TreeWorker:
     What it read to copy it need not read again to compare: it remembers the hashes.
     """
 
-    def __init__(self, child: JsonChild, folder: str) -> None:
-        self._child, self._folder = child, folder
+    def __init__(self, child: JsonChild, folder: str, root: str | None = None) -> None:
+        self._child, self._folder, self._root = child, folder, root
+
+    def read_other_root(self, root: str) -> TreeWorker:
+        """One that reads below another root with the same child. One of them is to be asked at a time."""
+        return TreeWorker(self._child, root, root)
 
     async def check_folder(self) -> None:
         """See that there is a folder to copy into, or one in which a copy can make it. Raises NotFound."""
@@ -135,7 +139,9 @@ class TreeWorker:
         async for answer in self._ask("copy", names, overwrite=overwrite):
             if "missing" in answer or "error" in answer:
                 why = answer.get("error") or f"{answer['missing']}: {answer['why']}"
-                raise ToolFailed(f"cannot copy to {self._folder}", str(why))
+                # What is in memory still looks right, and the kernel reports a loss only once: see target_disks.py.
+                advice = "see the kernel's log, and restore to another folder" if "lost" in answer else ""
+                raise ToolFailed(f"cannot copy to {self._folder}", str(why), advice)
             if "failed" in answer:
                 found.failures += 1
                 found.failed += [str(answer["failed"])] if len(found.failed) < KEPT_COMPLAINTS else []
@@ -210,6 +216,7 @@ class TreeWorker:
         task = {
             "act": act,
             "names": None if names is None else [b64encode(name).decode() for name in names],
+            **({} if self._root is None else {"root": self._root}),
             **more,
         }
         answer = await self._child.ask(task, TREE_ANSWER_DEADLINE)

@@ -38,6 +38,10 @@ class Shrunk(DeviceGone):
     retryable = False
 
 
+class DevicesWentBack(Refused):
+    """The devices of a pool that is imported lack what they had confirmed to it."""
+
+
 class PartMissing(DeviceGone):
     """A pool lacks a top-level device, so it cannot be imported from what is there."""
 
@@ -129,6 +133,42 @@ async def refuse_shrunk_device(pool: str, devices: Sequence[str], runner: ToolRu
             " its store was cut, or put back to an older size",
             f"give the store its {needed} bytes back; what was beyond its end is lost if its store did not keep it",
         )
+
+
+def uberblock_argv(device: str) -> list[str]:
+    """Argv that prints a device's labels with their uberblocks."""
+    return ["zdb", "-lu", device]
+
+
+def parse_newest_uberblock(text: str) -> int | None:
+    """The newest transaction group whose uberblock is in the output of ``zdb -lu``; None if there is none."""
+    return max(map(int, re.findall(rf"^[ \t]*txg = {_NUMBER}$", text, re.M)), default=None)
+
+
+async def refuse_if_devices_went_back(
+    pool: str, devices: Sequence[str], committed: int | None, runner: ToolRunner
+) -> None:
+    """Raise DevicesWentBack where the devices of an imported pool are older than what they had confirmed to it.
+
+    ``committed``: the newest transaction group that the pool has on its devices, as it knows; None: it knows of none.
+    ``zpool clear`` does not look: it would go on from what it has in memory over blocks that are not there any more. An
+    uberblock may be on any of the devices, so where one cannot be read nothing is known.
+    """
+    found = []
+    for device in devices:
+        result = await runner.run(uberblock_argv(device), deadline=LABEL_DEADLINE, check=False)
+        found.append(parse_newest_uberblock(result.stdout))
+    known = [txg for txg in found if txg is not None]
+    if committed is None or not known or len(known) < len(found) or max(known) >= committed:
+        return
+    raise DevicesWentBack(
+        f"the store of the pool '{pool}' has lost what it had confirmed",
+        f"its newest transaction group is {max(known)}, and it had confirmed {committed}: it was put back to an older"
+        " state, or its disk lost power and what it called flushed was not; the pool, which is in use here, would go on"
+        " over blocks that are missing",
+        "bring back the store as it was, and zvault goes on by itself; if that cannot be, reboot this host and bring"
+        " the vault up: it is then what the store has",
+    )
 
 
 async def read_vdevs(guid: int, devices: Sequence[str], runner: ToolRunner) -> dict[int, list[str]]:

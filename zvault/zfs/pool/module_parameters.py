@@ -1,6 +1,6 @@
 """OpenZFS's module parameters, ``/sys/module/zfs/parameters``: read and written by child processes.
 
-ops/tuning/parameters.py decides what is set, and restores it.
+ops/tuning/set_parameters.py decides what is set, and restores it.
 
 The kernel takes one lock for each access to a module's parameters, also to read one (kernel/params.c,
 kernel_param_lock); some take locks of OpenZFS too. If one access hangs, all do. So the daemon never reads or writes

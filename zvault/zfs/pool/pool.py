@@ -247,7 +247,9 @@ class Zpool:
         """The newest transaction groups in this host's kernel's statistics; None where it has none, as of a pool that
         was imported read-only, or where zfs_txg_history is 0. Never waits for the pool (spa_stats.c).
 
-        A line each: number, birth, state (open, quiesced, waiting, syncing, C for committed), and how much it wrote.
+        A line each: number, birth, state (open, quiesced, waiting, syncing, C for committed), then bytes that it had
+        dirty, read and wrote. One that had nothing to write is committed, too, and no device has its number: an idle
+        pool has one each 5 s, and writes no uberblock (vdev_config_sync in vdev_label.c).
         """
         if self.proc is None:
             return None
@@ -257,7 +259,7 @@ class Zpool:
             return None
         rows = [words for line in text.splitlines() if len(words := line.split()) > 2 and is_number(words[0])]
         newest = max((int(row[0]) for row in rows), default=None)
-        committed = max((int(row[0]) for row in rows if row[2] == "C"), default=None)
+        committed = max((int(row[0]) for row in rows if row[2] == "C" and _has_written(row)), default=None)
         return PoolTxgs(newest, committed) if newest is not None else None
 
     async def sync(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
@@ -426,6 +428,11 @@ def make_suspended_error(pool: str) -> PoolSuspended:
         "its device failed or went away",
         f"bring the device back, then 'zpool clear {pool}'; never where it has multihost=on: only a reboot helps there",
     )
+
+
+def _has_written(row: Sequence[str]) -> bool:
+    """True if a transaction group changed something on the devices: it had dirty bytes, and wrote some."""
+    return len(row) > 5 and _int(row[3]) > 0 and _int(row[5]) > 0
 
 
 def never_resumes(pool: str) -> MultihostSuspended:

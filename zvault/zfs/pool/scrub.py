@@ -134,6 +134,10 @@ class Scrubber:
         """Stop a scrub for good; does nothing if there is none."""
         await self._act("stop", pool, "scrub", "-s", fine=("there is no active scrub",))
 
+    async def run_whole(self, pool: str, deadline: float) -> None:
+        """Scrub all of a pool and wait for the end. Raises ToolFailed, DeadlineExceeded; then it may still go on."""
+        await self.runner.run(["zpool", "scrub", "-w", pool], deadline=deadline)
+
     async def error_scrub(self, permit: NamePermit, deadline: float = ERROR_SCRUB_DEADLINE) -> None:
         """Scrub the blocks on the error list and wait for the end: ZFS removes those that are well from the list.
 

@@ -68,7 +68,7 @@ def asked(daemon, ctl):
 def test_the_page(asked, daemon):
     done = asked("--seconds", "2")
     assert done.code == 0
-    assert daemon.asked[-1][1] == {"seconds": "2.0"}
+    assert daemon.asked[-1][1] == {"seconds": "2.0", "rights": "1"}
     assert done.out == (
         "     vault: cold\n"
         "  bound by: request-size\n"
@@ -107,3 +107,15 @@ def test_a_line_for_scripts_and_a_document(asked):
 def test_a_pool_that_is_suspended_is_a_trouble(asked):
     gone = {"bound": "suspended", "sentence": "the pool is suspended", "knob": None, "why": ""}
     assert asked(verdict=gone).code == 1
+
+
+def test_rights_that_a_ceph_user_lacks_are_told_and_are_a_trouble(asked):
+    lacking = [
+        "client.zvault may not write to pool 'data'. 'ceph auth caps …'",
+        "rbd:p/y cannot be asked now",
+    ]
+    done = asked(lacking=lacking)
+    assert done.code == 1
+    assert "   lacking: client.zvault may not write to pool 'data'. 'ceph auth caps …'\n" in done.out
+    assert "   lacking: rbd:p/y cannot be asked now\n" in done.out
+    assert json.loads(asked("-j", lacking=lacking).out)["lacking"] == lacking

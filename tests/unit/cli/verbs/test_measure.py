@@ -6,7 +6,7 @@ import pytest
 
 from zvault.core.tuning.candidates import CandidateTrial, ParameterChoice, TuningCandidate
 from zvault.core.tuning.measurement import MeasuredPoint
-from zvault.ops.tuning.measurements import MeasurementOutcome, make_trial_row
+from zvault.ops.tuning.measurements import MeasurementOutcome, ReadingOutcome, make_trial_row
 from zvault.ops.tuning.tuning_report import make_measured_document
 
 WHY = "Little's law: 76.2M/s in requests of 1M that take 52.5 ms each are 4.0 at once"
@@ -28,6 +28,12 @@ MEASURED = make_measured_document(
             ),
         ),
         1.0,
+        ReadingOutcome(
+            (MeasuredPoint(1 << 20, 8, 95e6, 0.061),),
+            (ParameterChoice("zfs_send_queue_length", "134217728", "4 requests of 4M for each"),),
+            (make_trial_row(CandidateTrial(TuningCandidate("half the depth"), 70 << 20), True),),
+            (make_trial_row(CandidateTrial(TuningCandidate("as deep as sends"), 50 << 20), True),),
+        ),
     )
 )
 ASKED = "POST /v1/vaults/cold/measure"
@@ -50,7 +56,17 @@ def test_the_points_the_tries_and_why(telling, ctl):
     assert ["OpenZFS's", "defaults", "<90M/s", "stopped"] in cells
     assert ["zfs_dirty_data_max", "2G"] in cells
     assert WHY in said.out
-    assert "recordsize=1M" in said.lines[-1]
+    assert "recordsize=1M at the source" in said.lines
+    assert ["1M", "8", "90.6M/s", "61.0ms"] in cells
+    assert ["half", "the", "depth", "70M/s", "kept"] in cells
+    assert ["as", "deep", "as", "sends", "50M/s", "kept"] in cells
+    assert ["zfs_send_queue_length", "128M"] in cells
+    assert "4 requests of 4M for each" in said.lines[-1]
+
+
+def test_one_whose_reads_were_not_measured(telling, ctl):
+    telling.append({"answer": {"measured": {**MEASURED, "reading": None}}})
+    assert "recordsize=1M" in ctl("tune", "measure", "cold").lines[-1]
 
 
 def test_as_json(telling, ctl):

@@ -45,6 +45,15 @@ def test_as_many_as_the_profile_wants_are_the_devices_limit() -> None:
     assert "31.0 in flight / 130ms x 1M = " in verdict.sentence
 
 
+def test_a_device_that_was_seen_to_read_no_faster_is_the_limit() -> None:
+    """Four requests at a time is all that it does, and its profile wants eight."""
+    disk, rate = read(2.9, 0.043, 128 * KIB), round(2.9 / 0.043) * 128 * KIB
+    verdict = diagnose_bottleneck(seen(disk, measured_reads=1.1 * rate))
+    assert (verdict.bound, verdict.knob) == ("device", None)
+    assert "(measured: " in verdict.sentence
+    assert diagnose_bottleneck(seen(disk, measured_reads=10 * rate)).bound == "queue-depth"
+
+
 def test_a_device_that_answers_at_once_is_held_back_by_no_depth() -> None:
     assert diagnose_bottleneck(seen(read(3, 0.0002, 128 * KIB))).bound == "device"
 

@@ -12,10 +12,18 @@ import pytest
 
 from tests.unit.api.conforms import wrong_answer
 from tests.unit.cli.api_documents import daemon, vault
+from tests.unit.events import make_event
 from zvault.api import routes
+from zvault.api.events import (
+    DatasetFailed,
+    HealedEvent,
+    MessageEvent,
+    RunStarted,
+    UnhealedDocument,
+)
 from zvault.api.routes import ApiRoute
 from zvault.cli.daemon_client import HttpClient
-from zvault.core.errors import NotFound, Refused
+from zvault.core.errors import ErrorDocument, NotFound, Refused
 from zvault.core.integrity.damage import DamagedFile
 from zvault.daemon.api import vaults as vaults_api
 from zvault.daemon.api.server import Api
@@ -78,12 +86,12 @@ async def test_pages_of_the_list_are_of_one_backup_and_of_some_datasets(client: 
 async def test_the_events_of_a_run(client: HttpClient):
     runs = daemon().runs
     emit = runs.runner.emitter("r9", "home")
-    emit("run-started", trigger="hand")
-    emit("message", text="x" * 100_000)
+    emit(RunStarted(trigger="hand"))
+    emit(MessageEvent(text="x" * 100_000))
     figures = {"bytes": 0, "datasets": 0, "sent": 0, "pruned": 0, "seconds": 0.0}
-    emit("run-finished", trigger="hand", result="ok", error=None, **figures)
+    emit(make_event("run-finished", trigger="hand", result="ok", **figures))
     heard = await asyncio.to_thread(lambda: list(client.events("r9")))
-    assert [event["event"] for event in heard] == ["run-started", "message", "run-finished"]
+    assert [event.name for event in heard] == ["run-started", "message", "run-finished"]
     with pytest.raises(NotFound, match="no run 'r8'"):
         await asyncio.to_thread(lambda: list(client.events("r8")))
 
@@ -145,14 +153,18 @@ async def test_what_explains_a_dataset(client: HttpClient, monkeypatch: pytest.M
 
 async def test_why_a_dataset_failed_and_a_damage_stays_is_in_the_events(client: HttpClient):
     status = daemon()
-    emit, error = (
-        status.runs.runner.emitter("r7", "home"),
-        {"reason": "x", "what": "a", "why": "b", "next": "c"},
-    )
-    emit("dataset-failed", dataset="tank/home", error={**error, "what": "first"}, again=True)
-    emit("dataset-failed", dataset="tank/home", error=error, again=False)
-    left = {"dataset": "cold/a", "snapshot": "s", "file": "/f", "why": "nobody has it", "lost": True}
-    emit("healed", vault="cold", result="failed", found=1, healed=0, left=[left])
+    emit = status.runs.runner.emitter("r7", "home")
+    error: ErrorDocument = {"reason": "x", "what": "a", "why": "b", "next": "c"}
+    emit(DatasetFailed(dataset="tank/home", error={**error, "what": "first"}, again=True))
+    emit(DatasetFailed(dataset="tank/home", error=error, again=False))
+    left: UnhealedDocument = {
+        "dataset": "cold/a",
+        "snapshot": "s",
+        "file": "/f",
+        "why": "nobody has it",
+        "lost": True,
+    }
+    emit(HealedEvent(vault="cold", result="failed", found=1, healed=0, left=[left]))
     knowledge = DaemonKnowledge(status, [])
     assert knowledge.failed("r7", "tank/home") == error
     assert knowledge.failed("r7", "tank") is None

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import HOUR, START, context
+from zvault.api.events import RunEvent
 from zvault.config.schema import Notify
 from zvault.daemon.assemble import assemble_runs
 from zvault.daemon.event_publisher import EventPublisher
@@ -87,7 +88,7 @@ class World:
         scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
         self.status = DaemonStatus(self.where, monitor, self.runs, self.history, scheduler, started=START)
         self.notifier = Notifier(self.status, list, set)
-        events.subscribe(self.notifier.hear)
+        events.subscribe(RunEvent, self.notifier.hear)
 
     async def down(self) -> None:
         await self.notifier.close()

@@ -15,9 +15,11 @@ from tests.unit.daemon.notify.notifier_world import (
     web_server,  # noqa: F401
     world_for_test,  # noqa: F401
 )
+from tests.unit.events import make_event
 from tests.unit.ops.ops_world import HOUR, START
 from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from zvault.api import routes
+from zvault.api.events import MessageEvent, RunStarted
 from zvault.core.notify.outbox import FAILING_TRIES
 
 
@@ -142,21 +144,21 @@ async def test_what_is_no_longer_configured_is_forgotten(world: World, web: Web)
 async def test_switches_are_told_of_each_run_with_its_reason_and_last_lines(world: World, web: Web) -> None:
     world.tell(hc={"healthchecks": web.url + "/uuid", "backups": ["b"]})
     emit = world.runs.runner.emitter("r1", "b")
-    emit("run-started", trigger="schedule")
+    emit(RunStarted(trigger="schedule"))
     await world.look()
-    emit("message", text="something to say")
-    emit("run-finished", trigger="schedule", result="failed", error=ERROR, seconds=1.0, **FIGURES)
+    emit(MessageEvent(text="something to say"))
+    emit(make_event("run-finished", trigger="schedule", result="failed", error=ERROR, seconds=1.0, **FIGURES))
     await world.look()
     emit = world.runs.runner.emitter("r2", "b")
-    emit("run-started", trigger="schedule")
+    emit(RunStarted(trigger="schedule"))
     await world.look()
-    emit("run-finished", trigger="schedule", result="ok", error=None, seconds=1.0, **FIGURES)
+    emit(make_event("run-finished", trigger="schedule", result="ok", error=None, seconds=1.0, **FIGURES))
     await world.look()
     assert [path for path, _ in web.got] == ["/uuid/start", "/uuid/fail", "/uuid/start", "/uuid"]
     assert web.got[1][1] == "the stream broke: no space\nNext: make room\n\nsomething to say"
     emit = world.runs.runner.emitter("r3", "b")
-    emit("run-started", trigger="restore")
-    emit("run-finished", trigger="restore", result="ok", error=None, seconds=1.0, **FIGURES)
+    emit(RunStarted(trigger="restore"))
+    emit(make_event("run-finished", trigger="restore", result="ok", error=None, seconds=1.0, **FIGURES))
     await world.look()
     assert len(web.got) == 4, "a restore backs nothing up"
 
@@ -164,8 +166,12 @@ async def test_switches_are_told_of_each_run_with_its_reason_and_last_lines(worl
 async def test_a_run_that_was_cut_short_is_neither_success_nor_failure(world: World, web: Web) -> None:
     world.tell(hc={"healthchecks": web.url + "/uuid", "backups": ["b"]})
     emit = world.runs.runner.emitter("r1", "b")
-    emit("run-started", trigger="schedule")
-    emit("run-finished", trigger="schedule", result="interrupted", error=ERROR, seconds=1.0, **FIGURES)
+    emit(RunStarted(trigger="schedule"))
+    emit(
+        make_event(
+            "run-finished", trigger="schedule", result="interrupted", error=ERROR, seconds=1.0, **FIGURES
+        )
+    )
     await world.look()
     assert [path for path, _ in web.got] == ["/uuid/start"]
 

@@ -6,26 +6,29 @@ from typing import Any
 
 import pytest
 
+from tests.unit.events import make_event
+from zvault.api.events import RunEvent, VaultUp
 from zvault.core.notify.message import PingKind
 from zvault.daemon.notify.run_pings import RunPings
 
-UP = {"event": "vault-up", "vault": "cold", "message": "pool cold is up"}
+UP = VaultUp(run="1", backup="b", time=1.0, vault="cold", message="pool cold is up")
 ERROR = {"reason": "transfer", "what": "the stream broke", "why": "no space", "next": "make room"}
 
 
-def started(trigger: str = "schedule") -> dict[str, Any]:
-    return {"event": "run-started", "trigger": trigger}
+def started(trigger: str = "schedule") -> RunEvent:
+    return make_event("run-started", "1", time=1.0, trigger=trigger)
 
 
-def finished(result: str) -> dict[str, Any]:
+def finished(result: str) -> RunEvent:
     figures = {"bytes": 0, "datasets": 1, "sent": 1, "pruned": 0, "seconds": 1.0}
     error = ERROR if result in ("failed", "partial") else None
-    return {"event": "run-finished", "trigger": "schedule", "result": result, "error": error, **figures}
+    more: dict[str, Any] = {"trigger": "schedule", "result": result, "error": error}
+    return make_event("run-finished", "1", time=1.0, **figures, **more)
 
 
-def beats(*events: dict[str, Any], shared: bool) -> list[PingKind]:
+def beats(*events: RunEvent, shared: bool) -> list[PingKind]:
     pings = RunPings(lambda backup: shared and backup == "b")
-    heard: list[Any] = [pings.hear({**event, "run": "1", "backup": "b", "time": 1.0}) for event in events]  # type: ignore[arg-type,misc]
+    heard = [pings.hear(event) for event in events]
     return [ping.beat for ping in heard if ping is not None]
 
 

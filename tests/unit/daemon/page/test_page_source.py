@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from zvault.api.events import RunEvent
+from tests.unit.events import make_event
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.model import Dataset, Snapshot, Tree
@@ -176,8 +176,7 @@ def test_the_days_are_those_of_backups_not_of_what_stands_aside(daemon: ZvaultDa
 def test_a_run_that_ended_is_in_the_past_at_once(daemon: ZvaultDaemon):
     assert daemon.page.overview_document()["days"] == []
     ran(daemon, "r1", "a", 0)
-    end: Any = {"run": "r1", "backup": "a", "time": 6.0, "event": "run-finished"}
-    daemon.page.hear(end)
+    daemon.page.hear(make_event("run-finished", backup="a", time=6.0))
     assert daemon.page.overview_document()["days"][-1]["state"] == "ok"
 
 
@@ -205,10 +204,9 @@ def test_a_run_under_way_is_told_stream_by_stream(daemon: ZvaultDaemon):
     task: Any = None
     run = ActiveRun("r1", "a", "manual", task, started=5.0)
     daemon.runs.runner.current["r1"] = run
-    head: Any = {"run": "r1", "backup": "a", "time": 6.0}
 
     def publish(event: str, **fields: Any) -> None:
-        made: RunEvent = {**head, "event": event, **fields}  # type: ignore[assignment]
+        made = make_event(event, backup="a", time=6.0, **fields)
         run.note(made)
         daemon.events.publish(made)
 
@@ -247,9 +245,8 @@ def test_a_run_under_way_is_told_stream_by_stream(daemon: ZvaultDaemon):
 
 def test_a_runs_lines_are_those_of_the_journal(daemon: ZvaultDaemon):
     ran(daemon, "r1", "a", 10)
-    head: Any = {"run": "r1", "backup": "a", "time": 6.0}
     for number in range(SHOWN_JOURNAL_LINES + 7):
-        daemon.events.publish({**head, "event": "warning", "text": f"line {number}"})
+        daemon.events.publish(make_event("warning", backup="a", time=6.0, text=f"line {number}"))
     found = json.loads(daemon.page.run("r1"))
     assert (len(found["lines"]), found["more"]) == (SHOWN_JOURNAL_LINES, 7)
     assert found["lines"][-1] == {"time": 6.0, "level": "warning", "text": f"line {SHOWN_JOURNAL_LINES + 6}"}

@@ -26,7 +26,7 @@ from tests.unit.daemon.year.simulated_zfs import (
     SimulatedZpool,
     carry,
 )
-from zvault.api.events import RunEvent
+from zvault.api.events import RunEvent, RunFinished, RunStarted, SnapshotMade
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import ToolMissing
@@ -42,7 +42,7 @@ from zvault.ops.replication import listing as sides_module
 from zvault.ops.replication import run_plan
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.transfer import Transfers
-from zvault.ops.vaults import inhibitor, lifecycle, vault
+from zvault.ops.vaults import inhibitor, vault
 from zvault.ops.verification import verification
 from zvault.system import tasks
 from zvault.system.logind import InhibitorLock
@@ -231,7 +231,7 @@ class World:
         monkeypatch.setattr(SleepMonitor, "watch", for_ever)
         monkeypatch.setattr(inhibitor, "hold_inhibitor", inhibit)
         for name in ("set_vault_parameters", "restore_parameters"):
-            monkeypatch.setattr(lifecycle, name, nothing)
+            monkeypatch.setattr(vault, name, nothing)
         monkeypatch.setattr(vault, "examine_pool", nothing)
         monkeypatch.setattr(lag_readings, "read_proofs", proofs)
         monkeypatch.setattr(run_module, "prove_guids", proofs)
@@ -267,7 +267,7 @@ class World:
         for name in CONFIG["vault"]:
             clients._vaults[name, None, ""] = VaultZfs(self.pools, name)
         clients.zpool = self.zpool
-        self.daemon.events.subscribe(self._hear)
+        self.daemon.events.subscribe(RunEvent, self._hear)
         log.addHandler(self.journal)
         self.serving = asyncio.create_task(self.daemon.serve())
         await asyncio.sleep(1.0)
@@ -278,23 +278,16 @@ class World:
         log.removeHandler(self.journal)
 
     def _hear(self, event: RunEvent) -> None:
-        if event["event"] == "run-started":
-            self.begun.append((self.loop.now, event["backup"], event["trigger"]))
-        if event["event"] == "snapshot":
-            self.made.append((self.loop.now, event["backup"]))
-        if event["event"] == "run-finished" and event["trigger"] == "snapshot":
-            self.snapshots[event["result"]] += 1
-        elif event["event"] == "run-finished":
-            why = event["error"]["what"] if event["error"] is not None else ""
+        if isinstance(event, RunStarted):
+            self.begun.append((self.loop.now, event.backup, event.trigger))
+        if isinstance(event, SnapshotMade):
+            self.made.append((self.loop.now, event.backup))
+        if isinstance(event, RunFinished) and event.trigger == "snapshot":
+            self.snapshots[event.result] += 1
+        elif isinstance(event, RunFinished):
+            why = event.error["what"] if event.error is not None else ""
             self.ended.append(
-                Ended(
-                    self.loop.now,
-                    self.clock.time(),
-                    event["backup"],
-                    event["trigger"],
-                    event["result"],
-                    why,
-                )
+                Ended(self.loop.now, self.clock.time(), event.backup, event.trigger, event.result, why)
             )
 
     # What is so

@@ -1,11 +1,13 @@
 """nbd-client's argv, the kernel's socket lists, which devices are free, what a device's state means."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from zvault.core.errors import ToolMissing
 from zvault.devices.device_record import DeviceRecord, FoundDevice, FoundLevel, LayerRecord
 from zvault.devices.layer import DeviceSlot, FoundLayer
 from zvault.devices.nbd import connection as nbd
@@ -17,7 +19,7 @@ from zvault.devices.nbd.sockets import (
 )
 from zvault.devices.nbd.source import KernelDevice, NbdSource, RecordedConnection, judge_connection
 from zvault.devices.nbd.target import TcpTarget, TlsFiles, UnixTarget
-from zvault.system.process.runner import HostRunner
+from zvault.system.process.runner import HostRunner, ProcessResult
 from zvault.system.system_bus import UnitState
 from zvault.system.systemd_units import SystemdUnits
 
@@ -124,6 +126,49 @@ def test_free_devices(tmp_path: Path):
     assert nbd.list_free_devices(tmp_path) == [2, 10, 11]
     assert nbd.read_nbd_status(0, tmp_path) == nbd.NbdDeviceStatus(77, 1 << 20)
     assert nbd.read_nbd_status(5, tmp_path) == nbd.NbdDeviceStatus(None, 0)
+
+
+def test_partitions_and_a_module_without_devices_are_no_obstacle(tmp_path: Path):
+    """max_part gives a device's partitions folders below its own; with nbds_max=0 the first device is made when
+    it is connected. The lab's kernel has nbd built in, so neither can be chosen there.
+    """
+    assert nbd.list_free_devices(tmp_path) == [0], "nbds_max=0"
+    device(tmp_path, 0, 2048, 77)
+    device(tmp_path, 1)
+    for partition in ("nbd0p1", "nbd0p2"):
+        (tmp_path / "nbd0" / partition).mkdir()
+    (tmp_path / "nbd1p1").mkdir()
+    assert nbd.list_free_devices(tmp_path) == [1, 2]
+
+
+class NoModule:
+    """A host with nbd-client, whose kernel has no nbd. What systemd says was seen with 257 of Debian 13."""
+
+    def __init__(self, *, brings: Path | None = None) -> None:
+        self.asked: list[Sequence[str]] = []
+        self.brings = brings
+
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
+        self.asked.append(argv)
+        if self.brings is not None and argv[0] == "systemctl":
+            self.brings.mkdir()
+        return ProcessResult(tuple(argv), 0, "", "", 0.0)
+
+
+async def test_a_kernel_without_nbd_is_told_and_one_whose_module_is_not_loaded_loads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(nbd, "NBD_MODULE", tmp_path / "nbd")
+    without = NoModule()
+    with pytest.raises(ToolMissing, match="the kernel has no network block devices") as missing:
+        await nbd.check_nbd_client(without)  # type: ignore[arg-type]
+    assert missing.value.why == "'modprobe nbd' did not load it"
+    assert "install a kernel that has the nbd module" in missing.value.next
+    there = NoModule(brings=tmp_path / "nbd")
+    await nbd.check_nbd_client(there)  # type: ignore[arg-type]
+    assert there.asked[-1] == ["systemctl", "start", "modprobe@nbd.service"]
+    await nbd.check_nbd_client(there)  # type: ignore[arg-type]
+    assert len(there.asked) == 3, "it is loaded once"
 
 
 def test_a_process_leaves_its_number(tmp_path: Path):

@@ -11,11 +11,12 @@ import pytest
 
 from tests.unit.ops import ops_world
 from tests.unit.patience import FOR_EVER, PATIENCE, eventually
+from zvault.config.tables.device import Device
 from zvault.core.diagnosis.observations import ObservedRun
-from zvault.core.errors import Refused
+from zvault.core.errors import DeviceGone, Refused
 from zvault.core.names import DatasetName
 from zvault.ops.context import Context
-from zvault.ops.diagnosis import observe
+from zvault.ops.diagnosis import doctor, observe
 from zvault.ops.diagnosis.doctor import make_doctor_document, parse_watch_seconds
 from zvault.ops.stream.run_stream import ActiveStream, StreamProgress
 from zvault.ops.vaults.vault import Vaults
@@ -101,3 +102,29 @@ def test_how_long_to_watch(text: str):
         parse_watch_seconds(text)
     assert parse_watch_seconds(None) == 5.0
     assert parse_watch_seconds("2.5") == 2.5
+
+
+async def test_what_ceph_users_may_not_do_is_tried_where_it_is_asked_for(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+):
+    device = {"rbd": "p/cold", "size": "1G"}
+    vault = context.env.vault("cold").model_copy(
+        update={"device": tuple(Device.model_validate(device | {"rbd": f"p/{name}"}) for name in "abc")}
+    )
+    tried = []
+
+    async def find(device: Device, _: object) -> str:
+        tried.append(str(device.rbd))
+        if str(device.rbd) == "p/b":
+            raise DeviceGone("no monitor of Ceph answered", "", "")
+        return "it may not write to pool 'p'" if str(device.rbd) == "p/c" else ""
+
+    monkeypatch.setattr(doctor, "find_lacking_rights", find)
+    found = await make_doctor_document(context, Vaults(context), vault, 0.5)
+    assert (found["lacking"], tried) == ([], [])
+    found = await make_doctor_document(context, Vaults(context), vault, 0.5, rights=True)
+    first, second = found["lacking"]
+    assert "p/b" in first
+    assert "no monitor of Ceph answered" in first
+    assert second == "it may not write to pool 'p'"
+    assert tried == ["p/a", "p/b", "p/c"]

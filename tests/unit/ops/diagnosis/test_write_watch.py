@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.patience import FOR_EVER, PATIENCE
+from zvault.api.events import RunEvent, WarningEvent
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.ops.context import Context
@@ -57,29 +58,26 @@ async def test_what_drifts_is_told_once_and_forgotten_when_the_next_run_begins(
     context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     answers(monkeypatch, tmp_path)
-    told: list[dict[str, Any]] = []
-
-    def emit(event: str, **fields: Any) -> None:
-        told.append({"event": event, **fields})
-
-    async with watch_drift(context, opened(), emit):
+    told: list[RunEvent] = []
+    async with watch_drift(context, opened(), told.append):
         while len(told) < 1:
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
         assert context.activity.writes.samples["cold"].request == 131072
         assert context.activity.writes.samples["cold"].wait == pytest.approx(0.9)
     (one,) = told
-    assert (one["event"], one["vault"], one["drift"]) == ("warning", "cold", "request-size")
-    assert context.activity.writes.drifts == {"cold": one["text"]}
+    assert isinstance(one, WarningEvent)
+    assert (one.vault, one.drift) == ("cold", "request-size")
+    assert context.activity.writes.drifts == {"cold": one.text}
     assert context.activity.writes.samples == {}
-    async with watch_drift(context, opened(), emit):
+    async with watch_drift(context, opened(), told.append):
         assert context.activity.writes.drifts == {}
 
 
 async def test_two_runs_into_one_vault_are_watched_once(context: Context, monkeypatch: pytest.MonkeyPatch):
-    async with watch_drift(context, opened(), lambda *_, **__: None):
+    async with watch_drift(context, opened(), lambda _: None):
         before = len(asyncio.all_tasks())
-        async with watch_drift(context, opened(), lambda *_, **__: None):
+        async with watch_drift(context, opened(), lambda _: None):
             assert len(asyncio.all_tasks()) == before
         assert context.activity.writes.watched == {"cold"}
     assert context.activity.writes.watched == set()
@@ -90,11 +88,11 @@ async def test_a_pool_that_hangs_ends_the_watch_and_holds_up_nobody(
 ):
     monkeypatch.setattr(write_watch.statistics, "queue_argv", lambda *_: ["sleep", str(FOR_EVER)])
     monkeypatch.setattr(write_watch, "WRITE_SAMPLE_DEADLINE", 0.1)
-    async with watch_drift(context, opened(), lambda *_, **__: None):
+    async with watch_drift(context, opened(), lambda _: None):
         (watch,) = [task for task in asyncio.all_tasks() if task.get_name() == "drift cold"]
         await asyncio.wait_for(asyncio.wait({watch}), PATIENCE)
         assert watch.exception() is None
     monkeypatch.setattr(write_watch, "WRITE_SAMPLE_DEADLINE", FOR_EVER)
     async with asyncio.timeout(PATIENCE):  # a look that is not over is given up with the run
-        async with watch_drift(context, opened(), lambda *_, **__: None):
+        async with watch_drift(context, opened(), lambda _: None):
             await asyncio.sleep(0.2)

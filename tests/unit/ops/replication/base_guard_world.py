@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit.events import split_event
 from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import (
     Crash,
@@ -16,6 +17,8 @@ from tests.unit.ops.ops_world import (
     with_source,
     with_vault,
 )
+from zvault.api.events import RunEvent
+from zvault.core.errors import ZvaultError
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import (
@@ -31,6 +34,9 @@ from zvault.ops.replication.listing import make_own_filter
 from zvault.ops.replication.run_bases import RunBases
 from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
 from zvault.ops.replication.transfer import Transfers
+from zvault.ops.replication.transfer_all import StreamLimits, TransferQueue
+from zvault.ops.stream.run_stream import StreamResult
+from zvault.ops.stream.stream_slots import StreamSlots
 
 COLD, CLOUD = 0x1F, 0x2E
 
@@ -38,6 +44,10 @@ COLD, CLOUD = 0x1F, 0x2E
 class NoAsides:
     async def run(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(stdout="", stderr="", returncode=0)
+
+
+async def unestimated(*_: Any) -> int:
+    return 0
 
 
 async def unwritten(_: str, *names: str) -> dict[str, str]:
@@ -73,7 +83,14 @@ class Faked(Transfers):
 
         with_source(
             where,
-            SimpleNamespace(lzc=host, held=host.held, forget=forgotten.append, exists=exists, tree=source),
+            SimpleNamespace(
+                lzc=host,
+                held=host.held,
+                forget=forgotten.append,
+                exists=exists,
+                tree=source,
+                estimate=unestimated,
+            ),
         )
 
         async def nowhere_else(_: str) -> list[DatasetName]:
@@ -92,8 +109,9 @@ class Faked(Transfers):
         vault: Any = SimpleNamespace(guid=COLD, zfs=zfs)
         said: list[str] = []
 
-        def note(_: str, **fields: Any) -> None:
-            said.append(str(fields.get("text", "")))
+        def note(event: RunEvent) -> None:
+            if (text := split_event(event)[1].get("text")) is not None:
+                said.append(text)
 
         opened = OpenBackup(where, where.env.backup("b"), vault, note)
         sides = host.sides()
@@ -101,7 +119,7 @@ class Faked(Transfers):
         plan = RunPlan(sides, plans, RunBases(opened.source, COLD), Estimates(opened), {}, {})
         return cls(opened, plan, RunMeter(), host=host, said=said, forgotten=forgotten)
 
-    async def _stream(self, step: TransferStep, plan: TransferPlan, *_: Any) -> None:
+    async def _carry(self, step: TransferStep, plan: TransferPlan, *_: Any) -> StreamResult:
         """The snapshots arrive one by one: each is a change after which the power may fail."""
         start = step.base.createtxg if step.base else 0
         between = step.intermediates
@@ -109,6 +127,7 @@ class Faked(Transfers):
             if (start < arriving.createtxg < step.to.createtxg and between) or arriving.guid == step.to.guid:
                 self.host.change(f"receive {arriving.snapname}")
                 self.host.vault = [*(self.host.vault or ()), arriving]
+        return StreamResult(0, 0.0)
 
 
 async def run(host: Host) -> None:
@@ -124,10 +143,22 @@ async def planned(host: Host) -> Faked:
     return faked
 
 
+async def carry_out_plan(transfers: Transfers, plan: TransferPlan) -> None:
+    """Carry out one plan as a run does. Raises what its dataset suffers."""
+
+    def note(_: str, error: ZvaultError | None) -> None:
+        if error is not None:
+            raise error
+
+    opened = transfers.opened
+    limits = StreamLimits(opened.context.env, opened.backup)
+    await TransferQueue(transfers, StreamSlots(), limits, note).carry_out(plan.dataset)
+
+
 async def carried_out(faked: Faked) -> None:
     (plan,), bases = faked.plan.plans, faked.plan.bases
     await faked.cover()
-    await faked.carry_out(plan)
+    await carry_out_plan(faked, plan)
     for error in (await bases.wait_advanced()).values():
         raise error
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from zvault.api.events import RunEvent
 from zvault.core.errors import Conflict
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import KEEP_HOLD
@@ -63,8 +64,8 @@ class Vault:
         plan = TransferPlan(SOURCE, A, action, "for a reason", next="do this", changes=changes)
         await apply_changes(self, plan, kind, self.emit)  # type: ignore[arg-type]
 
-    def emit(self, event: str, **fields: str) -> None:
-        self.told.append((event, fields.get("text", "")))
+    def emit(self, event: RunEvent) -> None:
+        self.told.append((event.name, getattr(event, "text", "")))
 
 
 async def test_each_change_is_told_and_made_in_its_order() -> None:

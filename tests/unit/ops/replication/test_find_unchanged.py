@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.events import split_event
 from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import (
     HOUR,
@@ -105,7 +106,7 @@ class World:
             self.where,
             Vaults(self.where),
             "b",
-            lambda event, **fields: self.said.append((event, fields.get("text"))),
+            lambda event: self.said.append((event.name, split_event(event)[1].get("text"))),
             RunOutcome(),
         )
         opened: Any = SimpleNamespace(zfs=self.vault)

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.events import split_event
 from tests.unit.ops.ops_world import dataset, sides, snap
+from zvault.api.events import RunEvent
 from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
@@ -59,8 +61,9 @@ def seen(key_root: str, record: str = "key_root=1") -> BothListings:
 async def mended(vault: Vault, before: BothListings, after: BothListings) -> list[tuple[str, str]]:
     told: list[tuple[str, str]] = []
 
-    def emit(kind: str, **fields: Any) -> None:
-        told.append((kind, fields["text"]))
+    def emit(event: RunEvent) -> None:
+        name, fields = split_event(event)
+        told.append((name, fields["text"]))
 
     zfs: Any = SimpleNamespace(host=vault, lzc=vault)
     await inherit_keys_again(zfs, before, after, emit)

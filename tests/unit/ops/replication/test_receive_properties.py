@@ -49,7 +49,7 @@ def backup(**receive: Any) -> Backup:
 
 async def update(host: Host, table: Backup, *there: Dataset) -> list[tuple[str, str]]:
     said: list[tuple[str, str]] = []
-    emit = cast(Any, lambda kind, **more: said.append((kind, more["text"])))
+    emit = cast(Any, lambda event: said.append((event.name, event.text)))
     source = tree(dataset("tank", snap(1)), dataset("tank/a", snap(2, "tank/a")))
     pairs = tuple((one, DatasetName(f"cold/{one.name}")) for one in source)
     both = BothListings(source, tree(*there), pairs)

@@ -66,7 +66,7 @@ async def found(
     where = context(**backup)
     where.clients._sources[None] = SimpleNamespace(host=source, lzc=None)  # type: ignore[assignment]
     its: Any = SimpleNamespace(zfs=SimpleNamespace(host=vault, lzc=None), name="cold", guid=1)
-    opened = OpenBackup(where, where.env.backup("b"), its, lambda *_, **__: None)
+    opened = OpenBackup(where, where.env.backup("b"), its, lambda _: None)
     receive = where.env.backup("b").receive
     run: Any = SimpleNamespace(
         receive_properties=lambda *_: leave_out_steering(receive.properties, steering, receive.let_in),

@@ -55,7 +55,7 @@ THERE = {"tank": {"autobackup:x": "local", "a:b": "local"}, "tank/a": {"com.sun:
 
 async def of_source(host: Host, table: Backup, its: KnownBackup | None = None) -> tuple[Any, list[str]]:
     said: list[str] = []
-    emit = cast(Any, lambda kind, **more: said.append(f"{kind}: {more['text']}"))
+    emit = cast(Any, lambda event: said.append(f"{event.name}: {event.text}"))
     return await read_steering_of_source(zfs(host), table, ["tank", "tank/a"], emit, its), said
 
 

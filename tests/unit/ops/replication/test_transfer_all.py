@@ -15,7 +15,7 @@ from tests.unit.patience import PATIENCE
 from zvault.config.schema import Config
 from zvault.core.errors import Conflict, DeviceGone, NotFound, Stalled, ZvaultError
 from zvault.core.replication.streams_at_once import MOST_SMALL_STREAMS
-from zvault.ops.replication.transfer_all import StreamLimits, make_orphaned_error, transfer_all
+from zvault.ops.replication.transfer_all import StreamLimits, TransferQueue, make_orphaned_error
 from zvault.ops.run_outcome import DatasetResults
 from zvault.ops.stream.stream_slots import StreamSlots
 
@@ -35,7 +35,12 @@ class Played:
         self.fails = fails
         self.tried: list[str] = []
 
-    async def carry_out(self, plan: Any) -> None:
+    async def begin(self, _: Any) -> bool:
+        return True
+
+    def drop(self, _: Any) -> None: ...
+
+    async def send(self, plan: Any) -> None:
         self.tried.append(plan.dataset)
         if plan.dataset in self.fails:
             raise self.fails[plan.dataset]
@@ -45,7 +50,9 @@ async def play(needs: dict[str, list[str]], **fails: ZvaultError) -> tuple[Playe
     env, results, played = context().env, DatasetResults(), Played(needs, fails)
     transfers: Any = played
     limits = StreamLimits(env, env.backup("b"))
-    return played, results, await transfer_all(transfers, StreamSlots(), limits, results.note)
+    queue = TransferQueue(transfers, StreamSlots(), limits, results.note)
+    await queue.execute()
+    return played, results, queue.order.stuck()
 
 
 async def test_what_one_suffers_stops_only_itself_and_what_comes_after_it() -> None:
@@ -142,23 +149,25 @@ async def test_small_streams_do_not_wait_for_large_ones() -> None:
     played = Played({name: [] for name in sizes}, {}, sizes)
     release = asyncio.Event()
 
-    async def carry_out(plan: Any) -> None:
+    async def send(plan: Any) -> None:
         played.tried.append(plan.dataset)
         if plan.dataset in {"large", "unknown"}:
             await release.wait()
 
-    played.carry_out = carry_out  # type: ignore[method-assign]
+    played.send = send  # type: ignore[method-assign]
     slots, transfers = StreamSlots(), cast("Any", played)
     held = [await slots.take(lambda: {"vault cold": 4}, "other") for _ in range(3)]
     limits = StreamLimits(env, env.backup("b"), {"cold": 9.0})
-    run = asyncio.create_task(transfer_all(transfers, slots, limits, results.note))
+    queue = TransferQueue(transfers, slots, limits, results.note)
+    run = asyncio.create_task(queue.execute())
     async with asyncio.timeout(PATIENCE):
         while len(results.settled) < 2:
             await asyncio.sleep(0)
     assert (sorted(results.settled), sorted(played.tried)) == (["s1", "s2"], ["large", "s1", "s2"])
     release.set()
     slots.give(held[0])
-    assert await asyncio.wait_for(run, PATIENCE) == []
+    await asyncio.wait_for(run, PATIENCE)
+    assert queue.order.stuck() == []
     assert results.settled == set(sizes)
 
 

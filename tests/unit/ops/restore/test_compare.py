@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from zvault.api.events import WarningEvent
 from zvault.core.integrity.verification import HASHED_PIECE, KeyRange, VerificationFindings
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
@@ -46,7 +47,7 @@ def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SnapshotComparison
         OpenSnapshot(host, str(source)),
         OpenSnapshot(host, str(vault)),
         VerificationFindings(),
-        lambda event, **fields: told.append((event, fields)),
+        told.append,
     )
     comparison.told = told  # type: ignore[attr-defined]
     return comparison
@@ -79,7 +80,7 @@ async def test_a_sample_names_what_it_cannot_read_on_the_other_side(sides: Snaps
     (vault_of(sides) / "sub" / "file\n5").unlink()
     await sides.compare(0, 1.0, None, everything=False)
     assert [(one.path, one.vault) for one in sides.found.differences] == [(r"sub/file\n5", None)]
-    told = [fields["text"] for event, fields in sides.told if event == "warning"]  # type: ignore[attr-defined]
+    told = [event.text for event in sides.told if isinstance(event, WarningEvent)]  # type: ignore[attr-defined]
     assert any("No such file" in text for text in told)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from tests.unit.events import split_event
+from zvault.api.events import RunEvent
 from zvault.core.errors import ToolFailed
 from zvault.core.integrity.restore_comparison import RestoreComparison
 from zvault.core.model import Dataset
@@ -63,8 +64,9 @@ class Table:
 def put_back(host: Table, *wanted: tuple[WantedProperties, str]) -> tuple[RestoredProperties, list[str]]:
     told: list[str] = []
 
-    def emit(event: str, **fields: Any) -> None:
-        told.append(f"{event}: {fields['text']}")
+    def emit(event: RunEvent) -> None:
+        name, fields = split_event(event)
+        told.append(f"{name}: {fields['text']}")
 
     return RestoredProperties(
         host, [one for one, _ in wanted], [DatasetName(name) for _, name in wanted], emit

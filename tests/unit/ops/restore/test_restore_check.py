@@ -21,7 +21,7 @@ async def checked(folder: Path, *, keystatus: str, problem: str) -> RestoreCheck
         raise ToolFailed("cannot mount it", problem)
 
     where: Any = SimpleNamespace(get=get, host=SimpleNamespace(run=run, address=None))
-    check = RestoreCheck(context(folder=folder), "tank/check", 0, lambda *_, **__: None)
+    check = RestoreCheck(context(folder=folder), "tank/check", 0, lambda _: None)
     one = dataset("cold/a", snap(1, "cold/a"), encrypted=True), snap(1, "cold/a")
     await check.dataset(where, one, where, one, "tank/check")
     return check

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.events import split_event
 from tests.unit.ops.ops_world import START, context, dataset, snap
+from zvault.api.events import RunEvent
 from zvault.core.errors import DeviceGone, ToolFailed, ZvaultError
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
@@ -31,7 +33,7 @@ class Streams(RestoreStreams):
     at_once: int = 0
     most: int = 0
 
-    async def _carry_out(self, work: DatasetWork) -> None:
+    async def restore_one(self, work: DatasetWork) -> None:
         target = work.restoration.target
         self.begun.append(target)
         if not work.streams:
@@ -67,8 +69,8 @@ def works(*names: str, done: Sequence[str] = ()) -> list[DatasetWork]:
 def streams(transfers: int = 4, trouble: ZvaultError | None = None, **more: Any) -> tuple[Streams, list[Any]]:
     told: list[Any] = []
 
-    def emit(event: str, **fields: Any) -> None:
-        told.append((event, fields))
+    def emit(event: RunEvent) -> None:
+        told.append(split_event(event))
 
     async def look() -> ZvaultError | None:
         return trouble

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.events import split_event
 from tests.unit.ops.ops_world import snap, snapname
+from zvault.api.events import RunEvent
 from zvault.core.errors import DeadlineExceeded, ToolFailed
 from zvault.core.model import Snapshot
 from zvault.core.policy.retention import KeepDecision
@@ -40,8 +42,8 @@ class Told:
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
 
-    def __call__(self, event: str, **fields: Any) -> None:
-        self.events.append((event, fields))
+    def __call__(self, event: RunEvent) -> None:
+        self.events.append(split_event(event))
 
     def texts(self) -> list[str]:
         return [fields["text"] for event, fields in self.events if event == "warning"]

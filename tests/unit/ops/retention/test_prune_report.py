@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap, with_source, with_vault
+from zvault.api.events import RunEvent, WarningEvent
 from zvault.core.errors import DeadlineExceeded, NotFound
 from zvault.core.names import DatasetName
 from zvault.core.policy.retention import KeepDecision
@@ -134,8 +135,8 @@ async def test_a_run_says_what_the_limit_holds_back_and_how_to_allow_it() -> Non
     both = sides(dataset("tank", *many(10)), dataset("cold/host/tank", *many(10, "cold/host/tank")))
     told: list[str] = []
 
-    def emit(event: str, **fields: Any) -> None:
-        told.extend([f"{event}: {fields['text']}"] if event == "warning" else [])
+    def emit(event: RunEvent) -> None:
+        told.extend([f"{event.name}: {event.text}"] if isinstance(event, WarningEvent) else [])
 
     class Destroyer:
         async def destroy(self, names: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.patience import PATIENCE
 from zvault.core.replication.run_order import RunOrder
 from zvault.ops.stream import parallel
-from zvault.ops.stream.parallel import carry_out_in_parallel, tell_while_waiting
+from zvault.ops.stream.parallel import ParallelWork, tell_while_waiting
 from zvault.ops.stream.stream_slots import StreamSlots, TakenSlots
 
 
@@ -41,6 +41,30 @@ class Work:
         await settle()
 
 
+class Queue(ParallelWork):
+    """Carries out such work; ``limits`` are those of one."""
+
+    def __init__(
+        self,
+        order: RunOrder,
+        slots: StreamSlots,
+        owner: str,
+        work: Work,
+        limits: Callable[[str], Mapping[str, int]],
+    ) -> None:
+        super().__init__(order, slots, owner)
+        self.work, self.limits = work, limits
+
+    def list_limits(self, name: str) -> Mapping[str, int]:
+        return self.limits(name)
+
+    async def carry_out(self, name: str) -> bool:
+        return await self.work(name)
+
+    def tell(self, text: str) -> None:
+        self.work.told.append(text)
+
+
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
@@ -59,7 +83,7 @@ async def running(
     owner: str = "",
 ) -> AsyncIterator[asyncio.Task[None]]:
     owner = owner or f"backup {id(work)}"
-    task = asyncio.create_task(carry_out_in_parallel(order, slots, owner, limits, work, work.told.append))
+    task = asyncio.create_task(Queue(order, slots, owner, work, limits).execute())
     await settle()
     try:
         yield task
@@ -220,7 +244,7 @@ async def test_cancelled_all_go_down_and_every_place_is_given_back() -> None:
 
 async def test_cancelled_before_its_first_step_it_gives_its_place_back_too() -> None:
     work, slots = Work(), StreamSlots()
-    task = asyncio.create_task(carry_out_in_parallel(plain("a"), slots, "b", vault(1), work, print))
+    task = asyncio.create_task(Queue(plain("a"), slots, "b", work, vault(1)).execute())
     while not slots._taken["vault"]:
         await asyncio.sleep(0)
     task.cancel()

@@ -7,7 +7,7 @@ import pytest
 
 from zvault.config.profile import StreamTable
 from zvault.core.address import Address
-from zvault.ops.stream.route import StreamRoute
+from zvault.ops.stream.route import StreamRoute, turn_stream_back
 from zvault.system.process.pipeline import STAGE_PIPE_SIZE
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.gate.check import OrderedSnapshot, StreamOrder
@@ -48,6 +48,19 @@ async def test_a_pool_that_answers_at_once_needs_none_at_all(
     assert (
         "mbuffer is not installed" in (await StreamRoute(here, here, StreamTable(), 60.0).lacking(FLAGS))[0]
     )
+
+
+async def test_out_of_a_vault_the_buffer_is_as_large_and_passes_on_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    here, stream = LocalHost(HostRunner()), StreamTable(buffer="256M", start=50)
+    there = await StreamRoute(here, here, stream, 60.0).stages(["send"], ["receive"], FLAGS, None)
+    back = await StreamRoute(here, here, turn_stream_back(stream), 60.0).stages(
+        ["send"], ["receive"], FLAGS, None
+    )
+    assert there[1] == ["mbuffer", "-s", "1048576", "-m", "262144k", "-P", "50"]
+    assert back[1] == ["mbuffer", "-s", "1048576", "-m", "262144k"]
 
 
 ORDER = StreamOrder("tank/a", 2, 0, (OrderedSnapshot(1, "s"),))

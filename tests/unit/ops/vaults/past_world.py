@@ -157,7 +157,7 @@ def world_of_pasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         async def _release(self) -> None:
             return
 
-    monkeypatch.setattr("zvault.ops.vaults.lifecycle.VaultInhibitor", Awake)
+    monkeypatch.setattr("zvault.ops.vaults.vault.VaultInhibitor", Awake)
     return it
 
 

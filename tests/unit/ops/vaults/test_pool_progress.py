@@ -142,11 +142,12 @@ async def test_the_kernels_statistics_tell_the_newest_and_the_newest_on_disk(tmp
     (tmp_path / "spl/kstat/zfs/cold/txgs").write_text(
         "txg      birth            state ndirty       nread        nwritten     reads    writes\n"
         "300      71540018283      C     102400       0            204800       0        11\n"
-        "301      71640018283      S     0            0            0            0        0\n"
-        "302      71740018283      O     0            0            0            0        0\n"
+        "301      71640018283      C     0            0            0            0        0\n"
+        "302      71640018283      S     0            0            0            0        0\n"
+        "303      71740018283      O     0            0            0            0        0\n"
     )
     here = Zpool(SimpleNamespace(), tmp_path)  # type: ignore[arg-type]
-    assert await here.read_txgs("cold") == PoolTxgs(302, 300)
+    assert await here.read_txgs("cold") == PoolTxgs(303, 300), "one that had nothing to write is on no device"
     assert await here.read_txgs("none") is None
     (tmp_path / "spl/kstat/zfs/cold/txgs").write_text("txg      birth            state\n")
     assert await here.read_txgs("cold") is None

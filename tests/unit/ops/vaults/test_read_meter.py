@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.unit.ops.ops_world import dataset, snap, tree
+from zvault.api.events import RunEvent, VaultHolds, VaultRead
 from zvault.core.errors import DeadlineExceeded
 from zvault.core.names import DatasetName
 from zvault.ops.replication.listing import BothListings
@@ -33,21 +34,17 @@ class Host:
         return ProcessResult(tuple(argv), int(wrong), "" if wrong else answer, answer if wrong else "", 0.0)
 
 
-async def measured(*answers: str | Exception, moved: int = 100) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = []
-
-    def emit(event: str, **fields: Any) -> None:
-        told.append({"event": event, **fields})
-
+async def measured(*answers: str | Exception, moved: int = 100) -> list[RunEvent]:
+    told: list[RunEvent] = []
     vault: Any = SimpleNamespace(name="cold", pool="cold", zfs=SimpleNamespace(host=Host(*answers)))
-    meter = await start_read_meter(vault, "drill", emit)
+    meter = await start_read_meter(vault, "drill", told.append)
     await meter.report_reading(moved, 2.0)
     return told
 
 
 async def test_the_bytes_of_its_devices_count() -> None:
     told = await measured(HEADS + "sda\t1000\nsdb\t2000\n", HEADS + "sda\t1030\nsdb\t2050\n")
-    assert told == [{"event": "vault-read", "vault": "cold", "kind": "drill", "bytes": 80, "seconds": 2.0}]
+    assert told == [VaultRead(vault="cold", kind="drill", bytes=80, seconds=2.0)]
 
 
 async def test_what_nobody_counted_is_not_told() -> None:
@@ -71,13 +68,9 @@ async def test_a_backup_is_as_much_as_its_datasets_refer_to() -> None:
         *(dataset(f"cold/{name}", snap(2 * n + 1, f"cold/{name}")) for n, name in enumerate(names[:2]))
     )
     sides = BothListings(source, vault, tuple((one, DatasetName(f"cold/{one.name}")) for one in source))
-    told: list[dict[str, Any]] = []
-
-    def emit(event: str, **fields: Any) -> None:
-        told.append({"event": event, **fields})
-
+    told: list[RunEvent] = []
     host = Host("cold/tank\treferenced\t96\ncold/tank/a\treferenced\t1000\n")
     opened: Any = SimpleNamespace(name="cold", zfs=SimpleNamespace(host=host))
-    await report_held_bytes(opened, sides, emit)
-    assert told == [{"event": "vault-holds", "vault": "cold", "datasets": 2, "bytes": 1096}]
+    await report_held_bytes(opened, sides, told.append)
+    assert told == [VaultHolds(vault="cold", datasets=2, bytes=1096)]
     assert [argv[-2:] for argv in host.asked] == [["cold/tank", "cold/tank/a"]]

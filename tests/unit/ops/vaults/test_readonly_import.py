@@ -11,6 +11,7 @@ import pytest
 from tests.unit.ops.ops_world import context
 from zvault.ops.vaults import assembly
 from zvault.ops.vaults.assembly import VaultAssembly
+from zvault.ops.vaults.vault import ManagedVault
 from zvault.zfs.pool.pool import UnknownFeature
 
 
@@ -55,3 +56,30 @@ async def test_it_is_imported_as_far_as_that_can_be(
         assert await vault._import(None, ["/dev/nbd0"], said.append)
     assert pool.asked == asked
     assert any("can be restored from" in text for text in said) == asked[-1]
+
+
+class Forced(Pool):
+    """One that notes whether its import is forced."""
+
+    def __init__(self) -> None:
+        super().__init__("all")
+        self.forced: list[bool] = []
+
+    async def import_(self, pool: str, paths: Sequence[str], *, force: bool, readonly: bool = False) -> bool:
+        self.forced.append(force)
+        return await super().import_(pool, paths, force=force, readonly=readonly)
+
+
+@pytest.mark.parametrize("locked", [True, False])
+async def test_the_pool_of_a_vault_of_one_host_is_not_forced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, locked: bool
+) -> None:
+    monkeypatch.setattr(assembly, "is_read_only_device", lambda _: locked)
+    device = {"nbd": "zvault:zv/cold size=1T endpoint=https://s3.example.org credential=zvault.s3"}
+    for hosts in ([], ["host", "other"]):
+        where = context(folder=tmp_path, vault={"pool": "cold", "hosts": hosts, "device": [device]})
+        pool = Forced()
+        where.clients.zpool_of = lambda _, pool=pool: pool  # type: ignore[assignment,method-assign,misc,return-value]
+        vault: Any = ManagedVault(where, "cold").assembly()
+        assert await vault._import(None, ["/dev/nbd0"], print)
+        assert pool.forced == [bool(hosts)]

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from zvault.core.errors import DeadlineExceeded, DeviceGone, TakenOver, ZvaultError
+from zvault.core.errors import DeadlineExceeded, DeviceGone, Refused, TakenOver, ZvaultError
+from zvault.core.integrity.pool_progress import PoolTxgs
 from zvault.ops.vaults import assembly, revive
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.revive import PoolRevival
 from zvault.system.process.kernel_waits import KernelWaits, WaitingProgram
 from zvault.system.process.runner import ProcessResult
+from zvault.zfs.pool import hostid
+from zvault.zfs.pool.label import DevicesWentBack
 from zvault.zfs.pool.pool import MultihostSuspended, PoolState
 
 UP = SimpleNamespace(state="up", path="/dev/nbd0", spec="tcp:nas")
 GONE = SimpleNamespace(state="gone", path="/dev/nbd0", spec="tcp:nas")
+
+
+def no_doubt() -> None: ...
 
 
 class Device:
@@ -53,7 +60,7 @@ class Device:
         return self.cause
 
     async def lost(self) -> list[Any]:
-        it: Any = PoolRevival("cold", "cold", None, self, None, None)  # type: ignore[arg-type]
+        it: Any = PoolRevival("cold", "cold", None, self, None, None, no_doubt)  # type: ignore[arg-type]
         return await it._lost_after_all(["/dev/nbd0"])  # type: ignore[no-any-return]
 
 
@@ -95,6 +102,9 @@ async def test_what_its_storage_says_of_it_is_told_instead(monkeypatch: pytest.M
 class NobodyKnown:
     """A host that does not say who has a device open."""
 
+    @staticmethod
+    async def nothing() -> None: ...
+
     async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
         return ProcessResult(tuple(argv), 1, "", "Failed to connect to bus", 0.0)
 
@@ -129,7 +139,7 @@ class PoolOfMultihost:
 
     async def revive(self, health: str) -> None:
         state = PoolState("cold", 1, 10, 5, 5, health, multihost=True)
-        it: Any = PoolRevival("cold", "cold", self, self, None, None)  # type: ignore[arg-type]
+        it: Any = PoolRevival("cold", "cold", self, self, None, None, no_doubt)  # type: ignore[arg-type]
         await it.revive(state, print)
 
 
@@ -165,6 +175,7 @@ class Trimmed:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, trims: bool) -> None:
         self.trims, self.done = trims, list[str]()
         monkeypatch.setattr(revive, "refuse_if_had_since", self.nothing)
+        monkeypatch.setattr(revive, "refuse_if_devices_went_back", self.nothing)
 
     async def nothing(self, *_: object) -> None: ...
 
@@ -179,6 +190,9 @@ class Trimmed:
 
     async def devices(self, _: str) -> list[str]:
         return ["/dev/nbd0"]
+
+    async def read_txgs(self, _: str) -> PoolTxgs | None:
+        return PoolTxgs(902, 900)
 
     async def is_trimming(self, _: str) -> bool:
         return self.trims
@@ -197,11 +211,36 @@ async def test_a_trim_that_cost_the_device_is_not_gone_on_with(
     monkeypatch: pytest.MonkeyPatch, *, trims: bool
 ) -> None:
     pool, said = Trimmed(monkeypatch, trims=trims), list[str]()
-    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble)  # type: ignore[arg-type]
+    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble, no_doubt)  # type: ignore[arg-type]
     await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), said.append)
     # Before the clear that resumes the pool: from then on ZFS sends discards again.
     assert pool.done == ["clear", "up", *(["discards end"] if trims else []), "clear"]
     assert any("'timeout' has to be longer" in text for text in said) == trims
+
+
+@pytest.mark.parametrize(
+    ("spec", "doubted"),
+    [
+        ("tcp:nas", True),
+        ("unix:/run/s", True),
+        ("nbdkit:file /x", False),
+        ("rbd:p/i", False),
+        ("zvault:b/c", False),
+    ],
+)
+async def test_what_a_server_of_somebody_elses_had_confirmed_is_doubted_when_it_was_lost(
+    monkeypatch: pytest.MonkeyPatch, spec: str, *, doubted: bool
+) -> None:
+    pool, noted = Trimmed(monkeypatch, trims=False), list[str]()
+
+    async def probe() -> list[Any]:
+        return [SimpleNamespace(state="up" if "up" in pool.done else "gone", path=None, spec=spec)]
+
+    pool.probe = probe  # type: ignore[method-assign]
+    note = partial(noted.append, spec)
+    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble, note)  # type: ignore[arg-type]
+    await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), print)
+    assert noted == ([spec] if doubted else [])
 
 
 class Blocked(Trimmed):
@@ -219,7 +258,7 @@ class Blocked(Trimmed):
 async def test_a_pool_whose_storage_takes_no_writes_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Blocked(monkeypatch, trims=False)
     monkeypatch.setattr(revive, "check_response", pool.nothing)
-    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble)  # type: ignore[arg-type]
+    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble, no_doubt)  # type: ignore[arg-type]
     suspended = PoolState("cold", 1, 10, 5, 5, "SUSPENDED")
     pool.cause = DeviceGone("Ceph takes no writes", "pool 'data' is full: each write waits", "add OSDs")
     with pytest.raises(DeviceGone, match="takes no writes") as failure:
@@ -229,6 +268,71 @@ async def test_a_pool_whose_storage_takes_no_writes_is_not_cleared(monkeypatch: 
     pool.cause = None
     await it.revive(suspended, print)
     assert pool.done == ["clear"]
+
+
+class Labelled:
+    """A host that runs zdb: what is told of a device's labels."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
+        return ProcessResult(tuple(argv), 0, self.text, "", 0.0)
+
+
+class Cleared(Blocked):
+    """A suspended pool whose device answers and has these labels."""
+
+    def __init__(self, text: str) -> None:
+        self.trims, self.done = False, list[str]()
+        self.runner = Labelled(text)  # type: ignore[assignment]
+
+    async def revive(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(revive, "check_response", self.nothing)
+        it: Any = PoolRevival("cold", "cold", self, self, None, self.trouble, no_doubt)  # type: ignore[arg-type]
+        await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), print)
+
+
+MINE = "    hostid: 7\n    hostname: 'here'\n"
+
+# zdb -lu of OpenZFS 2.3.9, of which only the figures count.
+NEWEST = "    Uberblock[0]\n\ttxg = 899\n    Uberblock[4]\n\ttxg = {}\n"
+
+
+async def test_a_pool_that_another_host_had_since_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hostid, "read_hostid", lambda: 7)
+    pool = Cleared(MINE.replace("7", "8").replace("here", "there") + NEWEST.format(900))
+    with pytest.raises(Refused, match="another host used the pool 'cold' meanwhile"):
+        await pool.revive(monkeypatch)
+    assert pool.done == []
+    pool = Cleared(MINE + NEWEST.format(900))
+    await pool.revive(monkeypatch)
+    assert pool.done == ["clear"]
+
+
+async def test_a_pool_whose_store_went_back_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Cleared(NEWEST.format(898))
+    with pytest.raises(DevicesWentBack, match="has lost what it had confirmed") as refused:
+        await pool.revive(monkeypatch)
+    assert "its newest transaction group is 899, and it had confirmed 900" in refused.value.why
+    assert "bring back the store as it was" in refused.value.next
+    assert pool.done == []
+    for text in (NEWEST.format(900), NEWEST.format(901), "no label"):
+        pool = Cleared(text)
+        await pool.revive(monkeypatch)
+        assert pool.done == ["clear"], "what is as new, and what cannot be told"
+
+
+async def test_a_pool_whose_device_cannot_be_cut_off_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool: Any = PoolOfMultihost(monkeypatch, None)
+
+    async def fails(_: object) -> None:
+        raise DeviceGone("nbd-client does not end", "", "")
+
+    pool.cut_off = fails
+    with pytest.raises(DeviceGone, match="does not end"):
+        await revive.close_lost("cold", pool, pool, print, NobodyKnown.nothing)
+    assert pool.done == []
 
 
 class Looked(Exception):
@@ -264,7 +368,7 @@ async def test_what_hangs_in_a_lost_pool_does_not_keep_it_from_being_brought_bac
 
     pool = PoolOfHangingHold(tmp_path)
     clients, runner = SimpleNamespace(zpool_of=lambda _: pool), SimpleNamespace(runner=None)
-    config: Any = SimpleNamespace(pool="cold", device=[object()])
+    config: Any = SimpleNamespace(pool="cold", device=[object()], is_imported_by_zvault=True)
     context: Any = SimpleNamespace(clients=clients, env=runner)
     vault: Any = VaultAssembly(context, "cold", config)
     monkeypatch.setattr(assembly, "read_pool_key", no_key)

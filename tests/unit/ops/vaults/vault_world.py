@@ -18,7 +18,7 @@ from tests.unit.ops.ops_world import context
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, ZvaultError
 from zvault.core.policy.vault_life import VaultLife
-from zvault.ops.vaults import inhibitor, lifecycle, vault, vault_sleep
+from zvault.ops.vaults import inhibitor, vault, vault_sleep
 from zvault.ops.vaults.vault import ManagedVault
 from zvault.system import tasks
 from zvault.system.logind import InhibitorLock
@@ -265,9 +265,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> World:
         yield InhibitorLock(held=True)
 
     monkeypatch.setattr(inhibitor, "hold_inhibitor", inhibit)
-    monkeypatch.setattr(lifecycle, "set_vault_parameters", nothing)
-    monkeypatch.setattr(lifecycle, "restore_parameters", nothing)
-    monkeypatch.setattr(lifecycle, "read_hostid", lambda: 1)
+    monkeypatch.setattr(vault, "set_vault_parameters", nothing)
+    monkeypatch.setattr(vault, "restore_parameters", nothing)
+    monkeypatch.setattr(vault, "read_hostid", lambda: 1)
     monkeypatch.setattr(vault, "examine_pool", nothing)
     monkeypatch.setattr(vault_sleep, "Scrubber", lambda _: SimpleNamespace(health=health))
     monkeypatch.setattr(tasks, "WATCH_EVERY", 1e6)

@@ -12,14 +12,14 @@ import pytest
 
 from tests.unit.ops.ops_world import context
 from zvault.core.integrity.damage import DamagedFile
-from zvault.daemon.monitors import scrub_scheduler
-from zvault.daemon.monitors.scrub_scheduler import DOWN_DECISION_INTERVAL, ScrubScheduler, VaultScrub
+from zvault.daemon.monitors import scrub_heal_scheduler
+from zvault.daemon.monitors.scrub_heal_scheduler import DOWN_DECISION_INTERVAL, ScrubHealScheduler, VaultScrub
 from zvault.ops.state.pool_health import PoolCondition
 
 HURT = PoolCondition(0.0, errors=1, damages=(DamagedFile("cold/a", "s1", "/f"),), named=1)
 
 
-class Decided(ScrubScheduler):
+class Decided(ScrubHealScheduler):
     """With a backup that runs or not."""
 
     running: str | None = None
@@ -31,7 +31,7 @@ class Decided(ScrubScheduler):
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     told: list[str] = []
-    monkeypatch.setattr(scrub_scheduler, "make_vault_logger", lambda _: told.append)
+    monkeypatch.setattr(scrub_heal_scheduler, "make_vault_logger", lambda _: told.append)
     return told
 
 
@@ -87,7 +87,7 @@ class Looked(Decided):
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> Looked:
     runs: Any = SimpleNamespace(runner=SimpleNamespace(closed=None))
-    vaults: Any = {"cold": SimpleNamespace(withheld=False)}
+    vaults: Any = {"cold": SimpleNamespace(withheld=False, is_away=lambda: False)}
     nothing: Any = None
     it = Looked(context(), vaults, runs, nothing)
     monkeypatch.setattr(it, "obstacle", lambda _: None)
@@ -138,10 +138,18 @@ def test_as_many_other_damages_as_a_healing_left_are_tried(looked: Looked) -> No
     assert see(looked, care, OTHER) == 2
 
 
+def test_nothing_is_begun_or_paused_while_a_scrub_is_tried_out(looked: Looked) -> None:
+    """It would end the trial halfway, and the figure of half a scrub would be kept."""
+    looked.context.activity.measured.add("cold")
+    assert see(looked, VaultScrub(), HURT) == 0
+    looked.context.activity.measured.clear()
+    assert see(looked, VaultScrub(due=math.inf), HURT) == 1
+
+
 async def test_a_vault_that_is_down_is_decided_about_again_when_something_may_be_due(
     looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scrub_scheduler, "find_scrub_reason", lambda *_: None)
+    monkeypatch.setattr(scrub_heal_scheduler, "find_scrub_reason", lambda *_: None)
     decided = 0
     decide = looked._decide
 
@@ -174,3 +182,11 @@ async def test_a_vault_that_is_down_is_decided_about_again_when_something_may_be
     assert await cares() == 3, "damage may be healed at any time"
     looked.context.records.conditions.put("cold", never)
     assert await cares("up") == 3
+
+
+def test_damage_on_a_disk_in_the_cupboard_waits_until_it_is_plugged_in(looked: Looked) -> None:
+    care = VaultScrub(due=math.inf)
+    looked.vaults["cold"].is_away = lambda: True  # type: ignore[method-assign]
+    assert see(looked, care, HURT) == 0
+    looked.vaults["cold"].is_away = lambda: False  # type: ignore[method-assign]
+    assert see(looked, care, HURT) == 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.policy.missed_times import count_missed_times, is_overdue
+from zvault.core.policy.overdue import count_missed_times, is_overdue
 from zvault.core.policy.schedule import parse_every, parse_schedule
 
 NINE = datetime(2026, 11, 21, 9, tzinfo=UTC)

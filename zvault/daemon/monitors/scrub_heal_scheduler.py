@@ -62,7 +62,7 @@ class VaultScrub:
 
 
 @dataclass
-class ScrubScheduler:
+class ScrubHealScheduler:
     """One for all vaults."""
 
     context: Context
@@ -135,6 +135,8 @@ class ScrubScheduler:
             or self._work(name) is not None
             or self.runs.runner.closed is not None
             or keeper.withheld
+            or keeper.is_away()
+            or name in self.context.activity.measured
         ):
             return
         if not found.errors:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.ops.ops_world import context
 from zvault.config.schema import Config
 from zvault.ops.tuning.measurements import load_vault_profile
-from zvault.ops.tuning.parameters import (
+from zvault.ops.tuning.set_parameters import (
     HOST,
     TUNING_LEASE_PREFIX,
     count_held_parameters,
