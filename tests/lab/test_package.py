@@ -168,8 +168,17 @@ def test_an_upgrade_in_the_middle_of_a_stream(tank: World, made: Path) -> None:
     eventually("some of it", lambda: (status()["backups"][0]["bytes_done"] or 0) > 8 << 20)
     # What is left takes less than a daemon that stops lets a run go on.
     limited(tank, "4M")
-    before = main_pid()
+    before, state, guid = (
+        main_pid(),
+        Path("/var/lib/zvault"),
+        sh("zpool", "get", "-Hpo", "value", "guid", "cold"),
+    )
+    kept = {path for path in state.rglob("*") if path.is_file() and "sqlite-" not in path.name}
+    ran = [run["id"] for run in ok("history", "-j").json()["runs"]]
     install(newer)
+    assert CONFIG.read_text() == tank.config_text()
+    assert not [path for path in kept if not path.exists()], "its state is kept"
+    assert [run["id"] for run in ok("history", "-j").json()["runs"]] == ran
     assert "zvault 0.1.1" in sh("zvaultctl", "--version")
     assert main_pid() not in {0, before}
     assert status()["daemon"]["version"] == "0.1.1"
@@ -178,6 +187,7 @@ def test_an_upgrade_in_the_middle_of_a_stream(tank: World, made: Path) -> None:
     newest = snapshots("tank/big")[-1]
     ok("vault", "up", "cold")
     assert snapshot_hashes(f"cold/lab/tank/big@{newest}") == snapshot_hashes(f"tank/big@{newest}")
+    assert sh("zpool", "get", "-Hpo", "value", "guid", "cold") == guid, "and its vault"
     ok("vault", "down", "cold")
 
 

@@ -294,3 +294,126 @@ def test_what_would_show_or_stop_a_backup_does_not_come_in(below: Below) -> None
     assert get(f"{THERE}/kid", "atime") == "off"
     ok("restore", "plain", kid, "tank/back")
     assert {name: get("tank/back", name) for name in chosen} == chosen
+
+
+def test_a_replica_may_stay_mounted_and_shows_what_the_newest_run_brought(below: Below) -> None:
+    """By previous-versions.md: nothing can be written there, and each run goes on."""
+    below.start()
+    ok("run", "plain")
+    page = Path("/src/docs/how-to/previous-versions.md").read_text()
+    script = page.partition("```sh /usr/local/sbin/mount-cold\n")[2].partition("```")[0]
+    assert "cold/home" in script
+    script = script.replace("cold/home", THERE)
+    for _ in range(2):
+        shell(script)
+    assert Path("/srv/past/kid/small").read_text() == Path(f"/{PLAIN}/kid/small").read_text()
+    with Path("/srv/past/kid/small").open() as held:
+        write(f"/{PLAIN}/kid/more", "later")
+        ok("run", "plain")
+        assert Path("/srv/past/kid/more").read_text().startswith("later, line 0")
+        assert held.readline() == "a tiny file, line by line\n"
+    assert sorted(one.name for one in Path("/srv/past/kid/.zfs/snapshot").iterdir()) == snapshots(
+        f"{THERE}/kid"
+    )
+    with pytest.raises(OSError, match="Read-only"):
+        Path("/srv/past/kid/small").write_text("changed")
+    assert status()["backups"][0]["verdict"]["level"] == "ok"
+
+
+USB_KEY = Path("/root/usb.key")
+
+
+class Plugged(Below):
+    """Two disks with an encrypted pool each; neither is plugged in at first, and both backups are due once a day."""
+
+    def source(self) -> None:
+        super().source()
+        USB_KEY.write_text("5a" * 32 + "\n")
+        USB_KEY.chmod(0o600)
+        for pool in ("usb-a", "usb-b"):
+            image = world.DISK / f"{pool}.img"
+            sh("truncate", "-s", "200M", str(image))
+            shell(
+                f"zpool create -O encryption=aes-256-gcm -O keyformat=hex -O keylocation=prompt -O mountpoint=none"
+                f" -O compression=off {pool} {image} <{USB_KEY} && zpool export {pool}"
+            )
+
+    def config_text(self) -> str:
+        tables = "".join(
+            f"""
+[vault.{pool}]
+pool = "{pool}"
+removable = true
+encryption = {{ key = "{USB_KEY}" }}
+[backup.to-{pool}]
+source = "{PLAIN}"
+vault = "{pool}"
+schedule = "daily"
+"""
+            for pool in ("usb-a", "usb-b")
+        )
+        return f'[daemon]\nmetrics = "{world.METRICS}"\nhost = "lab"\n{tables}'
+
+    def plug(self, pool: str) -> str:
+        return sh("losetup", "--find", "--show", str(world.DISK / f"{pool}.img")).strip()
+
+    def clean(self) -> None:
+        sh("losetup", "--detach-all", check=False)
+        super().clean()
+        sh("losetup", "--detach-all", check=False)
+
+
+@pytest.fixture
+def plugged():
+    it = Plugged()
+    it.clean()
+    it.source()
+    it.configure()
+    yield it
+    it.clean()
+
+
+def results(backup: str) -> list[str]:
+    """How the runs of a backup ended, the oldest first."""
+    return [run["result"] for run in reversed(ok("history", backup, "-j").json()["runs"])]
+
+
+def test_what_is_due_runs_when_its_disk_appears_and_a_disk_in_the_cupboard_is_no_failure(
+    plugged: Plugged,
+) -> None:
+    plugged.start()
+    for backup in ("to-usb-a", "to-usb-b"):
+        eventually("what is due is skipped", lambda name=backup: results(name) == ["skipped"])
+    assert snapshots(f"{PLAIN}/kid"), "the source has a history of that time"
+    assert [one["error"] for one in status()["vaults"]] == [None, None]
+    assert [one["away"] for one in status()["vaults"]] == [True, True]
+    loop = plugged.plug("usb-a")
+    eventually("it runs by itself", lambda: results("to-usb-a") == ["skipped", "ok"])
+    eventually("it can be unplugged", lambda: "usb-a" not in world.pools())
+    assert results("to-usb-b") == ["skipped"]
+    image = world.DISK / "usb-a.img"
+    assert sh("grep", "-ac", "diary, line", str(image), check=False).strip() == "0"
+    # Unplugged, over a restart too, it is as well as it was; plugged in again, it has nothing to do today.
+    sh("losetup", "-d", loop)
+    eventually("it is away", lambda: status()["vaults"][0]["away"])
+    before = world.main_pid()
+    sh("systemctl", "restart", "zvaultd")
+    world.restarted(before)
+    (first, second) = status()["backups"]
+    assert (first["verdict"]["level"], first["lag_seconds"] is not None) == ("ok", True), first["verdict"]
+    assert second["verdict"]["state"] == "new"
+    assert status()["vaults"][0]["verdict"]["level"] == "ok"
+    refused = ctl("run", "to-usb-a")
+    assert (refused.code, "the disk of vault 'usb-a' is not there" in refused.err) == (1, True), refused.err
+    said = len(results("to-usb-a"))
+    plugged.plug("usb-a")
+    eventually("it is there", lambda: not status()["vaults"][0]["away"])
+    plugged.plug("usb-b")
+    eventually("the other disk's backup runs", lambda: results("to-usb-b")[-1] == "ok")
+    assert len(results("to-usb-a")) == said, "it was not due"
+    write(f"/{PLAIN}/diary2", "second")
+    ok("run", "to-usb-a")
+    assert world.pools().isdisjoint({"usb-a", "usb-b"})
+    # By hand, as ZFS has it.
+    shell(f"zpool import -N usb-a && zfs load-key -L file://{USB_KEY} usb-a")
+    assert lies(f"usb-a/lab/{PLAIN}/kid") == "usb-a"

@@ -78,11 +78,13 @@ class UseDocument(TypedDict):
     """The use that zvault itself makes of a vault, known without looking at it.
 
     ``hosts`` are those that share it, and ``held_by`` the one that has it, as far as this one knows: None also where
-    none has. ``foreign`` are devices that its pool needs and that are not its own, as last seen.
+    none has. ``away``: its disk is plugged in now and then, and is not there. ``foreign`` are devices that its pool
+    needs and that are not its own, as last seen.
     """
 
     hosts: list[str]
     held_by: str | None
+    away: bool
     users: list[str]
     pinned: bool
     inhibitor: bool

@@ -125,7 +125,7 @@ class RunFollower:
         elif good and not self.quiet:
             print_line(format_summary(end))
         elif not good:
-            print_trouble(format_summary(end), YELLOW if end.result == "partial" else RED)
+            print_trouble(format_summary(end), YELLOW if end.result in ("partial", "skipped") else RED)
         # A dataset's error was already printed, and the run's error may be the same one.
         if end.error and end.error not in [failure["error"] for failure in self.failed]:
             print_error(end.error, "  ")

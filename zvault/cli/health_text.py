@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from zvault.api.health import HealthDocument, HealthLevel
 from zvault.api.status import BackupDocument, StatusDocument
-from zvault.api.vaults import DeviceDocument, JudgedVault
+from zvault.api.vaults import DeviceDocument, JudgedVault, VaultDocument
 from zvault.cli.output import OK_STATUS, RED, TROUBLE_STATUS, UNKNOWN_STATUS, YELLOW
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.vault_conditions import CONTENT_CONDITIONS
@@ -33,6 +33,11 @@ WELL_VERDICT: HealthDocument = {"level": "ok", "state": "ok", "findings": []}
 def find_state_word(one: BackupDocument | JudgedVault) -> str:
     """The state of a backup or vault in one word."""
     return one["verdict"]["state"]
+
+
+def find_vault_place(vault: VaultDocument) -> str:
+    """``up``, ``down``, ``partial`` or ``gone``; ``away`` while its disk is not plugged in."""
+    return "away" if vault["away"] and vault["state"] == "down" else vault["state"]
 
 
 def is_well(one: BackupDocument | JudgedVault) -> bool:

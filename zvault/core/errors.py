@@ -165,6 +165,12 @@ class VaultFull(ZvaultError):
     reason = "vault-full"
 
 
+class DiskAway(NotFound):
+    """The disk of a vault that is plugged in now and then is not there."""
+
+    reason = "disk-away"
+
+
 class DeviceGone(ZvaultError):
     """A layer below the vault's pool is not there, or went away."""
 

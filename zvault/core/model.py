@@ -100,6 +100,11 @@ class Dataset:
         """The newest snapshot, or None."""
         return self.snapshots[-1] if self.snapshots else None
 
+    @property
+    def is_sent_decrypted(self) -> bool:
+        """True if it is encrypted where it is, and sent without its encryption."""
+        return bool(self.key_root) and not self.encrypted
+
 
 @dataclass(frozen=True, slots=True)
 class Tree:

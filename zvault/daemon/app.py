@@ -29,6 +29,7 @@ from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.config_monitor import CONFIG_INTERVAL, ConfigMonitor
+from zvault.daemon.monitors.disk_monitor import DISK_INTERVAL, DiskMonitor
 from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import EVENTS_RETRY_PAUSE, StallMonitor
@@ -102,6 +103,7 @@ class ZvaultDaemon:
     snapshot_scheduler: BackupScheduler
     scrub_heal_scheduler: ScrubHealScheduler
     verify_scheduler: VerifyScheduler
+    disk_monitor: DiskMonitor
     resumer: RunResumer
     pool_watch: PoolWatch
     vault_monitor: VaultMonitor
@@ -149,6 +151,7 @@ class ZvaultDaemon:
             await asyncio.gather(self.snapshot_scheduler.start(), self.scheduler.start())
         self.resumer.resume_runs(interrupted)
         self._background(again_and_again("vaults", self._look_at_vaults, VAULT_INTERVAL))
+        self._background(again_and_again("disks", self.disk_monitor.look, DISK_INTERVAL))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(again_and_again("doubted lags", self.checks.at_doubted, 0.0))
         self._background(again_and_again("events", self.pool_watch.look, FEED_INTERVAL))

@@ -18,6 +18,7 @@ from zvault.daemon.job_runner import JobRunner
 from zvault.daemon.lag_readings import LagReadings
 from zvault.daemon.metrics.figures import MetricFigures
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
+from zvault.daemon.monitors.disk_monitor import DiskMonitor
 from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import StallMonitor
@@ -69,6 +70,7 @@ def assemble_daemon(
     )
     scrub_heal_scheduler = ScrubHealScheduler(context, vaults, runs, scheduler)
     verify_scheduler = VerifyScheduler(context, vaults, runs)
+    disk_monitor = DiskMonitor(vaults, scheduler)
     resumer = RunResumer(runs, snapshot_scheduler, scheduler)
 
     # What watches, and judges by that
@@ -121,6 +123,7 @@ def assemble_daemon(
         snapshot_scheduler=snapshot_scheduler,
         scrub_heal_scheduler=scrub_heal_scheduler,
         verify_scheduler=verify_scheduler,
+        disk_monitor=disk_monitor,
         resumer=resumer,
         pool_watch=pool_watch,
         vault_monitor=vault_monitor,

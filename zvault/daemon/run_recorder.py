@@ -43,7 +43,7 @@ class RunRecorder:
         self._write_ended(run, outcome, ended, held_back)
         if not run.aside:
             self._counters.runs[run.backup, outcome.result] += 1
-            if outcome.error is not None:
+            if outcome.error is not None and outcome.result != "skipped":
                 self._counters.failures[run.backup, outcome.error.reason] += 1
 
     def _count_held_back(self, ended: ActiveRun, outcome: RunOutcome) -> dict[str, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
@@ -116,14 +116,19 @@ class BackupScheduler:
         async with self._turn:
             await self._reschedule()
 
-    async def _reschedule(self) -> None:
+    async def catch_up(self, backups: Collection[str]) -> None:
+        """Have those of some backups run now of which a time has passed since they ran last."""
+        async with self._turn:
+            await self._reschedule(backups)
+
+    async def _reschedule(self, only: Collection[str] | None = None) -> None:
         if self._stopped:
             return
         timed = {name: b for name, b in self.context.env.config.backup.items() if self.times(b) is not None}
         self._forget_but(timed)
         # All at once: each may be on a host that does not answer for a while.
         for name, backup in timed.items():
-            if name not in self._asked:
+            if name not in self._asked and (only is None or name in only):
                 task = asyncio.create_task(self.last_run(backup))
                 self._asked[name] = asked = LastRunQuery(backup, self.context.env.way(backup), task)
                 task.add_done_callback(partial(self._now_known, asked))

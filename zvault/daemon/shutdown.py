@@ -85,7 +85,7 @@ async def release_vaults(context: Context, vaults: Vaults) -> None:
 
 async def _let_go(context: Context, vault: ManagedVault) -> None:
     await vault.settled()
-    if not (context.activity.going_down and vault.config.device and vault.lease.exists):
+    if not (context.activity.going_down and vault.config.is_imported_by_zvault and vault.lease.exists):
         return
     say, pool = journald.make_vault_logger(vault.name), vault.config.pool
     try:

@@ -25,6 +25,7 @@ from zvault.config.schema import Backup
 from zvault.core.errors import (
     DeadlineExceeded,
     DeviceGone,
+    DiskAway,
     HeldElsewhere,
     NotFound,
     PoolSuspended,
@@ -195,7 +196,13 @@ class BackupRun:
 
     def _settle(self, lost: ZvaultError | None) -> None:
         """Say how the tries ended. Raises what kept the last one from getting to its end."""
-        if lost is not None:
+        if isinstance(lost, DiskAway):
+            # What waits for its disk has not failed: how far it lies behind is told by its lag.
+            if not self.snapshots.refused:
+                self.outcome.blame(lost)
+                self.outcome.result = "skipped"
+                return
+        elif lost is not None:
             if not (self.all_sent and isinstance(lost, VAULT_AWAY)):
                 raise lost
             self._warn(f"all of it was sent, but what comes after that was not done: {lost}")
@@ -320,7 +327,7 @@ class BackupRun:
         """Make the run's snapshot though its vault cannot be had: else there were no history of that time anywhere.
 
         Not where another host has a vault that hosts share: that one makes the run. What goes wrong is told; the run
-        fails for what keeps its vault away.
+        fails for what keeps its vault away. Raises it for a disk that is away, for which no run fails.
         """
         others = self.turn is not None and isinstance(lost, (HeldElsewhere, TakenOver))
         if others or self.hooks.snapname or not self.snapshots.wanted_now:
@@ -332,6 +339,8 @@ class BackupRun:
             if not self.snapshots.pruned:
                 self.snapshots.pruned = await prune_source(self.context, self.backup, self.emit, sides)
         except ZvaultError as error:
+            if isinstance(lost, DiskAway):
+                raise
             self._warn(
                 f"while the vault cannot be had, the source could not be snapshotted or pruned: {error}"
             )

@@ -42,6 +42,7 @@ def make_own_document(managed: ManagedVault) -> UseDocument:
     return {
         "hosts": list(managed.config.hosts),
         "held_by": managed.held_by(),
+        "away": managed.is_away(),
         "users": sorted(managed.users),
         "pinned": managed.pinned,
         "inhibitor": managed.awake.held,

@@ -32,6 +32,9 @@ def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts
         multihost=bool(vault["multihost"]),
         panics=vault["failmode"] == "panic",
         foreign=tuple(vault["foreign"]),
+        doubted_for=None
+        if seen is None or seen.doubted is None
+        else max(0.0, context.env.clock.time() - seen.doubted),
         older=find_older_vault(context.env, context.records, vault["name"]),
         networked=bool(config is not None and config.device),
         error=vault["error"],
@@ -45,7 +48,8 @@ def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts
         unexplained=scrub["unexplained"] if scrub is not None else 0,
         half_received=tuple(scrub["half_received"]) if scrub is not None else (),
         scrub_age=age,
-        scrub_due=due,
+        # A disk that is in the cupboard can be scrubbed once it is plugged in, and is then.
+        scrub_due=due if not vault["away"] else None,
         scrub_by_age=policy.every is not None,
         scrubbing=scrub is not None and scrub["state"] == "scanning",
         scrub_why=_kept_by(vault),

@@ -86,7 +86,14 @@ def find_ssh_address(command: Sequence[str]) -> Address | None:
 
 
 def make_shell_command(script: str) -> str:
-    """The command that runs a script in a POSIX shell, whatever the user's own is."""
+    """The command that runs a script in a POSIX shell, whatever the user's own is.
+
+    In csh, the login shell of root on FreeBSD before 14 and at some providers, a line cannot end within quotes
+    ("Unmatched"), and "!" repeats a command within them too ("Event not found"). So what is quoted has neither.
+    """
+    if "\n" in script or "!" in script:
+        written = script.replace("\\", r"\\").replace("\n", r"\n").replace("!", r"\041")
+        script = f'eval "$(printf %b {shlex.quote(written)})"'
     return f"exec sh -c {shlex.quote(_PREFACE + script)}"
 
 

@@ -12,7 +12,7 @@ from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.refusals import find_cure, make_refusal
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import InterruptedReceive, TransferAction, TransferStep
-from zvault.core.replication.receive_properties import find_unlisted
+from zvault.core.replication.receive_properties import find_lacking, find_unlisted
 from zvault.core.replication.send_record import classify_resume_fault
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.core.replication.vault_encryption import KeysAbove
@@ -60,7 +60,7 @@ class Zfs:
         self._lister = ListCommand(self.host)
         self._trees = TreeListing(self._lister, feed, key_root, lzc.list_names, kept)
         self._keys = VaultKeyReader(self.host)
-        self._unlisted: tuple[str, ...] | None = None
+        self._settable: set[str] | None = None
 
     async def close(self) -> None:
         """End the helper process, or let the connection go."""
@@ -128,10 +128,17 @@ class Zfs:
 
         They are asked for once: what is there now is there until zvaultd starts again, whatever is installed meanwhile.
         """
-        if self._unlisted is None:
+        return find_unlisted(await self._list_settable())
+
+    async def lacking_properties(self) -> frozenset[str]:
+        """Those that a vault keeps out and the ZFS there does not have; asked for once, with the unlisted ones."""
+        return find_lacking(await self._list_settable())
+
+    async def _list_settable(self) -> set[str]:
+        if self._settable is None:
             result = await self.host.run(["zfs", "get"], deadline=ZFS_LIST_DEADLINE, check=False)
-            self._unlisted = find_unlisted(parse_listing.parse_settable(result.stderr))
-        return self._unlisted
+            self._settable = parse_listing.parse_settable(result.stderr)
+        return self._settable
 
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""

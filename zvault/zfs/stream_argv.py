@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -111,6 +111,7 @@ def receive_argv(  # noqa: PLR0913 - what a vault's dataset is received with
     noted: str = "",
     encryption: OwnEncryption = "",
     unlisted: Sequence[str] = (),
+    lacking: Container[str] = (),
 ) -> list[str]:
     """``zfs receive`` into a vault: unmounted, readonly, resumable (invariant 3).
 
@@ -122,6 +123,7 @@ def receive_argv(  # noqa: PLR0913 - what a vault's dataset is received with
     libzfs_sendrecv.c). "off": it is not, whatever it is received below.
 
     ``unlisted``: what else the ZFS there can set (core/replication/receive_properties.py): it does not come in either.
+    ``lacking``: what it has not got, and so cannot leave out.
 
     A ``step`` may begin a clone of a snapshot there, or go over a placeholder: ``-F`` then replaces nothing but an
     empty filesystem, and is refused once that has a snapshot (seen with 2.3.9).
@@ -132,7 +134,7 @@ def receive_argv(  # noqa: PLR0913 - what a vault's dataset is received with
     for key, value in (chosen | _SET[kind] | _records(sent, record)).items():
         argv += ["-o", f"{key}={value}"]
     for key in (*list_properties_kept_out(kind, own), *unlisted):
-        if key not in chosen:
+        if key not in chosen and key not in lacking:
             argv += ["-x", key]
     argv += _ENCRYPTION[encryption]
     if step is not None and step.origin is not None:

@@ -143,6 +143,7 @@ def vault(name="cold", **changes):
         pinned=False,
         awake=SimpleNamespace(held=True, since=SINCE),
         held_by=lambda: None,
+        is_away=lambda: False,
         error=None,
         context=SimpleNamespace(
             env=SimpleNamespace(clock=StoppedClock()),

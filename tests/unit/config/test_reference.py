@@ -78,7 +78,7 @@ def test_the_sample_with_all_its_examples(paths: Paths, tmp_path: Path) -> None:
     file = tmp_path / "sample.toml"
     file.write_text(uncommented())
     config = load_config(paths, file)
-    assert set(config.vault) == {"cold", "attic", "cloud", "bucket", "filers", "usb", "offsite"}
+    assert set(config.vault) == {"cold", "attic", "cloud", "bucket", "filers", "usb", "usb-a", "offsite"}
     assert set(config.backup) == {"tank", "web1", "home", "scratch"}
 
 

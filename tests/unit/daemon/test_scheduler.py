@@ -392,3 +392,17 @@ async def test_while_a_source_does_not_answer_the_old_schedule_holds(
     await asyncio.sleep(0.01)
     assert scheduler.next_run("a") is not None
     task.cancel()
+
+
+async def test_backups_whose_disk_appears_are_caught_up_with_and_no_others(build: Any, fired: Fired) -> None:
+    hourly = {"schedule": "hourly"}
+    scheduler = build({"usb": hourly, "fresh": hourly, "other": hourly, "hand": {}})
+    for name in ("usb", "fresh", "other"):
+        ran_at(scheduler, name, at("2026-11-21 09:00", UTC))
+    await scheduler.start()
+    assert fired == []
+    for name in ("usb", "other"):
+        ran_at(scheduler, name, at("2026-11-18 05:00", UTC))
+    await scheduler.catch_up({"usb", "fresh", "hand"})
+    assert fired == [("usb", "catch-up")]
+    assert scheduler.next_run("usb") is not None

@@ -77,6 +77,19 @@ def test_without_a_max_lag_two_missed_times_are_unwell(status: DaemonStatus, hou
     assert told(status)["late"] is False
 
 
+def test_a_disk_in_the_cupboard_makes_nothing_late_before_its_max_lag(status: DaemonStatus) -> None:
+    ran(status)
+    clock: Any = status.context.env.clock
+    clock.at = START + 99 * HOUR
+    usb = {"pool": "cold", "removable": True}
+    scheduled(status, vault=usb, schedule="hourly")
+    assert told(status)["verdict"]["state"] == "ok"
+    scheduled(status, vault=usb, schedule="hourly", max_lag="5d")
+    assert told(status)["late"] is False
+    scheduled(status, vault=usb, schedule="hourly", max_lag="4d")
+    assert told(status)["late"] is True
+
+
 def test_a_backup_that_never_ran_is_unwell_after_two_of_its_times(status: DaemonStatus) -> None:
     clock: Any = status.context.env.clock
     scheduled(status, every="1h")

@@ -13,14 +13,17 @@ from tests.unit.ops.vaults.shared_world import Bucket, due, host
 from zvault.core.errors import (
     Conflict,
     DeviceGone,
+    DiskAway,
     HostUnreachable,
     NotFound,
     PoolSuspended,
     Refused,
+    SnapshotRefused,
     Stalled,
     VaultFull,
     ZvaultError,
 )
+from zvault.core.names import DatasetName
 from zvault.core.sharing.run_decision import RunAction
 from zvault.core.sharing.shared_note import SharedNote
 from zvault.core.sharing.shared_note import SharedRunOutcome as NoteOutcome
@@ -290,3 +293,19 @@ async def test_a_run_that_misses_what_include_names_is_not_ok():
     run = await play(also_failed)
     assert (run.outcome.result, run.waits) == ("partial", [])
     assert "1 of 3 datasets failed" in str(run.outcome.error)
+
+
+async def test_a_run_whose_disk_is_in_the_cupboard_is_skipped_and_not_tried_again() -> None:
+    away = DiskAway("the disk of vault 'usb' is not there")
+    run = await play(lost(away))
+    assert (run.outcome.result, run.outcome.error, retries(run)) == ("skipped", away, [])
+
+
+async def test_a_source_that_cannot_be_snapshotted_while_the_disk_is_away_fails_the_run() -> None:
+    def refused(run: BackupRun) -> None:
+        run.snapshots.refused = {DatasetName("tank/full"): SnapshotRefused("it is full")}
+        raise DiskAway("usb")
+
+    run = await play(refused)
+    assert run.outcome.result == "partial"
+    assert "tank/full (it is full)" in str(run.outcome.error)

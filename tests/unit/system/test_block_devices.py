@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from zvault.system.block_devices import find_size, is_read_only_device, name_whole_device
+from zvault.system.block_devices import find_size, has_label_link, is_read_only_device, name_whole_device
 
 
 def test_a_partition_is_known_by_sysfs_and_not_by_its_name(tmp_path: Path) -> None:
@@ -30,3 +30,15 @@ def test_whether_it_is_read_only_and_its_size(tmp_path: Path) -> None:
     assert not is_read_only_device("/dev/nbd0", tmp_path)
     assert not is_read_only_device("/dev/nbd1", tmp_path)
     assert find_size("/srv/nbd0", tmp_path) is None
+
+
+def test_a_disk_is_there_while_udev_links_it_by_its_label(tmp_path: Path) -> None:
+    disk = tmp_path / "sdb1"
+    for label, written in (("usb", "usb"), ("my disk", "my\\x20disk"), ("a-b_c.d:e", "a-b_c.d:e")):
+        assert not has_label_link(label, tmp_path)
+        (tmp_path / written).symlink_to(disk)
+        assert not has_label_link(label, tmp_path), "the link is there yet, and the disk is not"
+        disk.touch()
+        assert has_label_link(label, tmp_path)
+        disk.unlink()
+    assert not has_label_link("usb", tmp_path / "none")

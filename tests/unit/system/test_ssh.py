@@ -37,12 +37,23 @@ def test_other_programs_go_nowhere(argv: list[str]) -> None:
     assert ssh.find_ssh_address(argv) is None
 
 
-NAMES = ["tank/my files@a", "it's", '$HOME `id` \\ "', "", "*", "a\nb"]
+NAMES = ["tank/my files@a", "it's", '$HOME `id` \\ "', "", "*", "a\nb", "!!", r"\n\041%s", "\\\n!'\n"]
 
 
-def test_words_arrive_as_they_are() -> None:
-    done = sh(ssh.make_shell_command(ssh.exec_script(["printf", "%s|", *NAMES])))
-    assert done.stdout.decode() == "".join(f"{name}|" for name in NAMES)
+@pytest.mark.parametrize("names", [NAMES, *([name] for name in NAMES)])
+def test_words_arrive_as_they_are(names: list[str]) -> None:
+    command = ssh.make_shell_command(ssh.exec_script(["printf", "%s|", *names]))
+    done = sh(command)
+    assert done.stdout.decode() == "".join(f"{name}|" for name in names)
+    assert not set("\n!") & set(command), "csh takes neither within quotes"
+
+
+def test_several_commands_and_a_program_of_many_lines_are_one_line_for_a_login_shell_that_is_csh() -> None:
+    program = "import sys\nif sys.argv[1] != 'b':\n    print(sys.argv[1])\n"
+    script = ssh.join_all_script([["python3", "-I", "-c", program, "a!"], ["echo", "c"]])
+    command = ssh.make_shell_command(script)
+    assert not set("\n!") & set(command)
+    assert sh(command).stdout.decode() == "a!\nc\n"
 
 
 def test_a_long_script_goes_through_standard_input() -> None:

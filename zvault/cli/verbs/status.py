@@ -21,6 +21,7 @@ from zvault.cli.health_text import (
     describe_store_trouble,
     find_proven_time,
     find_state_word,
+    find_vault_place,
     find_worst_level,
     is_well,
     list_finding_lines,
@@ -151,7 +152,7 @@ STATUS_BACKUP_COLUMNS = [
 STATUS_VAULT_COLUMNS = [
     TableColumn("vault", key="name"),
     TableColumn("health", "state", get=find_state_word),
-    TableColumn("state"),
+    TableColumn("state", get=find_vault_place),
     TableColumn("size", "size"),
     TableColumn("alloc", "size", "allocated"),
     TableColumn("free", "size"),
@@ -176,7 +177,7 @@ BACKUPS_FOR_SCRIPTS = [
 VAULTS_FOR_SCRIPTS = [
     TableColumn("name"),
     TableColumn("health", get=find_state_word),
-    TableColumn("state"),
+    TableColumn("state", get=find_vault_place),
     TableColumn("pool"),
     TableColumn("pool_health", key="health"),
     TableColumn("size", "size"),

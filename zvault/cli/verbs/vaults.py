@@ -27,6 +27,7 @@ from zvault.cli.health_text import (
     LEVEL_COLOURS,
     LEVEL_EXITS,
     describe_store_trouble,
+    find_vault_place,
     is_storage_well,
     is_well,
     list_finding_lines,
@@ -68,7 +69,7 @@ app = typer.Typer(no_args_is_help=True)
 VAULT_COLUMNS = [
     TableColumn("name"),
     TableColumn("pool"),
-    TableColumn("state", "state"),
+    TableColumn("state", "state", get=find_vault_place),
     TableColumn("health", "state"),
     TableColumn("size", "size"),
     TableColumn("alloc", "size", "allocated"),
@@ -252,7 +253,8 @@ def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
         yield ""
     error = vault["error"]
     columns = find_width(sys.stdout)
-    state = f"{vault['state']}, pool {_health(vault)}" if vault["health"] else vault["state"]
+    place = find_vault_place(vault)
+    state = f"{place}, pool {_health(vault)}" if vault["health"] else place
     colour = LEVEL_COLOURS[vault["verdict"]["level"]]
     pairs: list[tuple[str, Any]] = [
         ("vault", vault["name"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from zvault.config.fields import ConfigTable, Several, describe_value, quote_text
 from zvault.core.replication.receive_properties import (
@@ -42,13 +42,29 @@ class Send(ConfigTable):
         default=True, description="Send the datasets' properties too (`-p`).", examples=[True]
     )
 
-    encrypted: Literal["any", "required"] = Field(
+    encrypted: Literal["any", "required", "decrypted"] = Field(
         default="any",
         description='"required" sends only datasets that are encrypted on the source, and so go raw. Any other of the '
         "backup is a conflict until it is excluded: a dataset that somebody creates outside of the encrypted ones does "
-        "not reach the vault in the clear.",
+        'not reach the vault in the clear. "decrypted" sends what is encrypted on the source without its encryption, '
+        "and only to where a key of the vault's encrypts it anew: anything else is a conflict. The keys have to be "
+        "loaded on both sides, and properties do not go along (docs/how-to/encrypt-a-vault.md).",
         examples=["required"],
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _decrypted_has_no_properties(cls, table: object) -> object:
+        """ZFS sends the properties of an encrypted dataset with ``-w`` only."""
+        if not isinstance(table, dict) or table.get("encrypted") != "decrypted":
+            return table
+        for key in ("raw", "properties"):
+            if table.get(key) is True:
+                raise ValueError(
+                    f'encrypted = "decrypted" does not go with {key} = true: what ZFS sends decrypted is not raw and'
+                    f" has no properties; remove {key}"
+                )
+        return {**table, "properties": False}
 
     def to_encrypted(self) -> Send:
         """The same where the vault encrypts what is sent without: ZFS receives no embedded blocks there.

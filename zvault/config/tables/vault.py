@@ -65,6 +65,14 @@ class Vault(NamedTable):
         description="The pool's devices, each an `[[vault.NAME.device]]`. "
         "With none, the pool is one whose devices its host has anyway.",
     )
+    removable: bool = Field(
+        default=False,
+        description="The pool is on a disk that is plugged in now and then. zvault imports it by its name for a run, "
+        "and exports it afterwards, so that the disk can be unplugged. While the disk is away runs are skipped, and "
+        "nothing is wrong until `max_lag`; when it appears, what is due runs at once "
+        "(docs/how-to/back-up-to-usb-disks.md).",
+        examples=[True],
+    )
     create: bool = Field(
         default=False,
         description="Make the pool when all its devices are blank. "
@@ -147,13 +155,34 @@ class Vault(NamedTable):
             raise ValueError("are this host's, and the vault's pool is on another: remove them, or host")
         return device
 
+    @field_validator("removable")
+    @classmethod
+    def _is_found_by_name(cls, removable: bool, info: ValidationInfo) -> bool:
+        if removable and info.data.get("host") is not None:
+            raise ValueError(
+                "is of disks of this host, and this vault's pool is on another: remove it, or host"
+            )
+        if removable and info.data.get("device"):
+            raise ValueError("finds the pool by its name on any disk: remove it, or [[vault.NAME.device]]")
+        return removable
+
+    @field_validator("up")
+    @classmethod
+    def _is_exported(cls, up: str, info: ValidationInfo) -> str:
+        if up == "always" and info.data.get("removable"):
+            raise ValueError(
+                "keeps the pool imported, and a removable disk could not be unplugged: remove up"
+            )
+        return up
+
     @field_validator("encryption")
     @classmethod
     def _its_own_pool(cls, encryption: PoolEncryption | None, info: ValidationInfo) -> PoolEncryption | None:
-        if encryption is not None and not info.data.get("device", True):
+        imported = info.data.get("device", True) or info.data.get("removable", True)
+        if encryption is not None and not imported:
             raise ValueError(
-                "is of pools that zvault brings up, and this vault has no [[vault.NAME.device]]: load its key where its"
-                " pool is imported"
+                "is of pools that zvault imports, and this vault has no [[vault.NAME.device]]: load its key where its"
+                " pool is imported, or set removable = true for a disk that is plugged in now and then"
             )
         return encryption
 
@@ -218,6 +247,11 @@ class Vault(NamedTable):
         if stall < MIN_STALL:
             raise ValueError("must be at least 10s: a slow device may rest so long between two bursts")
         return stall
+
+    @property
+    def is_imported_by_zvault(self) -> bool:
+        """True if zvault imports its pool and exports it: one with devices, or on a disk that is plugged in."""
+        return bool(self.device) or self.removable
 
     def scrubs(self) -> ScrubPolicy:
         """Return the policy of when it is scrubbed.

@@ -99,6 +99,15 @@ def find_unlisted(known: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(set(known) - listed))
 
 
+def find_lacking(known: Collection[str]) -> frozenset[str]:
+    """Those of the properties kept out that the ZFS there has not got: FreeBSD's has "jailed" in place of "zoned",
+    and refuses a receive that is to leave out what it does not know (zfs_prop_init in zcommon/zfs_prop.c).
+
+    None where nothing is ``known``.
+    """
+    return frozenset({*KEEP_OUT, *VOLUME_KEEP_OUT} - set(known)) if known else frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
     """A property that may be set: what its values look like, as ZFS prints them, and what that is in words."""

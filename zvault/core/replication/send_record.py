@@ -100,7 +100,8 @@ def find_key_conflict(source: Dataset, vault: Dataset, here: str, there: str) ->
     return FlagConflict(
         f"{source.name} and {vault.name} are encrypted by different keys: it was sent there decrypted, and encrypted "
         "again on arrival. What is encrypted goes raw (-w), and no raw stream follows on that (OpenZFS #8308)",
-        f"'{format_set_aside(vault.name)}' keeps what it holds, and the next run sends in full",
+        f"'{format_set_aside(vault.name)}' keeps what it holds, and the next run sends in full; or go on sending it"
+        ' decrypted: send = { encrypted = "decrypted" }',
     )
 
 

@@ -8,6 +8,8 @@ test_vault_encryption.py tries it again:
   ``-x encryption`` it inherits. A raw stream keeps its own key, and refuses that option.
 - What inherits needs its key loaded, for each stream. A raw one needs none.
 - ``-e`` is refused by a dataset that is encrypted otherwise than raw.
+- What is encrypted on the source and is sent without ``-w`` needs its key loaded there, and lies as if it were not
+  encrypted there. ``send.encrypted = "decrypted"`` asks for that, and only where the vault encrypts it.
 - A clone has the key of what it is a clone of, wherever it lies.
 - What inherits the key of a raw copy is locked for good as soon as the source's key is changed: the next raw stream
   brings the copy its new key, and nothing wraps the other's anew.
@@ -115,6 +117,33 @@ def decide_encryption(
             VaultEncryption.INHERITED, place.key_root, f"{target} would have to be encrypted by it"
         )
     return EncryptionOnVault(VaultEncryption.INHERITED, place.key_root)
+
+
+def refuse_decrypted_in_clear(target: str, made: EncryptionOnVault) -> EncryptionOnVault:
+    """Refuse what is encrypted on the source and is sent decrypted, unless the vault encrypts it.
+
+    Also what lies there in the clear already: whoever had it so before, here it would bring what belongs encrypted.
+    """
+    if made.refusal or made.inherits:
+        return made
+    return replace(
+        made,
+        refusal=f'it is encrypted on the source, and send.encrypted = "decrypted" would store it in the clear: nothing '
+        f"encrypts {target} on the vault",
+        advice="give the vault a key, or choose an 'into' below an encrypted dataset of the vault's own"
+        " (docs/how-to/encrypt-a-vault.md); without send.encrypted it is sent raw, and stays encrypted",
+    )
+
+
+def refuse_locked_source(name: str, root: str) -> EncryptionOnVault:
+    """Refuse what is sent decrypted, and whose key is not loaded on the source."""
+    return EncryptionOnVault(
+        VaultEncryption.INHERITED,
+        root,
+        f"the key of {root} is not loaded on the source, and {name} would have to be decrypted",
+        f"load it on the source with 'zfs load-key {root}', then run it again; without send.encrypted it is sent raw,"
+        " and needs no key",
+    )
 
 
 def _decide_clear(target: str, place: ReceivingPlace) -> EncryptionOnVault:
@@ -289,7 +318,9 @@ def decide_encryptions(
     order.
     """
     pairs = {pair.source.name: pair for pair in pairing.pairs}
-    if not keys.any and not any(pair.source.encrypted for pair in pairing.pairs):
+    if not keys.any and not any(
+        pair.source.encrypted or pair.source.is_sent_decrypted for pair in pairing.pairs
+    ):
         return {one.dataset: _CLEAR for one in plans if one.dataset in pairs}
     planned = PlannedKeys(keys, pairing)
     found: dict[str, EncryptionOnVault] = {}
@@ -298,6 +329,8 @@ def decide_encryptions(
             continue
         place = planned.place_of(plan, pair.vault)
         made = decide_encryption(plan.target, place, is_loaded, source_encrypted=pair.source.encrypted)
+        if pair.source.is_sent_decrypted:
+            made = refuse_decrypted_in_clear(plan.target, made)
         planned.note(plan, made)
         there = pair.vault
         if (

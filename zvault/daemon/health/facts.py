@@ -126,6 +126,8 @@ def _missed(context: Context, runs: BackupRuns, backup: Backup, age: float | Non
     schedule, env = backup.every or backup.schedule, context.env
     if schedule is None or (backup.max_lag is not None and age is not None):
         return False
+    if backup.vault is not None and env.vault(backup.vault).removable:
+        return False  # its disk comes when somebody plugs it in
     since = datetime.fromtimestamp(started if age is None else env.clock.time() - age, UTC)
     run = runs.runner.running(backup.name)
     missed = count_missed_times(schedule, since, env.clock.now(), env.zone)

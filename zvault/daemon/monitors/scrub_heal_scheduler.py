@@ -135,6 +135,7 @@ class ScrubHealScheduler:
             or self._work(name) is not None
             or self.runs.runner.closed is not None
             or keeper.withheld
+            or keeper.is_away()
             or name in self.context.activity.measured
         ):
             return

@@ -106,7 +106,10 @@ class VerifyScheduler:
         now, names = self.context.env.clock.boottime(), self.context.env.config.vault
         failed = {name for name in names if self.vaults[name].error is not None}
         self._away = {name: self._away.get(name, now) for name in failed}
-        return {name for name, since in self._away.items() if now - since < LONGEST_UNPROVEN_PAUSE}
+        unplugged = {name for name in names if self.vaults[name].is_away()}
+        return unplugged | {
+            name for name, since in self._away.items() if now - since < LONGEST_UNPROVEN_PAUSE
+        }
 
     def _due(self) -> list[tuple[float, str, ProofLevel]]:
         """What is due, by how many seconds. GUIDs are compared in each run, and not here."""

@@ -259,7 +259,7 @@ def _vault(one: JudgedVault, found: Overview, zone: tzinfo) -> dict[str, Any]:
         "pool": one["pool"],
         "level": one["verdict"]["level"],
         "state": one["verdict"]["state"],
-        "up": one["state"],
+        "up": "away" if one["away"] and one["state"] == "down" else one["state"],
         "health": one["health"] or "not known while it is down",
         "used": used,
         "fill": f"{used:.0f}% of {show_size(total)}" if used is not None else "not known while it is down",

@@ -76,6 +76,9 @@ async def _read(source: Zfs, backup: Backup, names: Sequence[str], emit: Emit) -
                 text=f"received redacted on the source, so that blocks are missing there and in the backup: {named}",
             )
         )
+    if backup.send.encrypted == "decrypted":
+        # What is not sent raw goes back without the key that it had.
+        records = {name: replace(record, key_root=None) for name, record in records.items()}
     if not backup.send.properties:
         records = {name: replace(record, limits={}) for name, record in records.items()}
     return {name: str(record) for name, record in records.items()}

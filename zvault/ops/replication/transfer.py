@@ -407,6 +407,7 @@ class Transfers:
                 noted=there.receive_properties if there is not None else "",
                 encryption=_own_encryption(lies, step, flags),
                 unlisted=await opened.vault.zfs.unlisted_properties(),
+                lacking=await opened.vault.zfs.lacking_properties(),
             ),
             flags,
             size,

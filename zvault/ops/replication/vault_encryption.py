@@ -14,6 +14,7 @@ from zvault.core.replication.vault_encryption import (
     VaultKeys,
     decide_encryptions,
     find_exposed,
+    refuse_locked_source,
 )
 from zvault.ops.replication.listing import BothListings
 from zvault.zfs.client import Zfs
@@ -36,17 +37,34 @@ def _keys_of(sides: BothListings) -> VaultKeys:
 
 
 async def refuse_unencrypted(
-    vault: Zfs, sides: BothListings, plans: Sequence[TransferPlan]
+    source: Zfs, vault: Zfs, sides: BothListings, plans: Sequence[TransferPlan]
 ) -> Sequence[TransferPlan]:
     """The plans, with a conflict for each that would store in the clear what belongs encrypted, or needs a key that
-    is not loaded. The vault is asked for keys that something has to be encrypted with, and for no others.
+    is not loaded. The vault is asked for keys that something has to be encrypted with, and for no others; the source
+    for those of what is sent decrypted.
     """
+    plans = await _refuse_locked_sources(source, sides, plans)
     needed: dict[str, None] = {}
     refused = await sides.compute(_refuse, sides, plans, lambda key: needed.setdefault(key) is None)
     if needed:
         loaded = await vault.loaded_keys(list(needed))
         refused = await sides.compute(_refuse, sides, plans, loaded.__contains__)
     return refused
+
+
+async def _refuse_locked_sources(
+    source: Zfs, sides: BothListings, plans: Sequence[TransferPlan]
+) -> Sequence[TransferPlan]:
+    roots = {
+        plan.dataset: one.key_root
+        for plan in plans
+        if plan.steps and (one := sides.source.datasets[plan.dataset]).is_sent_decrypted
+    }
+    if not roots:
+        return plans
+    loaded = await source.loaded_keys(sorted(set(roots.values())))
+    locked = {name: refuse_locked_source(name, root) for name, root in roots.items() if root not in loaded}
+    return [_refused(plan, locked.get(plan.dataset)) for plan in plans]
 
 
 def _refuse(

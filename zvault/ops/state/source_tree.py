@@ -23,6 +23,8 @@ MISSING_NAMED = 3
 async def list_source(clients: ZfsClients, backup: Backup, *, sizes: bool = True) -> Tree:
     """The datasets of a backup's source, with those that cannot be listed named beside them.
 
+    What the backup sends decrypted counts as not encrypted: it does not go raw.
+
     Raises NotFound, HostUnreachable, ToolFailed. For ``sizes`` see Zfs.tree.
     """
     zfs, root = clients.source_of(backup), backup.source.dataset
@@ -33,6 +35,8 @@ async def list_source(clients: ZfsClients, backup: Backup, *, sizes: bool = True
     missing = [part for part in backup.source.parts if part not in tree.datasets]
     if missing := [part for part in missing if not is_in_unlisted(part, tree.unlisted)]:
         raise make_missing_source_error(backup, missing[0])
+    if backup.send.encrypted == "decrypted":
+        tree = replace(tree, datasets={one.name: replace(one, encrypted=False) for one in tree})
     choices = await read_property_choices(clients, backup, list(tree.datasets))
     return tree if choices is None else replace(tree, choices=choices)
 

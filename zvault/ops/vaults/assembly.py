@@ -13,16 +13,17 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from zvault.config.load_config import load_profile
 from zvault.config.profile import QueueSettings, VaultProfile
-from zvault.config.schema import Vault
+from zvault.config.schema import Device, Vault
 from zvault.core.errors import (
     Busy,
     ConfigError,
     DeviceGone,
+    DiskAway,
     NotFound,
     Refused,
     TakenOver,
@@ -31,6 +32,8 @@ from zvault.core.errors import (
 from zvault.devices.device_state import BlockDevice, DeviceState
 from zvault.devices.stack import DeviceStack
 from zvault.ops.context import Context
+from zvault.ops.tuning.measurements import AUTO
+from zvault.ops.tuning.store_guesses import find_device_guess
 from zvault.ops.vaults.abandon_pool import (
     abandon_pool,
     is_on_copies,
@@ -116,7 +119,13 @@ class VaultAssembly:
             create=making.allowed,
             absence=making.absence,
             hurried=lambda: context.activity.going_down,
+            find_uploads=self._find_uploads,
         )
+
+    def _find_uploads(self, device: Device) -> int | None:
+        """How many uploads the probe of a device's store found to be enough, for a vault that is ``auto``."""
+        guess = find_device_guess(self.context.env.paths, device) if self.config.profile == AUTO else None
+        return None if guess is None else guess.uploads
 
     @cached_property
     def _seen(self) -> DeviceStack:
@@ -198,7 +207,7 @@ class VaultAssembly:
 
         It ends in any case: where storage is lost once the layers below have given it up, each at its own timeout.
         """
-        if not self.config.device:
+        if not self.config.is_imported_by_zvault:
             return
         stack = await self.patient_stack(lambda _: None)
         try:
@@ -294,8 +303,10 @@ class VaultAssembly:
         Raises TakenOver where another host had them, also for a pool that already lies on copies."""
         if is_on_copies(await stack.probe()):
             raise make_had_before_error(self.name)
-        runner, look = self.context.env.runner, self._storage_trouble
-        await PoolRevival(self.name, self.pool, self.zpool, stack, runner, look).revive(state, say)
+        env, conditions = self.context.env, self.context.records.conditions
+        doubt = partial(conditions.doubt, self.name, env.clock.time())
+        look = self._storage_trouble
+        await PoolRevival(self.name, self.pool, self.zpool, stack, env.runner, look, doubt).revive(state, say)
 
     # A pool that is not
 
@@ -384,6 +395,8 @@ class VaultAssembly:
         key: bytes | None,
         say: Say,
     ) -> None:
+        if self.config.removable:
+            raise make_away_error(self.name, self.pool)
         if not devices:
             raise NotFound(
                 f"there is no pool '{self.pool}' to import for vault '{self.name}'",
@@ -462,6 +475,15 @@ class VaultAssembly:
             return await self._seen.probe()
         except ZvaultError:
             return []
+
+
+def make_away_error(vault: str, pool: str) -> DiskAway:
+    """The error for a vault whose disk is not plugged in."""
+    return DiskAway(
+        f"the disk of vault '{vault}' is not there",
+        f"no disk of this host has a pool '{pool}' that can be imported",
+        "plug it in: what is due runs then; 'zpool import' shows the pools that this host finds",
+    )
 
 
 async def read_pool_key(config: Vault, runner: ProcessRunner) -> bytes | None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from zvault.api.vaults import PoolHistoryDocument
 from zvault.config.profile import VaultProfile
 from zvault.config.schema import Vault
-from zvault.core.errors import Busy, NotFound, Refused, ZvaultError
+from zvault.core.errors import Busy, DiskAway, NotFound, Refused, ZvaultError
 from zvault.core.policy.pool_properties import describe_growth, describe_properties
 from zvault.core.policy.vault_life import (
     IdleNeed,
@@ -48,10 +48,12 @@ from zvault.ops.vaults.mounts import mount_again
 from zvault.ops.vaults.new_pool import refuse_unless_new
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
 from zvault.ops.vaults.pool_progress import note_progress
+from zvault.system.block_devices import has_label_link
 from zvault.system.procfs import PoolMount, list_pool_mounts
 from zvault.system.tasks import finish_work, watch_block
 from zvault.zfs.client import Zfs
 from zvault.zfs.pool.hostid import read_hostid
+from zvault.zfs.pool.module_parameters import list_imported_pools
 from zvault.zfs.pool.pool import PoolState, make_read_only_error
 
 Export = Callable[[float], Awaitable[None]]
@@ -81,7 +83,9 @@ class OpenVault:
     def refuse_read_only(self, so: str) -> None:
         """Raises PoolReadOnly where nothing can be written to it, which is why ``so`` is."""
         if self.readonly:
-            raise make_read_only_error(self.pool, so, self.name if self.managed.config.device else "")
+            raise make_read_only_error(
+                self.pool, so, self.name if self.managed.config.is_imported_by_zvault else ""
+            )
 
     async def trouble(self) -> ZvaultError | None:
         """Return the error if the vault fell away below us, else None; quick, also when its pool hangs."""
@@ -159,6 +163,13 @@ class ManagedVault:
         if made is None or made.config is not config or made.known != known:
             made = self._assembly = VaultAssembly(self.context, self.name, config, known, fenced=fenced)
         return made
+
+    def is_away(self) -> bool:
+        """True if its disk is one that is plugged in now and then, and is not there. Never waits."""
+        config = self.config
+        return (
+            config.removable and config.pool not in list_imported_pools() and not has_label_link(config.pool)
+        )
 
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None."""
@@ -567,7 +578,8 @@ class ManagedVault:
             async with self.awake.during(f"{user} brings up vault {self.name}", say):
                 state = await self._connect(assembly, say)
         except ZvaultError as error:
-            self.error = error
+            # Nothing is wrong with a vault whose disk is in the cupboard.
+            self.error = None if isinstance(error, DiskAway) else error
             raise
         self.error = None
         return state
@@ -576,7 +588,7 @@ class ManagedVault:
         self._fire(VaultEvent.BRING_UP)
         try:
             self._write_lease(self.lease.paths())
-            if self.config.device and read_hostid() == 0:
+            if self.config.is_imported_by_zvault and read_hostid() == 0:
                 say("this host has no hostid, so ZFS cannot tell it from another: 'zgenhostid' makes one")
             machines = MachineBook(self.context.records.machines)
             if (other := machines.find_other(self.name)) is not None:

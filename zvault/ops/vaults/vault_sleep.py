@@ -28,7 +28,7 @@ async def prepare_for_sleep(vault: ManagedVault, until: float, say: Say) -> Paus
     freezer gives up after 20 s.
     """
     rest = PausedScrub()
-    if vault.config.device:
+    if vault.config.is_imported_by_zvault:
         try:
             async with asyncio.timeout_at(_loop_time(until)):
                 # Also of a vault that is being taken down: what is left of its write-back goes on after the sleep.
@@ -83,7 +83,7 @@ async def resume_after_sleep(vault: ManagedVault, rest: PausedScrub, say: Say, *
 
     Raises what is in the way.
     """
-    if not vault.config.device or not vault.lease.exists:
+    if not vault.config.is_imported_by_zvault or not vault.lease.exists:
         return
     await vault.assembly().stack().rest(resting=False)
     if vault.moving:

@@ -11,6 +11,7 @@ from zvault.core.replication.receive_properties import (
     SETTABLE_PROPERTIES,
     UNRECEIVABLE_PROPERTIES,
     VOLUME_KEEP_OUT,
+    find_lacking,
     find_unlisted,
     list_excluded_properties,
 )
@@ -91,3 +92,18 @@ def test_what_would_show_or_stop_a_dataset_never_comes_in() -> None:
     applies = dangerous - {"zoned", "filesystem_limit", "mountpoint", "sharenfs", "sharesmb", "volmode"}
     assert applies <= {*list_excluded_properties("volume")}
     assert not dangerous & SETTABLE_PROPERTIES.keys()
+
+
+def test_what_a_zfs_does_not_have_it_is_not_told_to_leave_out() -> None:
+    """FreeBSD's calls it ``jailed``, and refuses a receive with ``-x zoned``: nothing could be backed up to one."""
+    freebsd = {*SETTABLE_2_3, "jailed"} - {"zoned"}
+    assert find_lacking(SETTABLE_2_3) == frozenset()
+    assert find_lacking(()) == frozenset(), "nothing is known: as on Linux"
+    assert find_lacking(freebsd) == {"zoned"}
+    assert find_unlisted(freebsd) == ("jailed",)
+    argv = receive_argv(
+        "cold/a", "filesystem", unlisted=find_unlisted(freebsd), lacking=find_lacking(freebsd)
+    )
+    assert argv[argv.index("jailed") - 1] == "-x"
+    assert "zoned" not in argv
+    assert "zoned" in receive_argv("cold/a", "filesystem")

@@ -22,6 +22,7 @@ from zvault.core.replication.vault_encryption import (
     decide_encryption,
     decide_encryptions,
     find_exposed,
+    refuse_decrypted_in_clear,
 )
 
 
@@ -94,6 +95,25 @@ def test_nothing_new_ever_lies_in_the_clear_below_what_the_vault_encrypted() -> 
         if cover and not made.refusal:
             assert made.lying is VaultEncryption.INHERITED
             assert is_loaded is loaded
+
+
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize(
+    "place", [PLAIN_PLACE, ENCRYPTED, BELOW_COPY, BELOW_COVERED_COPY, BELOW_CLEAR, HOLDERS_MISSING]
+)
+@pytest.mark.parametrize("key", [True, False])
+def test_what_is_sent_decrypted_goes_only_where_a_key_of_the_vaults_encrypts_it(
+    place: ReceivingPlace, key: bool, begins: bool
+) -> None:
+    """As what is not encrypted at all, but nothing of it in the clear: neither anew nor after what lies there so."""
+    place = replace(place, begins=begins)
+    plain = decide_encryption("usb/enc/a", place, loaded if key else locked, source_encrypted=False)
+    made = refuse_decrypted_in_clear("usb/enc/a", plain)
+    encrypted = plain.lying is VaultEncryption.INHERITED and not plain.refusal
+    assert bool(made.refusal) is not encrypted
+    assert bool(made.advice) is not encrypted
+    if not encrypted and not plain.refusal:
+        assert "in the clear" in made.refusal
 
 
 # Trees: what the planner plans, as it lies
@@ -290,3 +310,20 @@ def test_without_any_key_nothing_is_looked_for() -> None:
         decide_encryptions(VaultKeys(Tree()), pairing, [plan], locked)["tank/home/off"].lying
         is VaultEncryption.CLEAR
     )
+
+
+def test_a_tree_that_is_sent_decrypted_inherits_all_the_way_down_or_is_refused() -> None:
+    secret = tree(*(replace(one(name, 1, key="tank/home"), encrypted=False) for name in HOME.datasets))
+    above = {"usb": "", "usb/enc": "usb/enc"}
+    assert set(decided(secret, Tree(), "usb/enc", above).values()) == {(VaultEncryption.INHERITED, False)}
+    assert set(decided(secret, Tree(), "usb/enc", above, locked).values()) == {
+        (VaultEncryption.INHERITED, True)
+    }
+    # Also where nothing on the vault is encrypted, and where it lies there in the clear already.
+    for vault in (Tree(), tree(one("usb/home", 1))):
+        assert set(decided(secret, vault, "usb", {"usb": ""}).values()) == {(VaultEncryption.CLEAR, True)}
+    mixed = tree(one("tank/home", 1), replace(one("tank/home/a", 2, key="tank/home/a"), encrypted=False))
+    assert decided(mixed, Tree(), "usb", {"usb": ""}) == {
+        "tank/home": (VaultEncryption.CLEAR, False),
+        "tank/home/a": (VaultEncryption.CLEAR, True),
+    }

@@ -20,6 +20,7 @@ UP: VaultDocument = {
     "multihost": False,
     "failmode": "continue",
     "foreign": [],
+    "away": False,
     "size": 100,
     "allocated": 50,
     "free": 50,
@@ -127,6 +128,15 @@ def test_a_scrub_that_never_comes_is_told_by_the_age_of_the_last(tmp_path: Path)
         clock.at += days * 24 * HOUR
         keys.append(it.vault(UP, {}).keys)
     assert keys == [(), ("scrub-overdue",)]
+
+
+def test_a_disk_in_the_cupboard_is_scrubbed_once_it_is_plugged_in(tmp_path: Path):
+    it, clock = judge(tmp_path)
+    it.context.records.conditions.put("cold", PoolCondition(START, born=START))
+    clock.at += 99 * 24 * HOUR
+    seen: VaultDocument = {**DOWN, "scrub": PoolCondition(START).document()}
+    assert it.vault({**seen, "away": True}, {}).keys == ()
+    assert it.vault(seen, {}).keys == ("scrub-overdue",)
 
 
 def full_journal(used: int) -> VaultDocument:

@@ -120,6 +120,7 @@ VAULT_UP = {
     "multihost": False,
     "failmode": "continue",
     "foreign": [],
+    "away": False,
     "size": 100,
     "allocated": 60,
     "free": 40,

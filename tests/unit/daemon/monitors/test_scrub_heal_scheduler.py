@@ -87,7 +87,7 @@ class Looked(Decided):
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> Looked:
     runs: Any = SimpleNamespace(runner=SimpleNamespace(closed=None))
-    vaults: Any = {"cold": SimpleNamespace(withheld=False)}
+    vaults: Any = {"cold": SimpleNamespace(withheld=False, is_away=lambda: False)}
     nothing: Any = None
     it = Looked(context(), vaults, runs, nothing)
     monkeypatch.setattr(it, "obstacle", lambda _: None)
@@ -182,3 +182,11 @@ async def test_a_vault_that_is_down_is_decided_about_again_when_something_may_be
     assert await cares() == 3, "damage may be healed at any time"
     looked.context.records.conditions.put("cold", never)
     assert await cares("up") == 3
+
+
+def test_damage_on_a_disk_in_the_cupboard_waits_until_it_is_plugged_in(looked: Looked) -> None:
+    care = VaultScrub(due=math.inf)
+    looked.vaults["cold"].is_away = lambda: True  # type: ignore[method-assign]
+    assert see(looked, care, HURT) == 0
+    looked.vaults["cold"].is_away = lambda: False  # type: ignore[method-assign]
+    assert see(looked, care, HURT) == 1

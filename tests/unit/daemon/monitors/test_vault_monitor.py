@@ -26,6 +26,7 @@ WELL: dict[str, Any] = {
     "devices": [],
     "hosts": [],
     "held_by": None,
+    "away": False,
     "users": [],
     "pinned": False,
     "inhibitor": False,
@@ -55,6 +56,7 @@ class Vault:
     config = SimpleNamespace(pool="cold", host=None, hosts=[])
     lease = SimpleNamespace(exists=False)
     held_by = staticmethod(lambda: None)
+    is_away = staticmethod(lambda: False)
 
     def __init__(self) -> None:
         self.users: dict[str, int] = {}

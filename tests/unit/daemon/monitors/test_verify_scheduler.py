@@ -74,7 +74,7 @@ def verify_scheduler(tmp_path: Path) -> VerifyScheduler:
         }
     )
     context = Context.of(Environment(config, Paths(run=tmp_path), HostRunner(), "lab", SetClock()))
-    vaults = {name: SimpleNamespace(error=None) for name in config.vault}
+    vaults = {name: SimpleNamespace(error=None, is_away=lambda: False) for name in config.vault}
     return VerifyScheduler(context, vaults, FakeRuns())  # type: ignore[arg-type]
 
 
@@ -221,3 +221,16 @@ async def test_what_could_not_start_did_not_use_up_a_pause(verify_scheduler: Ver
     assert await hours(verify_scheduler, 9) == []
     runs.closed = ""
     assert len(await hours(verify_scheduler, 1)) == 1, "nor a try of the vault"
+
+
+async def test_a_disk_in_the_cupboard_is_verified_once_it_is_plugged_in(
+    verify_scheduler: VerifyScheduler,
+) -> None:
+    runs: Any = verify_scheduler.runs
+    runs.proofs = {"a": begun(8), "b": begun(1), "c": begun(1)}
+    verify_scheduler.vaults["cold"].is_away = lambda: True  # type: ignore[method-assign]
+    await verify_scheduler.look()
+    assert runs.launched == []
+    verify_scheduler.vaults["cold"].is_away = lambda: False  # type: ignore[method-assign]
+    await verify_scheduler.look()
+    assert runs.launched == ["a"]

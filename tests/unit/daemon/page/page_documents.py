@@ -120,6 +120,7 @@ def vault(name: str = "cold", of: HealthDocument = WELL, text: str = "nbd", **mo
         "error": None,
         "users": [text],
         "pinned": False,
+        "away": False,
         "inhibitor": False,
         "inhibitor_since": None,
         "past": [],

@@ -28,9 +28,17 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import KEEP_HOLD, make_mark_name
 from zvault.core.replication.plan_model import InterruptedReceive, TransferAction, TransferPlan
 from zvault.core.replication.vault_encryption import KeysAbove, VaultEncryption
-from zvault.ops.replication.listing import list_both_sides, list_selected, make_own_filter, make_sent_filter
+from zvault.ops.replication.listing import (
+    BothListings,
+    list_both_sides,
+    list_selected,
+    make_own_filter,
+    make_sent_filter,
+)
 from zvault.ops.replication.plan_all import moves_bytes, plan_all
 from zvault.ops.replication.vault_encryption import expect_encryptions, list_exposed
+from zvault.ops.state.source_tree import list_source
+from zvault.zfs.stream_argv import SendFlags
 
 POOL = 77
 
@@ -390,3 +398,37 @@ async def test_what_is_not_encrypted_is_not_sent_where_that_is_required() -> Non
     secret = dataset("tank", snap(1), encrypted=True, key_root="tank")
     (plan,) = await plan_all(where, backup, sides(secret, None))
     assert plan.action is TransferAction.FULL
+
+
+@pytest.mark.parametrize(
+    ("unlocked", "place", "action", "why"),
+    [
+        (True, "cold/host", "full", ""),
+        (False, "cold/host", "conflict", "the key of tank is not loaded on the source"),
+        (True, "", "conflict", "would store it in the clear"),
+    ],
+)
+async def test_what_is_sent_decrypted_needs_its_key_and_a_place_that_encrypts(
+    unlocked: bool, place: str, action: str, why: str
+) -> None:
+    class Side(FakeZfs):
+        def __init__(self, *keys: str) -> None:
+            super().__init__(tree(dataset("tank", snap(1), encrypted=True, key_root="tank")))
+            self.keys = keys
+
+        async def loaded_keys(self, roots: list[str]) -> set[str]:
+            return set(self.keys).intersection(roots)
+
+    where = context(send={"encrypted": "decrypted"})
+    backup = where.env.backup("b")
+    assert not backup.send.properties, "ZFS sends those of an encrypted dataset with -w only"
+    with_source(where, Side(*["tank"] * unlocked))
+    with_vault(where, Side("cold/host"))
+    source = await list_source(where.clients, backup)
+    flags = SendFlags.of(backup.send.to_encrypted(), source.datasets["tank"]).argv()
+    assert flags == ["-L", "-c"], "neither -w nor -p nor -e"
+    above = KeysAbove({"cold": "", "cold/host": place})
+    pairs = ((source.datasets["tank"], DatasetName("cold/host/tank")),)
+    (plan,) = await plan_all(where, backup, BothListings(source, Tree(), pairs, keys_above=above))
+    assert (str(plan.action), why in plan.reason) == (action, True), plan.reason
+    assert ("zfs load-key tank" in plan.next) is not unlocked

@@ -21,6 +21,7 @@ class Source:
         self.refuses = refuses
         self.lapses: int | None = 1
         self.quota = "0"
+        self.values: dict[str, str] = {}
         self.asked: list[str] = []
         self.host = self
 
@@ -31,6 +32,7 @@ class Source:
             why = f"cannot open '{self.refuses}': I/O error"
             return SimpleNamespace(returncode=1, stdout="", stderr=why, complaint=lambda: why)
         values = {"quota": self.quota, "encryptionroot": "-", "redact_snaps": "-", "redacted": "-"}
+        values |= self.values
         told = (f"{name}\t{key}\t{values.get(key, '0')}" for name in names for key in argv[5].split(","))
         return SimpleNamespace(returncode=0, stdout="\n".join(told), stderr="")
 
@@ -96,3 +98,14 @@ async def test_one_that_does_not_tell_keeps_no_other_from_being_read() -> None:
     assert (await read_source(source, backup, datasets, hear)).keys() == {"tank", "tank/b"}
     why = "cannot read the properties of datasets: cannot open 'tank/a': I/O error"
     assert said == [("message", f"the limits of the source's datasets are not known: {why}")]
+
+
+async def test_what_is_sent_decrypted_is_on_record_as_without_its_key() -> None:
+    """Else it would count as a raw copy: nothing would be received below it, and a restore would send it raw."""
+    side: Any = Source()
+    side.values = {"encryptionroot": "tank"}
+    for send, recorded in (("any", True), ("decrypted", False)):
+        found = await read_source(
+            side, context(send={"encrypted": send}).env.backup("b"), [dataset("tank")], lambda _: None
+        )
+        assert ("key_root" in found["tank"]) is recorded

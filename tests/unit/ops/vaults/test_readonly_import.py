@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zvault.ops.vaults.lifecycle import VaultLifecycle
 
 from tests.unit.ops.ops_world import context
 from zvault.ops.vaults import assembly
 from zvault.ops.vaults.assembly import VaultAssembly
+from zvault.ops.vaults.vault import ManagedVault
 from zvault.zfs.pool.pool import UnknownFeature
 
 
@@ -74,12 +74,12 @@ class Forced(Pool):
 async def test_the_pool_of_a_vault_of_one_host_is_not_forced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, locked: bool
 ) -> None:
-    monkeypatch.setattr(assembly, "is_read_only", lambda _: locked)
+    monkeypatch.setattr(assembly, "is_read_only_device", lambda _: locked)
     device = {"nbd": "zvault:zv/cold size=1T endpoint=https://s3.example.org credential=zvault.s3"}
     for hosts in ([], ["host", "other"]):
         where = context(folder=tmp_path, vault={"pool": "cold", "hosts": hosts, "device": [device]})
         pool = Forced()
         where.clients.zpool_of = lambda _, pool=pool: pool  # type: ignore[assignment,method-assign,misc,return-value]
-        vault: Any = VaultLifecycle(where, "cold").assembly()
+        vault: Any = ManagedVault(where, "cold").assembly()
         assert await vault._import(None, ["/dev/nbd0"], print)
         assert pool.forced == [bool(hosts)]
