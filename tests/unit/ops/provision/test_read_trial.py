@@ -17,6 +17,7 @@ from zvault.ops.context import Context
 from zvault.ops.provision import read_trial
 from zvault.ops.provision.read_trial import ReadTrial
 from zvault.ops.provision.receive_trial import ReceiveTrial
+from zvault.zfs import trial_dataset
 from zvault.zfs.pool.pool import PoolState
 from zvault.zfs.pool.scrub import PoolErrors, Scrubber
 
@@ -91,7 +92,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> MadeUpPool:
 
     monkeypatch.setattr(read_trial, "count_device_reads", count)
     monkeypatch.setattr(read_trial, "run_stages", send)
-    monkeypatch.setattr(read_trial.trial_dataset, "sync_pool", nothing)
+    monkeypatch.setattr(trial_dataset, "sync_pool", nothing)
     monkeypatch.setattr(Scrubber, "run_whole", scrub)
     monkeypatch.setattr(Scrubber, "stop", stop)
     monkeypatch.setattr(Scrubber, "health", health)
