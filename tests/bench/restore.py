@@ -1,10 +1,11 @@
-"""What reading a vault makes of a slow device: 'zfs send' and a scrub, against the device alone.
+"""What reading a vault makes of a slow device: a send, a scrub, a file and a verification, against the device alone.
 
 For each model of storage (storage.py): raw is fio, reading MIB MiB with 64 requests in flight, of 1 MiB or of 4 MiB,
-whichever is faster. 'send' writes a snapshot of MIB MiB in records of 128 KiB to nowhere, 'scrub' is 'zpool scrub -w';
-both with OpenZFS's parameters, and with those of zvault's profile for that kind of device, set as they are while a
-vault is up and read. Before each the pool is exported and imported, so nothing of it is cached. Compared are seconds
-for a GiB.
+whichever is faster. 'send' writes a snapshot of MIB MiB in records of 128 KiB to nowhere, 'scrub' is 'zpool scrub -w',
+'file' is what zvault does to restore the one file in it from the mounted snapshot, into memory, and 'verify' hashes it
+as a verification does. All with OpenZFS's parameters, and with those of zvault's profile for that kind of device, set
+as they are while a vault is up and read. Before each the pool is exported and imported, so nothing of it is cached.
+Compared are seconds for a GiB.
 
 A last line has the share of raw that each reaches. MIB= in the environment is the size, EXTRA= has parameters in place
 of the profile's.
@@ -12,8 +13,10 @@ of the profile's.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,6 +35,10 @@ from storage import NBD, REQUESTS, STORAGE, Model, storage
 from world import sh
 
 from zvault.config.profile import VaultProfile
+from zvault.core.integrity.verification import KeyRange, KeySpread, select_content_ranges
+from zvault.ops.restore.side_reader import ThreadedReader
+from zvault.system import hash_files
+from zvault.system.file_trees.tree_worker import start_tree_worker
 
 MIB = int(os.environ.get("MIB", "512"))
 EXTRA = os.environ.get("EXTRA", "")
@@ -122,7 +129,7 @@ def read_raw(block: str) -> None:
 def send_all() -> None:
     """The snapshot to nowhere."""
     with Path("/dev/null").open("wb") as nowhere:
-        subprocess.run(["zfs", "send", "-c", "cold/data@s"], stdout=nowhere, check=True, timeout=PATIENCE)
+        subprocess.run(["zfs", "send", "-c", SNAPSHOT], stdout=nowhere, check=True, timeout=PATIENCE)
 
 
 def scrub_all() -> None:
@@ -130,7 +137,52 @@ def scrub_all() -> None:
     sh("zpool", "scrub", "-w", "cold", timeout=PATIENCE)
 
 
-ACTIONS = {"send": send_all, "scrub": scrub_all}
+SNAPSHOT, ROOT, TARGET = "cold/data@s", Path("/mnt/snapshot"), Path("/mnt/target")
+
+
+@contextmanager
+def mounted() -> Iterator[None]:
+    """The snapshot at ROOT, and an empty TARGET in memory."""
+    for folder in (ROOT, TARGET):
+        folder.mkdir(exist_ok=True)
+    sh("mount", "-t", "zfs", SNAPSHOT, str(ROOT))
+    try:
+        yield
+    finally:
+        sh("umount", str(ROOT))
+        shutil.rmtree(TARGET)
+
+
+def restore_file() -> None:
+    """As 'zvaultctl restore' copies it, from the mounted snapshot on."""
+
+    async def restore() -> None:
+        async with start_tree_worker(str(ROOT), str(TARGET)) as worker:
+            plan = await worker.plan(None, keep_same=False)
+            assert plan.bytes == MIB << 20
+            assert (await worker.copy(plan.tops, overwrite=False)).failures == 0
+
+    with mounted():
+        asyncio.run(restore())
+
+
+def verify_all() -> None:
+    """As a full verification reads it: pieces of large files, as many bytes in one go as there."""
+
+    async def verify() -> None:
+        async with start_tree_worker(str(ROOT), str(ROOT)) as worker:
+            reader, mix = ThreadedReader(worker), KeySpread.of(0)
+            found = await reader.list_entries(mix, KeyRange(), everything=False)
+            wanted = select_content_ranges(found, mix, KeyRange())
+            batches = hash_files.split_in_hash_batches(wanted, reader.batch_size)
+            hashed = [await reader.hash_batch(batch) for batch in batches]
+            assert sum(piece.size for one in hashed for piece in one.hashes) == MIB << 20
+
+    with mounted():
+        asyncio.run(verify())
+
+
+ACTIONS = {"send": send_all, "scrub": scrub_all, "file": restore_file, "verify": verify_all}
 
 
 def run(model: Model, what: str, settings: str, _: int) -> float:

@@ -1,8 +1,11 @@
 """How fast files come back from slow storage: many small ones, out of a snapshot into a folder in memory.
 
-Contenders: what zvault does (plan, copy with hashes, compare the copies), and 'cp -a' from the mounted snapshot, which
-compares nothing. Before each run the pool is exported and imported, so nothing of it is cached. FILES=10000 in the
-environment has so many.
+Contenders: what zvault does (plan, copy with hashes, compare the copies), with the parameters that are set while a
+vault is read; and 'cp -a' and rsync from the mounted snapshot, which compare nothing, with OpenZFS's parameters. Before
+each run the pool is exported and imported, so nothing of it is cached. FILES=10000 in the environment has so many.
+
+A last line has each one's files a second, and its seconds over what the device's requests take at least (requests ×
+latency ÷ slots). rsync takes part where get-peers could fetch it.
 """
 
 from __future__ import annotations
@@ -18,8 +21,11 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+import programs
 import requests_seen
+from programs import run_program
 from report import chosen, finish, race, ratio, say
+from restore import parameters, read_profile
 from storage import NBD, REQUESTS, STORAGE, Model, storage
 from world import sh
 
@@ -29,6 +35,7 @@ FILES = int(os.environ.get("FILES", "1500"))
 SIZE = 8 << 10
 SNAPSHOT, ROOT, TARGET = "cold/data@s", Path("/mnt/snapshot"), Path("/mnt/target")
 MODELS = ("s3", "hdd")
+CONTENDERS = ("zvault", "cp", "rsync")
 
 
 @contextmanager
@@ -59,8 +66,11 @@ def run(copy: str, model: Model, facts: dict[str, object], number: int) -> float
     try:
         if copy == "cp":
             sh("cp", "-a", f"{ROOT}/.", str(TARGET), timeout=3600)
+        elif copy == "rsync":
+            run_program(programs.find_program("rsync") or "rsync", "-aHAX", f"{ROOT}/", f"{TARGET}/")
         else:
-            asyncio.run(restore())
+            with parameters(read_profile(model.profile)):
+                asyncio.run(restore())
         took = time.monotonic() - began
     finally:
         sh("umount", str(ROOT))
@@ -69,13 +79,14 @@ def run(copy: str, model: Model, facts: dict[str, object], number: int) -> float
     least = asked * model.latency / model.slots
     say(f"{copy}: {FILES / took:.0f} files/s, {asked} requests, {took / least:.2f} of the limit")
     facts[f"{copy}_files_of_limit"] = round(took / least, 2)
+    facts[f"{copy}_files_per_second"] = round(FILES / took)
     return took
 
 
 async def restore() -> None:
     """As 'zvaultctl restore' does it, from the mounted snapshot on."""
     async with start_tree_worker(str(ROOT), str(TARGET)) as worker:
-        plan = await worker.plan(None)
+        plan = await worker.plan(None, keep_same=False)
         assert plan.files == FILES
         assert (await worker.copy(plan.tops, overwrite=False)).failures == 0
         assert not [one.unlike async for one in worker.compare(plan.tops) if one.unlike]
@@ -83,7 +94,8 @@ async def restore() -> None:
 
 def main() -> None:
     """Race them on each model."""
-    contenders = {f"{copy} {model}": partial(print, model) for model in MODELS for copy in ("zvault", "cp")}
+    every = [copy for copy in CONTENDERS if copy != "rsync" or programs.find_program("rsync")]
+    contenders = {f"{copy} {model}": partial(print, model) for model in MODELS for copy in every}
     wanted, rounds = chosen(contenders, rounds=1)
     seconds: dict[str, list[float]] = {}
     facts: dict[str, object] = {}
@@ -91,7 +103,7 @@ def main() -> None:
         for name in MODELS:
             model = STORAGE[name]
             assert isinstance(model, Model)
-            copies = [copy for copy in ("zvault", "cp") if f"{copy} {name}" in wanted]
+            copies = [copy for copy in every if f"{copy} {name}" in wanted]
             found: dict[str, object] = {}
             with ExitStack() as stack:
                 if copies:
@@ -100,7 +112,11 @@ def main() -> None:
                         {f"{copy} {name}": partial(run, copy, model, found) for copy in copies}, rounds
                     )
             facts |= {f"{name}_{key}": value for key, value in found.items()}
-    ratios = {f"cp_over_zvault_{name}": ratio(seconds, [f"cp {name}"], f"zvault {name}") for name in MODELS}
+    ratios = {
+        f"{copy}_over_zvault_{name}": ratio(seconds, [f"{copy} {name}"], f"zvault {name}")
+        for name in MODELS
+        for copy in CONTENDERS[1:]
+    }
     finish("restore_files", seconds, ratios, files=FILES, **facts)
 
 

@@ -103,6 +103,8 @@ class MadeUp(HostRunner):
         )
         if argv[1] == "get":
             lines = self._own(numbers)
+        elif argv[argv.index("-o") + 1] == "name,used":
+            lines = (f"{self.name(number)}\t1048576" for number in numbers)
         elif argv[argv.index("-t") + 1] == "snapshot":
             lines = map(self._named, names)
         elif "snapshot,bookmark" in argv:

@@ -60,9 +60,21 @@ def tank() -> Iterator[Many]:
     with programs_told():
         it.start()
         ok("run", "tank")
-        assert [argv for argv in called_since() if argv.startswith("zfs send")]
+        check_first_copy(called_since())
         yield it
         it.clean()
+
+
+def check_first_copy(programs: list[str]) -> None:
+    """A stream each, and nothing else for a dataset alone: the parents of all were asked for once."""
+    print(*programs, sep="\n")
+    sent = [argv for argv in programs if re.match(r"zfs (send|receive)|mbuffer", argv)]
+    assert len([argv for argv in sent if argv.startswith("zfs send")]) == COUNT + 2
+    others = [argv for argv in programs if argv not in sent]
+    alone = {argv for argv in others if len(set(re.findall(r"tank/d\d\d", argv))) == 1}
+    assert not alone
+    # zvaultd also looks at lags and vaults meanwhile.
+    assert len([argv for argv in others if re.fullmatch(r"zfs list -H -o name \S+", argv)]) < 10
 
 
 def copy(name: str) -> str:

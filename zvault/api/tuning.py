@@ -60,8 +60,22 @@ class MeasuredAnswer(TypedDict):
     measured: MeasuredDocument
 
 
+class ProbedStoreDocument(TypedDict):
+    """What ``blockstore probe`` found of a vault's object store, at ``time``: the least number of ``puts`` and ``gets``
+    of 8 MiB at once that come near the fastest. ``uploads`` and ``reads`` are those that zvault takes from it.
+    """
+
+    time: float
+    puts: int
+    gets: int
+    uploads: int
+    reads: int
+
+
 class TunedVault(TypedDict):
-    """A vault; ``host`` where it is on another one, which zvault does not tune."""
+    """A vault; ``host`` where it is on another one, which zvault does not tune. ``probed`` is missing but with
+    ``auto``.
+    """
 
     name: str
     pool: str
@@ -69,6 +83,7 @@ class TunedVault(TypedDict):
     host: str | None
     tuned: bool
     measured: MeasuredDocument | None
+    probed: ProbedStoreDocument | None
 
 
 ParameterState = Literal[

@@ -56,11 +56,9 @@ class RunHistory:
         self._in_memory = False
         self._sent: dict[str, tuple[int, float]] = {}
         """By run under way: its streams that went through, and when that was written last (seconds since the epoch)."""
-        self.changes = 0  # grows with each statement that changes anything
         self._connection = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        self.changes += 1
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -84,7 +82,6 @@ class RunHistory:
 
     def _do(self, sql: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
         """Run one statement, if need be on a file made anew; nothing comes back where that fails too."""
-        self.changes += not sql.startswith("select")
         try:
             if self._in_memory or self.file.exists():
                 return self._connection.execute(sql, values).fetchall()

@@ -17,8 +17,6 @@ class ValuesByBackup(MutableMapping[str, T], Generic[T]):
     def __init__(self, env: Environment) -> None:
         self._env = env
         self._found: dict[str, tuple[str, T]] = {}
-        self.changes = 0
-        """How often something was learned or forgotten."""
 
     def way(self, name: str) -> str | None:
         """Say what a backup takes and where it puts it now; None where there is no backup of that name."""
@@ -31,7 +29,6 @@ class ValuesByBackup(MutableMapping[str, T], Generic[T]):
         """Keep what was learned of a backup while it was configured in that ``way``."""
         if way is not None and way == self.way(name):
             self._found[name] = way, value
-            self.changes += 1
 
     def __getitem__(self, name: str) -> T:
         """Return what is true now. Raises KeyError."""
@@ -46,7 +43,6 @@ class ValuesByBackup(MutableMapping[str, T], Generic[T]):
 
     def __delitem__(self, name: str) -> None:
         del self._found[name]
-        self.changes += 1
 
     def __iter__(self) -> Iterator[str]:
         """The backups of which something is known to be true now."""

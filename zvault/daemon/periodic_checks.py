@@ -15,7 +15,6 @@ from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.scheduler import PROMPT
 from zvault.daemon.seen_vaults import SeenVaults
-from zvault.daemon.standing_verdicts import StandingVerdicts
 from zvault.daemon.status import LAG, DaemonStatus
 from zvault.ops.restore import snapshot_reader
 
@@ -38,7 +37,6 @@ class PeriodicChecks:
         self._seen, self._vault_monitor = seen_vaults, vault_monitor
         self._scrub_heal_scheduler, self._sleep_monitor = scrub_heal_scheduler, sleep_monitor
         self._verdicts = VerdictJournal(status.context.env.clock)
-        self._standing = StandingVerdicts(status)
         self._left: list[str] = []
         self._asked: dict[str, tuple[Backup, asyncio.Task[None]]] = {}
 
@@ -70,15 +68,11 @@ class PeriodicChecks:
             del warnings[name]
         warnings |= self._sleep_monitor.warnings()
         moving = self._seen.list_outdated()
-        if self._standing.hold(vaults, moving=bool(moving)):
-            return
         verdicts = self.status.verdicts(vaults)
         # Of a vault on its way up or down once it is there.
         runs = self.status.runs
         unread = [name for name in self.status.context.env.config.backup if runs.readings.being_read(name)]
         self._verdicts.tell(verdicts, moving, unread)
-        if self._verdicts.settled:
-            self._standing.note(verdicts, vaults, moving=bool(moving))
 
     async def at_readings(self) -> None:
         """Take away what stayed mounted or held of snapshots that were open for reading, as soon as that can be."""

@@ -126,17 +126,6 @@ class DaemonStatus:
         self._newest = found
         return found
 
-    def verdicts_later(
-        self, vaults: Sequence[VaultDocument], seconds: float
-    ) -> dict[tuple[SubjectKind, str], HealthVerdict]:
-        """Return what all verdicts will be then if nothing but time goes on."""
-        newest = self._newest
-        try:
-            with self.context.env.later(seconds), self.judge.suppose():
-                return self.verdicts(vaults)
-        finally:
-            self._newest = newest
-
     def vault_verdict(self, vault: VaultDocument) -> HealthVerdict:
         """Judge a vault by its document and what is remembered of it."""
         return self.judge.vault(vault, self._stalls())

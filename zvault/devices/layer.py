@@ -127,6 +127,9 @@ class LayerJob:
     """What to tell of what is not there, without ``create``."""
     throw_away: bool = False
     """What is written to it shall reach nobody: see DeviceStack.throw_away."""
+    uploads: int | None = None
+    """How many objects to have on their way to a store whose settings do not say; None: as many as its server has by
+    default."""
     pool_path: str | None = None
     """Where the pool that waits for it looks for it, if that is known."""
 

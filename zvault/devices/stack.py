@@ -56,6 +56,7 @@ class DeviceStack:
     images and files made; without, ``absence`` is told of what is not there.
 
     ``hurried`` tells whether they have to go down now: then what a cache holds is not written back before.
+    ``find_uploads`` tells how many uploads the server of a device begins with, where its settings do not: see LayerJob.
     """
 
     def __init__(  # noqa: PLR0913 - all that a stack is made of
@@ -70,6 +71,7 @@ class DeviceStack:
         create: bool = False,
         absence: MissingPart | None = None,
         hurried: Callable[[], bool] = lambda: False,
+        find_uploads: Callable[[Device], int | None] = lambda _: None,
     ) -> None:
         self.vault = vault_name
         self.devices = list(devices)
@@ -78,6 +80,7 @@ class DeviceStack:
         self.leases = leases
         self.create = create
         self.absence = absence or MissingPart()
+        self.find_uploads = find_uploads
         self.resume = False
         """Whether a pool waits for the devices: see layer.Job."""
         self.throw_away = False
@@ -308,6 +311,7 @@ class DeviceStack:
             job = LayerJob(
                 *(slot, device, below, had_now, self.create, write, say, self.resume, self.absence),
                 throw_away=self.throw_away,
+                uploads=self.find_uploads(device),
                 pool_path=self.pool_paths[slot.index] if slot.index < len(self.pool_paths) else None,
             )
             below = await self.kinds[kind].up(job)

@@ -32,6 +32,9 @@ def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts
         multihost=bool(vault["multihost"]),
         panics=vault["failmode"] == "panic",
         foreign=tuple(vault["foreign"]),
+        doubted_for=None
+        if seen is None or seen.doubted is None
+        else max(0.0, context.env.clock.time() - seen.doubted),
         older=find_older_vault(context.env, context.records, vault["name"]),
         networked=bool(config is not None and config.device),
         error=vault["error"],

@@ -271,12 +271,16 @@ class Zfs:
         except ToolFailed:
             return None
 
-    async def make_parents(self, dataset: str) -> None:
+    async def make_parents(self, dataset: str, known: set[str] | None = None) -> None:
         """Make the filesystems above ``dataset`` that are not there, never mounted, marked as placeholders.
 
-        Raises PoolSuspended, ToolFailed, or what else ZFS has against it (core/refusals.py).
+        Those that are ``known`` to be there are not asked for, and what is found or made is added to them. Raises
+        PoolSuspended, ToolFailed, or what else ZFS has against it (core/refusals.py).
         """
+        known = set() if known is None else known
         for above in itertools.islice(DatasetName(dataset).ancestors, 1, None):
+            if above in known:
+                continue
             if not await self.exists(above):
                 result = await self.host.run(
                     [
@@ -297,6 +301,7 @@ class Zfs:
                     if SUSPENDED_WORDS in result.stderr:
                         raise make_suspended_error(above.pool)
                     raise make_refusal(f"cannot make '{above}'", result.complaint(), ToolFailed)
+            known.add(above)
 
     async def describe_content(self, placeholder: str) -> str:
         """Say in words what a placeholder holds itself by now; empty where nothing. Raises NotFound, ToolFailed."""

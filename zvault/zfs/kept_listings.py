@@ -97,7 +97,7 @@ class KeptListings:
         self, name: str, stamp: tuple[str, str], snapshots: Sequence[Snapshot], began: float
     ) -> None:
         """Keep what a listing saw of a dataset whose stamp proves it; nothing of a pool that has no file."""
-        guid = self._guids.get(name.partition("/")[0])
+        guid = self._guids.get(DatasetName(name).pool)
         if guid is None:
             return
         some = snapshots if isinstance(snapshots, SnapshotList) else _make_list(name, snapshots)
@@ -108,8 +108,8 @@ class KeptListings:
 
     def drop_absent(self, root: str, there: Mapping[str, object]) -> None:
         """Drop the datasets below a root that a listing of it did not see."""
-        kept, inside = self._of(root), f"{root}/"
-        for name in [one for one in kept if (one == root or one.startswith(inside)) and one not in there]:
+        kept = self._of(root)
+        for name in [one for one in kept if one not in there and DatasetName(one).is_within(root)]:
             del kept[name]
 
     async def save_changed(self) -> None:
@@ -124,7 +124,7 @@ class KeptListings:
                 raise
 
     def _of(self, name: str) -> dict[str, KeptSnapshots]:
-        guid = self._guids.get(name.partition("/")[0])
+        guid = self._guids.get(DatasetName(name).pool)
         return self._pools.get(guid, {}) if guid is not None else {}
 
     def _path(self, guid: int) -> Path:

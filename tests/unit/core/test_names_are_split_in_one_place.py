@@ -35,6 +35,7 @@ OTHERS = {
         "zfs/list_names_child.py",
         'name.rpartition("/")',
     ): "a name from the kernel, before it is known to be one",
+    ("zfs/list_command.py", 'line.partition("#")'): "a line of many that begins with a bookmark's name",
     ("zfs/pool/module_parameters.py", 'line.removeprefix(f"{folder}/")'): "a path below /sys",
 }
 

@@ -281,7 +281,10 @@ class VaultSide(NoKeys):
     async def names(self, _: str) -> list[DatasetName]:
         return [DatasetName(name) for name in self.datasets]
 
-    async def make_parents(self, name: str) -> None:
+    async def describe_content(self, name: str) -> str:
+        return "it has snapshots" if name in self.datasets and self.datasets[name].points else ""
+
+    async def make_parents(self, name: str, known: set[str] | None = None) -> None:
         for above in DatasetName(name).ancestors:
             self.datasets.setdefault(above, Own(self.world.new()))
 

@@ -57,7 +57,7 @@ class Host:
             users={},
             lease=SimpleNamespace(exists=f"vault/{name}" in self.leases),
             settled=settled,
-            config=SimpleNamespace(device=["nbd"], pool=name),
+            config=SimpleNamespace(device=["nbd"], pool=name, is_imported_by_zvault=True),
             assembly=lambda: SimpleNamespace(zpool=SimpleNamespace(kernel_state=kernel_state)),
             down=down,
         )

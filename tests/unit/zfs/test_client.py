@@ -216,6 +216,17 @@ async def test_only_missing_parents_are_made_and_marked() -> None:
     )
 
 
+async def test_parents_of_many_datasets_are_asked_for_once() -> None:
+    """A first copy of 60 datasets asked for each of the three names above each of them: 180 programs."""
+    there = {"cold", "cold/host", "cold/host/tank"}
+    client, tools = zfs(lambda argv: (0, "", "") if argv[-1] in there else (1, "", "dataset does not exist"))
+    known = set[str]()
+    for number in range(60):
+        await client.make_parents(f"cold/host/tank/{number}", known)
+    assert [argv[-1] for argv in tools.asked] == ["cold/host", "cold/host/tank"]
+    assert known == {"cold/host", "cold/host/tank"}
+
+
 @pytest.mark.parametrize(
     ("words", "kind"), [("out of space", VaultFull), ("pool is read-only", PoolReadOnly)]
 )

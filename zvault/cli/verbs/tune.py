@@ -148,6 +148,15 @@ def _vault(vault: TunedVault) -> str:
         profile += f", measured on {day}"
         if vault["measured"]["reading"] is None:
             profile += " (writes only)"
+    if vault["probed"]:
+        probed, day = (
+            vault["probed"],
+            datetime.fromtimestamp(vault["probed"]["time"], UTC).strftime("%Y-%m-%d"),
+        )
+        profile += (
+            f", its store probed on {day} ({probed['uploads']} uploads where uploads= is not set,"
+            f" {probed['reads']} reads at once)"
+        )
     return f"{vault['name']}: {profile}, {'tuned' if vault['tuned'] else 'not tuned now'}"
 
 

@@ -30,6 +30,7 @@ from zvault.core.health.vault_conditions import (
     SCRUB_OVERDUE,
     STALLED,
     STORE_TROUBLE,
+    UNPROVEN,
     VAULT_CONDITIONS,
     VAULT_DAMAGED,
     VAULT_GONE,
@@ -61,7 +62,8 @@ class VaultHealthFacts:
     ``locked``: devices that take no writes.
     ``multihost``, ``panics``: its pool has multihost=on, failmode=panic. ``networked``: zvault brings its devices up.
     ``foreign``: devices that the pool needs and that are not the vault's own, as last seen.
-    ``older``: how much older its pool is than it was, in words.
+    ``older``: how much older its pool is than it was, in words. ``doubted_for``: seconds since its storage was lost and
+    may not have kept everything; None where there is no such doubt.
     ``lost``: devices that are gone, in words. ``troubles``: of block stores, in words. ``looked``: whether any look at
     the pool is on record. ``errors``: on ZFS's list, without ``unexplained`` ones, which are there while datasets are
     ``half_received``; ``only_metadata``: all that were named are the pool's own metadata.
@@ -82,6 +84,7 @@ class VaultHealthFacts:
     networked: bool = False
     foreign: tuple[str, ...] = ()
     older: str = ""
+    doubted_for: float | None = None
     error: ErrorDocument | None = None
     lost: tuple[str, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -189,6 +192,10 @@ def _contents(facts: VaultHealthFacts) -> Iterator[HealthFinding]:
         yield make_finding(FOREIGN_DEVICE, facts.name, f"its pool {facts.pool} lies on {devices} too")
     if facts.older:
         yield make_finding(PUT_BACK, facts.name, facts.older)
+    if facts.doubted_for is not None:
+        since = format_duration(facts.doubted_for)
+        why = f"its server was lost below its pool {since} ago, and it was not scrubbed since"
+        yield make_finding(UNPROVEN, facts.name, why)
     if facts.errors:
         why, following = f"ZFS has {_errors(facts.errors)} on its list", ""
         if facts.only_metadata:

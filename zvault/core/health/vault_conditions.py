@@ -276,6 +276,19 @@ HALF_RECEIVED_ERRORS = HealthCondition(
     "again; where no run does, 'zfs receive -A' of it gives it up. While anything is half received run neither 'zpool "
     "status -v' nor 'zpool scrub -e' there",
 )
+UNPROVEN = HealthCondition(
+    "unproven",
+    "vault",
+    "unknown",
+    "unproven",
+    "may have lost what its storage had confirmed",
+    "The pool went on after the NBD server of another host (`tcp:`) or another service (`unix:`) was lost below it, "
+    "and no whole scrub that began later has ended.",
+    "If that server's host lost power, writes that were not flushed are gone, and ZFS does not know: it repeats only "
+    "those that had no answer. If only the network was away, nothing is lost.",
+    "if that server's host lost power, 'zvaultctl scrub {name}': it reads all that is there, and what is damaged is"
+    " named and healed from the source. Else it ends with the next scrub",
+)
 NEVER_SEEN = HealthCondition(
     "never-seen",
     "vault",
@@ -311,6 +324,7 @@ VAULT_CONDITIONS = (
     FULL_SOON,
     VAULT_UNKNOWN_LONG,
     HALF_RECEIVED_ERRORS,
+    UNPROVEN,
     NEVER_SEEN,
 )
 """Worst first; of the same level, in the order in which they name the state."""
@@ -330,6 +344,7 @@ CONTENT_CONDITIONS = (
     FULL_SOON,
     VAULT_UNKNOWN_LONG,
     HALF_RECEIVED_ERRORS,
+    UNPROVEN,
     NEVER_SEEN,
 )
 """What does not say that bringing the vault up, or taking it down, went wrong."""

@@ -74,14 +74,15 @@ class MatchRecord:
         if self.apart != tuple(apart) or len(self.wanted) != len(wanted) or [*self.vault] != [*vault]:
             return None
         before, now = (*self.wanted, *self.left_out), (*wanted, *left_out)
-        places = list_replaced(before, now)
-        if places is None or any(_names(before[place]) != _names(now[place]) for place in places):
+        if [(one.name, target) for one, target in before] != [(one.name, target) for one, target in now]:
             return None
+        datasets = enumerate(zip(before, now, strict=True))
+        places = {place for place, ((then, _), (one, _)) in datasets if then is not one}
         there = tuple(vault.values())
         names = [there[place].name for place in list_replaced(tuple(self.vault.values()), there) or ()]
         if not self.places.keys() >= {*names}:
             return None
-        return {*places, *(self.places[name] for name in names)}
+        return places | {self.places[name] for name in names}
 
 
 def pair_datasets(
@@ -144,10 +145,6 @@ def _match_changed(
     known.pairs = {**known.pairs, **{pairs[place].source.name: pairs[place] for place in places}}
     known.source = source.datasets
     return pairing
-
-
-def _names(one: tuple[Dataset, DatasetName]) -> tuple[str, str]:
-    return one[0].name, one[1]
 
 
 def _in_place(pair: DatasetPair, top: str) -> bool:

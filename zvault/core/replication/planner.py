@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import cast
 
-from zvault.core.known_results import KnownResults
 from zvault.core.lazy import LazyProperty
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
@@ -55,14 +53,6 @@ class PoolAnswers:
     misfits: Mapping[str, FlagConflict] = field(default_factory=dict)
 
 
-@dataclass
-class KnownPlans:
-    """The plans of the pairs that simply go on; and names of source datasets, seen to come parents first."""
-
-    simple: KnownResults[DatasetPair, TransferPlan | None] = field(default_factory=KnownResults)
-    parents_first: Sequence[DatasetName] = ()
-
-
 def plan_tree(
     pairing: Pairing,
     vault: Tree,
@@ -71,18 +61,16 @@ def plan_tree(
     policy: TransferPolicy | None = None,
     answers: PoolAnswers | None = None,
     conflicts: Mapping[str, PlanObstacle] | None = None,
-    known: KnownPlans | None = None,
 ) -> Sequence[TransferPlan]:
     """Plan every pair, parents first and each after those it needs. ``conflicts`` are of source datasets, by name.
 
-    ``known`` is what an earlier look knew, with the same ``wanted`` and ``policy`` (but for its stamp), and has what
-    this one knows afterwards. A pair that simply goes on is planned by itself, once. Where all do there is nothing else
-    to plan; else all are gone through, and those others are planned as parts of the whole.
+    A pair that simply goes on is planned by itself. Where all do there is nothing else to plan; else all are gone
+    through, and those others are planned as parts of the whole.
     """
-    known, policy, answers = known or KnownPlans(), policy or TransferPolicy(), answers or PoolAnswers()
-    simple = known.simple.again(pairing.pairs, lambda pair: _simple_plan(pair, wanted, policy))
+    policy, answers = policy or TransferPolicy(), answers or PoolAnswers()
+    simple = [_simple_plan(pair, wanted, policy) for pair in pairing.pairs]
     others = answers.misfits or answers.interrupted or conflicts or not all(simple)
-    if not others and _in_order(pairing.pairs, known):
+    if not others and _in_order(pairing.pairs):
         return cast(Sequence[TransferPlan], simple)
     planner = _Planner(pairing, vault, wanted, policy, answers, conflicts or {}, simple)
     for pair in order_origins_first(pairing.pairs):
@@ -90,16 +78,11 @@ def plan_tree(
     return planner.plans
 
 
-def _in_order(pairs: Sequence[DatasetPair], known: KnownPlans) -> bool:
+def _in_order(pairs: Sequence[DatasetPair]) -> bool:
     """True if parents come before children, and nothing else counts."""
-    if any(map(attrgetter("ancestry"), pairs)):
-        return False
-    names = list(map(attrgetter("source.name"), pairs))
-    if names != known.parents_first:
-        if not has_parents_first(names):
-            return False
-        known.parents_first = names
-    return True
+    return not any(pair.ancestry for pair in pairs) and has_parents_first(
+        [pair.source.name for pair in pairs]
+    )
 
 
 def _goes_on(pair: DatasetPair, policy: TransferPolicy) -> bool:

@@ -18,6 +18,7 @@ from zvault.core.tuning.candidates import (
 )
 from zvault.core.tuning.measurement import UNMERGED_WRITE, BandwidthKnee
 from zvault.core.tuning.parameters import KNOWN_PARAMETERS
+from zvault.core.tuning.store_guess import StoreGuess
 from zvault.core.units import format_rate, format_size
 
 ASYNC_READS, SYNC_READS = "zfs_vdev_async_read_max_active", "zfs_vdev_sync_read_max_active"
@@ -47,6 +48,18 @@ def derive_reading(module: Mapping[str, str]) -> tuple[ParameterChoice, ...]:
     return _list_choices(depth, size, f"as many as writes ({MOST_ACTIVE_PARAMETER}): reads were not measured")
 
 
+def guess_reading(guess: StoreGuess, module: Mapping[str, str]) -> tuple[ParameterChoice, ...]:
+    """The parameters for reading a device in a store that was probed, as long as its own reads were not measured.
+
+    None is below OpenZFS's default; ``module`` are the parameters of its writes.
+    """
+    why = (
+        f"the probe of its store got {format_rate(guess.get_rate)} by gets of 8 MiB, nearly all of it by {guess.gets}"
+        " at once"
+    )
+    return _list_choices(guess.reads, _find_limit(module) or 0, why)
+
+
 def calculate_reading(knee: BandwidthKnee, module: Mapping[str, str]) -> tuple[ParameterChoice, ...]:
     """The parameters for reading a device whose reads have this ``knee``, beside the ``module`` of its writes.
 
@@ -55,14 +68,21 @@ def calculate_reading(knee: BandwidthKnee, module: Mapping[str, str]) -> tuple[P
     return _calculate(knee, module, knee.depth * REQUESTS_PER_WORKER, "")
 
 
-def list_reading_candidates(knee: BandwidthKnee, module: Mapping[str, str]) -> list[TuningCandidate]:
-    """The candidates for reading in the order to try them: as calculated, as many reads as writes, half the depth, and
-    OpenZFS's defaults, which have no parameters.
+def list_reading_candidates(
+    knee: BandwidthKnee, module: Mapping[str, str], guess: StoreGuess | None = None
+) -> list[TuningCandidate]:
+    """The candidates for reading in the order to try them: as calculated, as the store's probe has it where there is a
+    ``guess``, as many reads as writes, half the depth, and OpenZFS's defaults, which have no parameters.
     """
     worked_out = knee.depth * REQUESTS_PER_WORKER
     deep = _find_depth(module)
     found = [TuningCandidate("worked out", calculate_reading(knee, module))]
-    for what, depth in (("as deep as writes", deep), ("half the depth", worked_out // 2)):
+    probed = guess.reads if guess is not None else None
+    for what, depth in (
+        ("as its store's probe", probed),
+        ("as deep as writes", deep),
+        ("half the depth", worked_out // 2),
+    ):
         if depth is not None:
             why = f"{worked_out} were worked out, but this was faster"
             other = TuningCandidate(what, _calculate(knee, module, depth, why))
@@ -166,4 +186,14 @@ def advise_on_measuring_reads(vault: str, devices: Sequence[str]) -> TuningAdvic
         tuple(devices),
         f"run 'zvaultctl tune measure {vault}'",
         "its reads were not measured: a restore and a scrub have as many at the device at a time as its writes",
+    )
+
+
+def advise_on_probing(vault: str, devices: Sequence[str]) -> TuningAdvice:
+    """Advice for a vault that zvault tunes by measuring it, and whose object stores nobody probed with speeds."""
+    return TuningAdvice(
+        tuple(devices),
+        f"run 'zvaultctl blockstore probe {vault}'",
+        "a measurement of the device sees its journal, not the store: the probe tells how many puts and gets at once"
+        " are worth it, and the next 'vault up' begins with that",
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zvault.api.vaults import VaultDocument
 from zvault.core.health.backup import BackupFacts, judge_backup
@@ -43,21 +42,6 @@ class HealthJudge:
         """A vault's verdict, from its document and what is remembered. ``stalls``: by vault, in words."""
         facts = self._vault_facts(vault, stalls)
         return judge_vault(facts, self._unknown_for(f"vault {facts.name}", judge_vault(facts)))
-
-    @contextlib.contextmanager
-    def suppose(self) -> Iterator[None]:
-        """Judge what is only supposed, and remember nothing of it."""
-        kept = [dict(one) for one in self._memory]
-        try:
-            yield
-        finally:
-            for one, before in zip(self._memory, kept, strict=True):
-                one.clear()
-                one.update(before)
-
-    @property
-    def _memory(self) -> tuple[dict[str, Any], ...]:
-        return self._unknown, self._seen, self._full, self._space
 
     def knows_pace(self, vault: str) -> bool:
         """True if a vault was seen for long enough to tell when it will be full."""

@@ -33,12 +33,6 @@ class VerdictJournal:
     _told: dict[tuple[SubjectKind, str], tuple[VerdictLevel, tuple[str, ...]]] = field(default_factory=dict)
     _first: dict[tuple[SubjectKind, str], float] = field(default_factory=dict)
 
-    @property
-    def settled(self) -> bool:
-        """True if what is unknown of any subject is told by now."""
-        now = self.clock.monotonic()
-        return all(now - first >= UNKNOWN_SETTLING for first in self._first.values())
-
     def tell(
         self,
         verdicts: Mapping[tuple[SubjectKind, str], HealthVerdict],

@@ -54,13 +54,20 @@ EMPTY = 4096
 NEEDED_MODULES = ("boto3", "numpy", "xxhash")
 
 
-def serve_store_argv(server: DeviceServer, spec: BlockstoreServer, *, create: bool = False) -> list[str]:
-    """Argv that serves ``spec`` in the foreground; with ``create`` a store that is not there is made."""
+def serve_store_argv(
+    server: DeviceServer, spec: BlockstoreServer, *, create: bool = False, uploads: int | None = None
+) -> list[str]:
+    """Argv that serves ``spec`` in the foreground; with ``create`` a store that is not there is made.
+
+    ``uploads``: the number of uploads where the spec has none; the server's own default where that is None.
+    """
     argv = ["nbdkit", "-f", *nbdkit_program_argv(server.socket, spec)]
     if spec.journal is None:
         argv.append(f"journal={find_memory_journal(server, spec)}")
     argv += [f"status={find_status_file(server)}", f"seen={Paths().blockstore_positions}"]
     argv.append(f"user={spec.user}")
+    if uploads is not None and not spec.setting("uploads"):
+        argv.append(f"uploads={uploads}")
     return [*argv, *(["create=yes"] if create else [])]
 
 

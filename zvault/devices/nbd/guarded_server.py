@@ -56,21 +56,29 @@ def make_server(slot: DeviceSlot, spec: Guarded) -> DeviceServer:
     return replace(slot.server, kind="blockstore") if isinstance(spec, BlockstoreServer) else slot.server
 
 
-def server_argv(slot: DeviceSlot, spec: Guarded, *, create: bool = False) -> list[str]:
-    """Argv of a device's server by itself."""
+def server_argv(
+    slot: DeviceSlot, spec: Guarded, *, create: bool = False, uploads: int | None = None
+) -> list[str]:
+    """Argv of a device's server by itself; see blockstore_server.serve_store_argv for ``uploads``."""
     server = make_server(slot, spec)
     if isinstance(spec, past_store.PastStore):
         return past_store.past_store_argv(server, spec)
     if isinstance(spec, BlockstoreServer):
-        return blockstore_server.serve_store_argv(server, spec, create=create)
+        return blockstore_server.serve_store_argv(server, spec, create=create, uploads=uploads)
     return nbdkit.nbdkit_argv(spec, server.socket)
 
 
 def guarded_server_argv(
-    slot: DeviceSlot, device: Device, spec: Guarded, *, create: bool = False, resume: bool = False
+    slot: DeviceSlot,
+    device: Device,
+    spec: Guarded,
+    *,
+    create: bool = False,
+    resume: bool = False,
+    uploads: int | None = None,
 ) -> list[str]:
     """Argv of a device's server, with its guard where it needs one; see takeover.take_lease for ``resume``."""
-    server, bound = server_argv(slot, spec, create=create), device.lease_bound
+    server, bound = server_argv(slot, spec, create=create, uploads=uploads), device.lease_bound
     if bound is None:
         own = isinstance(spec, BlockstoreServer) and not isinstance(spec, past_store.PastStore)
         # Where a lease is taken its guard tries them, also at once.
@@ -94,7 +102,9 @@ async def start_guarded_server(job: LayerJob, spec: Guarded, units: SystemdUnits
     argv = (
         throw_away_server_argv(slot, spec)
         if job.throw_away
-        else guarded_server_argv(slot, job.device, spec, create=job.create, resume=job.resume)
+        else guarded_server_argv(
+            slot, job.device, spec, create=job.create, resume=job.resume, uploads=job.uploads
+        )
     )
     server, own = make_server(slot, spec), isinstance(spec, BlockstoreServer)
     find_report_file(slot).unlink(missing_ok=True)

@@ -39,7 +39,7 @@ from zvault.core.tuning.alignment import (
     advise_on_datasets,
     fit_dataset,
 )
-from zvault.core.tuning.reading import advise_on_measuring_reads, advise_on_reads
+from zvault.core.tuning.reading import advise_on_measuring_reads, advise_on_probing, advise_on_reads
 from zvault.core.tuning.tuning import AGGREGATION_LIMITS
 from zvault.core.units import parse_size
 from zvault.devices import request_queue
@@ -50,6 +50,7 @@ from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.source_tree import list_chosen_by_property
 from zvault.ops.tuning.measurements import AUTO, ReadingOutcome, load_vault_profile, read_outcome
+from zvault.ops.tuning.store_guesses import list_unprobed_devices
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import ProcessRunner
 from zvault.zfs.pool import module_parameters
@@ -111,7 +112,9 @@ def _advise_on_reading(
 ) -> Sequence[TuningAdvice]:
     devices = [device.spec for device in vault.device]
     if vault.profile == AUTO:
-        return [] if measured is not None else [advise_on_measuring_reads(vault.name, devices)]
+        unprobed = list_unprobed_devices(context.env.paths, vault)
+        probing = [advise_on_probing(vault.name, unprobed)] if unprobed else []
+        return probing if measured is not None else [*probing, advise_on_measuring_reads(vault.name, devices)]
     return advise_on_reads(vault.profile, devices, load_vault_profile(context, vault).reading)
 
 

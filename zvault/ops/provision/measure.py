@@ -51,6 +51,7 @@ from zvault.ops.tuning.measurements import (
     store_outcome,
 )
 from zvault.ops.tuning.set_parameters import list_tuning_requests, set_vault_parameters
+from zvault.ops.tuning.store_guesses import find_store_guess
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.new_pool import refuse_unless_blank
 from zvault.system.lease_store import LeaseStore
@@ -241,7 +242,8 @@ async def _read(
     trial: ReceiveTrial, found: DeviceMeasurement, writes: TuningCandidate
 ) -> ReadingOutcome | None:
     """Try parameters for reading out; what was calculated, and why, where that cannot be done."""
-    candidates = list_reading_candidates(find_knee(found.reads, found.largest), writes.module)
+    guess = find_store_guess(trial.context.env.paths, trial.vault)
+    candidates = list_reading_candidates(find_knee(found.reads, found.largest), writes.module, guess)
     outcome = _calculated(found, writes)
     if outcome is None:
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import compress
-from operator import attrgetter, itemgetter, not_
+from operator import itemgetter, not_
 from typing import Literal, ParamSpec, TypeVar
 
 from zvault.config.schema import Backup
@@ -37,7 +37,7 @@ from zvault.core.snapshot_form import SnapshotNames
 from zvault.core.snapshot_list import SnapnameIndex
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.known_backups import KnownBackup, TargetPlace
+from zvault.ops.state.known_backups import KnownBackup
 from zvault.ops.state.partial_tree import list_around_damage
 from zvault.ops.state.source_tree import list_source
 from zvault.system.side_threads import compute_aside
@@ -297,15 +297,8 @@ PlacedDatasets = tuple[tuple[Dataset, DatasetName], ...]
 def place_datasets(context: Context, backup: Backup, source: Tree) -> tuple[PlacedDatasets, PlacedDatasets]:
     """The datasets a backup takes, each with the name its counterpart should have; and those it leaves out."""
 
-    def place(dataset: Dataset) -> TargetPlace:
-        return TargetPlace(
-            backup.takes(dataset.name), (dataset, context.env.wanted_target_of(backup, dataset.name))
-        )
-
-    known = context.known.of(context.env, backup)
-    places = known.places.again(tuple(source.datasets.values()), place)
-    everyone = tuple(map(attrgetter("pair"), places))
-    taken = tuple(map(attrgetter("taken"), places))
+    everyone = tuple((one, context.env.wanted_target_of(backup, one.name)) for one in source)
+    taken = [backup.takes(one.name) for one in source]
     pairs, left_out = tuple(compress(everyone, taken)), tuple(compress(everyone, map(not_, taken)))
     if source.choices is not None or not pairs:
         chosen = {dataset.name for dataset in list_selected(backup, source)}

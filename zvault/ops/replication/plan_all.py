@@ -8,14 +8,13 @@ from itertools import compress
 
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, ToolFailed
-from zvault.core.known_results import KnownResults, list_replaced
 from zvault.core.model import Dataset
 from zvault.core.names import parse_snapname_time
 from zvault.core.policy.min_age import list_too_young
 from zvault.core.policy.retention import decide_retention
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.replication.name_length import NameConflict, find_name_conflict
+from zvault.core.replication.name_length import find_name_conflict
 from zvault.core.replication.older_vault import keep_older_vault
 from zvault.core.replication.plan_model import (
     InterruptedReceive,
@@ -34,12 +33,8 @@ from zvault.ops.replication import backup_send_record
 from zvault.ops.replication.listing import BothListings, make_own_filter, make_sent_filter
 from zvault.ops.replication.vault_encryption import list_exposed, refuse_unencrypted
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.known_backups import KnownAsked
 from zvault.ops.state.older_vault import advise_older_vault, find_older_vault
 from zvault.zfs.client import Zfs
-
-SINGLY_ASKED_DATASETS = 1000
-"""Datasets of the vault that are looked at one by one for what is on record of how they were sent."""
 
 
 def _conflicts(backup: Backup, sides: BothListings) -> dict[str, PlanObstacle]:
@@ -48,10 +43,7 @@ def _conflicts(backup: Backup, sides: BothListings) -> dict[str, PlanObstacle]:
     """
     length = backup.snapshot.names.length
     pairs = sides.pairing.pairs
-    known: KnownResults[DatasetPair, NameConflict | None] = (
-        sides.known.conflicts if sides.known is not None else KnownResults()
-    )
-    found = known.again(pairs, lambda pair: find_name_conflict(pair.source.name, pair.target, length))
+    found = [find_name_conflict(pair.source.name, pair.target, length) for pair in pairs]
     named = compress(zip(pairs, found, strict=True), found)
     doubtful = find_doubtful(pairs, sides.source.unlisted)
     required = backup.send.encrypted == "required"
@@ -83,7 +75,6 @@ async def plan_all(context: Context, backup: Backup, sides: BothListings) -> Seq
         ),
         answers=answers,
         conflicts=conflicts,
-        known=sides.known.plans if sides.known is not None else None,
     )
     planned = await refuse_unencrypted(
         context.clients.source_of(backup), context.clients.vault_of(backup), sides, planned
@@ -177,12 +168,7 @@ def _in_the_clear(key: str) -> str:
 
 
 def _to_be_asked(backup: Backup, sides: BothListings) -> Iterator[DatasetPair]:
-    """The pairs of which the pools have to be asked something for a plan.
-
-    That depends on the pair, and on what the dataset above on the vault has on record of how it was sent: such a record
-    may be inherited (backup_send_record.find_sent_flags).
-    """
-    pairs, known = sides.pairing.pairs, sides.known.asked if sides.known is not None else KnownAsked()
+    """The pairs of which the pools have to be asked something for a plan."""
 
     def odd(pair: DatasetPair) -> bool:
         there, base = pair.vault, pair.base
@@ -196,29 +182,7 @@ def _to_be_asked(backup: Backup, sides: BothListings) -> Iterator[DatasetPair]:
             or backup_send_record.is_key_unproven(sides.vault, pair)
         )
 
-    def expired(_: object) -> Iterator[int]:
-        if above := _sent_otherwise(known.vault, sides.vault.datasets):
-            for place, pair in enumerate(pairs):
-                if pair.vault is not None and pair.vault.name.parent in above:
-                    yield place
-
-    asked = known.pairs.again(pairs, odd, expired)
-    known.vault = sides.vault.datasets
-    return compress(pairs, asked)
-
-
-def _sent_otherwise(before: Mapping[str, Dataset], now: Mapping[str, Dataset]) -> set[str]:
-    """The datasets of the vault that have another record than before of how they were sent, that came, or went."""
-    places = list_replaced(tuple(before.values()), tuple(now.values()))
-    if places is None or len(places) > SINGLY_ASKED_DATASETS:
-        names = before.keys() | now.keys()
-    else:
-        names = {one.name for side in (before, now) for one in map(tuple(side.values()).__getitem__, places)}
-    return {name for name in names if _sent(before.get(name)) != _sent(now.get(name))}
-
-
-def _sent(dataset: Dataset | None) -> str:
-    return dataset.sent if dataset is not None else ""
+    return filter(odd, sides.pairing.pairs)
 
 
 def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[str, str]:

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from zvault.api.events import MessageEvent, ProgressMade, TransferFinished, TransferStarted, WarningEvent
 from zvault.core.errors import (
@@ -73,7 +73,8 @@ MENDABLE = (ResumeRefused, WrongBytes, StreamInterrupted, NamesGone)
 @dataclass
 class Transfers:
     """The parts that the transfers of one try share. ``meter`` is told of their bytes; ``throttle`` is the stage that
-    limits their streams, if any; ``small`` knows which streams need no programs.
+    limits their streams, if any; ``small`` knows which streams need no programs. ``parents`` are datasets of the vault
+    that were found or made for what lies below them, so that nobody asks for each of them again.
     """
 
     opened: OpenBackup
@@ -83,6 +84,7 @@ class Transfers:
     small: SmallStreams | None = None
     interruptions: int = 0
     """How often this dataset's stream was broken off by the kernel, and sent on, before this."""
+    parents: set[str] = field(default_factory=set)
 
     @property
     def route(self) -> StreamRoute:
@@ -166,7 +168,7 @@ class Transfers:
         dataset = self.plan.sides.source.datasets[plan.dataset]
         guard = self._guard(dataset)
         if plan.begins:
-            await self.opened.vault.zfs.make_parents(plan.target)
+            await self.opened.vault.zfs.make_parents(plan.target, self.parents)
         await guard.cover(*_own_base(plan))
         steps = list(plan.steps)
         if plan.borrowed is not None:

@@ -11,7 +11,7 @@ from zvault.core.integrity.file_versions import FileVersion, fold_versions, matc
 from zvault.core.integrity.verification import KeyRange, KeySpread, TreeEntry, escape_path
 from zvault.core.model import Dataset, Snapshot
 from zvault.ops.context import Context
-from zvault.ops.restore.side_reader import open_side_reader
+from zvault.ops.restore.side_reader import SideReader, open_shared_reader
 from zvault.ops.restore.snapshot_reader import open_snapshot
 from zvault.ops.state.partial_tree import list_around_damage
 from zvault.ops.vaults.vault import OpenVault, Vaults
@@ -86,21 +86,21 @@ async def _versions(
     snapshots = list(dataset.snapshots)
     if wanted.at is not None:
         snapshots = [snap for snap in snapshots if snap.creation <= wanted.at][-1:]
+    if not snapshots:
+        return []
     written = await properties.read_written(vault.zfs.host, dataset.name)
     seen: list[tuple[Snapshot, Seen]] = []
-    for snap in snapshots:
-        # What was not written to since the one before holds the same.
-        if seen and written.get(snap.snapname) == 0:
-            seen.append((snap, seen[-1][1]))
-        else:
-            seen.append((snap, await _look(context, vault, dataset, snap, wanted.pattern)))
+    async with open_shared_reader(vault.zfs.host) as make_reader:
+        for snap in snapshots:
+            # What was not written to since the one before holds the same.
+            if seen and written.get(snap.snapname) == 0:
+                seen.append((snap, seen[-1][1]))
+                continue
+            async with open_snapshot(context, vault.zfs, dataset, snap) as opened:
+                seen.append((snap, await _look(make_reader(opened), wanted.pattern)))
     return fold_versions(seen)
 
 
-async def _look(context: Context, vault: OpenVault, dataset: Dataset, snap: Snapshot, pattern: str) -> Seen:
-    async with (
-        open_snapshot(context, vault.zfs, dataset, snap) as opened,
-        open_side_reader(opened) as reader,
-    ):
-        listed = await reader.list_entries(KeySpread.of(0), KeyRange(), everything=True, pattern=pattern)
+async def _look(reader: SideReader, pattern: str) -> Seen:
+    listed = await reader.list_entries(KeySpread.of(0), KeyRange(), everything=True, pattern=pattern)
     return {one.path: one for one in listed if matches_path(pattern, one.path)}

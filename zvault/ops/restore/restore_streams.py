@@ -54,6 +54,8 @@ class RestoreStreams:
     meter: RunMeter = field(default_factory=RunMeter)
     raw: set[str] = field(default_factory=set)
     """What was restored raw: what lies below it in the clear did so on the source as well."""
+    parents: set[str] = field(default_factory=set)
+    """Datasets of the target that were found or made for what lies below them."""
 
     @property
     def done(self) -> int:
@@ -97,7 +99,7 @@ class RestoreStreams:
             self.emit(MessageEvent(text=f"{work.restoration.target} is restored already"))
             return
         own = await self._own_encryption(work)
-        await self.zfs.make_parents(work.restoration.target)
+        await self.zfs.make_parents(work.restoration.target, self.parents)
         token = work.token
         for one, size in zip(work.streams, work.sizes, strict=True):
             try:

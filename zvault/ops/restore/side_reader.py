@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from zvault.core.integrity.verification import ContentRange, KeyRange, KeySpread
 from zvault.ops.restore.snapshot_reader import OpenSnapshot, run_script
 from zvault.system import hash_files
 from zvault.system.file_trees.tree_worker import TreeWorker, start_tree_worker
+from zvault.zfs.host import ZfsHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +121,15 @@ async def open_side_reader(side: OpenSnapshot) -> AsyncIterator[SideReader]:
     folder, device = (side.root, "") if side.size is None else os.path.split(side.root)
     async with start_tree_worker(folder, folder) as worker:
         yield ThreadedReader(worker, os.fsencode(device))
+
+
+@contextlib.asynccontextmanager
+async def open_shared_reader(host: ZfsHost) -> AsyncIterator[Callable[[OpenSnapshot], SideReader]]:
+    """Have what reads the open snapshots of filesystems of one host, one after another, for a block: one child for all
+    of them, where a child for each took longer to start than to list a small one.
+    """
+    if host.address is not None:
+        yield ScriptReader
+        return
+    async with start_tree_worker("", "") as worker:
+        yield lambda side: ThreadedReader(worker.read_other_root(side.root))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple, TypeVar
@@ -48,33 +45,6 @@ class WallClock:
         return datetime.fromtimestamp(self.time(), UTC)
 
 
-class LaterClock(WallClock):
-    """A clock so many seconds ahead of another, for the thread that made it.
-
-    What is computed beside the event loop meanwhile goes by the time that it is: pruning by a time to come would give
-    up what is still to be kept.
-    """
-
-    def __init__(self, clock: WallClock, seconds: float) -> None:
-        self._clock, self._ahead, self._thread = clock, seconds, threading.get_ident()
-
-    @property
-    def _seconds(self) -> float:
-        return self._ahead if threading.get_ident() == self._thread else 0.0
-
-    def time(self) -> float:
-        """See Clock."""
-        return self._clock.time() + self._seconds
-
-    def monotonic(self) -> float:
-        """See Clock."""
-        return self._clock.monotonic() + self._seconds
-
-    def boottime(self) -> float:
-        """See Clock."""
-        return self._clock.boottime() + self._seconds
-
-
 class _Way(NamedTuple):
     """A backup's way, and what it was made of."""
 
@@ -110,15 +80,6 @@ class Environment:
     ) -> Environment:
         """That of this host; its time is that of ``clock``, or the host's."""
         return cls(config, paths, runner, _host_name(config), clock or WallClock())
-
-    @contextlib.contextmanager
-    def later(self, seconds: float) -> Iterator[None]:
-        """Take it to be so much later, for a decision that waits for nothing."""
-        clock, self.clock = self.clock, LaterClock(self.clock, seconds)
-        try:
-            yield
-        finally:
-            self.clock = clock
 
     def reconfigure(self, config: Config) -> None:
         """Have a new configuration in force from now on."""

@@ -1,8 +1,8 @@
 """What was worked out of each backup at the last look, for the next one: only what changed is worked out again.
 
 Nothing here is a fact by itself. Each part says what its results depend on, and is looked up only where that is the
-same: ``pairs`` core/replication/matching.py, ``plans`` core/replication/planner.py, ``lags`` ops/replication/lag.py,
-``retention`` ops/retention/known_retention.py. All of them depend on the configuration, and are dropped with it.
+same: ``pairs`` core/replication/matching.py, ``lags`` ops/replication/lag.py, ``retention``
+ops/retention/known_retention.py. All of them depend on the configuration, and are dropped with it.
 
 From pass to pass goes what the pass before made of each dataset, in their order: the same object where nothing changed.
 So no pass visits what did not change (core/known_results.py).
@@ -22,8 +22,6 @@ from zvault.core.policy.retention import KeepDecision
 from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.matching import KnownPairs
-from zvault.core.replication.name_length import NameConflict
-from zvault.core.replication.planner import KnownPlans
 from zvault.ops.state.environment import Environment
 
 Clones = Mapping[str, DatasetName]
@@ -100,22 +98,6 @@ class KnownRetention:
     held: HeldAsWanted = field(default_factory=HeldAsWanted)
 
 
-@dataclass(frozen=True, slots=True)
-class TargetPlace:
-    """The place of a source's dataset on the vault, and whether the backup's patterns take it."""
-
-    taken: bool
-    pair: tuple[Dataset, DatasetName]
-
-
-@dataclass
-class KnownAsked:
-    """The pairs for which a plan has to ask the pools, as seen with these datasets of the vault."""
-
-    pairs: KnownResults[DatasetPair, bool] = field(default_factory=KnownResults)
-    vault: Mapping[str, Dataset] = field(default_factory=dict)
-
-
 @dataclass
 class DisprovedPairs:
     """The pairs of which a bookmark on the source tells what a pool does not have."""
@@ -134,19 +116,14 @@ read.
 class KnownBackup:
     """The knowledge of one backup, as it is configured in ``backup`` and ``config``, with this host's name.
 
-    ``places``: of the source's datasets, where they belong. Of the pairs: ``conflicts`` of their names, what has to be
-    asked of the pools for a plan (``asked``), ``plans``, and ``lags``. ``free_of_steering`` are the GUIDs of the
-    vault's datasets on which no stream left a property that steers other tools.
+    ``lags`` and ``retention`` are of the ``pairs``. ``free_of_steering`` are the GUIDs of the vault's datasets on which
+    no stream left a property that steers other tools.
     """
 
     backup: Backup
     config: Config
     host: str
-    places: KnownResults[Dataset, TargetPlace] = field(default_factory=KnownResults)
     pairs: KnownPairs = field(default_factory=KnownPairs)
-    conflicts: KnownResults[DatasetPair, NameConflict | None] = field(default_factory=KnownResults)
-    asked: KnownAsked = field(default_factory=KnownAsked)
-    plans: KnownPlans = field(default_factory=KnownPlans)
     lags: KnownResults[DatasetPair, DatasetLag] = field(default_factory=KnownResults)
     records: KnownRecords = field(default_factory=dict)
     retention: KnownRetention = field(default_factory=KnownRetention)

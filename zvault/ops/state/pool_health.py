@@ -44,6 +44,9 @@ class PoolCondition:
     looked at again once nothing is half received (ops/vaults/examine_pool.py); where ZFS has no way to do that, the
     next whole scrub does (``leave_to_scrub``).
 
+    ``doubted``: when the pool went on after a server of somebody else's was lost below it, and no whole scrub that
+    began later has ended: what such a server had confirmed and not flushed may be gone. None: there is no such doubt.
+
     ``wounds`` are the damaged blocks, noted at ``noted``, and count as errors until the next whole scrub has ended: ZFS
     forgets what is in old snapshots only as soon as somebody has it listed (``zpool status -v``, seen with 2.3.9).
     """
@@ -63,6 +66,7 @@ class PoolCondition:
     half_received: tuple[str, ...] = ()
     excused: int = 0
     foreign: tuple[str, ...] = ()
+    doubted: float | None = None
 
     @classmethod
     def of(
@@ -97,6 +101,7 @@ class PoolCondition:
             *(damages, names, pausing, wounds, kept.noted, health.checksums),
             *((half, min(excused, errors)) if errors else ((), 0)),
             kept.foreign if foreign is None else tuple(foreign),
+            None if kept.doubted is None or _has_begun_since(health.scan, kept.doubted) else kept.doubted,
         )
 
     def hurt(
@@ -210,6 +215,10 @@ class PoolConditions:
         """Return how often its pool was given up: a look that began before says nothing of what the vault has."""
         return self._given_up.get(vault, 0)
 
+    def doubt(self, vault: str, at: float) -> None:
+        """Note that its storage was lost and given back, and may have lost what it had confirmed."""
+        self.put(vault, replace(self.get(vault) or PoolCondition(at), doubted=at))
+
     def forget(self, vault: str) -> None:
         """Its pool is another from now on. Raises OSError."""
         self._known.pop(vault, None)
@@ -234,6 +243,7 @@ def _kept(condition: PoolCondition) -> dict[str, Any]:
         "half_received": list(condition.half_received),
         "excused": condition.excused,
         "foreign": list(condition.foreign),
+        "doubted": condition.doubted,
     }
 
 
@@ -251,4 +261,5 @@ def _loaded(data: dict[str, Any]) -> PoolCondition:
         half_received=tuple(map(str, data.get("half_received", ()))),
         excused=int(data.get("excused", 0)),
         foreign=tuple(map(str, data.get("foreign", ()))),
+        doubted=float(data["doubted"]) if data.get("doubted") is not None else None,
     )

@@ -12,14 +12,17 @@ from typing import Any
 
 from zvault.api.tuning import TryDocument
 from zvault.config.load_config import load_profile
+from zvault.config.paths import Paths
 from zvault.config.profile import VaultProfile
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
 from zvault.core.tuning.candidates import CandidateTrial, ParameterChoice
 from zvault.core.tuning.measurement import IoDirection, MeasuredPoint
-from zvault.core.tuning.reading import derive_reading
+from zvault.core.tuning.reading import derive_reading, guess_reading
+from zvault.core.tuning.store_guess import StoreGuess
 from zvault.ops.context import Context
 from zvault.ops.state.records import Records
+from zvault.ops.tuning.store_guesses import find_store_guess
 from zvault.zfs import trial_dataset
 
 AUTO = "auto"
@@ -61,9 +64,15 @@ class MeasurementOutcome:
         """Values by parameter."""
         return {one.name: one.value for one in self.choices}
 
-    def list_reading_choices(self, module: Mapping[str, str]) -> tuple[ParameterChoice, ...]:
-        """The parameters for reading: those that were measured, else those that follow from ``module``."""
-        return derive_reading(module) if self.reading is None else self.reading.choices
+    def list_reading_choices(
+        self, module: Mapping[str, str], guess: StoreGuess | None
+    ) -> tuple[ParameterChoice, ...]:
+        """The parameters for reading: those that were measured, else as the store's probe has it where there is a
+        ``guess``, else those that follow from ``module``.
+        """
+        if self.reading is not None:
+            return self.reading.choices
+        return derive_reading(module) if guess is None else guess_reading(guess, module)
 
 
 def make_trial_row(one: CandidateTrial, won: bool) -> TryDocument:
@@ -133,18 +142,34 @@ def _all(kind: type[Any], rows: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
 def load_vault_profile(context: Context, vault: Vault, guid: int | None = None) -> VaultProfile:
     """A vault's profile, with measured parameters if it is ``auto``; see ``outcome``. Raises ConfigError."""
     profile = load_profile(context.env.paths, vault.profile)
-    found = read_outcome(context.records, vault, guid)
-    if found is None:
+    if vault.profile != AUTO:
         return profile
-    module = {**found.module, **profile.module}
-    reading = {one.name: one.value for one in found.list_reading_choices(module)}
+    found = read_outcome(context.records, vault, guid)
+    module = {**(found.module if found is not None else {}), **profile.module}
+    reading = {one.name: one.value for one in _list_reading(context.env.paths, vault, found, module)}
     return profile.model_copy(update={"module": module, "reading": {**reading, **profile.reading}})
 
 
-def list_parameter_reasons(records: Records, vault: Vault, module: Mapping[str, str]) -> dict[str, str]:
-    """The reasons for a vault's module parameters, for those that were measured."""
-    found = read_outcome(records, vault)
-    choices = () if found is None else (*found.choices, *found.list_reading_choices(found.module))
+def _list_reading(
+    paths: Paths, vault: Vault, found: MeasurementOutcome | None, module: Mapping[str, str]
+) -> tuple[ParameterChoice, ...]:
+    """The parameters for reading a vault that is ``auto``, with what is known without a measurement where there is
+    none.
+    """
+    guess = find_store_guess(paths, vault)
+    if found is not None:
+        return found.list_reading_choices(module, guess)
+    return () if guess is None else guess_reading(guess, module)
+
+
+def list_parameter_reasons(context: Context, vault: Vault, module: Mapping[str, str]) -> dict[str, str]:
+    """The reasons for a vault's module parameters, for those that were measured or follow from its store's probe."""
+    if vault.profile != AUTO:
+        return {}
+    found = read_outcome(context.records, vault)
+    writes = found.choices if found is not None else ()
+    writing = found.module if found is not None else {}
+    choices = (*writes, *_list_reading(context.env.paths, vault, found, writing))
     return {one.name: one.why for one in choices if module.get(one.name) == one.value}
 
 

@@ -94,7 +94,7 @@ async def record_wanted_parameters(
     lease = {
         "module": dict(module),
         "rotational": sorted(_rotational(below)),
-        "reasons": list_parameter_reasons(context.records, vault, module),
+        "reasons": list_parameter_reasons(context, vault, module),
     }
     context.records.leases.put(TUNING_LEASE_PREFIX + vault.name, lease)
     await _apply(context, say)
@@ -112,7 +112,7 @@ async def set_reading_parameters(context: Context, vault: Vault, say: SayProgres
             lease = {
                 "module": dict(reading),
                 "rotational": sorted(_rotational(below)),
-                "reasons": list_parameter_reasons(context.records, vault, reading),
+                "reasons": list_parameter_reasons(context, vault, reading),
             }
             context.records.leases.put(TUNING_READING_PREFIX + vault.name, lease)
             await _apply(context, say)

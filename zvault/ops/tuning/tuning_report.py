@@ -13,6 +13,7 @@ from zvault.api.tuning import (
     MeasuredPointDocument,
     ParameterDocument,
     ParameterState,
+    ProbedStoreDocument,
     TunedVault,
     TuningDocument,
 )
@@ -22,6 +23,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.tuning.candidates import ParameterChoice
 from zvault.core.tuning.measurement import MeasuredPoint
 from zvault.core.tuning.parameters import KNOWN_PARAMETERS
+from zvault.core.tuning.store_guess import StoreGuess
 from zvault.core.tuning.tuning import (
     ParameterDecision,
     TunedHost,
@@ -32,8 +34,8 @@ from zvault.core.tuning.tuning import (
 )
 from zvault.core.zfs_version import format_version
 from zvault.ops.context import Context
-from zvault.ops.state.records import Records
 from zvault.ops.tuning.measurements import (
+    AUTO,
     MeasurementOutcome,
     list_parameter_reasons,
     load_vault_profile,
@@ -46,6 +48,7 @@ from zvault.ops.tuning.set_parameters import (
     list_tuning_requests,
     read_note,
 )
+from zvault.ops.tuning.store_guesses import find_store_guess
 from zvault.zfs.pool import module_parameters
 
 
@@ -63,7 +66,7 @@ async def make_tuning_document(context: Context) -> TuningDocument:
         "openzfs": format_version(host.version),
         "memory": host.memory,
         "other_pools": list_other_pools(context),
-        "vaults": [_vault(context.records, vault, up) for vault in context.env.config.vault.values()],
+        "vaults": [_vault(context, vault, up) for vault in context.env.config.vault.values()],
         "parameters": rows,
         "modprobe": [
             {"name": name, "value": value, "why": why}
@@ -89,12 +92,15 @@ def _configured(context: Context, up: Iterable[TuningRequest]) -> list[TuningReq
     for vault, profile in _profiles(context):
         wanted = profile.reading if vault.name in now else {**profile.module, **profile.reading}
         module = {name: value for name, value in wanted.items() if name not in now.get(vault.name, ())}
-        reasons = list_parameter_reasons(context.records, vault, module)
+        reasons = list_parameter_reasons(context, vault, module)
         found.append(TuningRequest(vault.name, module, reasons=reasons))
     return found
 
 
-def _vault(records: Records, vault: Vault, up: Iterable[TuningRequest]) -> TunedVault:
+def _vault(context: Context, vault: Vault, up: Iterable[TuningRequest]) -> TunedVault:
+    guess = (
+        find_store_guess(context.env.paths, vault) if vault.profile == AUTO and vault.host is None else None
+    )
     return {
         "name": vault.name,
         "pool": vault.pool,
@@ -102,8 +108,19 @@ def _vault(records: Records, vault: Vault, up: Iterable[TuningRequest]) -> Tuned
         "host": None if vault.host is None else str(vault.host),
         "tuned": vault.name in {request.vault for request in up},
         "measured": None
-        if (found := read_outcome(records, vault)) is None
+        if (found := read_outcome(context.records, vault)) is None
         else make_measured_document(found),
+        "probed": None if guess is None else _probed(guess),
+    }
+
+
+def _probed(guess: StoreGuess) -> ProbedStoreDocument:
+    return {
+        "time": guess.at,
+        "puts": guess.puts,
+        "gets": guess.gets,
+        "uploads": guess.uploads,
+        "reads": guess.reads,
     }
 
 

@@ -13,12 +13,12 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from zvault.config.load_config import load_profile
 from zvault.config.profile import QueueSettings, VaultProfile
-from zvault.config.schema import Vault
+from zvault.config.schema import Device, Vault
 from zvault.core.errors import (
     Busy,
     ConfigError,
@@ -32,6 +32,8 @@ from zvault.core.errors import (
 from zvault.devices.device_state import BlockDevice, DeviceState
 from zvault.devices.stack import DeviceStack
 from zvault.ops.context import Context
+from zvault.ops.tuning.measurements import AUTO
+from zvault.ops.tuning.store_guesses import find_device_guess
 from zvault.ops.vaults.abandon_pool import (
     abandon_pool,
     is_on_copies,
@@ -117,7 +119,13 @@ class VaultAssembly:
             create=making.allowed,
             absence=making.absence,
             hurried=lambda: context.activity.going_down,
+            find_uploads=self._find_uploads,
         )
+
+    def _find_uploads(self, device: Device) -> int | None:
+        """How many uploads the probe of a device's store found to be enough, for a vault that is ``auto``."""
+        guess = find_device_guess(self.context.env.paths, device) if self.config.profile == AUTO else None
+        return None if guess is None else guess.uploads
 
     @cached_property
     def _seen(self) -> DeviceStack:
@@ -295,8 +303,10 @@ class VaultAssembly:
         Raises TakenOver where another host had them, also for a pool that already lies on copies."""
         if is_on_copies(await stack.probe()):
             raise make_had_before_error(self.name)
-        runner, look = self.context.env.runner, self._storage_trouble
-        await PoolRevival(self.name, self.pool, self.zpool, stack, runner, look).revive(state, say)
+        env, conditions = self.context.env, self.context.records.conditions
+        doubt = partial(conditions.doubt, self.name, env.clock.time())
+        look = self._storage_trouble
+        await PoolRevival(self.name, self.pool, self.zpool, stack, env.runner, look, doubt).revive(state, say)
 
     # A pool that is not
 

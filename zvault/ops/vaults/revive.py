@@ -70,7 +70,8 @@ LOSS_NOTICE_TIME = 20.0
 class PoolRevival:
     """The parts of one vault that a revival needs.
 
-    ``trouble`` tells whether its storage is lost, without waiting for it.
+    ``trouble`` tells whether its storage is lost, without waiting for it. ``doubt`` is called where the storage that is
+    back may have lost what it had confirmed.
     """
 
     vault: str
@@ -79,6 +80,7 @@ class PoolRevival:
     stack: DeviceStack
     runner: ProcessRunner
     trouble: Look
+    doubt: Callable[[], None]
 
     async def revive(self, state: PoolState, say: SayProgress) -> None:
         """Give an imported pool its devices back if they are lost, and resume it if it is suspended."""
@@ -120,6 +122,8 @@ class PoolRevival:
                 f"its storage answers but takes no writes ({error.why or error.what})",
                 self._by_hand("see whether it is full or read-only, and the kernel's log"),
             ) from error
+        if any(may_forget_writes(device) for device in lost):
+            self.doubt()
         say(f"pool {self.pool} goes on; 'zpool scrub {self.pool}' shows whether its storage kept everything")
 
     async def _connect_again(self, lost: Sequence[DeviceState], say: SayProgress) -> None:
@@ -281,3 +285,12 @@ async def _not_released(pool: str, held: Sequence[str], runner: ProcessRunner) -
 def is_lost(device: DeviceState) -> bool:
     """True if requests to a device cannot be answered. One that is partly connected still answers."""
     return device.state in {"gone", "down"} or device.path is None
+
+
+def may_forget_writes(device: DeviceState) -> bool:
+    """True for a server that is somebody else's: when its host loses power, what was not flushed is gone.
+
+    ZFS repeats only the writes that had no answer. A server of zvault's own that dies leaves its writes in this host's
+    memory or in its store's journal, and Ceph confirms only what its disks have.
+    """
+    return device.spec.startswith(("tcp:", "unix:"))

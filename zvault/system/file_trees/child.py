@@ -4,7 +4,8 @@ Each line of its standard input is a task, carried out to its end: ``{"act": "ch
 "changes" | "list" | "hash", "names": [...], …}``. Names are paths below ROOT in base64, null for all of it. Each is
 copied, or compared, with all below it, and is in FOLDER under its own last name. With null for names all of ROOT and
 FOLDER must be the same. "changes" takes one name, which is found below both; it is empty for all. "list" and "hash" go
-by ROOT alone. Reading can block in the kernel for long, so it must not happen in the daemon (invariant 7).
+by ROOT alone; a ``root`` in a task is one for both folders in place of those. Reading can block in the kernel for long,
+so it must not happen in the daemon (invariant 7).
 """
 
 from __future__ import annotations
@@ -253,16 +254,19 @@ def main() -> None:
     notes = DigestNotes()
     for line in sys.stdin:
         task = json.loads(line)
+        source_path, target_path = task.get("root", root), task.get("root", folder)
         try:
             with (
-                open_descriptor(_open_target(folder, task["act"], ours=task.get("ours", False))) as target,
-                open_descriptor(os.open(root, FOLDER_FLAGS)) as source,
+                open_descriptor(
+                    _open_target(target_path, task["act"], ours=task.get("ours", False))
+                ) as target,
+                open_descriptor(os.open(source_path, FOLDER_FLAGS)) as source,
             ):
                 _do(task, TreeTasks(source, target, int(threads), notes))
         except MissingTree as error:
             TreeReporter().say({"missing": escape_path(error.name), "why": error.why})
         except OSError as error:
-            TreeReporter().say({"error": error.strerror or str(error), "at": _name_of(error) or folder})
+            TreeReporter().say({"error": error.strerror or str(error), "at": _name_of(error) or target_path})
 
 
 if __name__ == "__main__":

@@ -91,8 +91,12 @@ class TreeWorker:
     What it read to copy it need not read again to compare: it remembers the hashes.
     """
 
-    def __init__(self, child: JsonChild, folder: str) -> None:
-        self._child, self._folder = child, folder
+    def __init__(self, child: JsonChild, folder: str, root: str | None = None) -> None:
+        self._child, self._folder, self._root = child, folder, root
+
+    def read_other_root(self, root: str) -> TreeWorker:
+        """One that reads below another root with the same child. One of them is to be asked at a time."""
+        return TreeWorker(self._child, root, root)
 
     async def check_folder(self) -> None:
         """See that there is a folder to copy into, or one in which a copy can make it. Raises NotFound."""
@@ -212,6 +216,7 @@ class TreeWorker:
         task = {
             "act": act,
             "names": None if names is None else [b64encode(name).decode() for name in names],
+            **({} if self._root is None else {"root": self._root}),
             **more,
         }
         answer = await self._child.ask(task, TREE_ANSWER_DEADLINE)

@@ -33,6 +33,7 @@ def tuned(daemon):
         "host": None,
         "tuned": True,
         "measured": None,
+        "probed": None,
     }
     daemon.documents["GET /v1/tuning"] = {
         "openzfs": "2.3.9",
@@ -65,6 +66,13 @@ def test_each_parameter_with_what_it_is_and_why(tuned, ctl):
         "    largest request that is merged, on devices that say they do not rotate",
         "    wanted by cold",
     ]
+
+
+def test_what_the_probe_of_a_store_has_a_vault_begin_with_is_told(tuned, ctl):
+    probed = {"time": 1795780000, "puts": 64, "gets": 16, "uploads": 16, "reads": 16}
+    tuned.documents["GET /v1/tuning"]["vaults"][0] |= {"profile": "auto", "probed": probed}
+    words = "profile auto, its store probed on 2026-11-27 (16 uploads where uploads= is not set, 16 reads at once)"
+    assert words in " ".join(ctl("tune", "show").out.split())
 
 
 def test_one_vaults_only_and_what_it_lacks_is_a_trouble(tuned, ctl):

@@ -46,6 +46,8 @@ CASES: list[tuple[VaultHealthFacts, float, tuple[str, ...]]] = [
     (replace(DOWN, was_degraded=True), 0, ("was-degraded",)),
     (replace(UP, readonly=True), 0, ("read-only",)),
     (replace(DOWN, foreign=("/dev/sdb",)), 0, ("foreign-device",)),
+    (replace(UP, doubted_for=60.0), 0, ("unproven",)),
+    (replace(DOWN, doubted_for=60.0), DAY_SECONDS, ("vault-unknown-long", "unproven")),
     (replace(UP, multihost=True), 0, ()),
     (replace(UP, multihost=True, networked=True), 0, ("risky-properties",)),
     (replace(UP, panics=True), 0, ("risky-properties",)),

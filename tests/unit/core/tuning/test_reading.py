@@ -30,13 +30,16 @@ from zvault.core.tuning.reading import (
     SEND_QUEUE,
     SYNC_READS,
     advise_on_measuring_reads,
+    advise_on_probing,
     advise_on_reads,
     calculate_reading,
     combine_reading,
     derive_reading,
+    guess_reading,
     list_reading_candidates,
     list_scrub_candidates,
 )
+from zvault.core.tuning.store_guess import StoreGuess
 from zvault.core.tuning.tuning import (
     READ_AHEAD_PARAMETERS,
     READ_AHEAD_SHARE,
@@ -156,6 +159,16 @@ def test_what_is_tried_of_a_fast_and_of_a_slow_device() -> None:
     assert [one.what for one in deep][:2] == ["worked out", "as deep as writes"]
     at_once = list_reading_candidates(search(Model(1, 0.00001, 500e6))[1], {})
     assert at_once == [TuningCandidate(DEFAULTS)], "a disk in the host is left as it is"
+
+
+def test_the_depth_that_a_probe_found_is_tried_too() -> None:
+    guess = StoreGuess(0.0, 4, 1e8, 12, 1e8)
+    tried = list_reading_candidates(search(HDD)[1], SLOW_WRITES, guess)
+    assert [one.what for one in tried][:2] == ["worked out", "as its store's probe"]
+    assert tried[1].module[ASYNC_READS] == "12"
+    assert "by 12 at once" in next(one.why for one in guess_reading(guess, {}) if one.name == ASYNC_READS)
+    (advice,) = [advise_on_probing("cold", ["zvault:zv/cold"])]
+    assert advice.what == "run 'zvaultctl blockstore probe cold'"
 
 
 def test_sends_and_scrubs_are_decided_apart() -> None:

@@ -151,7 +151,7 @@ class SimulatedZfs(NoKeys):
 
     # What is changed
 
-    async def make_parents(self, name: str) -> None:
+    async def make_parents(self, name: str, known: set[str] | None = None) -> None:
         for above in DatasetName(name).ancestors:
             self.pools.pools[above.pool].datasets.setdefault(above, Own(self.pools.new()))
 

@@ -41,6 +41,15 @@ def test_it_runs_below_a_guard_that_gives_it_time_and_knows_where_the_lease_is(s
     assert guarded_server.guarded_server_argv(slot, alone, spec(TEXT))[0] == "nbdkit"
 
 
+def test_uploads_that_the_settings_name_are_kept_and_others_are_as_was_guessed(slot: DeviceSlot):
+    device = Device.model_validate({"nbd": TEXT, "lease": "1m"})
+    for words, wanted in ((TEXT, ["uploads=16"]), (f"{TEXT} uploads=2", ["uploads=2"])):
+        argv = guarded_server.guarded_server_argv(slot, device, spec(words), uploads=16)
+        assert [word for word in argv if word.startswith("uploads=")] == wanted
+    argv = guarded_server.guarded_server_argv(slot, device, spec(TEXT))
+    assert not [word for word in argv if word.startswith("uploads=")]
+
+
 def guard(memory: Memory, patience: float, bound: float = 2.0) -> LeaseGuard:
     etag = memory.take(MINE)
     return LeaseGuard(memory.store, MINE.__class__(*[*vars_of(memory), bound]), etag, memory.clock, patience)

@@ -106,6 +106,6 @@ async def test_what_is_sent_decrypted_is_on_record_as_without_its_key() -> None:
     side.values = {"encryptionroot": "tank"}
     for send, recorded in (("any", True), ("decrypted", False)):
         found = await read_source(
-            side, context(send={"encrypted": send}).env.backup("b"), [dataset("tank")], lambda *_, **__: None
+            side, context(send={"encrypted": send}).env.backup("b"), [dataset("tank")], lambda _: None
         )
         assert ("key_root" in found["tank"]) is recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,9 +21,16 @@ from zvault.core.integrity.verification import (
     cut_content_ranges,
     select_content_ranges,
 )
-from zvault.ops.restore.side_reader import ScriptReader, SideReader, ThreadedReader, open_side_reader
+from zvault.ops.restore.side_reader import (
+    ScriptReader,
+    SideReader,
+    ThreadedReader,
+    open_shared_reader,
+    open_side_reader,
+)
 from zvault.ops.restore.snapshot_reader import OpenSnapshot
 from zvault.system.file_trees import child
+from zvault.system.process.json_child import JsonChild
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.host import LocalHost
 
@@ -174,3 +181,30 @@ async def test_a_folder_that_cannot_be_read_is_no_shorter_list(
     with pytest.raises(ToolFailed):
         async with open_side_reader(opened(missing)) as reader:
             await reader.list_entries(MIX, KeyRange(), everything=True)
+
+
+async def test_one_child_reads_many_roots_and_one_that_fails_keeps_no_other_back(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, gone = root.with_name("other"), root.with_name("gone")
+    other.mkdir()
+    (other / "file").touch()
+    started: list[object] = []
+    start = JsonChild.start
+
+    async def counted(argv: Sequence[str]) -> JsonChild:
+        started.append(argv)
+        return await start(argv)
+
+    monkeypatch.setattr(JsonChild, "start", counted)
+    async with open_side_reader(opened(root)) as reader:
+        alone = await reader.list_entries(MIX, KeyRange(), everything=True)
+    started.clear()
+    async with open_shared_reader(opened(root).host) as make_reader:
+        for _ in range(2):
+            assert await make_reader(opened(root)).list_entries(MIX, KeyRange(), everything=True) == alone
+            (found,) = await make_reader(opened(other)).list_entries(MIX, KeyRange(), everything=True)
+            assert found.path == b"file"
+            with pytest.raises(ToolFailed, match="gone: No such file"):
+                await make_reader(opened(gone)).list_entries(MIX, KeyRange(), everything=True)
+    assert len(started) == 1

@@ -84,6 +84,23 @@ def test_blocks_count_as_damaged_until_a_whole_scrub_has_ended(tmp_path: Path):
     assert healed.wounds == ()
 
 
+def test_a_doubt_lasts_until_a_whole_scrub_has_ended_that_began_later(tmp_path: Path):
+    conditions = PoolConditions(store(tmp_path))
+    conditions.doubt("cold", 100.0)
+    again = PoolConditions(store(tmp_path)).get("cold")
+    assert again is not None
+    assert again.doubted == 100.0
+    for scan in (
+        PoolScan("finished", started=90.0, ended=110.0),
+        PoolScan("scanning", started=120.0),
+        PoolScan("canceled", started=120.0),
+        PoolScan("finished", started=120.0, ended=130.0, resilver=True),
+    ):
+        assert PoolCondition.of(PoolErrors(scan, 0), 140.0, 0.0, again).doubted == 100.0
+    scan = PoolScan("finished", started=120.0, ended=130.0)
+    assert PoolCondition.of(PoolErrors(scan, 0), 140.0, 0.0, again).doubted is None
+
+
 def test_errors_of_what_is_half_received_are_no_damage(tmp_path: Path):
     """From the first look on, also before anything is named, and over a restart; blocks of the rest still are."""
     before = PoolCondition(1.0)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from zvault.blockstore.kept_probe import keep_probe
+from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.paths import Paths
 from zvault.config.schema import Config, Vault
 from zvault.core.errors import Refused
@@ -28,6 +30,8 @@ from zvault.ops.tuning.measurements import (
     read_outcome,
     store_outcome,
 )
+from zvault.ops.tuning.store_guesses import list_unprobed_devices
+from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.system.process.runner import HostRunner
 
 DEPTH = "zfs_vdev_async_write_max_active"
@@ -92,7 +96,7 @@ def test_it_is_kept_as_it_was(context: Context):
 def test_what_a_file_sets_is_not_measured(context: Context):
     module = load_vault_profile(context, cold(context)).module
     assert module == {DEPTH: "4", "zfs_txg_timeout": "9"}
-    assert list_parameter_reasons(context.records, cold(context), module) == {DEPTH: "Little's law"}
+    assert list_parameter_reasons(context, cold(context), module) == {DEPTH: "Little's law"}
 
 
 def test_another_pool_another_device_another_profile(context: Context, paths: Paths):
@@ -117,9 +121,58 @@ def test_reads_are_as_deep_as_writes_until_they_are_measured(context: Context) -
     assert kept is not None
     assert kept.reading == ReadingOutcome(points, choices, sends, ())
     assert load_vault_profile(context, vault).reading == {ASYNC_READS: "16"}
-    assert list_parameter_reasons(context.records, vault, {ASYNC_READS: "16"}) == {ASYNC_READS: "measured"}
+    assert list_parameter_reasons(context, vault, {ASYNC_READS: "16"}) == {ASYNC_READS: "measured"}
     store_outcome(context.records, vault, replace(deep, reading=ReadingOutcome(points, ())))
     assert load_vault_profile(context, vault).reading == {}, "OpenZFS's defaults were the fastest"
+
+
+def on_store(paths: Paths, profile: str, *words: str) -> Context:
+    device = {"nbd": " ".join(["zvault:attic/cloud endpoint=https://s3.example.org", *words])}
+    vault = {"pool": "cold", "profile": profile, "device": [device]}
+    return Context.of(
+        Environment(Config.model_validate({"vault": {"cold": vault}}), paths, HostRunner(), "here")
+    )
+
+
+def probed(paths: Paths, context: Context, *gets: tuple[int, float]) -> None:
+    (device,) = cold(context).device
+    assert isinstance(device.nbd, BlockstoreServer)
+    speeds = [{"kind": "put", "depth": 8, "rate": 5e7}]
+    speeds += [{"kind": "get", "depth": depth, "rate": rate} for depth, rate in gets]
+    paths.blockstore_probes.parent.mkdir(exist_ok=True)
+    report = {"at": 1795780000, "speeds": speeds, "verdicts": []}
+    keep_probe(paths.blockstore_probes, device.nbd.identity, report)
+
+
+def test_the_probe_of_a_store_is_the_first_guess_until_reads_are_measured(paths: Paths) -> None:
+    context = on_store(paths, "auto")
+    vault = cold(context)
+    assert load_vault_profile(context, vault).reading == {}
+    assert list_unprobed_devices(paths, vault) == list(list_device_specs(vault))
+    probed(paths, context, (4, 5e7), (16, 1e8), (64, 1.05e8))
+    reading = load_vault_profile(context, vault).reading
+    assert reading[ASYNC_READS] == "16"
+    assert "by 16 at once" in list_parameter_reasons(context, vault, reading)[ASYNC_READS]
+    assert list_unprobed_devices(paths, vault) == []
+    outcome = MeasurementOutcome(
+        list_device_specs(vault), GUID, "write", (), (ParameterChoice(DEPTH, "32", "Little's law"),), ""
+    )
+    store_outcome(context.records, vault, outcome)
+    assert load_vault_profile(context, vault).reading[ASYNC_READS] == "16", "writes are the journal's"
+    choices = (ParameterChoice(ASYNC_READS, "24", "measured"),)
+    store_outcome(context.records, vault, replace(outcome, reading=ReadingOutcome((), choices)))
+    assert load_vault_profile(context, vault).reading == {ASYNC_READS: "24"}
+
+
+@pytest.mark.parametrize(("profile", "uploads"), [("auto", 8), ("plain", None)])
+def test_a_server_begins_with_the_puts_at_once_that_its_store_is_worth(
+    paths: Paths, profile: str, uploads: int | None
+) -> None:
+    context = on_store(paths, profile)
+    probed(paths, context, (4, 5e7))
+    (device,) = cold(context).device
+    stack = VaultAssembly(context, "cold", cold(context)).stack()
+    assert stack.find_uploads(device) == uploads
 
 
 def test_what_an_older_version_kept_is_still_used(context: Context, paths: Paths) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,9 @@ from zvault.zfs.pool.pool import MultihostSuspended, PoolState
 
 UP = SimpleNamespace(state="up", path="/dev/nbd0", spec="tcp:nas")
 GONE = SimpleNamespace(state="gone", path="/dev/nbd0", spec="tcp:nas")
+
+
+def no_doubt() -> None: ...
 
 
 class Device:
@@ -56,7 +60,7 @@ class Device:
         return self.cause
 
     async def lost(self) -> list[Any]:
-        it: Any = PoolRevival("cold", "cold", None, self, None, None)  # type: ignore[arg-type]
+        it: Any = PoolRevival("cold", "cold", None, self, None, None, no_doubt)  # type: ignore[arg-type]
         return await it._lost_after_all(["/dev/nbd0"])  # type: ignore[no-any-return]
 
 
@@ -135,7 +139,7 @@ class PoolOfMultihost:
 
     async def revive(self, health: str) -> None:
         state = PoolState("cold", 1, 10, 5, 5, health, multihost=True)
-        it: Any = PoolRevival("cold", "cold", self, self, None, None)  # type: ignore[arg-type]
+        it: Any = PoolRevival("cold", "cold", self, self, None, None, no_doubt)  # type: ignore[arg-type]
         await it.revive(state, print)
 
 
@@ -207,11 +211,36 @@ async def test_a_trim_that_cost_the_device_is_not_gone_on_with(
     monkeypatch: pytest.MonkeyPatch, *, trims: bool
 ) -> None:
     pool, said = Trimmed(monkeypatch, trims=trims), list[str]()
-    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble)  # type: ignore[arg-type]
+    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble, no_doubt)  # type: ignore[arg-type]
     await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), said.append)
     # Before the clear that resumes the pool: from then on ZFS sends discards again.
     assert pool.done == ["clear", "up", *(["discards end"] if trims else []), "clear"]
     assert any("'timeout' has to be longer" in text for text in said) == trims
+
+
+@pytest.mark.parametrize(
+    ("spec", "doubted"),
+    [
+        ("tcp:nas", True),
+        ("unix:/run/s", True),
+        ("nbdkit:file /x", False),
+        ("rbd:p/i", False),
+        ("zvault:b/c", False),
+    ],
+)
+async def test_what_a_server_of_somebody_elses_had_confirmed_is_doubted_when_it_was_lost(
+    monkeypatch: pytest.MonkeyPatch, spec: str, *, doubted: bool
+) -> None:
+    pool, noted = Trimmed(monkeypatch, trims=False), list[str]()
+
+    async def probe() -> list[Any]:
+        return [SimpleNamespace(state="up" if "up" in pool.done else "gone", path=None, spec=spec)]
+
+    pool.probe = probe  # type: ignore[method-assign]
+    note = partial(noted.append, spec)
+    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble, note)  # type: ignore[arg-type]
+    await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), print)
+    assert noted == ([spec] if doubted else [])
 
 
 class Blocked(Trimmed):
@@ -229,7 +258,7 @@ class Blocked(Trimmed):
 async def test_a_pool_whose_storage_takes_no_writes_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Blocked(monkeypatch, trims=False)
     monkeypatch.setattr(revive, "check_response", pool.nothing)
-    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble)  # type: ignore[arg-type]
+    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble, no_doubt)  # type: ignore[arg-type]
     suspended = PoolState("cold", 1, 10, 5, 5, "SUSPENDED")
     pool.cause = DeviceGone("Ceph takes no writes", "pool 'data' is full: each write waits", "add OSDs")
     with pytest.raises(DeviceGone, match="takes no writes") as failure:
@@ -260,7 +289,7 @@ class Cleared(Blocked):
 
     async def revive(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(revive, "check_response", self.nothing)
-        it: Any = PoolRevival("cold", "cold", self, self, None, self.trouble)  # type: ignore[arg-type]
+        it: Any = PoolRevival("cold", "cold", self, self, None, self.trouble, no_doubt)  # type: ignore[arg-type]
         await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), print)
 
 
