@@ -190,7 +190,7 @@ def _format_lines(guid: int, kept: Mapping[str, KeptSnapshots]) -> Iterator[byte
             lines += _dump([list(column.snapnames), column.creations.tolist()])
         number = columns.get(id(column), len(columns))
         lines += _dump(
-            [name, one.who, one.changed, one.began, number, some.guids.tolist(), some.createtxgs.tolist()]
+            [name, one.who, one.changed, one.began, number, list(some.guids), some.createtxgs.tolist()]
         )
         if len(lines) > room:
             continue
