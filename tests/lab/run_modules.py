@@ -101,7 +101,7 @@ def _share_peers(share: Path) -> None:
     """Other tools, for a guest: it has no network."""
     fetch = LAB.parent / "bench" / "get-peers"
     folder = subprocess.run([str(fetch)], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    shutil.copytree(folder, share / "peers")
+    shutil.copytree(folder, share / "peers", symlinks=True)  # a package may link to what is not there
 
 
 class Guest:
