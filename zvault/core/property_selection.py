@@ -6,7 +6,7 @@ Only what was set on this pool counts: a property that came with a stream was se
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from zvault.core.name_rules import DatasetChoice
 from zvault.core.names import DatasetName
@@ -36,16 +36,24 @@ def check_user_property(name: str) -> None:
         )
 
 
-def choose_by_property(values: Mapping[str, tuple[str, str]], root: DatasetName) -> dict[str, DatasetChoice]:
+def choose_by_property(
+    values: Mapping[str, tuple[str, str]], root: DatasetName, unlisted: Container[str] = ()
+) -> dict[str, DatasetChoice]:
     """Which datasets are selected, of those within ``root`` with the property's value and source (zfs get(8)).
 
-    One is, where OWN is set on it, or BELOW on the dataset within the root from which it inherits.
+    One is, where OWN is set on it, or BELOW on the dataset within the root from which it inherits. What that one has by
+    hand, and what by a stream, is not known where it is ``unlisted``: it counts as by hand, for what is backed up
+    needlessly is not lost.
     """
-    return {name: _choice(value, source, values, root) for name, (value, source) in values.items()}
+    return {name: _choice(value, source, values, root, unlisted) for name, (value, source) in values.items()}
 
 
 def _choice(
-    value: str, source: str, values: Mapping[str, tuple[str, str]], root: DatasetName
+    value: str,
+    source: str,
+    values: Mapping[str, tuple[str, str]],
+    root: DatasetName,
+    unlisted: Container[str],
 ) -> DatasetChoice:
     if source == "local":
         return DatasetChoice(
@@ -61,7 +69,7 @@ def _choice(
     if not giver.is_within(root):
         return DatasetChoice(False, f"{told}, which is above the source")
     # What a dataset above received it passes on all the same: ZFS calls that inherited, too.
-    if values.get(giver) != (value, "local"):
+    if giver not in unlisted and values.get(giver) != (value, "local"):
         return DatasetChoice(False, f"{told}, where it is not set by hand")
     return DatasetChoice(
         value in INHERITED_SELECTING_VALUES,

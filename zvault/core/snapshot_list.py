@@ -54,7 +54,7 @@ class SnapshotList(Sequence[Snapshot]):
     __slots__ = ("column", "createtxgs", "dataset", "guids")
 
     def __init__(
-        self, dataset: DatasetName, column: NameColumn, guids: array[int], createtxgs: array[int]
+        self, dataset: DatasetName, column: NameColumn, guids: array[int] | list[int], createtxgs: array[int]
     ) -> None:
         self.dataset = dataset
         self.column = column
@@ -72,6 +72,17 @@ class SnapshotList(Sequence[Snapshot]):
     def again(self) -> SnapshotList:
         """The same as another object."""
         return SnapshotList(self.dataset, self.column, self.guids, self.createtxgs)
+
+    def extend_by(self, more: Sequence[Snapshot]) -> SnapshotList:
+        """The same with newer snapshots behind them. A GUID of theirs may be below zero, which none of ZFS's is."""
+        column = NameColumn.of(
+            [*self.column.snapnames, *(snap.snapname for snap in more)],
+            [*self.column.creations, *(snap.creation for snap in more)],
+        )
+        guids = [*self.guids, *(snap.guid for snap in more)]
+        createtxgs = self.createtxgs + array("Q", [snap.createtxg for snap in more])
+        real = all(snap.guid >= 0 for snap in more) and isinstance(self.guids, array)
+        return SnapshotList(self.dataset, column, array("Q", guids) if real else guids, createtxgs)
 
     def __len__(self) -> int:
         return len(self.guids)
@@ -117,6 +128,17 @@ class SnapshotList(Sequence[Snapshot]):
 
     def __repr__(self) -> str:
         return repr(tuple(self))
+
+
+def append_snapshots(snapshots: Sequence[Snapshot], more: Sequence[Snapshot]) -> Sequence[Snapshot]:
+    """One dataset's snapshots with newer ones behind them, in as little memory as they were: a million of them as
+    objects took the event loop 0.3 s when they went.
+    """
+    if more and not snapshots:
+        snapshots = SnapshotList.of(more[0].dataset, ())
+    if not more:
+        return snapshots
+    return snapshots.extend_by(more) if isinstance(snapshots, SnapshotList) else (*snapshots, *more)
 
 
 class SnapnameIndex:

@@ -41,6 +41,7 @@ from zvault.ops.state.snapshot_obstacles import (
     find_snapshot_obstacles,
     make_obstacle_documents,
 )
+from zvault.system.side_threads import LongList, compute_aside
 from zvault.zfs.stream_argv import SendFlags
 
 
@@ -80,13 +81,15 @@ async def make_forecast_document(
     return {
         **document,
         **await _pruned(context, backup, made.sides, plans),
-        "datasets": [
-            *[
-                await _planned(context, backup, plan, seen, made.sides, lying.get(plan.dataset))
-                for plan in plans
-            ],
-            *list_unlisted_documents(context, backup, seen),
-        ],
+        "datasets": LongList(
+            [
+                *[
+                    await _planned(context, backup, plan, seen, made.sides, lying.get(plan.dataset))
+                    for plan in plans
+                ],
+                *list_unlisted_documents(context, backup, seen),
+            ]
+        ),
         "not_foreseen": [plan.dataset for plan in plans if not is_predictable(plan)],
     }
 
@@ -191,7 +194,7 @@ async def _planned(
     dataset = imagined.source.datasets[plan.dataset]
     written = seen.source.datasets[plan.dataset].written
     sizes = [await _size(context, backup, step, dataset, written) for step in plan.steps]
-    return make_planned_document(plan, written, sizes, lying)
+    return await compute_aside(len(sizes), None, make_planned_document, plan, written, sizes, lying)
 
 
 async def _size(

@@ -22,6 +22,7 @@ from zvault.ops.replication.vault_encryption import expect_encryptions
 from zvault.ops.retention.prune_report import make_prune_part, make_vault_down_error
 from zvault.ops.state.snapshot_obstacles import find_snapshot_obstacles, make_obstacle_documents
 from zvault.ops.vaults.vault import Vaults
+from zvault.system.side_threads import LongList, compute_aside
 from zvault.zfs.stream_argv import SendFlags
 
 
@@ -64,7 +65,7 @@ async def make_planned_documents(
     """Return the plan for each dataset, with the sizes of its streams."""
     lying = await sides.compute(expect_encryptions, sides, plans)
     rows = [await _plan_row(context, backup, plan, sides, lying.get(plan.dataset)) for plan in plans]
-    return [*rows, *list_unlisted_documents(context, backup, sides)]
+    return LongList([*rows, *list_unlisted_documents(context, backup, sides)])
 
 
 def list_unlisted_documents(
@@ -132,7 +133,7 @@ async def _plan_row(
     dataset = sides.source.datasets[plan.dataset]
     flags = SendFlags.of(backup.send, dataset)
     sizes = [await context.clients.source_of(backup).estimate(step, flags) for step in plan.steps]
-    return make_planned_document(plan, dataset.written, sizes, lying)
+    return await compute_aside(len(sizes), None, make_planned_document, plan, dataset.written, sizes, lying)
 
 
 def make_planned_document(

@@ -74,10 +74,14 @@ class Zfs:
         return await self._trees.tree(root, sizes=sizes)
 
     async def tree_around_damage(self, root: str, why: PartialListing) -> Tree:
-        """As ``tree``, with what cannot be listed in ``unlisted``. Raises ``why`` where the root itself tells nothing,
+        """As ``tree``, with what cannot be listed in ``unlisted``, be it the root. Raises ``why`` where nothing can be,
         and ToolFailed where the kernel of its host cannot be asked for names (another host may have no Python).
         """
         return await self._trees.tree_around_damage(root, why)
+
+    async def names_around_damage(self, root: str, why: PartialListing) -> list[DatasetName]:
+        """The names of a dataset and of all below it that can be opened. Raises as ``tree_around_damage``."""
+        return await self._trees.names_around_damage(root, why)
 
     async def names(self, root: str) -> list[DatasetName]:
         """The names of a dataset and of all below it, without their snapshots. Raises NotFound."""

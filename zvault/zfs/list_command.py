@@ -245,10 +245,10 @@ def make_list_error(name: str, result: ProcessResult) -> Exception:
             " opened says the same",
         )
     if f"cannot open '{name}'" in complaint and any(words in complaint for words in DAMAGE_WORDS):
-        return ToolFailed(
+        return PartialListing(
             f"cannot list '{name}', which cannot be opened itself",
             complaint,
-            f"'zpool status {pool}' tells whether it is damaged; then ZFS tells nothing of what lies below it: back up"
+            f"'zpool status {pool}' tells whether it is damaged; where nothing below it can be listed either, back up"
             f" each dataset there by a backup of its own (source = \"{name}/…\"), or rename or destroy '{name}' and"
             " have 'zvaultctl restore' bring it back",
         )

@@ -132,7 +132,7 @@ class Lzc:
     async def list_names(self, root: str) -> tuple[list[str], dict[str, str]]:
         """The names of a dataset and of all below it; and those that cannot be opened, with the kernel's words.
 
-        What is below one of the latter is not known. Raises ToolFailed.
+        What is below one of the latter is not known, unless it is the root. Raises ToolFailed.
         """
         found = await self._call(
             f"list the names below {root}", "list_names", [root], deadline=LZC_READ_DEADLINE, root=root

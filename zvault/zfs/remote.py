@@ -198,7 +198,7 @@ def parse_told_names(text: str, root: str) -> tuple[list[str], dict[str, str]]:
             unlisted[name] = os.strerror(int(code))
         else:
             names.append(name)
-    if root not in names:
+    if root not in names and root not in unlisted:
         raise ValueError(f"it tells nothing of {root} itself")
     return names, unlisted
 

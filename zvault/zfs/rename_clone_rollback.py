@@ -7,7 +7,7 @@ from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.refusals import make_refusal
 from zvault.core.replication.lineage import format_set_aside
 from zvault.zfs.host import ZfsHost
-from zvault.zfs.whole_listing import list_whole
+from zvault.zfs.whole_listing import CUT_SHORT, PartialListing, list_whole
 
 RENAME_DEADLINE = 600.0
 """Seconds: each waits for a txg sync, and a rollback frees what it gives up."""
@@ -59,7 +59,7 @@ async def promote_clone(host: ZfsHost, dataset: str) -> None:
 async def list_datasets_beside(host: ZfsHost, dataset: DatasetName, ending: str) -> list[DatasetName]:
     """The datasets beside one whose names are its own, going on with ``ending``; they need not exist, nor it.
 
-    Raises ToolFailed.
+    Raises ToolFailed; PartialListing where one beside it is damaged, and ZFS leaves out what comes behind that.
     """
     if dataset.parent is None:
         return []
@@ -69,7 +69,8 @@ async def list_datasets_beside(host: ZfsHost, dataset: DatasetName, ending: str)
         RENAME_DEADLINE,
     )
     if result.returncode != 0 and "does not exist" not in result.stderr:
-        raise ToolFailed(f"what is beside '{dataset}' cannot be listed", result.complaint())
+        kind = PartialListing if CUT_SHORT in result.stderr else ToolFailed
+        raise kind(f"what is beside '{dataset}' cannot be listed", result.complaint())
     start = dataset.add_suffix(ending)
     return [DatasetName(name) for name in result.stdout.splitlines() if name.startswith(start)]
 

@@ -124,9 +124,16 @@ class TreeListing:
                         break
             except (ValueError, KeyError) as error:
                 raise ToolFailed(f"the listing of '{root}' cannot be understood", str(error)) from None
-        if root not in tree.datasets:
+        if not tree.datasets:
             raise why
         return tree
+
+    async def names_around_damage(self, root: str, why: PartialListing) -> list[DatasetName]:
+        """See Zfs.names_around_damage."""
+        if self._list_names is None:
+            raise why
+        names, _ = await self._list_names(root)
+        return list(map(DatasetName, names))
 
     async def _around_damage(self, root: str, why: PartialListing, gone: set[str]) -> Tree:
         """All that can be listed below a root, with what cannot; what went meanwhile is added to ``gone``."""
@@ -209,9 +216,9 @@ class TreeListing:
         """What those of some datasets of a pool of this host have whose snapshots are as they were kept. Bookmarks are
         listed; what is gone is added to ``gone``.
         """
-        if self._kept is None:
+        if self._kept is None or not stamps:
             return {}
-        await self._kept.load_pool(pool)
+        await self._kept.load_pool(pool, self._lister.host)
         found = self._kept.believe_snapshots(stamps, self.cache.now())
         return await self._lister.with_bookmarks(
             {name: DatasetPoints(snapshots) for name, snapshots in found.items()}, gone

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from zvault.core import snapshot_list
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.snapshot_list import SnapshotList, list_guids, list_newer_snapshots
+from zvault.core.snapshot_list import SnapshotList, append_snapshots, list_guids, list_newer_snapshots
 
 NAME = DatasetName("tank/a")
 ROWS = st.lists(
@@ -59,3 +59,23 @@ def test_lists_with_the_same_names_and_dates_share_them() -> None:
     other = SnapshotList.of(DatasetName("tank/b"), [("b", 9, 8, 6), ("a", 7, 7, 5)])
     assert one.column is other.column
     assert one.column is not SnapshotList.of(NAME, [("a", 1, 1, 5), ("b", 2, 2, 7)]).column
+
+
+@given(ROWS, st.integers(1, 3), st.booleans(), st.booleans())
+def test_what_comes_behind_them_is_as_in_a_tuple(
+    rows: list[tuple[str, int, int, int]], count: int, imagined: bool, packed: bool
+) -> None:
+    """Also a snapshot that is only imagined, whose GUID is below zero, and one behind that."""
+    rows = [(name, guid, txg >> 1, made) for name, guid, txg, made in rows]
+    before = SnapshotList.of(NAME, rows)
+    more = [
+        Snapshot(NAME, f"new{place}", -place if imagined else place, 2**63 + place, place)
+        for place in range(1, count + 1)
+    ]
+    found = append_snapshots(before if packed else tuple(before), more[:-1])
+    found = append_snapshots(found, more[-1:])
+    assert tuple(found) == (*before, *more)
+    assert list(list_guids(found)) == [snap.guid for snap in (*before, *more)]
+    assert list(list_newer_snapshots(found, 2**63)) == more
+    assert found == append_snapshots(before, more)
+    assert isinstance(found, SnapshotList) or (not packed and before)

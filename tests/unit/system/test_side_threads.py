@@ -1,9 +1,13 @@
 """What is large is computed in a thread while the loop goes on; what is small, in the loop itself."""
 
 import asyncio
+import contextlib
 import gc
+import json
 import threading
-from typing import ClassVar
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -14,9 +18,10 @@ from zvault.system import side_threads
 from zvault.system.side_threads import (
     GARBAGE_HEAVY_COUNT,
     MOST_IN_LOOP,
+    LongDict,
+    LongList,
     compute_aside,
     decode_text,
-    free_items_aside,
     split_lines,
 )
 
@@ -59,7 +64,9 @@ def test_nobody_looks_for_garbage_while_very_much_is_worked_through() -> None:
         assert gc.isenabled()
         return on, gc.get_freeze_count() - before
 
-    assert asyncio.run(live(10)) == (False, 0)
+    on, frozen = asyncio.run(live(10))
+    assert not on
+    assert frozen <= 0, "what others left may go meanwhile"
     on, frozen = asyncio.run(live(2 * GARBAGE_HEAVY_COUNT))
     assert not on
     assert frozen >= 2 * GARBAGE_HEAVY_COUNT, "what is left of it is not looked at later either"
@@ -143,25 +150,69 @@ class Mortal:
         self.died.append(threading.get_ident())
 
 
-@pytest.mark.parametrize("count", [MOST_IN_LOOP, LARGE])
-def test_what_is_large_dies_beside_the_loop_item_by_item(count: int) -> None:
-    async def live() -> set[int]:
-        Mortal.died = []
-        items = [Mortal() for _ in range(count)]
-        free_items_aside(items)
-        await compute_aside(LARGE, None, lambda: None)  # in the same thread, so after that
-        assert len(items) == (0 if count == LARGE else count)
-        del items
-        assert len(Mortal.died) == count
-        return set(Mortal.died)
+def died_in(count: int) -> set[int]:
+    """In which threads so many died, once all of them have."""
+    until = time.monotonic() + PATIENCE
+    while len(Mortal.died) < count and time.monotonic() < until:
+        time.sleep(0.001)
+    assert len(Mortal.died) == count
+    return set(Mortal.died)
 
-    assert (asyncio.run(live()) == {threading.get_ident()}) is (count < LARGE)
+
+def mortals(count: int = LARGE) -> list[Mortal]:
+    Mortal.died = []
+    return [Mortal() for _ in range(count)]
+
+
+def mortals_by_number(count: int = LARGE) -> dict[int, Mortal]:
+    return dict(enumerate(mortals(count)))
+
+
+def have_and_fail(made: Callable[[], Any]) -> None:
+    kept = made()
+    raise ValueError(len(kept))
+
+
+@pytest.mark.parametrize(
+    "made", [lambda: LongList(mortals()), lambda: LongDict(mortals_by_number())], ids=["list", "dictionary"]
+)
+def test_what_is_long_dies_beside_the_loop_wherever_its_last_reference_goes(made: Callable[[], Any]) -> None:
+    """At the end of a function, by an error, or in a document that goes."""
+    for let_go in (
+        lambda: bool(made()),
+        lambda: {"rows": made(), "more": 1}.pop("more"),
+        lambda: have_and_fail(made),
+    ):
+        with contextlib.suppress(ValueError):
+            let_go()
+        assert threading.get_ident() not in died_in(LARGE)
+
+
+def test_in_a_plain_list_it_dies_where_that_ends() -> None:
+    mortals().clear()
+    assert died_in(LARGE) == {threading.get_ident()}
+
+
+def test_what_is_computed_of_very_much_dies_beside_the_loop() -> None:
+    async def live(size: int, work: Callable[[], Any]) -> None:
+        await compute_aside(size, None, work)
+
+    for work in (mortals, mortals_by_number, lambda: (mortals(), ["other"])):
+        asyncio.run(live(GARBAGE_HEAVY_COUNT, work))
+        assert threading.get_ident() not in died_in(LARGE)
+    asyncio.run(live(1, lambda: mortals(1)))
+    assert died_in(1) == {threading.get_ident()}
 
 
 def test_what_somebody_else_has_does_not_die() -> None:
-    Mortal.died = []
-    kept = [Mortal() for _ in range(LARGE)]
-    items = list(kept)
-    free_items_aside(items)
-    asyncio.run(compute_aside(LARGE, None, lambda: None))
-    assert (len(items), len(kept), Mortal.died) == (0, LARGE, [])
+    kept = mortals()
+    both = LongList([*kept, Mortal()])
+    del both
+    died_in(1)
+    assert len(kept) == LARGE
+
+
+def test_it_is_a_list_or_a_dictionary_like_any_other() -> None:
+    assert json.dumps(LongList([1, 2])) == "[1, 2]"
+    assert [*LongList([1, 2])] == LongList([1]) + LongList([2])
+    assert LongDict({1: 2}) | {3: 4} == {1: 2, 3: 4}

@@ -375,6 +375,41 @@ async def test_a_dataset_of_an_unknown_type_is_unknown_alone() -> None:
 
 
 @pytest.mark.parametrize("said", ["I/O error", "checksum mismatch", "invalid exchange"])
+async def test_below_a_root_that_cannot_be_opened_all_is_listed_by_its_name(said: str) -> None:
+    def answer(argv: list[str]) -> Answer:
+        if "tank" in argv:
+            return 1, "", f"cannot open 'tank': {said}\n"
+        return cut_short(argv)
+
+    client, _ = zfs(answer)
+
+    async def list_names(root: str) -> tuple[list[str], dict[str, str]]:
+        return ["tank/a", "tank/z"], {root: said, "tank/bad": said}
+
+    client._trees._list_names = list_names
+    with pytest.raises(PartialListing) as failure:
+        await client.tree("tank")
+    tree = await client.tree_around_damage("tank", failure.value)
+    assert list(tree.datasets) == ["tank/a", "tank/z"]
+    assert all(len(one.snapshots) == 1 and one.sent == "that" for one in tree)
+    assert tree.unlisted == {"tank": said, "tank/bad": said}
+
+
+async def test_where_nothing_below_it_can_be_listed_it_is_told_what_can_be_done() -> None:
+    client, _ = zfs(lambda _: (1, "", "cannot open 'tank': I/O error\n"))
+
+    async def list_names(root: str) -> tuple[list[str], dict[str, str]]:
+        return [], {root: "I/O error"}
+
+    client._trees._list_names = list_names
+    with pytest.raises(PartialListing) as failure:
+        await client.tree("tank")
+    with pytest.raises(PartialListing, match="which cannot be opened itself") as again:
+        await client.tree_around_damage("tank", failure.value)
+    assert again.value is failure.value
+
+
+@pytest.mark.parametrize("said", ["I/O error", "checksum mismatch", "invalid exchange"])
 async def test_of_a_root_that_cannot_be_opened_it_is_told_what_can_be_done(said: str) -> None:
     client, _ = zfs(lambda _: (1, "", f"cannot open 'tank/x': {said}\n"))
     with pytest.raises(ToolFailed, match="which cannot be opened itself") as failure:

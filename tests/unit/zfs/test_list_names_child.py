@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,15 @@ from typing import Any
 import pytest
 
 from zvault.zfs import list_names_child
-from zvault.zfs.list_names_child import COMMAND, LIST_NEXT, LONGEST_CALL_NAME, list_names
+from zvault.zfs.list_names_child import (
+    COMMAND,
+    LIST_NEXT,
+    LONGEST_CALL_NAME,
+    NAME_OBJECT,
+    OBJECT_AT,
+    VALUE_AT,
+    list_names,
+)
 
 COOKIE = 6000
 """Where this kernel keeps how far it has come."""
@@ -20,13 +29,61 @@ TREE = {"tank": ["a", "bad", "c"], "tank/a": ["x"], "tank/c": ["worse", "y"]}
 DAMAGED = {"tank/bad": errno.EIO, "tank/c/worse": errno.ECKSUM if hasattr(errno, "ECKSUM") else 52}
 
 
-class Kernel:
-    """Goes through ``tree``, child by child, and says of those that are ``damaged`` what is wrong."""
+OBJECTS = {
+    1: "",
+    54: "tank",
+    59: "tank/$ORIGIN",
+    60: "tank/$ORIGIN@$ORIGIN",
+    300: "tank/a",
+    301: "tank/a@s",
+    302: "tank/a/x/%recv",
+    4000: "tank/a/x",
+    4001: "tank/bad",
+    4002: "tank/bad/below",
+    8800: "tank/c",
+    8801: "tank/c/worse",
+    8802: "tank/c/y",
+    8803: "tank/ab",
+}
+"""The pool's objects by number, with their names as datasets; one is none."""
 
-    def __init__(self, tree: dict[str, list[str]], damaged: dict[str, int]) -> None:
+
+FREE = 5000
+"""Numbers of no object in a row, of which this kernel has fewer between its objects."""
+
+
+class Kernel:
+    """Goes through ``tree``, child by child, and says of those that are ``damaged`` what is wrong.
+
+    Of ``objects`` it tells the names, and of the one that is ``unreadable`` that it is.
+    """
+
+    def __init__(
+        self,
+        tree: dict[str, list[str]],
+        damaged: dict[str, int],
+        objects: dict[int, str] = OBJECTS,
+        unreadable: int = 0,
+    ) -> None:
         self.tree, self.damaged = tree, damaged
+        self.objects, self.unreadable = objects, unreadable
+
+    def name_object(self, command: bytearray) -> None:
+        assert bytes(command[:LONGEST_CALL_NAME]).partition(b"\0")[0] == b"tank"
+        (number,) = struct.unpack_from("=Q", command, OBJECT_AT)
+        if number == self.unreadable:
+            raise OSError(errno.EIO, "damaged")
+        if number not in self.objects:
+            raise OSError(errno.ENOENT, "no such object")
+        if not self.objects[number]:
+            raise OSError(errno.EINVAL, "no dataset")
+        name = self.objects[number].encode() + b"\0"
+        command[VALUE_AT : VALUE_AT + len(name)] = name
 
     def ioctl(self, _: int, call: int, command: bytearray) -> None:
+        if call == NAME_OBJECT:
+            self.name_object(command)
+            return
         assert (call, len(command)) == (LIST_NEXT, COMMAND)
         parent = bytes(command[:LONGEST_CALL_NAME]).partition(b"\0")[0].decode()
         if parent in self.damaged:
@@ -45,6 +102,7 @@ def play(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
     monkeypatch.setattr(list_names_child.fcntl, "ioctl", kernel.ioctl)
     device: Any = Path("/dev/null")
     monkeypatch.setattr(list_names_child, "Path", lambda _: device)
+    monkeypatch.setattr(list_names_child, "MOST_FREE_OBJECTS", FREE)
 
 
 def test_all_that_can_be_opened_is_named_and_what_cannot_with_its_errno(
@@ -56,9 +114,40 @@ def test_all_that_can_be_opened_is_named_and_what_cannot_with_its_errno(
     assert found["unlisted"] == DAMAGED
 
 
-def test_a_root_that_cannot_be_opened_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    play(monkeypatch, Kernel(TREE, {"tank": errno.EIO}))
-    with pytest.raises(OSError, match="tank"):
+@pytest.mark.parametrize("trouble", [errno.EIO, errno.EBADE])
+@pytest.mark.parametrize("unreadable", [0, 2000])
+def test_of_a_root_that_cannot_be_opened_all_below_it_is_found_among_the_objects_of_its_pool(
+    monkeypatch: pytest.MonkeyPatch, trouble: int, unreadable: int
+) -> None:
+    play(monkeypatch, Kernel(TREE, DAMAGED | {"tank": trouble}, unreadable=unreadable))
+    assert list_names("tank") == {
+        "names": ["tank/a", "tank/a/x", "tank/ab", "tank/bad/below", "tank/c", "tank/c/y"],
+        "unlisted": {"tank": trouble, **DAMAGED},
+    }
+    play(monkeypatch, Kernel(TREE, {"tank/a": trouble}))
+    assert list_names("tank/a") == {"names": ["tank/a/x"], "unlisted": {"tank/a": trouble}}
+
+
+@pytest.mark.parametrize(
+    ("objects", "code"),
+    [({1: "", 2: "dozer"}, errno.EPROTO), ({1: "tank/other"}, errno.EPROTO), ({}, errno.EPROTO)],
+)
+def test_where_the_objects_do_not_tell_of_the_root_nothing_is_believed(
+    monkeypatch: pytest.MonkeyPatch, objects: dict[int, str], code: int
+) -> None:
+    play(monkeypatch, Kernel(TREE, {"tank": errno.EIO}, objects))
+    with pytest.raises(OSError, match="tank") as failure:
+        list_names("tank")
+    assert failure.value.errno == code
+
+
+def test_a_call_that_is_refused_is_no_object_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(Kernel):
+        def name_object(self, command: bytearray) -> None:
+            raise OSError(errno.EPERM, "not for you")
+
+    play(monkeypatch, Refusing(TREE, {"tank": errno.EIO}))
+    with pytest.raises(PermissionError):
         list_names("tank")
 
 

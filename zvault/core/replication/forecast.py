@@ -11,6 +11,7 @@ from dataclasses import replace
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.plan_model import TransferPlan, TransferStep, list_sent_by
+from zvault.core.snapshot_list import append_snapshots
 
 
 def is_imagined(snapshot: Snapshot) -> bool:
@@ -25,7 +26,7 @@ def add_snapshot(source: Tree, names: Collection[str], snapname: str, creation: 
     for number, dataset in enumerate(source, 1):
         if dataset.name in names:
             made = Snapshot(dataset.name, snapname, -number, txg, creation)
-            dataset = replace(dataset, snapshots=(*dataset.snapshots, made), written=0)  # noqa: PLW2901
+            dataset = replace(dataset, snapshots=append_snapshots(dataset.snapshots, [made]), written=0)  # noqa: PLW2901
         found[dataset.name] = dataset
     return replace(source, datasets=found)
 
@@ -50,7 +51,11 @@ def apply_plans(vault: Tree, source: Tree, plans: Sequence[tuple[TransferPlan, D
             if snap.guid not in have
         ]
         found[onto.name] = replace(
-            onto, snapshots=(*onto.snapshots, *came), written=0, resume_token=None, placeholder=False
+            onto,
+            snapshots=append_snapshots(onto.snapshots, came),
+            written=0,
+            resume_token=None,
+            placeholder=False,
         )
     return Tree(dict(sorted(found.items(), key=lambda item: DatasetName(item[0]).parts)))
 
@@ -67,10 +72,10 @@ def trim_step_to_existing(step: TransferStep, dataset: Dataset) -> TransferStep 
     """
     if not is_imagined(step.to):
         return step
-    there = [snap for snap in dataset.snapshots if not is_imagined(snap)]
-    if not there or (step.base is not None and there[-1].createtxg <= step.base.createtxg):
+    there = next((snap for snap in reversed(dataset.snapshots) if not is_imagined(snap)), None)
+    if there is None or (step.base is not None and there.createtxg <= step.base.createtxg):
         return None
-    return replace(step, to=there[-1])
+    return replace(step, to=there)
 
 
 def estimate_step(step: TransferStep, written: int, known: int | None) -> int | None:

@@ -7,16 +7,23 @@ touched on either side, and no dataset is renamed, set aside, or begun anew that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import UnknownDataset
 
 
-def is_in_unlisted(name: DatasetName, unlisted: Iterable[DatasetName]) -> bool:
-    """Whether a dataset is one of those, or lies below one."""
-    return any(name.is_within(one) for one in unlisted)
+def is_in_unlisted(name: DatasetName, unlisted: Iterable[DatasetName], listed: Container[str] = ()) -> bool:
+    """Whether a dataset is one of those, or lies below one; what is ``listed`` all the same is not."""
+    return name not in listed and any(name.is_within(one) for one in unlisted)
+
+
+def hides_others(name: DatasetName, listed: Iterable[str]) -> bool:
+    """Whether below a dataset that cannot be listed others may lie that nobody knows of: unless any is ``listed``, as
+    below a root, of which all are sought (zfs/list_names_child.py).
+    """
+    return not any(one.startswith(f"{name}/") for one in listed)
 
 
 def describe_unlisted(unlisted: Mapping[DatasetName, str]) -> str:

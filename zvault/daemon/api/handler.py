@@ -11,7 +11,7 @@ from aiohttp import web
 
 from zvault.api.routes import ApiRoute
 from zvault.daemon.api.access import RequestHandler, refuse_unless_allowed
-from zvault.system.side_threads import compute_aside, free_items_aside
+from zvault.system.side_threads import LongList, compute_aside
 
 A = TypeVar("A")
 
@@ -35,8 +35,7 @@ def make_handler(
         if isinstance(found, web.StreamResponse):
             return found
         body, rows = await compute_aside(count_document_rows(found), None, _encode_and_hold, found)
-        del found  # what nobody else has of it dies with its rows, beside the loop
-        free_items_aside(rows)
+        del found, rows  # in that order: what nobody else has of it dies with its rows, beside the loop
         return web.Response(body=body, content_type="application/json", charset="utf-8")
 
     return RouteHandler(route, serve)
@@ -51,7 +50,8 @@ def count_document_rows(document: object) -> int:
 def _encode_and_hold(document: object) -> tuple[bytes, list[Any]]:
     """A document as JSON; and the rows of its lists in a list of their own: somebody may keep the document."""
     values = document.values() if isinstance(document, dict) else ()
-    return encode_document(document), [row for value in values if isinstance(value, list) for row in value]
+    rows = LongList(row for value in values if isinstance(value, list) for row in value)
+    return encode_document(document), rows
 
 
 def encode_document(document: object) -> bytes:

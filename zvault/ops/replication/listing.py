@@ -30,6 +30,7 @@ from zvault.core.replication.unlisted_datasets import (
     describe_unlisted,
     explain_unlisted_source,
     explain_unlisted_target,
+    hides_others,
     is_in_unlisted,
 )
 from zvault.core.replication.vault_encryption import NO_KEYS_ABOVE, KeysAbove
@@ -43,6 +44,7 @@ from zvault.ops.state.source_tree import list_source
 from zvault.system.side_threads import compute_aside
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
+from zvault.zfs.whole_listing import PartialListing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -195,7 +197,9 @@ async def list_both_sides(
         there = await on_vault
     finally:
         on_vault.cancel()
-    if vault is not None and not all(map(there.datasets.__contains__, map(itemgetter(1), pairs))):
+    whole = all(map(there.datasets.__contains__, map(itemgetter(1), pairs)))
+    # Below a root that cannot be opened nothing can be received but what is there, so nothing set aside is missed.
+    if vault is not None and not whole and root not in there.unlisted:
         there = await _with_asides(vault, root, there)
     known = context.known.of(context.env, backup)
     apart, sized = _others(context.env, backup, root), sizes != "none"
@@ -213,7 +217,8 @@ async def list_both_sides(
 
 def _without_unlisted(env: Environment, backup: Backup, sides: BothListings) -> BothListings:
     """The same look, with what cannot be listed on either side in no pair. Of such a look nothing is remembered."""
-    places = {name: env.wanted_target_of(backup, name) for name in sides.source.unlisted}
+    hiding = [name for name in sides.source.unlisted if hides_others(name, sides.source.datasets)]
+    places = {name: env.wanted_target_of(backup, name) for name in hiding}
     told: dict[str, UnknownDataset] = {
         name: explain_unlisted_source(name, said)
         for name, said in sides.source.unlisted.items()
@@ -225,16 +230,16 @@ def _without_unlisted(env: Environment, backup: Backup, sides: BothListings) -> 
 
 def _without_unlisted_targets(sides: BothListings) -> BothListings:
     """The same without the pairs whose place on the vault cannot be listed."""
-    unlisted = sides.vault.unlisted
+    unlisted, listed = sides.vault.unlisted, sides.vault.datasets
     if not unlisted:
         return sides
     out: dict[str, UnknownDataset] = {
         dataset.name: explain_unlisted_target(target, unlisted)
         for dataset, target in sides.pairs
-        if is_in_unlisted(target, unlisted)
+        if is_in_unlisted(target, unlisted, listed)
     }
     pairs, left_out = (
-        tuple(one for one in some if not is_in_unlisted(one[1], unlisted))
+        tuple(one for one in some if not is_in_unlisted(one[1], unlisted, listed))
         for some in (sides.pairs, sides.left_out)
     )
     return replace(sides, pairs=pairs, left_out=left_out, unlisted={**sides.unlisted, **out})
@@ -334,12 +339,19 @@ async def _with_asides(vault: Zfs, root: DatasetName, tree: Tree) -> Tree:
 
     a run that did not end may have left there what belongs below the root.
     """
-    asides = [
-        await vault.tree(name)
-        for name in await rename_clone_rollback.list_datasets_beside(vault.host, root, ASIDE_INFIX)
-    ]
+    asides = [await vault.tree(name) for name in await _list_beside(vault, root, ASIDE_INFIX)]
     datasets = {name: one for found in (tree, *asides) for name, one in found.datasets.items()}
     return replace(tree, datasets=datasets)
+
+
+async def _list_beside(vault: Zfs, root: DatasetName, ending: str) -> list[DatasetName]:
+    """See ``list_datasets_beside``: also where one of them is damaged, as another backup's place may be."""
+    try:
+        return await rename_clone_rollback.list_datasets_beside(vault.host, root, ending)
+    except PartialListing as error:
+        names = await vault.names_around_damage(root.parent or root, error)
+    start = root.add_suffix(ending)
+    return [name for name in names if name.parent == root.parent and name.startswith(start)]
 
 
 def _others(env: Environment, backup: Backup, root: DatasetName) -> tuple[DatasetName, ...]:

@@ -218,7 +218,8 @@ def _refuse_unlisted(tree: Tree, wanted: DatasetName, *, below: bool) -> None:
     The others are there, and none of those may be left out of a restore without a word.
     """
     for name, said in tree.unlisted.items():
-        if wanted.is_within(name) or (below and name.is_below(wanted)):
+        unknown = wanted.is_within(name) and wanted not in tree.datasets
+        if unknown or (below and name.is_below(wanted)):
             raise ToolFailed(
                 f"'{name}' on the vault cannot be listed",
                 said,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TypeVar
 
+from zvault.api.backups import Side
 from zvault.api.events import Emit, MessageEvent, PrunedEvent, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
@@ -24,13 +25,15 @@ from zvault.ops.replication.snapshot_holders import describe_clones, describe_ho
 from zvault.ops.retention.prune_plan import DatasetVerdictList, PrunePlan, plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.vaults.vault import Vaults
-from zvault.system.side_threads import free_items_aside
 from zvault.system.snapshot_users import users_argv
 from zvault.zfs.changes import Changes, LzcFailure
 from zvault.zfs.client import Zfs
 
 DESTROY_BATCH = 100
 """Snapshots destroyed in one call: all of a batch go in one transaction group, or none."""
+
+PRUNED_AT_ONCE = 5000
+"""Snapshots of which one event tells that they are gone."""
 
 Answer = TypeVar("Answer")
 AskSnapshots = Callable[[Sequence[SnapshotName]], Awaitable[dict[str, Answer]]]
@@ -81,15 +84,42 @@ async def apply_prune(source: Zfs, vault: Zfs | None, plans: Sequence[PrunePlan]
             emit(WarningEvent(text=f"pruning the {judged.side}: {error}"))
             continue
         selected: list[Snapshot] = await plan.compute(attrgetter("selected"), plan)
-        gone, trouble = await destroy_in_batches(zfs, selected, emit)
+        told = _ToldInParts(plan.side, emit)
+        trouble = await _destroy_each_batch(zfs, selected, emit, told.note)
+        told.tell()
         if trouble is not None:
             emit(WarningEvent(text=f"pruning the {plan.side}: {trouble}"))
-        if gone:
-            emit(PrunedEvent(side=plan.side, count=len(gone), snapshots=[snap.name for snap in gone]))
-        count += len(gone)
+        count += told.count
         if plan.over:
             emit(WarningEvent(text=_held_back(plan), side=plan.side, over_limit=len(plan.over)))
     return count
+
+
+@dataclass
+class _ToldInParts:
+    """What was pruned on one side, told by an event for each PRUNED_AT_ONCE.
+
+    Whoever hears it writes each name down: those of a million snapshots at once kept the event loop for seconds. And
+    what is told so far is on record where a run is killed before it has destroyed the rest.
+    """
+
+    side: Side
+    emit: Emit
+    count: int = 0
+    _waiting: list[str] = field(default_factory=list)
+
+    def note(self, gone: Sequence[Snapshot]) -> None:
+        """Take in what went of a batch."""
+        self.count += len(gone)
+        self._waiting += [snap.name for snap in gone]
+        if len(self._waiting) >= PRUNED_AT_ONCE:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell of those of which nobody was told yet."""
+        if self._waiting:
+            self.emit(PrunedEvent(side=self.side, count=len(self._waiting), snapshots=self._waiting))
+            self._waiting = []
 
 
 async def drop_stuck(
@@ -105,7 +135,6 @@ async def drop_stuck(
         return plan
     holds, no_holds = await ask_each_snapshot(zfs.holds, unwanted)
     branches, no_clones = await ask_each_snapshot(zfs.clones, unwanted) if clones else ({}, set())
-    free_items_aside(unwanted)
     return await plan.compute(_but_stuck, plan, holds, branches, no_holds | no_clones, lifted)
 
 
@@ -182,15 +211,23 @@ async def destroy_in_batches(
     tried alone; where all of these refuse as well, or the host is out of reach, the rest is left.
     """
     gone: list[Snapshot] = []
+    trouble = await _destroy_each_batch(zfs, snapshots, emit, gone.extend)
+    return gone, trouble
+
+
+async def _destroy_each_batch(
+    zfs: Zfs, snapshots: Sequence[Snapshot], emit: Emit, note: Callable[[Sequence[Snapshot]], None]
+) -> ZvaultError | None:
+    """See ``destroy_in_batches``; ``note`` is called with what went of each batch."""
     trouble: ZvaultError | None = None
     for start in range(0, len(snapshots), DESTROY_BATCH):
         batch = snapshots[start : start + DESTROY_BATCH]
         went, error = await _destroy_batch(zfs, batch, emit)
-        gone += went
+        note(went)
         trouble = trouble or error
         if error is not None and (not went or not isinstance(error, LzcFailure)):
             break
-    return gone, trouble
+    return trouble
 
 
 async def _destroy_batch(

@@ -17,7 +17,7 @@ from zvault.ops.replication.listing import BothListings, list_both_sides
 from zvault.ops.retention.prune import drop_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.vaults.vault import Vaults
-from zvault.system.side_threads import free_items_aside
+from zvault.system.side_threads import LongList
 from zvault.zfs.client import Zfs
 
 APIECE = 100
@@ -66,7 +66,7 @@ async def make_plans_document(
     document: PruneDocument = {
         "backup": backup.name,
         "vault": backup.vault,
-        "prune": [],
+        "prune": LongList(),
         "freed": {},
         "over_limit": [],
     }
@@ -118,9 +118,6 @@ async def _sizes(zfs: Zfs, plan: PrunePlan) -> tuple[dict[str, int], int | None]
         return await plan.compute(_sizes_of, runs, answers)
     except ZvaultError:
         return {}, None  # one has just gone, say: better no figure than a wrong one
-    finally:
-        free_items_aside(runs)
-        free_items_aside(ranges)
 
 
 def _ranges(plan: PrunePlan) -> tuple[list[list[SnapshotName]], list[tuple[SnapshotName, SnapshotName]]]:

@@ -25,7 +25,7 @@ from zvault.ops.retention.prune_plan import PrunePlan, find_verdicts_dataset
 from zvault.ops.run_outcome import describe_refusals
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import HeldAsWanted
-from zvault.system.side_threads import compute_aside
+from zvault.system.side_threads import LongList, compute_aside
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.client import Zfs
 
@@ -34,8 +34,8 @@ from zvault.zfs.client import Zfs
 class HoldMove:
     """The names of what is to be held on a vault, and of what to ask whether it is held."""
 
-    wanted: tuple[SnapshotName, ...]
-    asked: tuple[SnapshotName, ...]
+    wanted: Sequence[SnapshotName]
+    asked: Sequence[SnapshotName]
 
 
 def plan_holds(context: Context, backup: Backup, plan: PrunePlan, lapses: int | None = None) -> HoldMove:
@@ -45,15 +45,15 @@ def plan_holds(context: Context, backup: Backup, plan: PrunePlan, lapses: int | 
     that was held or released since. Where events were lost since (``lapses``), or none tell, all are asked.
     """
     brought, zone = make_sent_filter(backup), context.env.zone
-    wanted: list[SnapshotName] = []
-    asked: list[SnapshotName] = []
+    wanted: list[SnapshotName] = LongList()
+    asked: list[SnapshotName] = LongList()
     for group in _unsettled(plan, lapses):
         verdicts = list(group)  # made once, for each is made anew where it is asked for
         wanted += [snap.name for snap in select_snapshots_to_hold(verdicts, brought)]
         asked += [
             snap.name for snap in select_possibly_held(verdicts, brought, plan.ours, zone, plan.arrived)
         ]
-    return HoldMove(tuple(wanted), tuple(asked))
+    return HoldMove(wanted, asked)
 
 
 def _unsettled(plan: PrunePlan, lapses: int | None) -> Sequence[Sequence[KeepDecision]]:

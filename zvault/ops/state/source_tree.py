@@ -37,18 +37,22 @@ async def list_source(clients: ZfsClients, backup: Backup, *, sizes: bool = True
         raise make_missing_source_error(backup, missing[0])
     if backup.send.encrypted == "decrypted":
         tree = replace(tree, datasets={one.name: replace(one, encrypted=False) for one in tree})
-    choices = await read_property_choices(clients, backup, list(tree.datasets))
+    choices = await read_property_choices(clients, backup, list(tree.datasets), tree.unlisted)
     return tree if choices is None else replace(tree, choices=choices)
 
 
 async def read_property_choices(
-    clients: ZfsClients, backup: Backup, names: Sequence[str]
+    clients: ZfsClients, backup: Backup, names: Sequence[str], unlisted: Container[str] = ()
 ) -> dict[str, DatasetChoice] | None:
     """Which of a source's datasets the backup's property selects, and why; None where it selects by none."""
     if backup.select is None:
         return None
     root, host = backup.source.dataset, clients.source_of(backup).host
-    found = choose_by_property(await properties.read_user_property(host, root, backup.select, names), root)
+    if root in unlisted:
+        values = await properties.read_each_property(host, backup.select, names)
+    else:
+        values = await properties.read_user_property(host, root, backup.select, names)
+    found = choose_by_property(values, root, unlisted)
     return {name: replace(one, reason=f"{backup.select}: {one.reason}") for name, one in found.items()}
 
 

@@ -14,6 +14,7 @@ from zvault.core.replication.unlisted_datasets import (
     explain_unlisted_source,
     explain_unlisted_target,
     find_doubtful,
+    hides_others,
     is_in_unlisted,
 )
 
@@ -60,6 +61,17 @@ def test_what_lies_below_it_is_as_unknown() -> None:
     assert is_in_unlisted(DatasetName("tank/bad"), BAD)
     assert is_in_unlisted(DatasetName("tank/bad/x"), BAD)
     assert not is_in_unlisted(DatasetName("tank/badly"), BAD)
+
+
+def test_but_not_what_is_listed_there_all_the_same() -> None:
+    assert not is_in_unlisted(DatasetName("tank/bad/x"), BAD, ["tank/bad/x"])
+    assert is_in_unlisted(DatasetName("tank/bad/y"), BAD, ["tank/bad/x"])
+    assert is_in_unlisted(DatasetName("tank/bad/x/y"), BAD, ["tank/bad/x"])
+
+
+def test_below_a_root_nothing_is_hidden() -> None:
+    assert hides_others(DatasetName("tank/bad"), ["tank", "tank/badly"])
+    assert not hides_others(DatasetName("tank/bad"), ["tank/bad/x"])
 
 
 def test_it_is_named_with_what_to_do() -> None:

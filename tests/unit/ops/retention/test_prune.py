@@ -12,6 +12,7 @@ from zvault.api.events import RunEvent
 from zvault.core.errors import DeadlineExceeded, ToolFailed
 from zvault.core.model import Snapshot
 from zvault.core.policy.retention import KeepDecision
+from zvault.ops.retention import prune
 from zvault.ops.retention.prune import DESTROY_BATCH, apply_prune, destroy_snapshots
 from zvault.ops.retention.prune_plan import PrunePlan
 from zvault.system.process.runner import HostRunner
@@ -171,3 +172,25 @@ async def test_a_side_that_fails_does_not_keep_the_other_from_its_turn(error: Ex
 async def test_nothing_doomed_tells_nothing() -> None:
     count, told = await carry_out(FakeLzc(), FakeLzc(), [plan("source", []), plan("vault", [], [snap(1)])])
     assert (count, told.events) == (0, [])
+
+
+async def test_very_many_are_told_in_parts_as_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is gone is on record where the run ends in the middle."""
+    monkeypatch.setattr(prune, "PRUNED_AT_ONCE", 2 * DESTROY_BATCH)
+    many = [snap(number) for number in range(5 * DESTROY_BATCH + 1)]
+
+    class FailingLater(FakeLzc):
+        async def destroy(self, names: Sequence[str]) -> None:
+            if len(self.calls) == 3:
+                assert [fields["count"] for _, fields in told.events] == [2 * DESTROY_BATCH]
+            self.error = ToolFailed("the child ended") if len(self.calls) == ends else None
+            await super().destroy(names)
+
+    for ends, counts in ((9, [2, 2, 1.01]), (3, [2, 1])):
+        told = Told()
+        gone = await apply_prune(Side(FailingLater()), None, [plan("source", many)], told)  # type: ignore[arg-type]
+        events = [fields for event, fields in told.events if event == "pruned"]
+        assert [one["count"] for one in events] == [int(count * DESTROY_BATCH) for count in counts]
+        named = [name for one in events for name in one["snapshots"]]
+        assert named == [one.name for one in many[:gone]]
+        assert told.texts() == ([] if ends == 9 else ["pruning the source: the child ended"])
