@@ -57,8 +57,11 @@ def ask_of_best(backup: str, ask: Callable[[str], A]) -> A:
         if not parts:
             raise
         best, *others = sorted(parts, key=lambda one: _rank(one, status))
-        told = ", ".join(f"{one['vault']} {_tell_age(one)}" for one in others)
-        print_trouble(f"of vault {best['vault']}, {_tell_age(best)}; --vault names another ({told})")
+        told = ", ".join(f"{one['vault']}: {_tell_age(one)}" for one in others)
+        print_trouble(
+            f"vault {best['vault']} is taken, its newest state is {_tell_age(best)}"
+            + (f"; --vault takes another ({told})" if told else "")
+        )
         return ask(best["name"])
 
 
@@ -103,4 +106,4 @@ def _rank(backup: BackupDocument, status: StatusDocument) -> tuple[bool, bool, f
 
 def _tell_age(backup: BackupDocument) -> str:
     lag = backup["lag_seconds"]
-    return f"newest state {format_duration(lag)} old" if lag is not None else "newest state not known"
+    return f"{format_duration(lag)} old" if lag is not None else "not known"

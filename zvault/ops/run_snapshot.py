@@ -21,7 +21,7 @@ from zvault.core.snapshot_list import SnapnameIndex, list_guids
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
 from zvault.ops.name_clash import give_up_snapshots, list_names_on_vault, list_to_give_up, list_to_replace
-from zvault.ops.replication.find_unchanged import find_unchanged
+from zvault.ops.replication.find_unchanged import find_unchanged, find_unwritten
 from zvault.ops.replication.listing import (
     BothListings,
     choose_snapshots,
@@ -105,6 +105,8 @@ class RunSnapshot:
             unchanged = NOTHING_UNCHANGED
             if vault is not None:
                 unchanged = await find_unchanged(self.context, backup, vault.zfs, self.emit)
+            elif backup.siblings and not self.own_time:
+                unchanged = await find_unwritten(self.context, backup, self.emit)
             self.hooks.snapname = await self._make_but(backup, unchanged, avoid, vault)
             if not unchanged.stands:
                 return self.hooks.snapname, None

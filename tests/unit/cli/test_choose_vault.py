@@ -55,8 +55,8 @@ def test_the_best_vault_is_taken_and_told(several, ctl, lags, states, chosen: st
     )
     said = ctl("verify", "home")
     assert said.code == 0
-    assert said.err.startswith(f"of vault {chosen}, newest state ")
-    assert all(f"{name} newest state" in said.err for name in lags if name != chosen)
+    assert said.err.startswith(f"vault {chosen} is taken, its newest state is ")
+    assert all(f"{name}: " in said.err for name in lags if name != chosen)
     assert f"POST /v1/verify/home@{chosen}" in [asked for asked, _, _ in several.asked]
 
 

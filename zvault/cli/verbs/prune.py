@@ -19,6 +19,7 @@ from zvault.cli.output import (
     TROUBLE_STATUS,
     USAGE_STATUS,
     print_document,
+    print_line,
     print_lines,
     print_trouble,
 )
@@ -62,6 +63,8 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
     form = TableForm(tabs, exact)
 
     def prune_one(name: str) -> int:
+        if name != backup:
+            print_line(f"{name}:")
         return _prune(
             name,
             form,

@@ -241,6 +241,40 @@ def test_a_second_vault_changes_nothing_for_the_first(monkeypatch: pytest.Monkey
     assert {one.backup for one in life.world.ended} == {"a", "a@cold", "a@usb"}
 
 
+def test_what_is_unchanged_for_one_vault_is_new_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``skip_unchanged`` a vault that comes back gets a snapshot of what it lacks, and lags no more."""
+
+    async def script(life: Life) -> None:
+        source, below = life.own("tank/a"), life.own("tank/a/below")
+        assert source is not None
+        assert below is not None
+        for hour in range(9):
+            life.world.pools.pools["usb"].away = 2 <= hour < 6
+            source.written = 1
+            below.written = 1 if hour in {0, 3} else below.written
+            await asyncio.sleep(HOUR)
+        for dataset in DATASETS:
+            own = life.own(dataset)
+            assert own is not None
+            newest = list(own.points.values())[-1].guid
+            for vault in RULES:
+                there = life.own(dataset, vault)
+                assert there is not None
+                assert newest in {one.guid for one in there.points.values()}
+                told = life.world.daemon.status.dataset_lags(f"a@{vault}")[dataset][1]
+                assert told is not None
+                assert told <= HOUR
+        assert await list_alarms(life.world) == frozenset()
+
+    config = of_both()
+    config["backup"]["a"] |= {"snapshot": {"skip_unchanged": True}, "send": {"properties": False}}
+    life = live(monkeypatch, config, script)
+    hours = Counter(int((at + BEGIN.timestamp()) // HOUR) for at, _ in life.seen.made)
+    assert sorted(hours.values()) == [1] * 9 + [2], "one more as usb came back"
+    made_of_below = [at for at, points in life.seen.made if "tank/a/below" in points]
+    assert 2 <= len(made_of_below) < len(life.seen.made)
+
+
 def test_runs_by_hand_begin_together_and_send_one_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked for later has a state of later."""
 
