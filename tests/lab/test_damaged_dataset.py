@@ -114,15 +114,20 @@ def test_over_ssh_it_stops_no_other_either(wounded: Tree) -> None:
         sh("systemctl", "reload", "zvaultd")
 
 
-def test_a_dataset_of_the_vault_that_cannot_be_opened_stops_no_other(wounded: Tree) -> None:
-    """Another one than on the source, whose damage stays: both are named."""
-    on_vault = "cold/lab/tank/e4"
+def damage_vault(wounded: Tree, dataset: str) -> None:
+    """A dataset of the vault cannot be opened any more; the vault is up."""
     ok("vault", "up", "cold")
     device = re.findall(r"(/\S+)", sh("zpool", "list", "-vHPL", "-o", "name", "cold"))[0]
-    copies = objset_copies(on_vault, device, start_of(device))
+    copies = objset_copies(dataset, device, start_of(device))
     ok("vault", "down", "cold")
     smash(wounded.image, *copies)
     ok("vault", "up", "cold")
+
+
+def test_a_dataset_of_the_vault_that_cannot_be_opened_stops_no_other(wounded: Tree) -> None:
+    """Another one than on the source, whose damage stays: both are named."""
+    on_vault = "cold/lab/tank/e4"
+    damage_vault(wounded, on_vault)
     assert on_vault not in sh("zfs", "list", "-Hr", "-o", "name", "cold").splitlines()
     own = {name: snapshots(name) for name in ("tank/e4", *kept_of_it())}
     marks = sh("zfs", "list", "-H", "-t", "bookmark", "-o", "name", "tank/e4")
@@ -135,3 +140,40 @@ def test_a_dataset_of_the_vault_that_cannot_be_opened_stops_no_other(wounded: Tr
     assert {name: snapshots(name)[: len(own[name])] for name in own} == own, "nothing of it is pruned"
     assert sh("zfs", "list", "-H", "-t", "bookmark", "-o", "name", "tank/e4") == marks
     assert sh("zfs", "holds", "-H", *(f"tank/e4@{name}" for name in own["tank/e4"])) == held
+
+
+def run_without(named: str) -> None:
+    """A run that names a root which cannot be opened, and sends what is well below it."""
+    done = ctl("run", "tank")
+    assert (done.code, "partial" in done.out + done.err) == (1, True)
+    assert re.search(rf"(?m)\b{named} cannot be listed", " ".join((done.out + done.err).split()))
+    assert all(has_newest(name) for name in WELL if name != "e4")
+
+
+def test_a_place_on_the_vault_that_cannot_be_opened_stops_nothing_below_it(wounded: Tree) -> None:
+    damage_vault(wounded, "cold/lab/tank")
+    assert sh("zfs", "list", "-Hr", "-o", "name", "cold/lab/tank", check=False) == ""
+    own = snapshots("tank")
+    for _ in range(2):
+        run_without("cold/lab/tank on the vault")
+    assert snapshots("tank")[: len(own)] == own, "nothing of it is pruned"
+
+
+def test_a_root_of_the_source_that_cannot_be_opened_stops_nothing_below_it(wounded: Tree) -> None:
+    """Here, and over ssh."""
+    sh("systemctl", "stop", "zvaultd")
+    sh("zpool", "export", "tank")
+    smash(DISK / "tank.img", *objset_copies("tank", str(DISK)))
+    sh("zpool", "import", "-N", "-d", str(DISK), "tank")
+    assert sh("zfs", "list", "-Hr", "-o", "name", "tank", check=False) == ""
+    wounded.start()
+    ok("vault", "up", "cold")
+    run_without("tank")
+    told = ctl("plan", "tank")
+    assert "tank cannot be listed" in " ".join(told.out.split())
+    assert "set aside" not in told.out
+    wounded.source_name, wounded.backup_extra = "ssh://root@localhost/tank", 'into = "lab/{dataset}"'
+    with let_root_in_by_ssh():
+        wounded.configure()
+        sh("systemctl", "reload", "zvaultd")
+        run_without("tank")

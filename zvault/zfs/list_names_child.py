@@ -75,7 +75,7 @@ def _find_trouble(device: int, name: str) -> int:
     try:
         next(_children(device, name), None)
     except OSError as error:
-        return error.errno or 0 if error.errno in DAMAGED else 0
+        return error.errno if error.errno and error.errno in DAMAGED else 0
     return 0
 
 

@@ -54,6 +54,18 @@ def test_what_is_inherited_from_one_that_is_not_told_does_not_count() -> None:
     assert not any(one.taken for one in choose_by_property(rows, ROOT).values())
 
 
+def test_what_is_inherited_from_a_damaged_one_counts_as_set_by_hand() -> None:
+    """Nobody can read who set it there; on the others the rules are the same."""
+    rows = {
+        "tank/s/a": ("true", "inherited from tank/s"),
+        "tank/s/d": ("parent", "inherited from tank/s"),
+        "tank/s/e": ("true", "received"),
+        "tank/s/f": ("true", "inherited from tank"),
+    }
+    found = choose_by_property(rows, ROOT, {ROOT})
+    assert [name for name, one in found.items() if one.taken] == ["tank/s/a"]
+
+
 @pytest.mark.parametrize("name", ["org.example:backup", "autobackup:offsite1", ":x", "a:b:c", "a_b+c-d.e:1"])
 def test_a_user_property(name: str) -> None:
     check_user_property(name)

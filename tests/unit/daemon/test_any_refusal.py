@@ -150,14 +150,19 @@ class RefusingZfs(VaultZfs):
         return found
 
     async def tree_around_damage(self, root: str, why: PartialListing) -> Tree:
-        """What is refused below the root is named, and what lies below that is not seen."""
+        """What is refused is named, and what lies below that is not seen, unless it is the root."""
         whole = await super().tree(root)
-        if not self.around_damage or self.refused.words("list", root) is not None:
+        if not self.around_damage:
             raise why
         said = {name: self.refused.words("list", name) for name in whole.datasets}
         unlisted = {DatasetName(name): words for name, words in said.items() if words is not None}
-        seen = {name: one for name, one in whole.datasets.items() if not is_in_unlisted(one.name, unlisted)}
-        top = {name: words for name, words in unlisted.items() if not any(map(name.is_below, unlisted))}
+        hiding = [name for name in unlisted if name != root]
+        seen = {
+            name: one
+            for name, one in whole.datasets.items()
+            if one.name not in unlisted and not is_in_unlisted(one.name, hiding)
+        }
+        top = {name: words for name, words in unlisted.items() if not any(map(name.is_below, hiding))}
         return Tree(seen, unlisted=top)
 
     async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
@@ -567,8 +572,8 @@ def test_one_whose_properties_cannot_be_set(step: str, play: Any, monkeypatch: p
 @pytest.mark.parametrize("dataset", ["tank/a/c", "cold/host/tank/a/c", "tank/a"])
 def test_of_a_listing_that_is_not_whole_nothing_is_decided(dataset: str, play: Any) -> None:
     """ZFS leaves out what it cannot open and what comes after that, so no part of a listing is taken for all of it
-    (unit/zfs/test_client_listings.py). Where nobody can tell what was left out, or it is the root itself, whatever is
-    protected and kept stays so, of all.
+    (unit/zfs/test_client_listings.py). Where nobody can tell what was left out, whatever is protected and kept of any
+    stays so.
     """
 
     async def unlisted(here: Refusals) -> None:
@@ -601,27 +606,28 @@ def test_of_a_listing_that_is_not_whole_nothing_is_decided(dataset: str, play: A
 
 
 @pytest.mark.parametrize("on_conflict", ["stop", "rollback", "new-dataset"])
-@pytest.mark.parametrize("dataset", ["tank/a/c", "cold/host/tank/a/c"])
+@pytest.mark.parametrize("dataset", ["tank/a/c", "cold/host/tank/a/c", "tank/a", "cold/host/tank/a"])
 def test_a_dataset_that_cannot_be_listed_stops_no_other(dataset: str, on_conflict: str, play: Any) -> None:
-    """On either side. It is named in each run, and what is known of it stays as it is on both."""
+    """On either side, be it the root. It is named in each run, and what is known of it stays as it is on both."""
+    bad = dataset.removeprefix(ON_VAULT)
 
     async def damaged(here: Refusals) -> None:
         for _ in range(4):
             assert (await here.run())[0] == "ok"
-        source, there = here.sides("tank/a/c")
+        source, there = here.sides(bad)
         before = [dict(points) for points in (there.points, there.holds, source.marks, source.holds)]
         here.refused.by_step = {(dataset, "list"): errno.EIO}
         for _ in range(3):
             result, told = await here.run()
             assert result == "partial"
-            assert [one.dataset for one in told if isinstance(one, DatasetFailed)] == ["tank/a/c"]
+            assert [one.dataset for one in told if isinstance(one, DatasetFailed)] == [bad]
             assert f"{dataset} " in names_of(told)
             assert "cannot be listed" in names_of(told)
             assert "zpool status" in names_of(told)
             now = [dict(points) for points in (there.points, there.holds, source.marks, source.holds)]
             assert now == before
             for name in DATASETS:
-                if name != "tank/a/c":
+                if name != bad:
                     assert here.is_sent(name)
                     here.check_protected(name)
                     here.check_kept(name)
@@ -630,11 +636,11 @@ def test_a_dataset_that_cannot_be_listed_stops_no_other(dataset: str, on_conflic
         plans = await plan_all(context, here.backup, sides)
         rows = await make_planned_documents(context, here.backup, plans, sides)
         told_of = {row["dataset"]: row["action"] for row in rows}
-        assert told_of == dict.fromkeys(DATASETS, "nothing") | {"tank/a/c": "conflict"}
+        assert told_of == dict.fromkeys(DATASETS, "nothing") | {bad: "conflict"}
         assert list_gone_documents("a", sides) == []
         lags = here.world.daemon.runs.readings.lags.get("a")
         assert lags is not None
-        assert lags["tank/a/c"].pending is None
+        assert lags[bad].pending is None
         here.refused.by_step = {}
         assert (await here.run())[0] == "ok"
         for name in DATASETS:

@@ -9,6 +9,7 @@ from zvault.core.errors import Busy, Conflict, ToolFailed, ZvaultError
 from zvault.core.names import DatasetName
 from zvault.system.process.runner import ProcessResult
 from zvault.zfs import rename_clone_rollback
+from zvault.zfs.whole_listing import PartialListing
 
 
 def host(returncode: int, stderr: str = "", stdout: str = "") -> Any:
@@ -64,7 +65,7 @@ async def test_beside_a_dataset_are_those_whose_names_go_on_from_its_own() -> No
         "a pool has nothing beside it"
     )
     cut_short = host(0, "cannot iterate filesystems: I/O error", stdout="cold\n")
-    with pytest.raises(ToolFailed, match="cannot be listed"):
+    with pytest.raises(PartialListing, match="cannot be listed"):
         await rename_clone_rollback.list_datasets_beside(cut_short, DatasetName("cold/h"), "_old-")
 
 
