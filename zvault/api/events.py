@@ -200,7 +200,7 @@ class RetryEvent(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedEvent(RunEvent):
-    """Snapshots were destroyed."""
+    """Snapshots were destroyed; a run that destroys very many tells it in parts, as they go."""
 
     name = "pruned"
     side: Side

@@ -41,6 +41,9 @@ _dying: SimpleQueue[list[Any] | dict[Any, Any]] = SimpleQueue()
 """What nobody has any more, on its way to the thread that frees it. Of all queues this one alone may be put to while
 this thread is at it already, as where the garbage collector finds something in the middle of that."""
 
+PutDying = Callable[[list[Any] | dict[Any, Any]], None]
+"""Puts to the queue; known to each such object itself, for the names of this module go before the last of them."""
+
 MOST_RESULTS = 8
 """Results of one computation, in a tuple."""
 
@@ -89,10 +92,10 @@ class LongList(list[T]):
         super().__init__(items)
         _start_freeing()
 
-    def __del__(self) -> None:
+    def __del__(self, put: PutDying = _dying.put) -> None:
         """It lives on in the queue, and is empty when it dies there: Python asks each object this only once."""
         if self:
-            _dying.put(self)
+            put(self)
 
 
 class LongDict(dict[K, T]):
@@ -104,10 +107,10 @@ class LongDict(dict[K, T]):
         super().__init__(items)
         _start_freeing()
 
-    def __del__(self) -> None:
+    def __del__(self, put: PutDying = _dying.put) -> None:
         """As of LongList."""
         if self:
-            _dying.put(self)
+            put(self)
 
 
 _LONG: Mapping[type, Callable[[Any], Any]] = {list: LongList, dict: LongDict}
