@@ -5,7 +5,6 @@ Public reports of pools on NBD, RBD and iSCSI, each as small as it gets; what zv
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import time
@@ -14,6 +13,8 @@ from pathlib import Path
 import world
 from vault_faults_world import PROFILE, status, tank_for_test  # noqa: F401
 from world import DISK, ctl, eventually, ok, sh, snapshots
+
+from zvault.system.lease_store import LeaseStore
 
 LAB = {"mem": "3G", "timeout": 900}
 
@@ -254,7 +255,7 @@ def test_what_is_noted_of_an_idle_pool_is_on_its_device(tank):
         began = read_committed()
         eventually("idle transaction groups", lambda: read_committed() > began + 10)
         (noted,) = Path("/var/lib/zvault/progress").glob("*")
-        txg = int(json.loads(noted.read_text())["txg"])
+        txg = LeaseStore(noted.parent).get(noted.name)["txg"]
         labels = sh("zdb", "-lu", "/dev/nbd0")
         newest = max(map(int, re.findall(r"^\s*txg = (\d+)$", labels, re.M)))
         print(f"committed {read_committed()}, on the device {newest}, noted {txg}")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer, TcpServer, UnixServer
 from zvault.config.tables.device import Device
-from zvault.core.errors import ZvaultError
+from zvault.core.errors import Busy, ZvaultError
 from zvault.devices.nbd import nbdkit
 from zvault.devices.nbd.target import reach_target
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd.access import find_access_problem
 from zvault.devices.rbd.image_lease import make_cluster
+from zvault.system.device_users import list_device_layers
 from zvault.system.mount import find_mount_point, is_mount_point, is_mounted_at_start
 from zvault.system.process.runner import ProcessRunner
 from zvault.system.systemd_units import SystemdUnits, make_inactive_error
@@ -97,3 +99,15 @@ async def find_lacking_rights(device: Device, runner: ProcessRunner) -> str:
     if found is None:  # it is to be made: objects of no image are as good to try
         found = rbd.FoundImage("new", rbd.ImageLayout(data_pool=device.data_pool), "rbd_data.new")
     return await find_access_problem(device.image, found, cluster, runner)
+
+
+def refuse_taken_devices(pool: str, paths: Sequence[str]) -> None:
+    """Raise Busy for a device that a multipath, LVM or RAID of this host has taken: ZFS then finds no pool on it."""
+    for path in paths:
+        if layers := list_device_layers(Path(path).name):
+            raise Busy(
+                f"pool {pool} cannot be imported: {', '.join(layers)} lies on {path}",
+                "a multipath, LVM or RAID of this host has taken the device as it appeared, for itself alone",
+                "remove it there ('dmsetup remove', 'vgchange -an'), and have it leave network devices alone:"
+                " 'blacklist' in multipath.conf, 'global_filter' in lvm.conf",
+            )

@@ -45,6 +45,17 @@ def list_device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list
     return found
 
 
+def list_device_layers(name: str, block: Path = BLOCK) -> list[str]:
+    """List the devices of this host that lie on ``name`` (as "nbd0"): those of dm by the name that their maker gave."""
+    found = []
+    for one in sorted((block / name / "holders").glob("*")):
+        try:
+            found.append((one / "dm" / "name").read_text().strip())
+        except OSError:
+            found.append(one.name)
+    return found
+
+
 def _user(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name

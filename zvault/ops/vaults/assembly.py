@@ -30,6 +30,7 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.devices.device_state import BlockDevice, DeviceState
+from zvault.devices.presence import refuse_taken_devices
 from zvault.devices.stack import DeviceStack
 from zvault.ops.context import Context
 from zvault.ops.tuning.measurements import AUTO
@@ -403,6 +404,7 @@ class VaultAssembly:
                 "the vault has no device in zvault.toml, so the pool must exist already",
                 "'zpool import' shows pools that can be imported",
             )
+        refuse_taken_devices(self.pool, [device.path for device in devices])
         await refuse_unless_blank(stack, devices, self.pool)
         if not making.allowed:
             raise make_missing_pool_error(self.name, self.pool, making.absence)
