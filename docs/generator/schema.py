@@ -9,7 +9,7 @@ from typing import Any
 from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from zvault.config.schema import Config
-from zvault.config.templates import OWN_KEYS
+from zvault.config.templates import COMMON_KEYS, OWN_KEYS
 
 ADDRESS = "file:///usr/share/zvault/zvault.schema.json"
 """Where an installation has it; the sample's first line names it."""
@@ -24,6 +24,10 @@ def schema() -> str:
     backup = made["$defs"]["Backup"]
     shared = {key: value for key, value in backup["properties"].items() if key not in OWN_KEYS}
     made["$defs"]["BackupTemplate"] = {**backup, "properties": shared, "required": []}
+    of_vault = {key: value for key, value in backup["properties"].items() if key not in COMMON_KEYS}
+    made["$defs"]["BackupOfVault"] = {**backup, "properties": of_vault, "required": []}
+    _, _, tables, _ = backup["properties"]["vaults"]["anyOf"]
+    tables["additionalProperties"] = {"$ref": "#/$defs/BackupOfVault"}
     template = {"$ref": "#/$defs/BackupTemplate"}
     made["properties"]["defaults"] = template
     made["properties"]["template"] = {"type": "object", "additionalProperties": template}

@@ -17,7 +17,7 @@ def find_program(name: str) -> str | None:
 
 
 def run_program(*argv: str, env: Mapping[str, str] | None = None, enter: tuple[str, ...] = ()) -> str:
-    """Run one to its end: what it wrote. ``enter`` is what its command begins with. Raises CalledProcessError."""
+    """Run one to its end: what it wrote. ``enter`` is what its command begins with."""
     libraries = {"LD_LIBRARY_PATH": f"{PROGRAMS}/lib/x86_64-linux-gnu", "HOME": "/root"}
     given = {**os.environ, **libraries, **(env or {})}
     done = subprocess.run([*enter, *argv], env=given, capture_output=True, text=True, timeout=3600)

@@ -1,4 +1,4 @@
-"""From another tool to zvault and back, nothing sent twice; a vault behind a vault, by disk, and back to its source.
+"""From another tool to zvault and back, nothing sent twice; a vault behind a vault, beside one, by disk, and back.
 
 bzfs and zfs-autobackup are the real ones (syncoid is in test_adopt). zrepl and znapzend are no packages of Debian's nor
 of PyPI's: of them these are stand-ins, which leave the names, holds, bookmarks and properties that their documentation
@@ -7,6 +7,7 @@ tells of, and send as they do.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -251,3 +252,59 @@ def test_what_was_written_to_a_source_that_fell_behind_is_in_the_way(data: None)
     assert "tank/data/home" in done.out
     assert Path(f"/{SOURCE}/home/of the user").stat().st_size == MIB
     assert snapshots(SOURCE + "/home")[-1] == old
+
+
+# Into several vaults
+
+SEVERAL = """
+[vault.cold]
+pool = "cold"
+[vault.attic]
+pool = "attic"
+[backup.data]
+source = "tank/data"
+into = "data/{path}"
+retries = 0
+keep = { source = { last = 1 }, vault = { last = 9 } }
+"""
+MADE = re.compile(r"snapshot: @(\S+) of 3 datasets")
+
+
+def ran_into_both(code: int) -> str:
+    """A run into both vaults, which makes one snapshot; its name."""
+    done = ctl("run", "data")
+    assert done.code == code, done
+    (made,) = MADE.findall(done.out)
+    return str(made)
+
+
+def test_a_backup_gets_a_second_vault_which_is_away_at_first(data: None) -> None:
+    """One snapshot a run for both, nothing is sent to the first again, and none waits for the other."""
+    configure(SEVERAL + 'vault = "cold"\n')
+    assert sent("data") > 20 * MIB
+    sh("zpool", "export", "attic")
+    try:
+        configure(SEVERAL + 'vaults = ["cold", "attic"]\n')
+        write("one")
+        made = [ran_into_both(1)]
+        same("cold/data")
+        assert snapshots("cold/data/home")[-1] == made[0]
+    finally:
+        sh("zpool", "import", "-d", str(DISK), "attic")
+    for name in ("two", "three"):
+        write(name)
+        made.append(ran_into_both(0))
+        same("cold/data")
+        same("attic/data")
+        assert {snapshots(f"{vault}/data/home")[-1] for vault in ("cold", "attic")} == {made[-1]}
+    for vault in ("cold", "attic"):
+        assert set(made) <= set(snapshots(f"{vault}/data/home")), (
+            "what was made while it was away is there too"
+        )
+    runs = ok("history", "data", "-j").json()["runs"]
+    incremental = [one for one in runs if one["result"] == "ok" and one["bytes"] < SMALL]
+    assert sorted(one["backup"] for one in incremental) == ["data@attic", *["data@cold"] * 3]
+    assert len(snapshots(SOURCE + "/home")) == 1, "the base of both is one"
+    found = ok("find", "data", "three")
+    assert " is taken, its newest state is " in found.err
+    assert "three" in ok("find", "data", "three", "--vault", "attic").out

@@ -4,8 +4,9 @@ When the storage is sound again zvault is well by itself within bounded time, or
 makes it well; nothing that was acknowledged is lost; the host's other pools answer all the time; no child stays in D.
 
 ``ZVAULT_FAULT_SEEDS=20`` tries the first twenty seeds, and ``ZVAULT_FAULT_FIRST=100`` others.
-``ZVAULT_FAULT_SCRIPT="run: 0.5 stall write for 4"`` tries one script, and with ``ZVAULT_FAULT_SMALLER=20`` up to so
-many smaller ones if it fails. ``ZVAULT_FAULT_STORAGE=nbd`` or ``rbd`` tries that storage alone.
+``ZVAULT_FAULT_SCRIPT="run: 0.5 stall write for 4"`` tries one script, or several with ``|`` between them, and with
+``ZVAULT_FAULT_SMALLER=20`` up to so many smaller ones if it fails. ``ZVAULT_FAULT_STORAGE=nbd`` or ``rbd`` tries that
+storage alone.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def list_cases() -> Iterator[tuple[str, Script]]:
     drawn = range(FIRST, FIRST + SEEDS)
     for storage, names, fixed in (("nbd", NAMES, SCRIPTS), ("rbd", RBD_FAULTS, RBD_SCRIPTS)):
         if STORAGE in {"", storage}:
-            texts = [GIVEN] if GIVEN else fixed
+            texts = GIVEN.split("|") if GIVEN else fixed
             for script in [draw_script(seed, names) for seed in drawn] or map(parse_script, texts):
                 yield storage, script
 

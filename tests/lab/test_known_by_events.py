@@ -114,7 +114,7 @@ class CountedListings(KeptListings):
 
 async def check_next_life(folder: Path, there: Tree | None) -> None:
     """A process that has just been started sees what is there, with what the last one kept of the pool."""
-    kept = CountedListings(folder, Path("/proc"))
+    kept = CountedListings(folder)
     client = Zfs(HostRunner(), kept=kept)
     assert await tree(client, "tank", sizes=True) == there
     await client.close()

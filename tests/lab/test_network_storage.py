@@ -5,6 +5,7 @@ Public reports of pools on NBD, RBD and iSCSI, each as small as it gets; what zv
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -229,6 +230,39 @@ def list_vault() -> list[str]:
     found = sh("zfs", "list", "-Ht", "snapshot", "-o", "name", "-r", "cold").splitlines()
     ok("vault", "down", "cold")
     return found
+
+
+TXG_TIMEOUT = Path("/sys/module/zfs/parameters/zfs_txg_timeout")
+KSTAT = Path("/proc/spl/kstat/zfs/cold/txgs")
+
+
+def read_committed() -> int:
+    """The newest transaction group that the kernel calls committed."""
+    rows = [line.split() for line in KSTAT.read_text().splitlines()]
+    return max(int(row[0]) for row in rows if len(row) > 2 and row[2] == "C")
+
+
+def test_what_is_noted_of_an_idle_pool_is_on_its_device(tank):
+    """An idle pool has transaction groups and writes no uberblock: after a cut of power it would count as put back."""
+    usual = TXG_TIMEOUT.read_text()
+    TXG_TIMEOUT.write_text("1")
+    try:
+        tank.start()
+        ok("vault", "up", "cold")
+        sh("zfs", "set", "org.zvault.test:x=y", "cold")
+        sh("zpool", "sync", "cold")
+        began = read_committed()
+        eventually("idle transaction groups", lambda: read_committed() > began + 10)
+        (noted,) = Path("/var/lib/zvault/progress").glob("*")
+        txg = int(json.loads(noted.read_text())["txg"])
+        labels = sh("zdb", "-lu", "/dev/nbd0")
+        newest = max(map(int, re.findall(r"^\s*txg = (\d+)$", labels, re.M)))
+        print(f"committed {read_committed()}, on the device {newest}, noted {txg}")
+        assert began - 5 < txg <= newest < read_committed()
+    finally:
+        TXG_TIMEOUT.write_text(usual)
+    ok("vault", "down", "cold")
+    world.nothing_left()
 
 
 def test_a_store_that_was_put_back_is_told_and_nothing_is_begun_anew_over_it(tank):

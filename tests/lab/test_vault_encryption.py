@@ -296,6 +296,52 @@ def test_what_would_show_or_stop_a_backup_does_not_come_in(below: Below) -> None
     assert {name: get("tank/back", name) for name in chosen} == chosen
 
 
+def test_what_is_sent_decrypted_is_encrypted_by_the_vaults_key_or_stays_where_it_is(below: Below) -> None:
+    sh(*ENCRYPTED, "-o", f"keylocation=file://{OTHER}", "tank/secret")
+    sh("zfs", "create", "tank/secret/kid")
+    write("/tank/secret/kid/private", "private")
+    config = Path("/etc/zvault/zvault.toml")
+    inside = below.config_text().replace(PLAIN, "tank/secret") + 'send = { encrypted = "decrypted" }\n'
+    config.write_text(inside.replace("enc/of", "of"))
+    sh("systemctl", "start", "zvaultd")
+    refused = ctl("run", "plain")
+    assert refused.code == 1
+    assert "would store it in the clear" in " ".join((refused.out + refused.err).split())
+    assert sh("zfs", "list", "-Hro", "name", "usb").split() == ["usb", "usb/enc"]
+    config.write_text(inside)
+    sh("systemctl", "reload", "zvaultd")
+    ok("run", "plain")
+    there = "usb/enc/of/tank/secret"
+    assert lies(there) == lies(f"{there}/kid") == "usb/enc"
+    write("/tank/secret/kid/more", "later")
+    ok("run", "plain")
+    assert world.snapshot_hashes(f"{there}/kid@{snapshots(f'{there}/kid')[-1]}") == world.tree_hashes(
+        Path("/tank/secret/kid")
+    )
+    assert readable("private") == readable("later") == 0
+    assert status()["backups"][0]["verdict"]["level"] == "ok"
+    # Without the source's key nothing of it can be sent; without the vault's either. A restore needs only the vault's.
+    sh("zfs", "unmount", "-f", "tank/secret/kid")
+    sh("zfs", "unmount", "-f", "tank/secret")
+    sh("zfs", "unload-key", "-r", "tank/secret")
+    refused = ctl("run", "plain")
+    assert refused.code == 1
+    assert "zfs load-key tank/secret" in " ".join((refused.out + refused.err).split())
+    ok("restore", "plain", "tank/secret/kid", "tank/back")
+    assert lies("tank/back") == "-"
+    assert Path("/tank/back/more").read_text().startswith("later, line 0")
+    # What is there decrypted cannot go on raw.
+    sh("zfs", "load-key", "tank/secret")
+    sh("zfs", "mount", "tank/secret")
+    sh("zfs", "mount", "tank/secret/kid")
+    config.write_text(below.config_text().replace(PLAIN, "tank/secret"))
+    sh("systemctl", "reload", "zvaultd")
+    write("/tank/secret/kid/raw", "raw")
+    told = ctl("run", "plain")
+    assert told.code == 1
+    assert "was received without -w" in " ".join((told.out + told.err).split())
+
+
 def test_a_replica_may_stay_mounted_and_shows_what_the_newest_run_brought(below: Below) -> None:
     """By previous-versions.md: nothing can be written there, and each run goes on."""
     below.start()

@@ -78,6 +78,21 @@ EXISTS, READ = functools.cache(FILES.exists), functools.cache(FILES.load_file)
 loaders.JSONFileLoader.exists = lambda _, path: EXISTS(path)
 loaders.JSONFileLoader.load_file = lambda _, path: READ(path)
 
+# Each also looks through the folders of 400 services for those that there are.
+LIST_SERVICES = loaders.Loader.list_available_services
+SERVICES: dict[tuple[str, ...], list[str]] = {}
+
+
+def list_services(loader: loaders.Loader, kind: str) -> list[str]:
+    """The services of which a loader has files of a kind."""
+    where = (*loader.search_paths, kind)
+    if where not in SERVICES:
+        SERVICES[where] = LIST_SERVICES(loader, kind)
+    return SERVICES[where]
+
+
+loaders.Loader.list_available_services = list_services
+
 
 MEMORY = Path("/dev/shm")
 ROOM = 2 << 30

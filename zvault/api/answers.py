@@ -1,6 +1,6 @@
 """The forms that answers of every subject have: an error, a run that was started, the lines of a long answer."""
 
-from typing import TypedDict, final
+from typing import NotRequired, TypedDict, final
 
 from zvault.core.errors import ErrorDocument
 
@@ -13,9 +13,15 @@ class ErrorAnswer(TypedDict):
 
 @final
 class StartedAnswer(TypedDict):
-    """The run that was started, by its id: ``GET /v1/events?run=ID`` follows it."""
+    """The run that was started, by its id: ``GET /v1/events?run=ID`` follows it.
+
+    ``runs`` has the runs that were started by backup, where all vaults of one were asked for; ``busy`` the errors of
+    those of which one is under way. ``run`` is the first of them.
+    """
 
     run: str
+    runs: NotRequired[dict[str, str]]
+    busy: NotRequired[dict[str, ErrorDocument]]
 
 
 class TextLine(TypedDict):

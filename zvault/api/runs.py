@@ -32,9 +32,13 @@ class HistoryAnswer(TypedDict):
 
 
 class RunBody(TypedDict, total=False):
-    """A request to run a backup: with ``snapshot`` false it makes none, and sends those that are there."""
+    """A request to run a backup: with ``snapshot`` false it makes none, and sends those that are there.
+
+    With ``all_vaults`` the name may be that of a backup with several vaults: one run into each, of one snapshot.
+    """
 
     snapshot: bool
+    all_vaults: bool
 
 
 class PruneBody(TypedDict, total=False):

@@ -15,7 +15,7 @@ from zvault.api import routes
 from zvault.api.events import RunEvent, RunFinished, read_event
 from zvault.api.routes import ApiRoute
 from zvault.cli import unix_http
-from zvault.core.errors import HostUnreachable, ZvaultError
+from zvault.core.errors import HostUnreachable, SeveralVaults, ZvaultError
 
 DOCUMENT_DEADLINE = 120.0
 """Seconds for a read: a plan lists both sides and sizes every stream."""
@@ -32,6 +32,7 @@ A = TypeVar("A")
 
 _LOOK = "see 'systemctl status zvaultd' and 'journalctl -u zvaultd'"
 _REASONS = {cls.reason: cls for cls in ZvaultError.__subclasses__()}
+_REASONS[SeveralVaults.reason] = SeveralVaults
 
 
 def find_socket_path() -> Path:

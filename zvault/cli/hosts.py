@@ -55,7 +55,7 @@ class SeveralDaemons:
         host, own, sent = self._addressed(arguments, body)
         answer = self._client(host).post(route, sent, **own)
         if isinstance(answer, dict) and isinstance(answer.get("run"), str):
-            self._runs[answer["run"]] = host
+            self._runs |= dict.fromkeys([answer["run"], *answer.get("runs", {}).values()], host)
         return answer
 
     def events(self, run: str) -> Generator[RunEvent, None, None]:

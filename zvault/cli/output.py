@@ -143,6 +143,12 @@ def print_trouble(text: str, colour: str | None = None) -> None:
     sys.stderr.flush()
 
 
+def print_wrapped_trouble(text: str, colour: str | None = None) -> None:
+    """One sentence on stderr, wrapped at the terminal's width; in a file or pipe it is one line."""
+    for line in wrap_text(clean_line(text), "", find_width(sys.stderr), "    "):
+        print_trouble(line, colour)
+
+
 _expected: list[str] = []
 """The verb that must still print a document; empty if there is none."""
 

@@ -13,6 +13,7 @@ from zvault.config.fields import quote_text, suggest_nearest
 from zvault.config.problems import ConfigFinding
 from zvault.config.profile import VaultProfile
 from zvault.config.schema import Backup, Notify, Vault
+from zvault.config.tables.notify import HIDDEN_BACKUP
 from zvault.core.policy.timeouts import DEADMAN_DEFAULTS, compute_longest_request, find_deadman, fit_timeout
 from zvault.core.units import format_duration, format_size
 
@@ -47,6 +48,13 @@ def find_unknown_backups(asked: Mapping[str, object], backups: Collection[str]) 
                 yield ConfigFinding(
                     ("notify", name, "backups", index), f"no backup is called {quote_text(backup)}{hint}"
                 )
+
+
+def find_hiding_switches(notify: Mapping[str, Notify]) -> Iterator[ConfigFinding]:
+    """Dead-man's switches for a backup that has several vaults, and so is several backups."""
+    for name, table in notify.items():
+        if table.hides_backups(table.backups):
+            yield ConfigFinding(("notify", name, "backups"), f"{HIDDEN_BACKUP}: {', '.join(table.backups)}")
 
 
 def find_plain_notifications(notify: Mapping[str, Notify]) -> Iterator[ConfigFinding]:

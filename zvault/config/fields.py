@@ -132,6 +132,40 @@ class OneOrMore:
         return {"anyOf": [array["items"], array]}
 
 
+@dataclass(frozen=True)
+class VaultsForm(TextForm):
+    """Marks the vaults of one backup: an array of names, or a table with the keys of each that are its own."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        one = super().__get_pydantic_json_schema__(schema, handler)
+        array = {"type": "array", "items": one, "minItems": 1}
+        return {"anyOf": [one, array, {"type": "object", "additionalProperties": {"type": "object"}}]}
+
+    def validate(self, value: object) -> dict[str, dict[str, Any]]:
+        """The keys of each vault's own by its name. Raises ValueError."""
+        if isinstance(value, dict):
+            for name, keys in value.items():
+                self.parse(name)
+                if not isinstance(keys, dict):
+                    raise ValueError(f"must have a table for {quote_text(name)}, not {describe_value(keys)}")
+            found = dict(value)
+        else:
+            names = [value] if isinstance(value, str) else value
+            if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+                raise ValueError(
+                    f'must be an array of names, as in ["cold", "shelf"], or a table, not {describe_value(value)}'
+                )
+            found = {self.parse(one): {} for one in names}
+            if len(found) < len(names):
+                twice = next(one for one in names if names.count(one) > 1)
+                raise ValueError(f"names {quote_text(twice)} twice: a backup goes into each vault once")
+        if not found:
+            raise ValueError("names no vault")
+        return found
+
+
 AnyText = TypeVar("AnyText")
 
 Several = Annotated[list[AnyText], OneOrMore()]
@@ -308,6 +342,24 @@ WordField = Annotated[
         "letters, digits, `_`, `.` and `-`, at most 64, the first a letter or digit",
         "cold",
         _checked(name_rules.check_word),
+    ),
+]
+VaultsField = Annotated[
+    dict[str, Any],
+    VaultsForm(
+        "vaults",
+        "the names of vaults in an array, or a table for each with the keys that are its own",
+        "cold",
+        _checked(name_rules.check_word),
+    ),
+]
+BackupNameField = Annotated[
+    str,
+    TextForm(
+        "backup's name",
+        "the name of a backup; of one with several vaults, with `@` and the vault's name",
+        "home@cold",
+        _checked(name_rules.check_backup_name),
     ),
 ]
 BlockPath = Annotated[

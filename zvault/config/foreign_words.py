@@ -46,10 +46,9 @@ FOREIGN_WORDS = (
         "the place that a backup goes to is a vault, which has a table of its own, and 'into' the path in its pool",
         'into = "{host}/{dataset}"',
     ),
-    ForeignWord(("dst_a", "dst_b", "dst_0"), "each target is a backup of its own, with its vault", 'vault = "cold"'),
     ForeignWord(
-        ("vaults", "pools"),
-        "a backup has one vault; for each further one write a further [backup.NAME] of the same source",
+        ("dst_a", "dst_b", "dst_0", "pools"),
+        "each target is a vault with a table of its own, and a backup may have several in 'vaults'",
         'vault = "cold"',
     ),
     ForeignWord(

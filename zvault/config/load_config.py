@@ -47,10 +47,10 @@ def load_config(paths: Paths, file: Path | None = None) -> Config:
     try:
         config = Config.model_validate(resolved.data)
     except ValidationError as error:
-        merged.report(list_findings(error, Config))
+        merged.report(resolved.locate_findings(list_findings(error, Config)))
     # A file that cannot be read may hold what another refers to; only say what is sure.
     if complete:
-        merged.report(_cross_check(resolved.data, config))
+        merged.report(resolved.locate_findings(_cross_check(resolved.data, config)))
     merged.problems += _profile_problems(paths, merged)
     if config is not None:
         merged.report(finding for finding, certain in _late_timeouts(paths, config) if certain)
@@ -66,8 +66,7 @@ def list_doubts(paths: Paths, config: Config, file: Path | None = None) -> list[
     found += cross_checks.find_plain_endpoints(config.vault)
     found += cross_checks.find_plain_notifications(config.notify)
     found += cross_checks.find_short_locks(config.vault)
-    told = [f"{show_key(finding.path)}: {finding.message}" for finding in found]
-    return told + find_readable_secrets(paths, config, file)
+    return _show_findings(paths, file, found) + find_readable_secrets(paths, config, file)
 
 
 def list_resolved_lines(paths: Paths, file: Path | None = None) -> list[str]:
@@ -82,8 +81,19 @@ def find_readable_secrets(paths: Paths, config: Config, file: Path | None = None
     merged = _Merged()
     _read_all(file or paths.config_file, merged, needed=file is not None)
     homes = {path: document.file for path, document in merged.home.items()}
+    for backup in config.backup.values():
+        if (home := homes.get(("backup", backup.table_name))) is not None:
+            homes["backup", backup.name] = home
     found = [*exposure.find_exposed_secrets(config, homes), *exposure.find_writable_programs(config)]
-    return [f"{show_key(finding.path)}: {finding.message}" for finding in found]
+    return _show_findings(paths, file, found)
+
+
+def _show_findings(paths: Paths, file: Path | None, found: Iterable[ConfigFinding]) -> list[str]:
+    """Findings about a configuration that was loaded, each once, at the keys as they were written: ``KEY: what``."""
+    merged = _Merged()
+    _read_all(file or paths.config_file, merged, needed=file is not None)
+    located = resolve_templates(merged.data).locate_findings(found)
+    return list(dict.fromkeys(f"{show_key(finding.path)}: {finding.message}" for finding in located))
 
 
 def load_profile(paths: Paths, name: str) -> VaultProfile:
@@ -190,7 +200,10 @@ def _cross_check(data: Mapping[str, Any], config: Config | None) -> Iterator[Con
     yield from cross_checks.find_unknown_vaults(named, vaults)
     yield from cross_checks.find_shared_pools(pools)
     asked = {name: table.get("backups") for name, table in _tables(data, "notify").items()}
-    yield from cross_checks.find_unknown_backups(asked, backups)
+    yield from cross_checks.find_unknown_backups(
+        asked, backups.keys() | {one.partition("@")[0] for one in backups}
+    )
+    yield from cross_checks.find_hiding_switches(config.notify if config else {})
     right_vaults = config.vault if config else dict(_right(vaults, Vault))
     right_backups = config.backup if config else dict(_right(backups, Backup))
     yield from cross_checks.find_shared_devices(right_vaults)

@@ -39,16 +39,12 @@ class Paths:
         return self.state / "history.sqlite"
 
     @property
-    def cache(self) -> Path:
-        """The folder for what may be deleted at any time and is made again by itself; of a second instance beside its
-        state.
-        """
-        return SYSTEM_CACHE if self.state == SYSTEM_STATE else self.state.with_name("cache")
-
-    @property
     def listings(self) -> Path:
-        """What was listed of each pool of this host, a file each by the pool's GUID (zfs/kept_listings.py)."""
-        return self.cache / "listings"
+        """What was listed of each pool of this host, a file each by the pool's GUID (zfs/kept_listings.py); may be
+        deleted at any time. A second instance has it beside its state.
+        """
+        cache = SYSTEM_CACHE if self.state == SYSTEM_STATE else self.state.with_name("cache")
+        return cache / "listings"
 
     @property
     def events_kept(self) -> Path:

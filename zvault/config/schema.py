@@ -6,7 +6,15 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from zvault.config.fields import ConfigTable, HostName, ListenField, SizeField, TimeZone, WordField
+from zvault.config.fields import (
+    BackupNameField,
+    ConfigTable,
+    HostName,
+    ListenField,
+    SizeField,
+    TimeZone,
+    WordField,
+)
 from zvault.config.tables.backup import Backup
 from zvault.config.tables.device import Device
 from zvault.config.tables.notify import Notify
@@ -111,7 +119,7 @@ class Config(ConfigTable):
     page: PageTable = Field(default_factory=PageTable, description="The status page.")
     host: dict[HostName, HostTable] = Field(default_factory=dict, description="Other hosts by name.")
     vault: dict[WordField, Vault] = Field(default_factory=dict, description="The vaults by name.")
-    backup: dict[WordField, Backup] = Field(default_factory=dict, description="The backups by name.")
+    backup: dict[BackupNameField, Backup] = Field(default_factory=dict, description="The backups by name.")
     notify: dict[WordField, Notify] = Field(
         default_factory=dict,
         description="Whom to tell of what is wrong, by name.",
@@ -127,6 +135,19 @@ class Config(ConfigTable):
             if into is not None and into.encryption is not None:
                 self.backup[name] = backup.model_copy(update={"send": backup.send.to_encrypted()})
             self.backup[name].named(name)
+        for table in {one.table_name for one in self.backup.values()} - self.backup.keys():
+            parts = self.list_names_of(table)
+            for part in parts:
+                self.backup[part].joined(parts)
         for name, notify in self.notify.items():
-            notify.named(name)
+            named = [part for one in notify.backups for part in self.list_names_of(one) or (one,)]
+            if named != notify.backups:
+                self.notify[name] = notify.model_copy(update={"backups": list(dict.fromkeys(named))})
+            self.notify[name].named(name)
         return self
+
+    def list_names_of(self, backup: str) -> tuple[str, ...]:
+        """The names of the backups that a name means: the one of that name, or those of a table with several vaults."""
+        if backup in self.backup:
+            return (backup,)
+        return tuple(name for name, one in self.backup.items() if one.table_name == backup)

@@ -75,6 +75,10 @@ def _parse(file: Path, text: str) -> TomlDocument | ConfigProblem:
         return ConfigProblem(file, None, (), f"is not valid TOML: {_lower(str(error))}")
 
 
+_BARE = re.compile(r"\s*([\w.-]+)\s*=\s*([A-Za-z/*][^\"'#\[\]{}]*?)\s*(?:#.*)?$")
+"""A line whose value is a text without quotes."""
+
+
 def _why_unreadable(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "does not exist"
@@ -93,6 +97,8 @@ def _syntax_problem(file: Path, text: str, error: str) -> ConfigProblem:
         # tomllib says "at end of document": the last line that holds anything is where to look.
         line, message = text.rstrip().count("\n") + 1, error
     first = KeyPositions(text).first_of(line)
+    if message.startswith("Invalid value") and (bare := _BARE.match(text.splitlines()[line - 1])):
+        message += f'; a text is written in quotes: {bare[1]} = "{bare[2]}"'
     message = f"is not valid TOML: {_lower(message)}" + (
         f"; it stands on line {first} already" if first else ""
     )

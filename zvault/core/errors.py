@@ -57,6 +57,12 @@ class NotFound(ZvaultError):
     reason = "not-found"
 
 
+class SeveralVaults(NotFound):
+    """A backup has several vaults, and it was not said which one is meant."""
+
+    reason = "several-vaults"
+
+
 class Refused(ZvaultError):
     """zvault will not do it, because something could be lost."""
 

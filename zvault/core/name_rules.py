@@ -40,6 +40,12 @@ def check_word(word: str, what: str = "name") -> None:
     )
 
 
+def check_backup_name(name: str) -> None:
+    """Check the name of a backup: that of its table or, where that has several vaults, ``TABLE@VAULT``."""
+    for word in name.split("@", 1):
+        check_word(word)
+
+
 def check_dataset_name(name: str) -> None:
     """Check a full dataset name, such as ``tank/my data``, against ZFS's rules; a snapshot is not one."""
     _check_characters(name, f"the dataset name {name!r}", _BAD_CHARACTER)

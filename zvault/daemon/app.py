@@ -40,6 +40,7 @@ from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.page.page_source import PageSource
 from zvault.daemon.periodic_checks import PeriodicChecks
 from zvault.daemon.pool_watch import FEED_INTERVAL, PoolWatch
+from zvault.daemon.renamed_backups import carry_over_names
 from zvault.daemon.run_resumer import RunResumer
 from zvault.daemon.scheduler import PROMPT, BackupScheduler
 from zvault.daemon.seen_vaults import SeenVaults
@@ -185,6 +186,7 @@ class ZvaultDaemon:
 
         Returns the backups whose last run did not end.
         """
+        carry_over_names(self.context.env, self.history)
         for name in self.history.interrupt_unfinished(self.context.env.clock.time(), CUT_OFF.as_dict()):
             log.warning("%s: %s", name, CUT_OFF, extra={"BACKUP": name})
         interrupted = {name for name in self.context.env.config.backup if self.history.cut_off(name)}
@@ -314,6 +316,7 @@ class ZvaultDaemon:
             log.error("the old configuration stays in force: %s", error)
         else:
             self.context.env.reconfigure(config)
+            carry_over_names(self.context.env, self.history)
             self.metrics.reload_ok = True
             self.status.warnings.pop("config", None)
             await self.config_monitor.look()

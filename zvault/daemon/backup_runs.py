@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zvault.api.answers import StartedAnswer
 from zvault.core.diagnosis.observations import ObservedRun
 from zvault.core.errors import Busy
 from zvault.daemon.backup_findings import BackupFindings
@@ -84,6 +85,23 @@ class BackupRuns:
             f"run {running.id} began it",
             f"'zvaultctl follow {backup}' shows it to its end",
         )
+
+    def start_all(self, name: str, *, snapshot: bool = True) -> StartedAnswer:
+        """Start a run by hand into each vault of a backup: they begin together, so they send the same snapshot.
+
+        Of those of which one is under way none is started. Raises NotFound, Refused; Busy where that are all.
+        """
+        started: dict[str, str] = {}
+        busy: dict[str, Busy] = {}
+        for backup in self.context.env.list_backups_of(name):
+            try:
+                started[backup.name] = self.start(backup.name, "hand", snapshot=snapshot)
+            except Busy as error:
+                busy[backup.name] = error
+        if not started:
+            raise next(iter(busy.values()))
+        told = {backup: error.as_dict() for backup, error in busy.items()}
+        return {"run": next(iter(started.values())), "runs": started, "busy": told}
 
     def refusal(self, backup: str) -> str | None:
         """Why no run of a backup could start now, in words; None where one could."""

@@ -172,6 +172,21 @@ class RunHistory:
             ),
         )
 
+    def rename_backup(self, before: str, name: str, way: str, vault: str) -> bool:
+        """Have what is written down of a backup under another name from now on, as far as it went this ``way``; whether
+        there was anything.
+        """
+        if not self._do("select 1 from run where backup=? and way=? limit 1", (before, way)):
+            return False
+        self._do(
+            "update pruned set backup=? where run in (select id from run where backup=? and way=?)",
+            (name, before, way),
+        )
+        self._do("update reading set backup=? where backup=? and vault=?", (name, before, vault))
+        self._do("update or replace held set backup=? where backup=? and way=?", (name, before, way))
+        self._do("update run set backup=? where backup=? and way=?", (name, before, way))
+        return True
+
     def skip(self, run: str, made_by: str) -> None:
         """Write down that another host has made a backup's run in the place of this one, as it says."""
         self._do("update run set made_by=? where id=?", (made_by, run))
@@ -252,11 +267,13 @@ class RunHistory:
         )
         return [row["backup"] for row in rows]
 
-    def runs(self, backup: str | None, limit: int) -> list[RunDocument]:
-        """The newest runs first."""
+    def runs(self, backup: str | Sequence[str] | None, limit: int) -> list[RunDocument]:
+        """The newest runs first, of all or of some backups."""
+        names = None if backup is None else json.dumps([backup] if isinstance(backup, str) else list(backup))
         rows = self._do(
-            "select * from run where ? is null or backup=? order by rowid desc limit ?",
-            (backup, backup, min(limit, KEPT_RUNS)),
+            "select * from run where ? is null or backup in (select value from json_each(?))"
+            " order by rowid desc limit ?",
+            (names, names, min(limit, KEPT_RUNS)),
         )
         return [_document(row) for row in rows]
 

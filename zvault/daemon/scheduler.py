@@ -70,8 +70,8 @@ def get_run_times(backup: Backup) -> Timetable | None:
 
 
 def get_snapshot_times(backup: Backup) -> Timetable | None:
-    """Return when a backup makes snapshots apart from its runs; None where it does not."""
-    return backup.snapshot.timetable
+    """Return when a backup makes snapshots apart from its runs; None where it does not, or another vault's does."""
+    return backup.snapshot.timetable if backup.speaks_for_source else None
 
 
 class BackupScheduler:

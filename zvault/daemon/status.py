@@ -204,7 +204,7 @@ class DaemonStatus:
             "last_error": last["error"] if last else None,
             "scheduled": backup.scheduled,
             "next_run": self.scheduler.next_run(name),
-            "next_snapshot": self._next_snapshot(name),
+            "next_snapshot": self._next_snapshot((backup.siblings or (name,))[0]),
             "run": run.id if run else None,
             "waits_for": describe_wait(self.context.activity.slots, self.context.clients.damage_names, name),
             "retry_at": retry_at,

@@ -57,14 +57,16 @@ async def make_list_document(
     page: DatasetPagePart | None = None,
     lags_before: Callable[[Backup], Mapping[str, DatasetLag] | None] = lambda _: None,
 ) -> ListAnswer:
-    """Every dataset of every backup (or of one), and their snapshots where asked for.
+    """Every dataset of every backup (or of one, in each of its vaults), and their snapshots where asked for.
 
     A vault that is down is not brought up for this: its columns are null then. With a ``page``, some of those of one
     backup, and what is gone on the first only. How much is used is then asked of those alone: no event tells of it.
 
     ``lags_before`` tells what was seen of a vault that is down: it may have disproved what bookmarks tell.
     """
-    backups = [context.env.backup(only)] if only else list(context.env.config.backup.values())
+    if only and page is not None:
+        context.env.backup(only)  # a page is of one backup
+    backups = context.env.list_backups_of(only) if only else list(context.env.config.backup.values())
     document: ListAnswer = {"datasets": [], "gone": [], "gone_unknown": []}
     both_sides: list[SnapshotDocument] = []
     for backup in backups:

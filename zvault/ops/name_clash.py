@@ -27,9 +27,12 @@ WARNED_DATASETS = 3
 
 
 def list_names_on_vault(context: Context, backup: Backup) -> SnapnameIndex:
-    """The snapnames that a backup's datasets had on the vault when they were listed last, if they were."""
-    pairs = context.known.of(context.env, backup).pairs.pairs.values()
-    return SnapnameIndex(pair.vault.snapshots for pair in pairs if pair.vault is not None)
+    """The snapnames that a backup's datasets had on the vault, or on any of its table's vaults, when they were listed
+    last, if they were.
+    """
+    backups = [context.env.backup(name) for name in backup.siblings or (backup.name,)]
+    known = [context.known.of(context.env, one).pairs.pairs.values() for one in backups]
+    return SnapnameIndex(pair.vault.snapshots for pairs in known for pair in pairs if pair.vault is not None)
 
 
 async def list_to_replace(

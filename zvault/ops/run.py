@@ -110,7 +110,7 @@ class BackupRun:
 
     It keeps the backup's name, and looks its table up at each step: a new configuration is in force from the next on.
     What is known of each dataset (``results``), and how far it is (``meter``), holds over all tries. ``turn``: where
-    hosts share the vault.
+    hosts share the vault. ``since``: from when on the snapshot of another vault's run will do (``RunSnapshot``).
     """
 
     context: Context
@@ -122,6 +122,7 @@ class BackupRun:
     pause: RunPause = wait_seconds
     snapshot: bool = True
     turn: RunPermission | None = None
+    since: float | None = None
 
     def __post_init__(self) -> None:
         """The hooks, and what is known of each dataset, belong to this run and no other."""
@@ -144,7 +145,13 @@ class BackupRun:
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault or "")
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
         self.snapshots = RunSnapshot(
-            self.context, self.name, self.emit, self.hooks, self._source, wanted=self.snapshot
+            self.context,
+            self.name,
+            self.emit,
+            self.hooks,
+            self._source,
+            wanted=self.snapshot,
+            since=self.since,
         )
 
     @property

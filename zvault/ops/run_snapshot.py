@@ -10,7 +10,7 @@ from zvault.api.events import DatasetFailed, Emit, MessageEvent, WarningEvent
 from zvault.config.schema import Backup
 from zvault.core.errors import SnapshotRefused, ZvaultError
 from zvault.core.model import Snapshot, Tree
-from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.names import DatasetName, SnapshotName, split_snapshot
 from zvault.core.replication.snapshot_refusal import (
     SnapshotAnswer,
     SnapshotFacts,
@@ -21,7 +21,7 @@ from zvault.core.snapshot_list import SnapnameIndex, list_guids
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
 from zvault.ops.name_clash import give_up_snapshots, list_names_on_vault, list_to_give_up, list_to_replace
-from zvault.ops.replication.find_unchanged import find_unchanged
+from zvault.ops.replication.find_unchanged import find_unchanged, find_unwritten
 from zvault.ops.replication.listing import (
     BothListings,
     choose_snapshots,
@@ -30,6 +30,7 @@ from zvault.ops.replication.listing import (
 )
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.retention.make_room import prune_full_source
+from zvault.ops.state.activity import SharedMoment
 from zvault.ops.state.source_tree import list_source
 from zvault.ops.vaults.vault import OpenVault
 from zvault.system.side_threads import compute_aside
@@ -46,6 +47,10 @@ class RunSnapshot:
     snapshot has come, apart from its runs. ``source`` is forgotten whenever it may be
     another than it was. ``refused`` says why datasets got none, by name: all others have theirs. ``pruned`` counts the
     source's snapshots that had to go first, as there was no room; None where there was.
+
+    Of a backup with several vaults the run of one makes the snapshot, and the runs of the others take it: what was made
+    ``since`` a time (monotonic seconds) is new enough for this run, which has asked for a state of then or later. None:
+    it takes no other's.
     """
 
     context: Context
@@ -55,6 +60,7 @@ class RunSnapshot:
     source: RecentSource
     wanted: bool = True
     own_time: bool = False
+    since: float | None = None
     refused: dict[str, SnapshotRefused] = field(default_factory=dict, init=False)
     pruned: int | None = field(default=None, init=False)
     _fresh: list[list[str]] = field(default_factory=list, init=False)
@@ -86,8 +92,12 @@ class RunSnapshot:
             return "", None
         if not self.wanted_now:
             return "", None
-        hooks, lock = self._backup.snapshot.hooks, self.context.activity.snapshotting[self.name]
-        async with lock, self.hooks.around("snapshot", hooks, self._ending):
+        async with self.context.activity.snapshotting[self._backup.table_name]:
+            taken = await self._take_moment(vault) if avoid is None else None
+            return taken or await self._make_it(vault, avoid)
+
+    async def _make_it(self, vault: OpenVault | None, avoid: SnapnameIndex | None) -> tuple[str, Tree | None]:
+        async with self.hooks.around("snapshot", self._backup.snapshot.hooks, self._ending):
             backup = self._backup
             if backup.snapshot.hooks.before:
                 self.source.forget()  # who knows what they did
@@ -95,6 +105,8 @@ class RunSnapshot:
             unchanged = NOTHING_UNCHANGED
             if vault is not None:
                 unchanged = await find_unchanged(self.context, backup, vault.zfs, self.emit)
+            elif backup.siblings and not self.own_time:
+                unchanged = await find_unwritten(self.context, backup, self.emit)
             self.hooks.snapname = await self._make_but(backup, unchanged, avoid, vault)
             if not unchanged.stands:
                 return self.hooks.snapname, None
@@ -106,6 +118,40 @@ class RunSnapshot:
                 return self.hooks.snapname, None
             await self._note_unchanged(unchanged, seen)
         return self.hooks.snapname, seen
+
+    async def _take_moment(self, vault: OpenVault | None) -> tuple[str, Tree | None] | None:
+        """Take the snapshot that the run of another vault of the backup made, and the source as it was listed since.
+
+        None where there is none that is new enough, or it lacks what this vault needs: what is unchanged for one vault
+        may be new to another, and a name may be too long on one only. Where there is no vault it does as history.
+        """
+        backup = self._backup
+        moment = self.context.activity.moments.get(backup.table_name)
+        if self.own_time or moment is None or self.since is None or moment.began < self.since:
+            return None
+        unchanged, seen = NOTHING_UNCHANGED, None
+        if vault is not None:
+            unchanged = await find_unchanged(self.context, backup, vault.zfs, self.emit)
+            seen = await list_source(self.context.clients, backup)
+            wanted = choose_snapshots(self.context.env, backup, list_selected(backup, seen), unchanged)
+            there = {split_snapshot(name)[0] for name in moment.made} | moment.refused.keys()
+            if not unchanged.holds(seen) or any(
+                one.taken and name not in there for name, one in wanted.items()
+            ):
+                return None
+        self._say(f"going on with @{moment.snapname}, which the run of {moment.backup} made")
+        self.hooks.snapname = moment.snapname
+        self._fresh.append(list(moment.made))
+        self.source.forget()
+        self._tell_refused(moment.refused)
+        if unchanged.stands and seen is not None:
+            await self._note_unchanged(unchanged, seen)
+        return "", seen
+
+    def _share_moment(self, backup: Backup, snapname: str, began: float, made: Sequence[str]) -> None:
+        if snapname and backup.siblings and not self.own_time:
+            moment = SharedMoment(backup.name, snapname, began, made, dict(self.refused))
+            self.context.activity.moments[backup.table_name] = moment
 
     def _ending(self) -> tuple[str, str]:
         """How making it ended, for the hooks after it."""
@@ -141,7 +187,7 @@ class RunSnapshot:
             self.pruned = (self.pruned or 0) + gone
             return gone > 0
 
-        lzc = self.context.clients.source_of(backup).lzc
+        lzc, began = self.context.clients.source_of(backup).lzc, self.context.env.clock.monotonic()
         taken = list_names_on_vault(self.context, backup) if avoid is None else avoid
         made = SourceSnapshot(
             lzc,
@@ -158,6 +204,7 @@ class RunSnapshot:
         if made.warning:
             self._warn(made.warning)
         await self._note_refused(backup, half_received, made.refused)
+        self._share_moment(backup, snapname, began, made.made)
         return snapname
 
     async def _note_refused(
@@ -172,7 +219,10 @@ class RunSnapshot:
             with contextlib.suppress(ZvaultError):  # then ZFS's own words have to do
                 asked = await self.context.clients.source_of(backup).snapshot_facts(list(answers))
                 facts = {one.name: one for one in asked}
-        before, self.refused = self.refused, {**known, **explain_refusals(answers, facts)}
+        self._tell_refused({**known, **explain_refusals(answers, facts)})
+
+    def _tell_refused(self, refused: Mapping[str, SnapshotRefused]) -> None:
+        before, self.refused = self.refused, dict(refused)
         for name, error in self.refused.items():
             if name not in before:
                 self.emit(DatasetFailed(dataset=name, error=error.as_dict(), again=False))

@@ -26,7 +26,7 @@ FOLDER_TRIES = 100
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]*(/[A-Za-z0-9][A-Za-z0-9_.:-]*)*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]*(/[A-Za-z0-9][A-Za-z0-9_.:@-]*)*")
 
 
 def read_boot_id() -> str:
@@ -106,6 +106,13 @@ class LeaseStore:
                 folder.rmdir()
             except OSError:
                 break
+
+    def rename(self, name: str, other: str) -> None:
+        """Have a lease under another name, in place of one of that name. There need be none. Raises OSError."""
+        path, there = self._path(name), self._path(other)
+        if path.exists():
+            self._in_folder(there, lambda: path.replace(there))
+            _sync_directory(there.parent)
 
     def names(self, prefix: str = "") -> list[str]:
         """The names of all leases that start with ``prefix``, sorted."""

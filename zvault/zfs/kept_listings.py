@@ -5,6 +5,9 @@ and where that stamp was older than the listing by more than its resolution of a
 renamed or moved a snapshot since has set a later one (dsl_dir_snap_cmtime_update in OpenZFS; a promotion changes the
 origin). Bookmarks and holds have no stamp, so they are not in here.
 
+OpenZFS before 2.2 sets no stamp and leaves an older one as it is. So a file is believed only as long as the pool stays
+imported: on another host it may have been changed by such a one, and nothing here would tell.
+
 One file for each pool, by the pool's GUID. Its last line is a digest of all before it, so a file that is cut off or
 damaged is as none.
 """
@@ -22,16 +25,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.snapshot_list import NameColumn, SnapshotList
 from zvault.core.units import is_number
+from zvault.system.process.runner import ToolRunner
 
 FORMAT = "zvault listing 1"
 """First line of a file. One of another version is as none."""
 
 LARGEST_LISTING = 64 << 20
 """Bytes of a file. Datasets that do not fit are left out, and listed again."""
+
+POOL_GUIDS_DEADLINE = 30.0
+"""Seconds for ``zpool get`` of two properties."""
 
 MOST_POOLS = 64
 """Files that are kept, those last written."""
@@ -49,29 +57,35 @@ class KeptSnapshots:
     snapshots: SnapshotList
 
 
-class KeptListings:
-    """The files of one host; ``proc`` is where its kernel tells a pool's GUID. Without that a pool has no file."""
+@dataclass(frozen=True, slots=True)
+class LoadedPool:
+    """A pool's GUID, and the one that it got when it was imported last (zpoolprops(7), load_guid)."""
 
-    def __init__(self, folder: Path, proc: Path) -> None:
+    guid: int
+    load: int
+
+
+class KeptListings:
+    """The files of this host, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._proc = proc
         self._guids: dict[str, int] = {}
+        self._loads: dict[int, int] = {}
         self._pools: dict[int, dict[str, KeptSnapshots]] = {}
         self._unsaved: set[int] = set()
         self._latest = 0.0
 
-    async def load_pool(self, pool: str) -> None:
+    async def load_pool(self, pool: str, runner: ToolRunner) -> None:
         """Have what is kept of the pool that is imported under this name now. What cannot be read is as none."""
-        guid = await asyncio.to_thread(self._read_guid, pool)
-        if guid is None:
+        loaded = await _find_loaded_pool(pool, runner)
+        if loaded is None:
             self._guids.pop(pool, None)
             return
-        self._guids[pool] = guid
-        if guid not in self._pools:
-            self._pools[guid] = {}
-            self._pools[guid] = (
-                await asyncio.to_thread(read_listing, self._path(guid), guid) | self._pools[guid]
-            )
+        self._guids[pool] = loaded.guid
+        if self._loads.get(loaded.guid) != loaded.load:
+            found = await asyncio.to_thread(read_listing, self._path(loaded.guid), loaded)
+            self._loads[loaded.guid], self._pools[loaded.guid] = loaded.load, found
 
     def believe_snapshots(self, stamps: Mapping[str, tuple[str, str]], now: float) -> dict[str, SnapshotList]:
         """The snapshots of those of these datasets, given as of ListingCache.stale, whose stamps prove that they are as
@@ -116,9 +130,9 @@ class KeptListings:
         """Write the files of the pools of which something new was seen. Raises OSError; then the old ones stay."""
         for guid in list(self._unsaved):
             self._unsaved.discard(guid)
-            kept = dict(self._pools.get(guid, {}))
+            kept, loaded = dict(self._pools.get(guid, {})), LoadedPool(guid, self._loads[guid])
             try:
-                await asyncio.to_thread(write_listing, self._path(guid), guid, kept)
+                await asyncio.to_thread(write_listing, self._path(guid), loaded, kept)
             except OSError:
                 self._unsaved.add(guid)
                 raise
@@ -130,12 +144,15 @@ class KeptListings:
     def _path(self, guid: int) -> Path:
         return self._folder / str(guid)
 
-    def _read_guid(self, pool: str) -> int | None:
-        try:
-            text = (self._proc / "spl/kstat/zfs" / pool / "guid").read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            return None
-        return int(text) if is_number(text) else None
+
+async def _find_loaded_pool(pool: str, runner: ToolRunner) -> LoadedPool | None:
+    argv = ["zpool", "get", "-Hp", "-o", "value", "guid,load_guid", pool]
+    try:
+        result = await runner.run(argv, deadline=POOL_GUIDS_DEADLINE, check=False)
+    except ZvaultError:
+        return None
+    words = result.stdout.split()
+    return LoadedPool(*map(int, words)) if len(words) == 2 and all(map(is_number, words)) else None
 
 
 def _make_list(name: str, snapshots: Iterable[Snapshot]) -> SnapshotList:
@@ -146,7 +163,7 @@ def _make_list(name: str, snapshots: Iterable[Snapshot]) -> SnapshotList:
 # The file
 
 
-def write_listing(path: Path, guid: int, kept: Mapping[str, KeptSnapshots]) -> None:
+def write_listing(path: Path, loaded: LoadedPool, kept: Mapping[str, KeptSnapshots]) -> None:
     """Write a pool's file, whole or not at all, and remove those of other pools beyond MOST_POOLS. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
@@ -155,7 +172,7 @@ def write_listing(path: Path, guid: int, kept: Mapping[str, KeptSnapshots]) -> N
             os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
         ) as file:
             digest = hashlib.sha256()
-            for line in _format_lines(guid, kept):
+            for line in _format_lines(loaded, kept):
                 digest.update(line)
                 file.write(line)
             file.write(f"{digest.hexdigest()}\n".encode())
@@ -176,11 +193,11 @@ def _remove_old_listings(folder: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _format_lines(guid: int, kept: Mapping[str, KeptSnapshots]) -> Iterator[bytes]:
+def _format_lines(loaded: LoadedPool, kept: Mapping[str, KeptSnapshots]) -> Iterator[bytes]:
     """A line for each dataset; one that other datasets share snapnames with has the number of those, which have a line
     of their own before the first such dataset.
     """
-    head = f"{FORMAT} {guid}\n".encode()
+    head = _format_head(loaded)
     yield head
     room, columns = LARGEST_LISTING - len(head) - hashlib.sha256().digest_size * 2 - 1, dict[int, int]()
     for name, one in kept.items():
@@ -199,29 +216,33 @@ def _format_lines(guid: int, kept: Mapping[str, KeptSnapshots]) -> Iterator[byte
         yield lines
 
 
+def _format_head(loaded: LoadedPool) -> bytes:
+    return f"{FORMAT} {loaded.guid} {loaded.load}\n".encode()
+
+
 def _dump(row: list[object]) -> bytes:
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
-def read_listing(path: Path, guid: int) -> dict[str, KeptSnapshots]:
-    """What the file of a pool with this GUID keeps, by dataset; nothing of a file that is missing, damaged, too large,
-    of another version or of another pool.
+def read_listing(path: Path, loaded: LoadedPool) -> dict[str, KeptSnapshots]:
+    """What the file of a pool keeps, by dataset; nothing of a file that is missing, damaged, too large, of another
+    version, of another pool, or from before it was imported.
     """
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > LARGEST_LISTING:
                 return {}
-            return _parse_lines(file, guid)
+            return _parse_lines(file, loaded)
     except (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError):
         return {}
 
 
-def _parse_lines(lines: Iterable[bytes], guid: int) -> dict[str, KeptSnapshots]:
+def _parse_lines(lines: Iterable[bytes], loaded: LoadedPool) -> dict[str, KeptSnapshots]:
     """Raises ValueError, and whatever else a damaged file may raise."""
     digest, before, found = hashlib.sha256(), b"", dict[str, KeptSnapshots]()
     columns = list[NameColumn]()
     for number, line in enumerate(lines):
-        if number == 1 and before != f"{FORMAT} {guid}\n".encode():
+        if number == 1 and before != _format_head(loaded):
             raise ValueError("not the listing of this pool")
         if number > 1:
             _parse_line(json.loads(before), columns, found)

@@ -216,9 +216,9 @@ class TreeListing:
         """What those of some datasets of a pool of this host have whose snapshots are as they were kept. Bookmarks are
         listed; what is gone is added to ``gone``.
         """
-        if self._kept is None:
+        if self._kept is None or not stamps:
             return {}
-        await self._kept.load_pool(pool)
+        await self._kept.load_pool(pool, self._lister.host)
         found = self._kept.believe_snapshots(stamps, self.cache.now())
         return await self._lister.with_bookmarks(
             {name: DatasetPoints(snapshots) for name, snapshots in found.items()}, gone

@@ -21,7 +21,7 @@ ROOT = PLUGIN.parents[2]
 SCRIPT = """
 import importlib.util, json, os, sys, types
 nbdkit = types.ModuleType("nbdkit")
-nbdkit.__dict__.update(THREAD_MODEL_PARALLEL=3, FUA_NONE=0, FUA_NATIVE=2, FLAG_FUA=2)
+nbdkit.__dict__.update(THREAD_MODEL_PARALLEL=3, FUA_NONE=0, FUA_NATIVE=2, FLAG_FUA=2, shutdown=None)
 sys.modules["nbdkit"] = nbdkit
 found = importlib.util.spec_from_file_location("plugin", sys.argv[1])
 plugin = importlib.util.module_from_spec(found)

@@ -153,7 +153,7 @@ def test_wrong_words_are_refused(words: list[str], why: str):
 def test_a_server_that_cannot_begin_says_why_on_one_line_and_ends(tmp_path: Path):
     script = (
         "import importlib.util, sys, types\n"
-        f"sys.modules['nbdkit'] = types.SimpleNamespace(**{NBDKIT!r})\n"
+        f"sys.modules['nbdkit'] = types.SimpleNamespace(shutdown=None, **{NBDKIT!r})\n"
         f"found = importlib.util.spec_from_file_location('plugin', {str(PLUGIN)!r})\n"
         "plugin = importlib.util.module_from_spec(found)\n"
         "found.loader.exec_module(plugin)\n"

@@ -116,6 +116,19 @@ def test_sentences_wrap_at_the_terminals_width(troubled, columns):
     assert max(len(line) for line in lines[start:]) <= columns
 
 
+def test_what_is_wrong_with_a_configuration_wraps_between_words(tmp_path):
+    file = tmp_path / "draft.toml"
+    file.write_text('[backup.b]\nsource = "tank"\ntarget = "cold/backup"\n')
+    terminal = Terminal("check-config", "--offline", str(file), columns=80)
+    assert terminal.code() == 2
+    lines = terminal.plain.splitlines()
+    path = str(file)
+    assert max(len(line) for line in lines if path not in line) <= 80
+    told = [line for line in lines if not line.startswith(path)]
+    assert [line for line in told if line.startswith("    ")], "what goes on is indented"
+    assert "'into' the path in its pool" in " ".join(terminal.plain.split())
+
+
 @pytest.fixture
 def slow(daemon):
     """A run in the middle of its second transfer, which does not end."""

@@ -227,7 +227,15 @@ CASES = [
     ('[daemon]\ntimezone = "/etc/passwd"', '2: daemon.timezone: "/etc/passwd" is not a time zone'),
     ('[daemon]\nhost = "a/b"', "2: daemon.host: must be one name"),
     ('[daemon]\nhost = "a b\\u0007"', "2: daemon.host: the dataset name"),
-    ("[vault.cold]\npool = cold", "2: is not valid TOML: invalid value (column 8)"),
+    (
+        "[vault.cold]\npool = cold",
+        '2: is not valid TOML: invalid value (column 8); a text is written in quotes: pool = "cold"',
+    ),
+    (
+        "[backup.b]\nsource = tank/my files  # here",
+        '2: is not valid TOML: invalid value (column 10); a text is written in quotes: source = "tank/my files"',
+    ),
+    ("[vault.cold]\npool = =", "2: is not valid TOML: invalid value (column 8)"),
     (
         VAULT + "pool = 'x'",
         "3: is not valid TOML: cannot overwrite a value (at end of document); it stands on line 2 already",

@@ -79,7 +79,7 @@ def test_the_sample_with_all_its_examples(paths: Paths, tmp_path: Path) -> None:
     file.write_text(uncommented())
     config = load_config(paths, file)
     assert set(config.vault) == {"cold", "attic", "cloud", "bucket", "filers", "usb", "usb-a", "offsite"}
-    assert set(config.backup) == {"tank", "web1", "home", "scratch"}
+    assert set(config.backup) == {"tank", "web1", "home@attic", "home@usb", "scratch"}
 
 
 def test_editors_find_nothing_wrong_with_what_zvault_takes() -> None:
@@ -126,5 +126,5 @@ def test_the_sample_shows_every_setting_of_a_block_store() -> None:
 def test_the_samples_defaults_are_the_defaults() -> None:
     """What it says is a default must be: the send flags and the metrics' address."""
     config = Config.model_validate(resolve_templates(tomllib.loads(uncommented())).data)
-    assert config.backup["tank"].send == config.backup["home"].send
+    assert config.backup["tank"].send == config.backup["home@attic"].send
     assert config.daemon.metrics == Config().daemon.metrics

@@ -36,6 +36,12 @@ OTHERS = {
         'name.rpartition("/")',
     ): "a name from the kernel, before it is known to be one",
     ("zfs/list_command.py", 'line.partition("#")'): "a line of many that begins with a bookmark's name",
+    ("zfs/list_names_child.py", 'root.partition("/")'): "as above",
+    ("zfs/list_names_child.py", 'name.startswith(f"{root}/")'): "as above",
+    ("cli/choose_vault.py", 'backup.partition("@")'): "a backup of several vaults: NAME@VAULT",
+    ("cli/choose_vault.py", 'one.startswith(f"{name}@")'): "a backup of several vaults: NAME@VAULT",
+    ("config/load_config.py", 'one.partition("@")'): "a backup of several vaults: NAME@VAULT",
+    ("config/tables/backup.py", 'self.name.partition("@")'): "a backup of several vaults: NAME@VAULT",
     ("zfs/pool/module_parameters.py", 'line.removeprefix(f"{folder}/")'): "a path below /sys",
 }
 

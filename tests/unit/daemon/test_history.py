@@ -418,3 +418,19 @@ def test_what_was_pruned_while_the_file_could_not_be_written_is_written_later(fi
     history.return_to_file()
     assert history.trouble is None
     assert [one.run for one in RunHistory(file).pruned("tank@a")] == ["r1"]
+
+
+def test_a_backup_with_another_name_has_the_history_of_its_way(history: RunHistory) -> None:
+    for run, way in (("r1", "to cold"), ("r2", "to usb"), ("r3", "to cold")):
+        history.begin(run, "b", "hand", 10.0, way)
+        history.end(run, 15.0, "ok", FIGURES, None)
+    history.put_held("b", "to cold", 1.0, 7)
+    history.add_reading("r1", TimedRead("restore", "b", "cold", 1.0, 1 << 30, 1.0))
+    assert not history.rename_backup("b", "b@far", "to far", "far")
+    assert history.rename_backup("b", "b@cold", "to cold", "cold")
+    assert (ids(history, "b@cold"), ids(history, "b")) == (["r3", "r1"], ["r2"])
+    assert [run["id"] for run in history.runs(["b", "b@cold"], 9)] == ["r3", "r2", "r1"]
+    assert history.held() == {"b@cold": ("to cold", 7)}
+    assert [one.backup for one in history.readings()] == ["b@cold"]
+    assert history.rename_backup("b@cold", "b", "to cold", "cold")
+    assert ids(history, "b") == ["r3", "r2", "r1"]

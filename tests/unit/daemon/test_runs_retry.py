@@ -53,7 +53,9 @@ async def script(monkeypatch: pytest.MonkeyPatch) -> Script:
         def looked(self) -> dict[str, float]:
             return script.looked
 
-        def __init__(self, *arguments: Any, id: str, pause: Any, snapshot: bool, turn: None) -> None:
+        def __init__(
+            self, *arguments: Any, id: str, pause: Any, snapshot: bool, turn: None, since: float
+        ) -> None:
             self.outcome: RunOutcome = arguments[-1]
             self.pause = pause
 

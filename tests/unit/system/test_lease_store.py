@@ -201,3 +201,14 @@ def test_a_folder_that_is_not_on_disk_for_sure_is_not_taken_for_one_that_is(
     store.put("device/cold", {})
     assert synced.count(store.directory) == 2, "it is made anew, and that is put on disk"
     assert store.names() == ["device/cold"]
+
+
+def test_a_lease_goes_under_another_name_in_place_of_one_of_that_name(store: LeaseStore):
+    store.rename("a", "b")
+    assert store.names() == []
+    store.put("a", {"is": 1})
+    store.put("b@c", {"is": 2})
+    store.rename("a", "b@c")
+    found = store.get("b@c")
+    assert found is not None
+    assert (found["is"], store.names()) == (1, ["b@c"])

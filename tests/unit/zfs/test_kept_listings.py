@@ -20,9 +20,16 @@ from tests.unit.zfs.event_world import FakeFeed, FakeTools
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.snapshot_list import SnapshotList
+from zvault.system.process.runner import HostRunner, ProcessResult
 from zvault.zfs import kept_listings
 from zvault.zfs.client import Zfs
-from zvault.zfs.kept_listings import KeptListings, KeptSnapshots, read_listing, write_listing
+from zvault.zfs.kept_listings import (
+    KeptListings,
+    KeptSnapshots,
+    LoadedPool,
+    read_listing,
+    write_listing,
+)
 from zvault.zfs.listing_cache import DatasetPoints, ListingCache
 
 GUID = 12345678901234567890
@@ -32,27 +39,47 @@ CHANGES = st.lists(
 ROOT = st.sampled_from(["tank", "tank/a", "tank/a/b"])
 
 
+LOADED = LoadedPool(GUID, 17)
+
+
 @dataclass
 class Place:
-    """A folder of listings, and the kernel's statistics, which tell the GUID of ``tank``."""
+    """A folder of listings, and what ``zpool get`` says of ``tank``."""
 
     top: Path
-
-    def __post_init__(self) -> None:
-        self.name_pool(GUID)
-
-    def name_pool(self, guid: int) -> None:
-        file = self.top / "proc/spl/kstat/zfs/tank/guid"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{guid}\n")
+    pool: LoadedPool = LOADED
 
     def start(self) -> KeptListings:
         """What a process has that has just been started."""
-        return KeptListings(self.top / "listings", self.top / "proc")
+        return KeptListings(self.top / "listings")
+
+    def tools(self, pool: FakePool | None = None) -> NamedTools:
+        return NamedTools(pool or FakePool(), self)
 
     @property
     def file(self) -> Path:
         return self.top / "listings" / str(GUID)
+
+
+class NamedTools(FakeTools):
+    """The tools of a pool that has been imported."""
+
+    def __init__(self, pool: FakePool, place: Place) -> None:
+        super().__init__(pool)
+        self.place = place
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float = 60.0,
+        stdin: bytes | None = None,
+        check: bool = True,
+    ) -> ProcessResult:
+        if argv[0] == "zpool":
+            assert argv[1:] == ["get", "-Hp", "-o", "value", "guid,load_guid", "tank"]
+            return ProcessResult(tuple(argv), 0, f"{self.place.pool.guid}\n{self.place.pool.load}\n", "", 0.0)
+        return await super().run(argv, deadline=deadline, stdin=stdin, check=check)
 
 
 @pytest.fixture
@@ -89,7 +116,7 @@ def test_any_change_between_two_processes_is_seen(
                     change(pool, one, other)  # type: ignore[operator]
                 kept = place.start()
                 feed = FakeFeed(pool) if feeds else None
-                client = Zfs(FakeTools(pool), feed=feed, key_root="tank", kept=kept)
+                client = Zfs(place.tools(pool), feed=feed, key_root="tank", kept=kept)
                 for each in (root, "tank"):
                     now = await tree(Zfs(FakeTools(pool), key_root="tank"), each, True)
                     assert await tree(client, each, True) == now
@@ -104,9 +131,9 @@ async def test_no_snapshot_is_listed_that_is_in_the_file(place: Place) -> None:
         pool.snapshot(1, number)
     pool.bookmark_of(1, 0)
     kept = place.start()
-    before = await Zfs(FakeTools(pool), kept=kept).tree("tank")
+    before = await Zfs(place.tools(pool), kept=kept).tree("tank")
     await kept.save_changed()
-    tools = FakeTools(pool)
+    tools = place.tools(pool)
     assert await Zfs(tools, kept=place.start()).tree("tank") == before
     # A dataset without a snapshot has no stamp, which proves nothing.
     listed = [argv for argv in tools.started if argv[1] == "list" and "snapshot,bookmark" in argv]
@@ -114,18 +141,31 @@ async def test_no_snapshot_is_listed_that_is_in_the_file(place: Place) -> None:
     assert any("bookmark" in argv and "tank/a" in argv for argv in tools.started)
 
 
-async def test_another_pool_of_the_same_name_has_a_file_of_its_own(place: Place) -> None:
+@pytest.mark.parametrize(
+    "other", [LoadedPool(7, 17), LoadedPool(GUID, 18)], ids=["another", "imported again"]
+)
+async def test_nothing_is_believed_of_another_pool_nor_of_one_that_was_away(
+    place: Place, other: LoadedPool
+) -> None:
+    """It may have been on a host whose OpenZFS sets no stamps."""
     pool, kept = FakePool(), place.start()
     pool.snapshot(1, 0)
-    await Zfs(FakeTools(pool), kept=kept).tree("tank")
+    await Zfs(place.tools(pool), kept=kept).tree("tank")
     await kept.save_changed()
-    place.name_pool(7)
-    other = place.start()
-    await other.load_pool("tank")
-    assert other.believe_snapshots({"tank/a": ("2 -", str(pool.datasets["tank/a"].changed))}, 1e10) == {}
-    place.name_pool(GUID)
-    await other.load_pool("tank")
-    assert other.believe_snapshots({"tank/a": ("2 -", str(pool.datasets["tank/a"].changed))}, 1e10) != {}
+    stamps = {"tank/a": ("2 -", str(pool.datasets["tank/a"].changed))}
+    for process in (kept, place.start()):
+        for loaded, believed in ((LOADED, True), (other, False)):
+            place.pool = loaded
+            await process.load_pool("tank", place.tools())
+            assert bool(process.believe_snapshots(stamps, 1e10)) is believed
+
+
+async def test_where_the_pool_cannot_be_told_nothing_is_kept(place: Place) -> None:
+    kept = place.start()
+    await kept.load_pool("tank", HostRunner())
+    kept.note_snapshots("tank/a", ("2 -", "17"), (), 20.0)
+    await kept.save_changed()
+    assert not place.file.parent.exists()
 
 
 # Stamps have a resolution of a second
@@ -195,7 +235,7 @@ def test_what_is_believed_is_what_is_there_at_any_time_of_a_second(
                     await kept.save_changed()
                     kept = place.start()
                     cache = ListingCache(dataset.now, kept)
-                await kept.load_pool("tank")
+                await kept.load_pool("tank", place.tools())
                 for found in kept.believe_snapshots(dataset.stamps, cache.now()).values():
                     assert found == dataset.list()["tank/a"].snapshots
 
@@ -205,7 +245,7 @@ def test_what_is_believed_is_what_is_there_at_any_time_of_a_second(
 async def test_it_is_believed_when_the_stamp_is_older_than_its_resolution(place: Place) -> None:
     dataset, kept = StampedDataset(), place.start()
     cache = ListingCache(dataset.now, kept)
-    await kept.load_pool("tank")
+    await kept.load_pool("tank", place.tools())
     dataset.change(0)
     for waited, believed in ((1.0, False), (2.5, True)):
         dataset.clock += waited
@@ -229,8 +269,8 @@ def some_listing(count: int = 3) -> dict[str, KeptSnapshots]:
 
 
 def test_a_file_reads_as_it_was_written(place: Place) -> None:
-    write_listing(place.file, GUID, some_listing())
-    assert read_listing(place.file, GUID) == some_listing()
+    write_listing(place.file, LOADED, some_listing())
+    assert read_listing(place.file, LOADED) == some_listing()
     assert place.file.stat().st_mode & 0o777 == 0o600
     assert [one.name for one in place.file.parent.iterdir()] == [str(GUID)]
     assert place.file.read_text().count('"s3"') == 2, "snapnames that datasets share are in it once"
@@ -240,7 +280,7 @@ def test_a_file_reads_as_it_was_written(place: Place) -> None:
 @settings(max_examples=cases(200), deadline=None)
 def test_a_damaged_file_is_as_none(data: st.DataObject) -> None:
     with somewhere() as place:
-        write_listing(place.file, GUID, some_listing())
+        write_listing(place.file, LOADED, some_listing())
         whole = place.file.read_bytes()
         at = data.draw(st.integers(0, len(whole) - 1))
         if data.draw(st.booleans()):
@@ -249,46 +289,50 @@ def test_a_damaged_file_is_as_none(data: st.DataObject) -> None:
             place.file.write_bytes(
                 whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
             )
-        assert read_listing(place.file, GUID) == {}
+        assert read_listing(place.file, LOADED) == {}
 
 
 def test_no_file_of_another_pool_or_version_and_none_that_is_too_large(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert read_listing(place.file, GUID) == {}
-    write_listing(place.file, GUID, some_listing())
-    assert read_listing(place.file, GUID + 1) == {}
+    assert read_listing(place.file, LOADED) == {}
+    write_listing(place.file, LOADED, some_listing())
+    assert (
+        read_listing(place.file, LoadedPool(GUID + 1, 17))
+        == read_listing(place.file, LoadedPool(GUID, 1))
+        == {}
+    )
     monkeypatch.setattr(kept_listings, "FORMAT", "zvault listing 2")
-    assert read_listing(place.file, GUID) == {}
+    assert read_listing(place.file, LOADED) == {}
     monkeypatch.undo()
     monkeypatch.setattr(kept_listings, "LARGEST_LISTING", place.file.stat().st_size - 1)
-    assert read_listing(place.file, GUID) == {}
+    assert read_listing(place.file, LOADED) == {}
 
 
 def test_what_does_not_fit_is_left_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for largest in range(150, 1500, 50):
         monkeypatch.setattr(kept_listings, "LARGEST_LISTING", largest)
-        write_listing(place.file, GUID, some_listing(8))
+        write_listing(place.file, LOADED, some_listing(8))
         assert place.file.stat().st_size <= largest
-        assert read_listing(place.file, GUID).items() <= some_listing(8).items()
-    assert read_listing(place.file, GUID) != {}
+        assert read_listing(place.file, LOADED).items() <= some_listing(8).items()
+    assert read_listing(place.file, LOADED) != {}
 
 
 def test_old_files_are_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_listings, "MOST_POOLS", 3)
     for guid in range(5):
-        write_listing(place.file.with_name(str(guid)), guid, some_listing())
+        write_listing(place.file.with_name(str(guid)), LoadedPool(guid, 1), some_listing())
     assert len(list(place.file.parent.iterdir())) == 3
     assert place.file.with_name("4").exists()
 
 
 async def test_what_cannot_be_written_stays_to_be_written(place: Place) -> None:
     kept = place.start()
-    await kept.load_pool("tank")
+    await kept.load_pool("tank", place.tools())
     kept.note_snapshots("tank/a", ("2 -", "17"), (), 20.0)
     place.file.parent.write_text("no folder")
     with pytest.raises(OSError, match="exists"):
         await kept.save_changed()
     place.file.parent.unlink()
     await kept.save_changed()
-    assert read_listing(place.file, GUID).keys() == {"tank/a"}
+    assert read_listing(place.file, LOADED).keys() == {"tank/a"}

@@ -11,6 +11,7 @@ import typer
 
 from zvault.api import routes
 from zvault.cli import completion
+from zvault.cli.choose_vault import OfVault, name_of_vault
 from zvault.cli.daemon_client import read_document
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import clean_line, find_width, print_document, print_lines, print_trouble, wrap_text
@@ -96,6 +97,7 @@ def list_(
     kind: Annotated[
         ListKind, typer.Option("-t", "--type", help="What to list, instead of datasets.", show_default=False)
     ] = ListKind.dataset,
+    vault: OfVault = None,
     columns: Chosen = None,
     tabs: Tabs = False,
     exact: Exact = False,
@@ -109,6 +111,9 @@ def list_(
     LAG is the age of the newest state that is on the vault.
     """
     snapshots = kind is ListKind.snapshot
+    if vault is not None and backup is None:
+        raise typer.BadParameter("name the backup", param_hint="BACKUP")
+    backup = name_of_vault(backup, vault) if backup is not None else None
     found = read_document(routes.LIST, backup=backup, snapshots=int(snapshots))
     rows: dict[str, Sequence[TableRow]] = {
         "datasets": found["datasets"],

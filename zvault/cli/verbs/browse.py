@@ -17,6 +17,7 @@ from zvault.cli.browser.feed import BrowseFeed
 from zvault.cli.browser.frame import FILE_KIND_WORDS
 from zvault.cli.browser.screen import run_browse_screen
 from zvault.cli.browser.state import BrowseWalk, WantedRestore, parse_walk_path
+from zvault.cli.choose_vault import OfVault, ask_of_best, name_of_vault
 from zvault.cli.daemon_client import HttpClient, find_socket_path
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import (
@@ -76,6 +77,7 @@ def browse(  # noqa: PLR0913, PLR0917 - each is an option of the command
             show_default=False,
         ),
     ] = None,
+    vault: OfVault = None,
     side: Annotated[
         str | None,
         typer.Option("--side", metavar="source|vault", help="Look on one side only.", show_default=False),
@@ -109,6 +111,7 @@ def browse(  # noqa: PLR0913, PLR0917 - each is an option of the command
     """
     if side is not None and side not in SIDE_WORDS:
         raise typer.BadParameter("write source or vault", param_hint="--side")
+    backup = name_of_vault(backup, vault)
     request = make_look_body(backup, path, dataset, side)
     if not (as_table or tabs or exact or columns or json or itself) and is_usable_terminal():
         run_browse_screen(
@@ -117,7 +120,11 @@ def browse(  # noqa: PLR0913, PLR0917 - each is an option of the command
             lambda wanted: _restore(backup, wanted),
         )
         raise typer.Exit(OK_STATUS)
-    found = wait_for_answer(routes.BROWSE, request)
+
+    def ask(name: str) -> PathPastDocument:
+        return wait_for_answer(routes.BROWSE, {**request, "backup": name})
+
+    found = ask_of_best(backup, ask)
     if json:
         print_document("browse", found)
     elif found["names"] and not itself:

@@ -19,6 +19,7 @@ from zvault.cli.output import (
     print_line,
     print_lines,
     print_trouble,
+    print_wrapped_trouble,
 )
 from zvault.core.errors import ConfigError
 
@@ -73,7 +74,7 @@ def check_config(
             print_trouble(error.what, RED)
             # As compilers print them, so that editors and grep find file and line.
             for problem in problems:
-                print_trouble(clean_line(problem))
+                print_wrapped_trouble(problem)
         raise typer.Exit(USAGE_STATUS) from None
     warnings = list_doubts(paths, config, file)
     if not offline:
@@ -82,7 +83,7 @@ def check_config(
         print_document("check-config", {"ok": True, "problems": [], "warnings": warnings})
         raise typer.Exit(OK_STATUS)
     for warning in warnings:
-        print_trouble(clean_line(f"warning: {warning}"), YELLOW)
+        print_wrapped_trouble(f"warning: {warning}", YELLOW)
     if not quiet:
         place = file or (paths.config_file if paths.config_file.exists() else paths.etc / "conf.d")
         print_line(f"OK: {place}: {_summary(config)}")

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from zvault.api import routes
-from zvault.api.browse import DiffBody
+from zvault.api.browse import DiffBody, DiffDocument
 from zvault.cli import completion
 from zvault.cli.browser.frame import FILE_KIND_WORDS, format_content_lines
+from zvault.cli.choose_vault import OfVault, ask_of_best, name_of_vault
 from zvault.cli.event_text import format_plural
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import (
@@ -44,6 +45,7 @@ def diff(  # noqa: PLR0913, PLR0917 - each is an option of the command
     old: Snapshot,
     new: Snapshot,
     path: Annotated[str | None, typer.Argument(hidden=True)] = None,
+    vault: OfVault = None,
     tabs: Tabs = False,
     exact: Exact = False,
     columns: Chosen = None,
@@ -62,7 +64,11 @@ def diff(  # noqa: PLR0913, PLR0917 - each is an option of the command
     Exit status: 0 nothing differs; 1 something does; 2 it cannot be told.
     """
     request: DiffBody = {"backup": backup, "old": old, "new": new, "path": path}
-    found = wait_for_answer(routes.DIFF, request)
+
+    def ask(name: str) -> DiffDocument:
+        return wait_for_answer(routes.DIFF, {**request, "backup": name})
+
+    found = ask_of_best(name_of_vault(backup, vault), ask)
     content = found["content"]
     if json:
         print_document("diff", found)

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from zvault.api import routes
-from zvault.api.restore import FindBody
+from zvault.api.restore import FindBody, FoundDocument
+from zvault.cli.choose_vault import OfVault, ask_of_best, name_of_vault
 from zvault.cli.daemon_client import request_action
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import (
@@ -38,6 +39,7 @@ FIND_DEFAULT = ["dataset", "path", "size", "mtime", "snapshots", "last"]
 def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
     backup: BackupName,
     pattern: Annotated[str, typer.Argument(hidden=True)],
+    vault: OfVault = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -64,12 +66,16 @@ def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
     Exit status: 0 found; 1 nothing was found, or something could not be searched.
     """
     request: FindBody = {
-        "backup": backup,
+        "backup": name_of_vault(backup, vault),
         "pattern": pattern,
         "dataset": dataset,
         "at": None if at is None else parse_last_moment(at),
     }
-    found = request_action(routes.FIND, request)
+
+    def ask(name: str) -> FoundDocument:
+        return request_action(routes.FIND, {**request, "backup": name})
+
+    found = ask_of_best(request["backup"], ask)
     if json:
         print_document("find", found)
     else:

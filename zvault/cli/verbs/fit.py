@@ -9,6 +9,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.diagnosis import FitDevice, FitDocument, FitReading
+from zvault.cli.choose_vault import OfVault, ask_of_best, name_of_vault
 from zvault.cli.daemon_client import read_document
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import (
@@ -42,6 +43,7 @@ FIT_DEFAULT = ("dataset", "record", "block", "request", "touched", "moved", "put
 
 def fit(
     backup: BackupName,
+    vault: OfVault = None,
     columns: Chosen = None,
     tabs: Tabs = False,
     exact: Exact = False,
@@ -56,7 +58,7 @@ def fit(
     Exit status: 0 all fits; 1 there is advice.
     """
     picked = choose_columns(FIT_COLUMNS, columns, FIT_DEFAULT)
-    found = read_document(routes.FIT, backup=backup)
+    found = ask_of_best(name_of_vault(backup, vault), lambda name: read_document(routes.FIT, backup=name))
     rows: Sequence[TableRow] = found["datasets"]
     form = TableForm(tabs, exact)
     if json:

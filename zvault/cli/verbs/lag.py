@@ -13,6 +13,7 @@ from zvault.api import routes
 from zvault.api.runs import RunDocument
 from zvault.api.status import BackupDocument
 from zvault.cli import completion
+from zvault.cli.choose_vault import expand_name
 from zvault.cli.daemon_client import read_document
 from zvault.cli.health_text import LEVEL_COLOURS, LEVEL_EXITS, find_state_word
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
@@ -89,12 +90,14 @@ def lag(
 
 def _only(found: list[BackupDocument], names: Sequence[str]) -> list[BackupDocument]:
     known = [one["name"] for one in found]
-    if unknown := [name for name in names if name not in known]:
+    meant = {name: expand_name(name, known) for name in names}
+    if unknown := [name for name in names if not meant[name]]:
         raise NotFound(
             f"there is no backup '{unknown[0]}'",
             f"zvaultd knows {', '.join(sorted(known)) or 'none'}",
             "if it was added to the configuration just now, 'systemctl reload zvaultd'",
         )
+    names = [one for named in meant.values() for one in named]
     for one in found:
         if one["vault"] is None and one["name"] in names:
             raise NotFound(

@@ -11,6 +11,7 @@ import typer
 from zvault.api import routes
 from zvault.api.restore import MountBody
 from zvault.cli import completion
+from zvault.cli.choose_vault import OfVault, name_of_vault
 from zvault.cli.daemon_client import connect_daemon
 from zvault.cli.options import AsJson, BackupName, Quiet, VaultAt
 from zvault.cli.output import (
@@ -30,7 +31,7 @@ UNMOUNTED_WITHIN = 30.0
 """Seconds to wait for the daemon to unmount after Ctrl-C: it tries for 20."""
 
 
-def mount(
+def mount(  # noqa: PLR0913, PLR0917 - each is an option of the command
     backup: BackupName,
     place: Annotated[
         list[str],
@@ -45,6 +46,7 @@ def mount(
         str | None,
         typer.Option("--at", metavar="TIME", help="The newest snapshot up to TIME.", show_default=False),
     ] = None,
+    vault: OfVault = None,
     vault_at: VaultAt = None,
     timeout: Annotated[
         str | None,
@@ -70,7 +72,7 @@ def mount(
         raise typer.BadParameter("write BACKUP [DATASET] DIR", param_hint="DIR")
     *dataset, folder = place
     request: MountBody = {
-        "backup": backup,
+        "backup": name_of_vault(backup, vault),
         "dataset": dataset[0] if dataset else None,
         "folder": os.path.abspath(folder),  # noqa: PTH100 - links are not followed: the daemon refuses them
         "at": None if at is None else parse_last_moment(at),

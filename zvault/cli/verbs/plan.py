@@ -16,6 +16,7 @@ from zvault.api.backups import (
     RefusedSnapshotDocument,
     VerdictDocument,
 )
+from zvault.cli.choose_vault import show_each
 from zvault.cli.daemon_client import read_document
 from zvault.cli.event_text import format_plural, format_step, format_tally
 from zvault.cli.options import AsJson, BackupName, Exact, TableForm, Tabs
@@ -78,18 +79,23 @@ def plan(
     Exit status: 0 a run would send all there is; 1 a dataset is in conflict, or can get no
     snapshot.
     """
+    form = TableForm(tabs, exact)
+    status = show_each(backup, lambda name: _show(name, form, verbose=verbose, json=json), alone=json or tabs)
+    raise typer.Exit(status)
+
+
+def _show(backup: str, form: TableForm, *, verbose: bool, json: bool) -> int:
+    """Show the plan of one; returns the exit status."""
     found = read_document(routes.PLAN, backup=backup)
     prunes = [verdict for verdict in found["prune"] if verbose or not verdict["keep"]]
     if json:
         print_document("plan", {**found, "prune": prunes})
-    elif tabs:
-        print_lines(_for_scripts(found, prunes, TableForm(tabs=True, exact=exact)))
+    elif form.tabs:
+        print_lines(_for_scripts(found, prunes, form))
     else:
         print_line(f"backup {found['backup']} {_into(found)}")
         print_line()
-        print_lines(
-            format_to_send(found["datasets"], TableForm(exact=exact)) if found["vault"] is not None else ()
-        )
+        print_lines(format_to_send(found["datasets"], form) if found["vault"] is not None else ())
         if found["vault"] is None:
             print_line(
                 f"a run makes a snapshot of {format_plural(len(found['datasets']), 'dataset')} and sends nothing"
@@ -100,11 +106,11 @@ def plan(
             new = format_size(sum(dataset["written"] for dataset in found["datasets"]))
             print_line(f"a run makes a snapshot first; {new} written since the last one would go with it")
         print_lines(format_not_snapshotted(found.get("not_snapshotted", [])))
-        print_lines(_gone(found["gone"], TableForm(exact=exact)))
+        print_lines(_gone(found["gone"], form))
         print_line()
-        print_lines(format_to_prune(found, verbose, TableForm(exact=exact)))
+        print_lines(format_to_prune(found, verbose, form))
     conflict = any(dataset["action"] == "conflict" for dataset in found["datasets"])
-    raise typer.Exit(TROUBLE_STATUS if conflict or found.get("not_snapshotted") else OK_STATUS)
+    return TROUBLE_STATUS if conflict or found.get("not_snapshotted") else OK_STATUS
 
 
 def _into(found: PlanDocument) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.backups import PruneDocument, VerdictDocument
+from zvault.cli.choose_vault import show_each
 from zvault.cli.daemon_client import DaemonClient, read_document
 from zvault.cli.event_text import format_plural
 from zvault.cli.follow_run import RunFollower, follow_run
@@ -18,6 +19,7 @@ from zvault.cli.output import (
     TROUBLE_STATUS,
     USAGE_STATUS,
     print_document,
+    print_line,
     print_lines,
     print_trouble,
 )
@@ -58,30 +60,51 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
     Exit status: 0 pruned, or shown with -n, or there was nothing to prune; 1 something was held back or could
     not go; 2 --yes is missing.
     """
+    form = TableForm(tabs, exact)
+
+    def prune_one(name: str) -> int:
+        if name != backup:
+            print_line(f"{name}:")
+        return _prune(
+            name,
+            form,
+            do=yes and not dry_run,
+            ask=not dry_run,
+            over_limit=over_limit,
+            verbose=verbose,
+            json=json,
+        )
+
+    raise typer.Exit(show_each(backup, prune_one, alone=json or tabs))
+
+
+def _prune(
+    backup: str, form: TableForm, *, do: bool, ask: bool, over_limit: bool, verbose: bool, json: bool
+) -> int:
+    """Prune one, or show what that would do; returns the exit status. ``ask``: say how it is done."""
     found = read_document(routes.PRUNE_PLAN, backup=backup, over_limit=int(over_limit))
     selected = [verdict for verdict in found["prune"] if not verdict["keep"]]
-    go = yes and not dry_run and bool(selected)
-    form = TableForm(tabs, exact)
+    go = do and bool(selected)
     if json and not go:
         shown = found["prune"] if verbose else selected
         print_document("prune", {**found, "prune": shown})
-    elif tabs:
+    elif form.tabs:
         print_lines(format_prune_lines(found["prune"] if verbose else selected, form))
     elif not json:
         print_lines(format_to_prune(found, verbose, form))
     held_back = TROUBLE_STATUS if found["over_limit"] else OK_STATUS
     if not go:
-        if selected and not dry_run:
+        if selected and ask:
             again = " ".join(["zvaultctl prune", backup, "--yes", *["--over-limit"][: int(over_limit)]])
             print_trouble(f"nothing was pruned: '{again}' does it")
-            raise typer.Exit(USAGE_STATUS)
-        raise typer.Exit(held_back)
+            return USAGE_STATUS
+        return held_back
 
     def start(daemon: DaemonClient) -> str:
         return daemon.post(routes.PRUNE, {"over_limit": over_limit}, backup=backup)["run"]
 
     status = follow_run(start, RunFollower("prune", json=json), lambda run: f"zvaultctl follow {run}")
-    raise typer.Exit(status or held_back)
+    return status or held_back
 
 
 def format_to_prune(found: PruneDocument, verbose: bool, form: TableForm) -> Iterator[str]:

@@ -10,6 +10,7 @@ import typer
 from zvault.api import routes
 from zvault.api.restore import FilesPlanDocument, RestoreBody, RestorePlanDocument
 from zvault.cli import completion
+from zvault.cli.choose_vault import OfVault, ask_of_best, name_of_vault
 from zvault.cli.daemon_client import DaemonClient, request_action
 from zvault.cli.event_text import format_plural
 from zvault.cli.follow_run import RunFollower, follow_run
@@ -53,6 +54,7 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
         str | None,
         typer.Option("--at", metavar="TIME", help="The newest snapshot made up to then.", show_default=False),
     ] = None,
+    vault: OfVault = None,
     vault_at: VaultAt = None,
     recursive: Annotated[bool, typer.Option("-r", "--recursive", help="All datasets below it too.")] = False,
     replace: Annotated[
@@ -103,6 +105,7 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
         raise typer.BadParameter(
             f"'{to}' is a dataset: files go into a folder, as in /tmp/rescue", param_hint="TO"
         )
+    backup = name_of_vault(backup, vault)
     request: RestoreBody = {"backup": backup, "dataset": name, "snapshot": snapshot, "to": to}
     request |= _times(at, vault_at)
     if recursive:
@@ -119,7 +122,9 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
         raise typer.Exit(_show(request, json, asked=dry_run))
 
     if no_wait:
-        started = request_action(routes.RESTORE, request)["run"]
+        started = ask_of_best(
+            backup, lambda one: request_action(routes.RESTORE, {**request, "backup": one})["run"]
+        )
         if json:
             print_document("restore", {"run": {"id": started, "backup": backup}})
         elif not quiet:
@@ -129,7 +134,7 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
         return
 
     def start(daemon: DaemonClient) -> str:
-        return daemon.post(routes.RESTORE, request)["run"]
+        return ask_of_best(backup, lambda one: daemon.post(routes.RESTORE, {**request, "backup": one})["run"])
 
     raise typer.Exit(
         follow_run(start, RunFollower("restore", quiet, json), lambda run: f"zvaultctl follow {run}")
@@ -147,7 +152,11 @@ def _times(at: str | None, vault_at: str | None) -> RestoreBody:
 
 def _show(request: RestoreBody, json: bool, *, asked: bool) -> int:
     """Show the plan; the exit status says whether that was all that was wanted."""
-    plan = request_action(routes.RESTORE_PLAN, request)
+
+    def ask(name: str) -> RestorePlanDocument | FilesPlanDocument:
+        return request_action(routes.RESTORE_PLAN, {**request, "backup": name})
+
+    plan = ask_of_best(request["backup"], ask)
     if json:
         print_document("restore", {"plan": plan})
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,13 +11,14 @@ import typer
 from zvault.api import routes
 from zvault.api.runs import RunBody
 from zvault.cli import completion
+from zvault.cli.choose_vault import expand_name, show_each
 from zvault.cli.daemon_client import DaemonClient, request_action
-from zvault.cli.follow_run import RunFollower, follow_run
+from zvault.cli.follow_run import INTERRUPTED_STATUS, RunFollower, follow_run
 from zvault.cli.options import AsJson, BackupName, DryRun, NoWait, Quiet
-from zvault.cli.output import print_document, print_line
+from zvault.cli.output import OK_STATUS, TROUBLE_STATUS, print_document, print_error, print_line
 from zvault.cli.tables import format_ago
 from zvault.cli.verbs.forecast import show_forecast
-from zvault.core.errors import Busy, NotFound
+from zvault.core.errors import Busy, NotFound, SeveralVaults
 
 
 def run(
@@ -34,12 +36,24 @@ def run(
     With -n it only shows what a run that began now would do, from its snapshot to what it prunes, and touches nothing:
     a vault that is down stays down, and what it has is not known then.
 
+    Of a backup with several vaults it runs into each at once, and they send the same snapshot; BACKUP@VAULT is one.
+
     Ctrl-C stops following; the run continues in the daemon. Exit status: 0 ok; 1 partial or failed; with -n 0 all
     would be sent, 1 a dataset is in conflict, 2 no run could start, 3 the vault is down.
     """
     if dry_run:
-        raise typer.Exit(show_forecast(backup, no_snapshot=no_snapshot, json=json))
+        forecast = partial(show_forecast, no_snapshot=no_snapshot, json=json)
+        raise typer.Exit(show_each(backup, forecast, alone=json))
     body: RunBody = {"snapshot": False} if no_snapshot else {}
+    try:
+        _run_one(backup, body, no_wait=no_wait, quiet=quiet, json=json)
+    except SeveralVaults:
+        if json:
+            raise
+        raise typer.Exit(_run_all(backup, body, no_wait=no_wait, quiet=quiet)) from None
+
+
+def _run_one(backup: str, body: RunBody, *, no_wait: bool, quiet: bool, json: bool) -> None:
     again = f"zvaultctl follow {backup}"
     if no_wait:
         started = request_action(routes.RUN, body, backup=backup)["run"]
@@ -58,6 +72,35 @@ def run(
             raise Busy(busy.what, busy.why, f"'{again}' shows it to its end") from None
 
     raise typer.Exit(follow_run(start, RunFollower("run", quiet, json), lambda _run: again))
+
+
+def _run_all(backup: str, body: RunBody, *, no_wait: bool, quiet: bool) -> int:
+    """Run a backup into each of its vaults at once, and follow one run after the other."""
+    answer = request_action(routes.RUN, {**body, "all_vaults": True}, backup=backup)
+    status = OK_STATUS
+    for error in answer["busy"].values():
+        status = TROUBLE_STATUS
+        print_error(error)
+    for name, run in answer["runs"].items():
+        if not quiet:
+            again = f"; follow it with 'zvaultctl follow {name}'" if no_wait else ""
+            print_line(f"run {run} of {name} has started{again}")
+    for name, run in () if no_wait else answer["runs"].items():
+        if not quiet:
+            print_line(f"\n{name}:")
+        ended = follow_run(partial(_return_run, run), RunFollower("run", quiet), partial(_tell_again, name))
+        if ended == INTERRUPTED_STATUS:
+            return ended
+        status = max(status, ended)
+    return status
+
+
+def _return_run(run: str, _: DaemonClient) -> str:
+    return run
+
+
+def _tell_again(name: str, _: str) -> str:
+    return f"zvaultctl follow {name}"
 
 
 def _is_at_a_terminal() -> bool:
@@ -91,9 +134,11 @@ def follow_(
 
     def find(daemon: DaemonClient) -> str:
         status = daemon.get(routes.STATUS, {})
-        backup = next((b for b in status["backups"] if b["name"] == name), None)
-        if backup is None:
+        meant = expand_name(name, [b["name"] for b in status["backups"]])
+        backups = [b for b in status["backups"] if b["name"] in meant]
+        if not backups:
             return name
+        backup = next((b for b in backups if b["run"] is not None), backups[0])
         if backup["run"] is not None:
             return backup["run"]
         last = backup["last_run"]

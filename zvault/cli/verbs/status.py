@@ -13,6 +13,7 @@ from zvault.api.headlines import write_status_headlines
 from zvault.api.status import NEXT_RUN_UNKNOWN, BackupDocument, DaemonDocument, StatusDocument
 from zvault.api.vaults import JudgedVault
 from zvault.cli import completion
+from zvault.cli.choose_vault import expand_name
 from zvault.cli.daemon_client import read_document
 from zvault.cli.health_text import (
     LEVEL_COLOURS,
@@ -87,12 +88,14 @@ def _only(found: StatusDocument, names: list[str]) -> StatusDocument:
     if not names:
         return found
     known = {b["name"] for b in found["backups"]} | {v["name"] for v in found["vaults"]}
-    if unknown := [name for name in names if name not in known]:
+    meant = {name: expand_name(name, known) for name in names}
+    if unknown := [name for name in names if not meant[name]]:
         raise NotFound(
             f"there is no backup or vault '{unknown[0]}'",
             f"zvaultd knows {', '.join(sorted(known)) or 'none'}",
             "if it was added to the configuration just now, 'systemctl reload zvaultd'",
         )
+    names = [one for named in meant.values() for one in named]
     return {
         **found,
         "daemon": {**found["daemon"], "warnings": [], "verdict": WELL_VERDICT},

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zvault.api import routes
+from zvault.cli.choose_vault import OfVault, ask_of_best, name_of_vault
 from zvault.cli.daemon_client import DaemonClient, request_action
 from zvault.cli.follow_run import RunFollower, follow_run
 from zvault.cli.options import AsJson, BackupName, NoWait, Quiet
@@ -18,6 +19,7 @@ def verify(
     level: Annotated[
         str, typer.Option("--level", metavar="guids|sample|full|drill", help="How thoroughly.")
     ] = "sample",
+    vault: OfVault = None,
     no_wait: NoWait = False,
     quiet: Quiet = False,
     json: AsJson = False,
@@ -31,9 +33,9 @@ def verify(
     Verification pauses for backups. Ctrl-C stops following; it continues in the daemon. Exit status: 0 everything
     compared is the same; 1 something differs, or could not be compared.
     """
-    request = {"level": level}
+    request, backup = {"level": level}, name_of_vault(backup, vault)
     if no_wait:
-        started = request_action(routes.VERIFY, request, backup=backup)["run"]
+        started = ask_of_best(backup, lambda name: request_action(routes.VERIFY, request, backup=name)["run"])
         if json:
             print_document("verify", {"run": {"id": started, "backup": backup}})
         elif not quiet:
@@ -41,7 +43,7 @@ def verify(
         return
 
     def start(daemon: DaemonClient) -> str:
-        return daemon.post(routes.VERIFY, request, backup=backup)["run"]
+        return ask_of_best(backup, lambda name: daemon.post(routes.VERIFY, request, backup=name)["run"])
 
     raise typer.Exit(
         follow_run(start, RunFollower("verify", quiet, json), lambda run: f"zvaultctl follow {run}")

@@ -112,12 +112,32 @@ def parse_nbd(text: str) -> NbdSpec:
     }
     if colon and scheme in parsers:
         return parsers[scheme](rest)
+    if (other := _recognize_place(text)) is not None:
+        raise ValueError(other)
     near = difflib.get_close_matches(scheme.split()[0] if scheme.split() else "", parsers, n=1)
     hint = f'; did you mean "{near[0]}:…"?' if near else ""
     raise ValueError(
         "starts with none of zvault:BUCKET/KEY …, nbdkit:PLUGIN …, s3backer:BUCKET …, unix:/path,"
         f" tcp:host[:port][/export]{hint}"
     )
+
+
+def _recognize_place(text: str) -> str | None:
+    """What to write for a place that other programs name so; None for what is none."""
+    scheme, _, rest = text.partition("://")
+    if text.startswith("/"):
+        return (
+            f"is for servers, and {text} is a file or disk of this host: a pool on disks of the host needs no"
+            f" [[vault.NAME.device]]; a file is served by nbdkit:file {text}"
+        )
+    if not rest:
+        return None
+    if scheme in {"nbd", "nbds"}:
+        return f'names a server as tcp:host[:port][/export]; write "tcp:{rest}"'
+    if scheme in {"s3", "http", "https"}:
+        bucket = rest.partition("/")[0] if scheme == "s3" else "BUCKET"
+        return f'is an address; a block store in a bucket is written "zvault:{bucket}/KEY size=1T endpoint=https://…"'
+    return None
 
 
 def _parse_nbdkit(rest: str) -> NbdkitServer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from zvault.config.fields import (
     CalendarField,
@@ -18,6 +18,7 @@ from zvault.config.fields import (
     SourceName,
     TemplateField,
     UserProperty,
+    VaultsField,
     WordField,
     parse_default,
     quote_text,
@@ -87,8 +88,17 @@ class Backup(NamedTable):
     vault: WordField | None = Field(
         default=None,
         description="The vault to back up into: the NAME of a `[vault.NAME]`. Two backups that take the same dataset "
-        "need a vault each. It may be left out with `snapshots_only = true` only.",
+        "need a vault each. It may be left out with `snapshots_only = true` only, or where there are `vaults`.",
         examples=["cold"],
+    )
+    vaults: VaultsField | None = Field(
+        default=None,
+        description="Several vaults in place of one `vault`: their names; or a table for each, with the keys of this "
+        "backup that are other there, such as `schedule`, `keep.vault`, `limit`, `backlog` or `max_lag`. What is "
+        "snapshotted, how, and `keep.source` are the same for all. Each vault is a backup of its own, called "
+        "`NAME@VAULT`, with runs, lag and health of its own, and runs that begin together send the same snapshot. See "
+        "[several vaults](../how-to/several-vaults.md).",
+        examples=[["cold", "shelf"], {"cold": {}, "shelf": {"schedule": "weekly", "max_lag": "5w"}}],
     )
     into: TemplateField = Field(
         default="{host}/{dataset}",
@@ -185,6 +195,28 @@ class Backup(NamedTable):
         examples=["8h"],
     )
 
+    _siblings: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def table_name(self) -> str:
+        """The NAME of the `[backup.NAME]` that it stands in: its own, but for the vault of a backup with several."""
+        return self.name.partition("@")[0]
+
+    @property
+    def siblings(self) -> tuple[str, ...]:
+        """The names of its table's backups, one for each vault, its own among them; none where it has one `vault`."""
+        return self._siblings
+
+    @property
+    def speaks_for_source(self) -> bool:
+        """True for one backup of each table: it does what concerns the source alone, once for all vaults."""
+        return not self._siblings or self._siblings[0] == self.name
+
+    def joined(self, siblings: tuple[str, ...]) -> Self:
+        """The same table, which knows the others of its own from now on."""
+        self._siblings = siblings
+        return self
+
     @property
     def its_vault(self) -> str:
         """The vault it backs up into. Raises NotFound where it makes snapshots only."""
@@ -242,7 +274,7 @@ class Backup(NamedTable):
     @model_validator(mode="after")
     def _nothing_that_needs_a_vault(self) -> Self:
         if self.snapshots_only:
-            given = [key for key in NEEDS_VAULT if key in self.model_fields_set]
+            given = [key for key in (*NEEDS_VAULT, "vaults") if key in self.model_fields_set]
             given += [f"keep.{key}" for key in ("vault", "gone") if key in self.keep.model_fields_set]
             given += ["snapshot.skip_unchanged"] if self.snapshot.skip_unchanged else []
             if given:

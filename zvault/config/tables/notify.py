@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from zvault.config.fields import (
+    BackupNameField,
     ConfigTable,
     DurationField,
     NamedTable,
     Several,
     TextForm,
-    WordField,
     parse_default,
     quote_text,
     split_address,
@@ -183,6 +184,13 @@ class PingTable(ConfigTable):
     )
 
 
+HIDDEN_BACKUP = (
+    'backups must name one backup, as in backups = ["tank"], or its URL have "{backup}" in it: of several '
+    "in one switch, those that still run would hide that one does not"
+)
+"""What is wrong with a dead-man's switch for several backups."""
+
+
 class Notify(NamedTable):
     """Somebody to tell of what is wrong, in exactly one way: by a message, or by a dead-man's switch."""
 
@@ -216,9 +224,10 @@ class Notify(NamedTable):
         examples=["https://kuma.example.org/api/push/TOKEN"],
     )
     ping: PingTable | None = Field(default=None, description="A dead-man's switch of any other service.")
-    backups: Several[WordField] = Field(
+    backups: Several[BackupNameField] = Field(
         default_factory=list,
-        description="Only these backups and their vaults; all, and zvaultd itself, if left out. A dead-man's switch "
+        description="Only these backups and their vaults; all, and zvaultd itself, if left out. The name of a "
+        "backup with several vaults means all of them. A dead-man's switch "
         "that has no `{backup}` in its URL is for one backup: of several, those that still run would hide that one "
         "does not.",
         examples=[["tank"]],
@@ -329,12 +338,13 @@ class Notify(NamedTable):
             raise ValueError("token is for webhook and ntfy only")
         if self.way in SWITCH_WAYS and self.report is not None:
             raise ValueError("report is for messages only: a dead-man's switch cannot show it")
-        if self.way in SWITCH_WAYS and len(self.backups) != 1 and not self._tells_apart():
-            raise ValueError(
-                'backups must name one backup, as in backups = ["tank"], or its URL have "{backup}" in it: of several '
-                "in one switch, those that still run would hide that one does not"
-            )
+        if self.hides_backups(self.backups):
+            raise ValueError(HIDDEN_BACKUP)
         return self
+
+    def hides_backups(self, backups: Sequence[str]) -> bool:
+        """True if it is a dead-man's switch that would not show that one of several backups does not run any more."""
+        return self.way in SWITCH_WAYS and len(backups) != 1 and not self._tells_apart()
 
     def _check_way(self) -> None:
         ways = [way for way in (*MESSAGE_WAYS, *SWITCH_WAYS) if getattr(self, way)]

@@ -67,7 +67,8 @@ OVERDUE = HealthCondition(
     "warning",
     "late",
     "missed two of its times",
-    "Two times of its schedule have passed without a backup, and there is no `max_lag`, or it never ran.",
+    "Two times of its schedule have passed without a backup, and there is no `max_lag`, or it never ran. Not of a "
+    "backup to a disk that is plugged in now and then.",
     "The runs do not begin, or do not succeed.",
     "start it with 'zvaultctl run {name}'; see 'zvaultctl history {name}'",
 )

@@ -203,7 +203,8 @@ SCRUB_OVERDUE = HealthCondition(
     "warning",
     "unscrubbed",
     "was not scrubbed for too long",
-    "A scrub has been due by age for a day at least, and for a tenth of that age, and none runs.",
+    "A scrub has been due by age for a day at least, and for a tenth of that age, and none runs. Not while the vault's "
+    "disk is unplugged.",
     "Damage may lie there unseen.",
     "'zvaultctl scrub {name}' begins one",
     "ZvaultScrubOverdue",

@@ -61,6 +61,7 @@ HIDDEN_TOPICS: Mapping[str, frozenset[str]] = {
     "restore-unknown": frozenset({"restore"}),
     "never-seen": frozenset({"storage", "redundancy", "damage", "space", "scrub"}),
     "half-received-errors": frozenset({"damage"}),
+    "unproven": frozenset({"damage"}),
     "unchecked": frozenset({"configuration", "state"}),
 }
 """While such a condition holds, these topics are not known to be well: what was wrong of them is not over.

@@ -23,7 +23,7 @@ def hides_others(name: DatasetName, listed: Iterable[str]) -> bool:
     """Whether below a dataset that cannot be listed others may lie that nobody knows of: unless any is ``listed``, as
     below a root, of which all are sought (zfs/list_names_child.py).
     """
-    return not any(one.startswith(f"{name}/") for one in listed)
+    return not any(one != name and DatasetName(one).is_within(name) for one in listed)
 
 
 def describe_unlisted(unlisted: Mapping[DatasetName, str]) -> str:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from zvault.core.name_rules import check_word
+from zvault.core.name_rules import check_backup_name
 from zvault.core.units import is_number
 
 NOTE_VERSION = 1
@@ -212,7 +212,7 @@ def _entry(kind: type[Entry], said: object) -> Entry:
 
 def _backup(name: str) -> str:
     try:
-        check_word(name, "backup's name")
+        check_backup_name(name)
     except ValueError as error:
         raise NoteDamaged(str(error)) from None
     return name

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from zvault.api.answers import ErrorAnswer
 from zvault.api.routes import RoutePermission
-from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
+from zvault.core.errors import Busy, ConfigError, NotFound, Refused, SeveralVaults, ZvaultError
 from zvault.daemon.connections import read_peer_groups, read_peer_uid
 from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
@@ -21,7 +21,14 @@ class MalformedRequest(Refused):
     """A request that is not as the API's reference has it."""
 
 
-HTTP_STATUS = {MalformedRequest: 400, NotFound: 404, Busy: 409, Refused: 403, ConfigError: 400}
+HTTP_STATUS = {
+    MalformedRequest: 400,
+    NotFound: 404,
+    SeveralVaults: 409,
+    Busy: 409,
+    Refused: 403,
+    ConfigError: 400,
+}
 
 BODY_SECONDS = 15.0
 """Seconds until the body of a request has arrived."""

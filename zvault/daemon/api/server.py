@@ -195,15 +195,16 @@ class Api:
 
     async def get_history(self, request: web.Request) -> HistoryAnswer:
         """Past runs, the newest first."""
-        backup = request.query.get("backup")
-        if backup is not None and backup not in self.status.context.env.config.vault:
-            self.status.context.env.backup(backup)
+        backup, env = request.query.get("backup"), self.status.context.env
+        names = [backup] if backup is not None else None
+        if backup is not None and backup not in env.config.vault:
+            names = [one.name for one in env.list_backups_of(backup)]
         limit = request.query.get("limit", "20")
         if not (limit.isdecimal() and len(limit) <= MOST_DIGITS):
             raise MalformedRequest(
                 f"'{limit}' is no number of runs", "limit takes a whole number", "limit=20"
             )
-        return {"runs": self.history.runs(backup, int(limit))}
+        return {"runs": self.history.runs(names, int(limit))}
 
     async def get_events(self, request: web.Request) -> web.StreamResponse:
         """Events as they happen, a JSON object a line."""
@@ -235,11 +236,14 @@ class Api:
         return await make_fit_document(context, self.vaults, backup)
 
     async def post_run(self, request: web.Request) -> StartedAnswer:
-        """Start a run; with ``snapshot`` false one that makes none and sends what is there."""
+        """Start a run; with ``snapshot`` false one that makes none and sends what is there. With ``all_vaults`` one
+        into each vault of a backup.
+        """
         body = await read_json_object(request) if request.can_read_body else {}
-        snapshot = body.get("snapshot") is not False
-        run = self.runs.start(request.match_info["backup"], "hand", snapshot=snapshot)
-        return {"run": run}
+        backup, snapshot = request.match_info["backup"], body.get("snapshot") is not False
+        if body.get("all_vaults") is True:
+            return self.runs.start_all(backup, snapshot=snapshot)
+        return {"run": self.runs.start(backup, "hand", snapshot=snapshot)}
 
     async def post_prune(self, request: web.Request) -> StartedAnswer:
         """Start to prune a backup; the answer is the run's id."""

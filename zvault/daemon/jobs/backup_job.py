@@ -19,6 +19,10 @@ from zvault.ops.vaults.run_permission import RunPermission
 from zvault.ops.vaults.shared_vault import SharedVault
 from zvault.ops.vaults.vault import Vaults
 
+SHARED_MOMENT = 60.0
+"""Seconds before a run that was due within which another vault's run of the same backup made the snapshot that it
+takes, in place of one of its own. A run by hand takes none from before it was asked for."""
+
 
 class BackupGate:
     """What a backup waits for before it begins: it is not refused for that."""
@@ -61,6 +65,11 @@ class BackupJob:
     _way: str | None = field(default=None, init=False)
     """The way that the backup went as it began to be run (Environment.way)."""
 
+    def __post_init__(self) -> None:
+        """What another vault's run snapshots from now on, while this one waits for its own, is new enough."""
+        before = 0.0 if self.trigger == "hand" else SHARED_MOMENT
+        self._since = self.context.env.clock.monotonic() - before
+
     async def execute(self, run: ActiveRun, emit: Emit) -> None:
         """Back up, in this host's turn where hosts share the vault."""
         self._run, self._emit = run, emit
@@ -83,8 +92,18 @@ class BackupJob:
 
     def _prepare_run(self, turn: RunPermission | None = None) -> BackupRun:
         self._way = self.findings.readings.lags.way(self.subject)
-        where = (self.context, self.vaults, self.subject, self._emit, self.outcome)
-        it = BackupRun(*where, id=self._run.id, pause=self.pause, snapshot=self.snapshot, turn=turn)
+        it = BackupRun(
+            self.context,
+            self.vaults,
+            self.subject,
+            self._emit,
+            self.outcome,
+            id=self._run.id,
+            pause=self.pause,
+            snapshot=self.snapshot,
+            turn=turn,
+            since=self._since,
+        )
         it.tell_looked = self.note_looked
         return it
 

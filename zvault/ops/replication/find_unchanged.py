@@ -28,18 +28,46 @@ async def find_unchanged(context: Context, backup: Backup, vault: Zfs, emit: Emi
     if not backup.snapshot.skip_unchanged:
         return NOTHING_UNCHANGED
     at = context.env.clock.time()
-    try:
-        await context.clients.zpool_at(backup.source.host).sync(backup.source.dataset.pool)
-    except ZvaultError as error:
-        emit(
-            WarningEvent(
-                text=f"all datasets are snapshotted, as it is not known which are unchanged: {error}"
-            )
-        )
+    if not await _sync_source(context, backup, emit):
         return NOTHING_UNCHANGED
     return await list_unchanged_among(
         context, backup, vault, await list_both_sides(context, backup, vault), at
     )
+
+
+async def find_unwritten(context: Context, backup: Backup, emit: Emit) -> UnchangedDatasets:
+    """Those of which the newest snapshot is zvault's and nothing was written since, whatever a vault has of them.
+
+    For a run that cannot have its vault while another vault of the backup has its own run: whoever snapshots all of
+    them would have that one send what is unchanged for it. Never an encrypted one, as in ``explain_needed_snapshot``.
+    """
+    if not backup.snapshot.skip_unchanged:
+        return NOTHING_UNCHANGED
+    at, ours = context.env.clock.time(), make_own_filter(backup)
+    if not await _sync_source(context, backup, emit):
+        return NOTHING_UNCHANGED
+    sides = await list_both_sides(context, backup, None)
+    stands: dict[str, Snapshot] = await sides.compute(
+        lambda: {
+            dataset.name: newest
+            for dataset, _ in sides.pairs
+            if not (dataset.written or dataset.encrypted)
+            and (newest := dataset.newest()) is not None
+            and ours(newest)
+        }
+    )
+    return UnchangedDatasets(at, stands)
+
+
+async def _sync_source(context: Context, backup: Backup, emit: Emit) -> bool:
+    """Have what was written on disk, where it counts; whether that went."""
+    try:
+        await context.clients.zpool_at(backup.source.host).sync(backup.source.dataset.pool)
+    except ZvaultError as error:
+        told = f"all datasets are snapshotted, as it is not known which are unchanged: {error}"
+        emit(WarningEvent(text=told))
+        return False
+    return True
 
 
 async def list_unchanged_among(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zvault.core.diagnosis.write_drift import WriteSample
+from zvault.core.errors import SnapshotRefused
 from zvault.core.names import SnapshotName
 from zvault.ops.stream.run_stream import ActiveStream
 from zvault.ops.stream.stream_slots import StreamSlots
@@ -36,6 +37,21 @@ class ActiveMount:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class SharedMoment:
+    """The snapshot that the run of one vault of a backup made: the runs of its other vaults send it too.
+
+    ``began`` is when making it began, in monotonic seconds; ``made`` are its full names; ``refused`` says of which
+    datasets ZFS made none, and why.
+    """
+
+    backup: str
+    snapname: str
+    began: float
+    made: Sequence[str]
+    refused: Mapping[str, SnapshotRefused]
+
+
 @dataclass
 class Activity:
     """The activity over all runs and vaults.
@@ -46,8 +62,9 @@ class Activity:
     ``sync_times``: seconds for a transaction group with little in it, by vault (ops/replication/vault_sync_time.py).
     ``readings``: leases of snapshots that are open for reading (ops/restore/snapshot_reader.py).
     ``mounts``: snapshots that somebody looks into, by a number of their own (ops/restore/mount_snapshot.py).
-    ``snapshotting``: a lock for each backup, held while its snapshot is made: by a run, or at its own time; the hooks
-    around the one must not meet those around the other.
+    ``snapshotting``: a lock for each backup's table, held while its snapshot is made: by a run, or at its own time; the
+    hooks around the one must not meet those around the other.
+    ``moments``: the newest snapshot that a run made, by the table of a backup with several vaults.
     ``measured``: vaults whose pools are scrubbed to try parameters out (ops/provision/read_trial.py); nobody else is to
     begin or pause a scrub of theirs meanwhile.
     ``awake``: not set while the host is about to sleep, or does; nothing may begin then that a sleep would break
@@ -64,6 +81,7 @@ class Activity:
     readings: set[str] = field(default_factory=set)
     mounts: dict[str, ActiveMount] = field(default_factory=dict)
     snapshotting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    moments: dict[str, SharedMoment] = field(default_factory=dict)
     measured: set[str] = field(default_factory=set)
     awake: asyncio.Event = field(default_factory=asyncio.Event)
     came_up: list[Callable[[str], None]] = field(default_factory=list)

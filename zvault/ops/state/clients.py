@@ -30,7 +30,7 @@ class ZfsClients:
         self._env = env
         self._feed = feed
         self.zpool = Zpool(env.runner, POOL_PROC)
-        self.kept = KeptListings(env.paths.listings, POOL_PROC)
+        self.kept = KeptListings(env.paths.listings)
         self.helpers = StreamHelpers()
         self.damage_names = DamageNameGuard()
         self._sources: dict[Address | None, Zfs] = {}

@@ -14,7 +14,7 @@ from tzlocal import get_localzone
 from zvault.config.paths import Paths
 from zvault.config.schema import Backup, Config, HostTable, Vault
 from zvault.core.address import Address, Source
-from zvault.core.errors import NotFound
+from zvault.core.errors import NotFound, SeveralVaults
 from zvault.core.name_rules import expand_vault_dataset, make_vault_dataset
 from zvault.core.names import DatasetName
 from zvault.ops.state.pool_book import describe_storage
@@ -87,8 +87,19 @@ class Environment:
         self.host = _host_name(config)
 
     def backup(self, name: str) -> Backup:
-        """A backup's table in the configuration in force. Raises NotFound."""
+        """A backup's table in the configuration in force. Raises NotFound; SeveralVaults for one with several."""
+        if name not in self.config.backup and (parts := self.config.list_names_of(name)):
+            raise SeveralVaults(
+                f"backup '{name}' has several vaults",
+                f"each is a backup of its own: {', '.join(parts)}",
+                f"name one of them, as in '{parts[0]}'",
+            )
         return _named(self.config.backup, "backup", name)
+
+    def list_backups_of(self, name: str) -> list[Backup]:
+        """The backup of a name, or those of a table's vaults where it has several. Raises NotFound."""
+        names = self.config.list_names_of(name)
+        return [self.backup(one) for one in names or (name,)]
 
     def vault(self, name: str) -> Vault:
         """A vault's table in the configuration in force. Raises NotFound."""

@@ -431,8 +431,8 @@ def make_suspended_error(pool: str) -> PoolSuspended:
 
 
 def _has_written(row: Sequence[str]) -> bool:
-    """True if a transaction group changed something on the devices: it had dirty bytes, and wrote some."""
-    return len(row) > 5 and _int(row[3]) > 0 and _int(row[5]) > 0
+    """True if a transaction group changed something on the devices: snapshots and holds write, and dirty no bytes."""
+    return len(row) > 5 and _int(row[5]) > 0
 
 
 def never_resumes(pool: str) -> MultihostSuspended:

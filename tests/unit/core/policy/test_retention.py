@@ -56,7 +56,8 @@ def brute_keeps(
     if ours(one):
         ranks = brute_ranks(among, now)
         among = [other for other, rank in ranks.items() if rank <= ranks[one]]
-    if not ours(one) or one.guid in protected or replace(rules, matching=()) == KeepRules():
+    set_rules = replace(rules, matching=(), periods=tuple(period for period in rules.periods if period[1]))
+    if not ours(one) or one.guid in protected or set_rules == KeepRules():
         return True
     if any(fnmatchcase(one.snapname, pattern) for pattern in rules.matching):
         return True

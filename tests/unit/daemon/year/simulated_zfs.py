@@ -32,13 +32,14 @@ class Point:
 
 @dataclass
 class Own:
-    """A dataset: its snapshots by name, oldest first, with their holds; and its bookmarks."""
+    """A dataset: its snapshots by name, oldest first, with their holds; its bookmarks; and bytes ``written`` since."""
 
     guid: int
     points: dict[str, Point] = field(default_factory=dict)
     holds: dict[str, set[str]] = field(default_factory=dict)
     marks: dict[str, Point] = field(default_factory=dict)
     sent: str = ""
+    written: int = 0
 
     def listed(self, name: str) -> Dataset:
         at = DatasetName(name)
@@ -53,6 +54,7 @@ class Own:
             bookmarks=tuple(Bookmark(at, mark, p.guid, p.txg, p.creation) for mark, p in marks),
             placeholder=not self.points,
             sent=self.sent,
+            written=self.written,
         )
 
 
@@ -164,6 +166,7 @@ class SimulatedZfs(NoKeys):
         for name in names:
             own, short = self._named(name)
             own.points[short] = Point(short, self.pools.new(), txg, int(self.pools.time()))
+            own.written = 0
 
     async def destroy(self, names: Sequence[str]) -> None:
         busy = [name for name, tags in (await self.holds(names)).items() if tags]

@@ -29,6 +29,7 @@ from tests.unit.daemon.year.simulated_zfs import (
 from zvault.api.events import RunEvent, RunFinished, RunStarted, SnapshotMade
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
+from zvault.config.templates import resolve_templates
 from zvault.core.errors import ToolMissing
 from zvault.core.integrity.verification import LevelProof
 from zvault.core.policy import schedule
@@ -261,7 +262,8 @@ class World:
         (self.folder / "zvault.toml").write_text(
             "".join(f"{key} = {in_toml(CONFIG[key])}\n" for key in CONFIG)
         )
-        self.daemon = assemble_daemon(Config.model_validate(CONFIG), paths, self.clock)
+        config = Config.model_validate(resolve_templates(CONFIG).data)
+        self.daemon = assemble_daemon(config, paths, self.clock)
         clients: Any = self.daemon.context.clients
         clients._sources[None] = SimulatedZfs(self.pools)
         for name in CONFIG["vault"]:

@@ -64,7 +64,7 @@ class Faked(Transfers):
 
     @classmethod
     def of(cls, host: Host) -> Faked:
-        async def nothing(_: str) -> None:
+        async def nothing(_: str, known: set[str] | None = None) -> None:
             pass
 
         where = context()

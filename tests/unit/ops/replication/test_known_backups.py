@@ -52,13 +52,13 @@ async def test_nothing_is_decided_again_where_nothing_changed() -> None:
     await world.check()
     backup = world.env.backup("b")
     known = world.knowing.known.of(world.env, backup)
-    plans, verdicts = known.plans.simple, known.retention.pairs
-    before = plans.results, verdicts.results
+    lags, verdicts = known.lags, known.retention.pairs
+    before = lags.results, verdicts.results
     assert len(before[0]) == len(before[1]) == 4
     world.change("snapshot", 1, 0)
     await world.check()
-    names = [pair.source.name for pair in plans.things]
-    for then, now in zip(before, (plans.results, verdicts.results), strict=True):
+    names = [pair.source.name for pair in lags.things]
+    for then, now in zip(before, (lags.results, verdicts.results), strict=True):
         changed = [name for name, old, new in zip(names, then, now, strict=True) if old is not new]
         assert changed == ["tank/a"]
 

@@ -54,7 +54,7 @@ async def test_out_of_a_vault_the_buffer_is_as_large_and_passes_on_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    here, stream = LocalHost(HostRunner()), StreamTable(buffer="256M", start=50)
+    here, stream = LocalHost(HostRunner()), StreamTable.model_validate({"buffer": "256M", "start": 50})
     there = await StreamRoute(here, here, stream, 60.0).stages(["send"], ["receive"], FLAGS, None)
     back = await StreamRoute(here, here, turn_stream_back(stream), 60.0).stages(
         ["send"], ["receive"], FLAGS, None

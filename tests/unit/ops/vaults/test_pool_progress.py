@@ -141,7 +141,8 @@ async def test_the_kernels_statistics_tell_the_newest_and_the_newest_on_disk(tmp
     (tmp_path / "spl/kstat/zfs/cold").mkdir(parents=True)
     (tmp_path / "spl/kstat/zfs/cold/txgs").write_text(
         "txg      birth            state ndirty       nread        nwritten     reads    writes\n"
-        "300      71540018283      C     102400       0            204800       0        11\n"
+        "299      71440018283      C     102400       0            204800       0        11\n"
+        "300      71540018283      C     0            0            20480        0        5\n"
         "301      71640018283      C     0            0            0            0        0\n"
         "302      71640018283      S     0            0            0            0        0\n"
         "303      71740018283      O     0            0            0            0        0\n"

@@ -1,0 +1,43 @@
+"""Carries over what is known of a backup whose name changed because it got several vaults, or one again.
+
+``home`` with ``vault = "cold"`` is called ``home@cold`` once it has ``vaults``. What it takes and where it puts that is
+the same, so it is the same backup: its history, its proofs and what was found of it go on. Bases need none of this:
+they are kept by the GUIDs of pools.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.daemon.history import RunHistory
+from zvault.daemon.journald import log
+from zvault.daemon.known_proofs import PROOFS_FOLDER
+from zvault.ops.state.environment import Environment
+from zvault.system.lease_store import LeaseStore
+
+RECORD_FOLDERS = ("unchanged", "replaced", "exposed", PROOFS_FOLDER)
+"""Below the state directory, each with a file for each backup (ops/state/records.py)."""
+
+
+def carry_over_names(env: Environment, history: RunHistory) -> None:
+    """Find the backups that had another name as they went the same way (Environment.way), and rename what is kept."""
+    for backup in env.config.backup.values():
+        if backup.vault is None:
+            continue
+        before = _find_other_name(backup, backup.vault)
+        if before in env.config.backup:
+            continue
+        way = env.way(backup)
+        if history.rename_backup(before, backup.name, way, backup.vault):
+            for folder in RECORD_FOLDERS:
+                with contextlib.suppress(OSError, ZvaultError):
+                    LeaseStore(env.paths.state / folder).rename(before, backup.name)
+            log.info(
+                "%s was called %s: its history goes on", backup.name, before, extra={"BACKUP": backup.name}
+            )
+
+
+def _find_other_name(backup: Backup, vault: str) -> str:
+    return backup.table_name if backup.siblings else f"{backup.name}@{vault}"
