@@ -157,23 +157,3 @@ def test_a_place_on_the_vault_that_cannot_be_opened_stops_nothing_below_it(wound
     for _ in range(2):
         run_without("cold/lab/tank on the vault")
     assert snapshots("tank")[: len(own)] == own, "nothing of it is pruned"
-
-
-def test_a_root_of_the_source_that_cannot_be_opened_stops_nothing_below_it(wounded: Tree) -> None:
-    """Here, and over ssh."""
-    sh("systemctl", "stop", "zvaultd")
-    sh("zpool", "export", "tank")
-    smash(DISK / "tank.img", *objset_copies("tank", str(DISK)))
-    sh("zpool", "import", "-N", "-d", str(DISK), "tank")
-    assert sh("zfs", "list", "-Hr", "-o", "name", "tank", check=False) == ""
-    wounded.start()
-    ok("vault", "up", "cold")
-    run_without("tank")
-    told = ctl("plan", "tank")
-    assert "tank cannot be listed" in " ".join(told.out.split())
-    assert "set aside" not in told.out
-    wounded.source_name, wounded.backup_extra = "ssh://root@localhost/tank", 'into = "lab/{dataset}"'
-    with let_root_in_by_ssh():
-        wounded.configure()
-        sh("systemctl", "reload", "zvaultd")
-        run_without("tank")

@@ -43,7 +43,7 @@ def explain_unlisted_source(name: DatasetName, said: str) -> UnknownDataset:
 
 def explain_unlisted_target(target: DatasetName, unlisted: Mapping[DatasetName, str]) -> UnknownDataset:
     """What is told of a dataset of the source whose backup lies in, or below, what cannot be listed on the vault."""
-    name = next(name for name in unlisted if target.is_within(name))
+    name = max((name for name in unlisted if target.is_within(name)), key=len)
     return UnknownDataset(
         f"{name} on the vault cannot be listed ({unlisted[name]}), so it is not known what the vault has",
         f"'zpool status {name.pool}' tells whether it is damaged, and 'zvaultctl heal' may repair it; to have all of"

@@ -83,3 +83,5 @@ def test_it_is_named_with_what_to_do() -> None:
     assert "'zpool status tank'" in told.advice
     told = explain_unlisted_target(DatasetName("tank/bad/x"), BAD)
     assert told.problem.startswith("tank/bad on the vault cannot be listed (I/O error)")
+    told = explain_unlisted_target(DatasetName("tank/bad/x"), {DatasetName("tank"): "?"} | BAD)
+    assert told.problem.startswith("tank/bad on the vault"), "the nearest of several"
