@@ -1,6 +1,7 @@
 """Shutdown: zvaultd stops alone, and vaults stay up; or with the host, and every vault goes down before it.
 
-The order of a stop after SIGTERM is that of the daemon (app.py); this module has its limits.
+The order of a stop after SIGTERM is that of the daemon (app.py); this module says what becomes of running jobs, and
+has the limits.
 
 logind announces most shutdowns some seconds before systemd stops anything: then runs are stopped and vaults taken down
 while all of the host is still there. What is not done by then goes on as zvaultd is stopped.

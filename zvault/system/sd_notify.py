@@ -1,4 +1,7 @@
-"""Words to the service manager, see sd_notify(3). Without one (NOTIFY_SOCKET unset) they go nowhere."""
+"""Words to the service manager, see sd_notify(3). Without one (NOTIFY_SOCKET unset) they go nowhere.
+
+daemon/app.py decides when each is said.
+"""
 
 from __future__ import annotations
 

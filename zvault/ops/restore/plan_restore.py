@@ -298,7 +298,7 @@ def _problem(token: InterruptedReceive, streams: Sequence[RestoreStream], datase
 
 def _exists(name: str) -> Refused:
     return Refused(
-        f"'{name}' exists already",
+        f"'{name}' already exists",
         "a restore never writes over what is there",
         "name a dataset that does not exist; or let it take that one's place with --replace: -n shows how",
     )
