@@ -356,12 +356,13 @@ retries = {self.retries}
             exported = sh("sh", "-c", "zpool export -f cold 2>&1", check=False)
             # Without its storage a pool that is in use would hang in the kernel, and the guest with it.
             assert "busy" not in exported, f"{exported}\n{sh('ps', 'axf')}\n{sh('cat', '/proc/mounts')}"
-        listed = sh("systemctl", "list-units", "--all", "--plain", *SERVERS)
-        for unit in re.findall(r"zvault-(?:device|blockstore)@\S+", listed):
-            sh("systemctl", "stop", unit, check=False)
+        # Before its server is stopped: that waits for its client, and systemd half a minute for it.
         for number in range(4):
             if connected(number):
                 sh("nbd-client", "-d", f"/dev/nbd{number}", check=False)
+        listed = sh("systemctl", "list-units", "--all", "--plain", *SERVERS)
+        for unit in re.findall(r"zvault-(?:device|blockstore)@\S+", listed):
+            sh("systemctl", "stop", unit, check=False)
         for pool in sorted(pools()):
             sh("zpool", "destroy", "-f", pool, check=False)
         sh("systemctl", "reset-failed", check=False)
