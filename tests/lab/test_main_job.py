@@ -128,7 +128,7 @@ def test_three_backups_then_restore(tank):
     assert get("tank/vol-back", "volsize") == str(16 << 20)
     again = ctl("restore", "tank", "tank/home", "tank/back")
     assert again.code != 0
-    assert "exists already" in again.err
+    assert "already exists" in again.err
 
     ok("vault", "down", "cold")
     world.nothing_left()

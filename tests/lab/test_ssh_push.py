@@ -130,7 +130,7 @@ def test_a_restore_comes_back_from_there(desk: None) -> None:
     assert peer_hashes(f"attic/back@{snapname}") == hashes(f"desk/my files@{snapname}")
     again = ctl("restore", "home", "desk/my files", "ssh://root@peer/attic/back")
     assert again.code == 1
-    assert "exists already" in again.out + again.err
+    assert "already exists" in again.out + again.err
 
 
 def test_a_pool_that_is_not_imported_there_is_told(desk: None) -> None:
