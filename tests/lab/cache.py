@@ -28,6 +28,8 @@ VM = PROJECT / "tests" / "vm"
 VM_SOURCES = (VM / "build-image", PROJECT / "debian" / "control")
 PEERS_SOURCES = (PROJECT / "tests" / "bench" / "peers.txt", PROJECT / "tests" / "bench" / "get-peers")
 
+S3_SERVERS_SOURCES = (LAB / "s3-servers.txt", LAB / "get-s3-servers")
+
 
 def root() -> Path:
     """The cache's own folder."""
@@ -141,6 +143,11 @@ def peers() -> Path:
     return _named("peers", PEERS_SOURCES)
 
 
+def s3_servers() -> Path:
+    """The S3 servers that the lab runs block stores against, a program each."""
+    return _named("s3-servers", S3_SERVERS_SOURCES)
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         places = {
@@ -155,6 +162,7 @@ if __name__ == "__main__":
             "kernel_at_hand": kernel_at_hand,
             "venv": venv,
             "peers": peers,
+            "s3-servers": s3_servers,
             "vm-image": vm_image,
             "vm-packages": vm_packages,
         }
