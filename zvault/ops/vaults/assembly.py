@@ -27,6 +27,7 @@ from zvault.core.errors import (
     NotFound,
     Refused,
     TakenOver,
+    ToolFailed,
     ZvaultError,
 )
 from zvault.devices.device_state import BlockDevice, DeviceState
@@ -330,7 +331,12 @@ class VaultAssembly:
                     f"there: 'zpool import {self.pool}'",
                 )
             paths = [device.path for device in devices]
-            if not self.new and await self._import(stack, paths, say):
+            try:
+                found = not self.new and await self._import(stack, paths, say)
+            except ToolFailed:
+                refuse_taken_devices(self.pool, paths)
+                raise
+            if found:
                 say(f"imported pool {self.pool}")
             else:
                 await self._create_pool(stack, devices, profile, making, key, say)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.unit.ops.ops_world import context
+from zvault.core.errors import Busy, ToolFailed
 from zvault.ops.vaults import assembly
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.vault import ManagedVault
@@ -83,3 +85,28 @@ async def test_the_pool_of_a_vault_of_one_host_is_not_forced(
         vault: Any = ManagedVault(where, "cold").assembly()
         assert await vault._import(None, ["/dev/nbd0"], print)
         assert pool.forced == [bool(hosts)]
+
+
+async def test_an_import_that_fails_over_a_taken_device_names_who_has_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """zpool import: "one or more devices are already in use" (seen with 2.3.9, and a dm device on it)."""
+    where = context(folder=tmp_path, vault={"pool": "cold"})
+
+    class Taken(Pool):
+        async def state(self, _: str) -> None: ...
+
+        async def import_(self, *_: object, **__: object) -> bool:
+            raise ToolFailed("cannot import the pool 'cold'", "one or more devices are already in use")
+
+    def refuse(pool: str, paths: Sequence[str]) -> None:
+        raise Busy(f"{pool}: mpatha lies on {', '.join(paths)}", "")
+
+    where.clients.zpool_of = lambda _: Taken("all")  # type: ignore[assignment,method-assign,return-value]
+    vault: Any = VaultAssembly(where, "cold", where.env.vault("cold"))
+    devices = [SimpleNamespace(path="/dev/nbd0")]
+    with pytest.raises(ToolFailed, match="cannot import"):
+        await vault._open_pool(None, devices, None, None, None, print)
+    monkeypatch.setattr(assembly, "refuse_taken_devices", refuse)
+    with pytest.raises(Busy, match="mpatha lies on /dev/nbd0"):
+        await vault._open_pool(None, devices, None, None, None, print)
