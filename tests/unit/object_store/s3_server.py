@@ -53,6 +53,7 @@ class S3Server(ThreadingHTTPServer):
         self.bare = False  # compare an ETag without its quotes only, as RGW does
         self.virtual = True  # whether a bucket may be named in the host's name
         self.ranges = True
+        self.part_status = 206
         self.ahead = 0.0  # seconds by which its clock differs from the one by which its objects were put
         self.page = 1000
         self.locks = True
@@ -136,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             last -= 1
         part = data[first : last + 1]
         about = {"ETag": f'"{etag(data)}"', "Content-Range": f"bytes {first}-{last}/{len(data)}"}
-        return self.answer(206, part, **about)
+        return self.answer(self.server.part_status, part, **about)
 
     def put(self, body: bytes) -> None:
         if not self.intact(body):

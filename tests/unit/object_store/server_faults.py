@@ -20,6 +20,10 @@ def _short_suffix(server: HostileS3) -> None:
     server.long_suffix = False
 
 
+def _parts_as_wholes(server: HostileS3) -> None:
+    server.part_status = 200
+
+
 def _doctype(server: HostileS3) -> None:
     server.has_doctype = True
 
@@ -51,6 +55,7 @@ LOSSLESS: Mapping[str, Fault] = {
     "none": lambda server: None,
     "rclone: 416 to a suffix range longer than the object": _short_suffix,
     "any: no ranges at all": _no_ranges,
+    "rclone: a part of an object comes with status 200": _parts_as_wholes,
     "any: listings begin with a document type": _doctype,
     "Ceph: only an unquoted ETag matches": _bare_etags,
 }
