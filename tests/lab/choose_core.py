@@ -11,6 +11,7 @@ are chosen in any case, so each thing that README promises and each invariant is
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,8 @@ SHARE = 0.95
 """Of the branches that the whole lab takes, what the core has to take."""
 BOOT = 8.0
 """Seconds from a guest's start to its first test, and from its last to its end."""
+IN_ORDER = re.compile(r'^LAB = \{.*"in_order": True', re.MULTILINE)
+"""What a module says whose tests go on from what those before them left."""
 EACH = 6
 """Tests of each function that ran.txt names, the quickest: what `make affected` needs."""
 
@@ -37,10 +40,23 @@ class Cost:
     modules: dict[str, float]
     chosen: set[str]
 
-    def of(self, test: RecordedTest) -> float:
-        """Seconds more that a test takes beside what is chosen."""
+    def of(self, test: RecordedTest, before: list[RecordedTest]) -> float:
+        """Seconds more that a test takes beside what is chosen; ``before`` are those that have to come before it."""
         module = module_of(test.name)
-        return max(0.1, test.alone) + (0.0 if module in self.chosen else self.modules[module])
+        alone = sum(max(0.1, one.alone) for one in [*before, test])
+        return alone + (0.0 if module in self.chosen else self.modules[module])
+
+
+def find_earlier(tests: list[RecordedTest]) -> dict[str, list[RecordedTest]]:
+    """By each test of a module whose tests go on from each other, those before it. ``tests`` are in their order."""
+    found: dict[str, list[RecordedTest]] = {}
+    by_module: dict[str, list[RecordedTest]] = {}
+    for test in tests:
+        by_module.setdefault(module_of(test.name), []).append(test)
+    for module, of_it in by_module.items():
+        if IN_ORDER.search((LAB / module).read_text()):
+            found |= {test.name: of_it[:number] for number, test in enumerate(of_it)}
+    return found
 
 
 def module_of(name: str) -> str:
@@ -69,25 +85,38 @@ def choose(tests: list[RecordedTest], always: Iterable[str], share: float) -> li
         module = module_of(test.name)
         cost.modules[module] = max(cost.modules.get(module, BOOT), BOOT + test.shared)
     left, chosen, covered = list(tests), [], set[str]()
+    earlier = find_earlier(tests)
+
+    def before(test: RecordedTest) -> list[RecordedTest]:
+        return [one for one in earlier.get(test.name, ()) if one not in chosen]
+
+    def worth(test: RecordedTest) -> float:
+        new = set().union(test.branches, *(one.branches for one in before(test))) - covered
+        return len(new) / cost.of(test, before(test))
 
     def take(test: RecordedTest) -> None:
-        left.remove(test)
-        chosen.append(test)
+        for one in [*before(test), test]:
+            if one not in chosen:
+                left.remove(one)
+                chosen.append(one)
+                covered.update(one.branches)
         cost.chosen.add(module_of(test.name))
-        covered.update(test.branches)
 
     for name in always:
         # Of its cases with other parameters, the quickest stands for it.
-        cases = [test for test in left if function_of(test.name) == name]
+        cases = [test for test in tests if function_of(test.name) == name]
         if not cases:
             raise SystemExit(f"main_tests.toml names {name}, which the recorded run does not have")
-        take(min(cases, key=cost.of))
+        if not any(test in chosen for test in cases):
+            take(min(cases, key=lambda test: cost.of(test, before(test))))
     while len(covered) < share * len(everything):
-        take(max(left, key=lambda test: len(test.branches - covered) / cost.of(test)))
-    return without_needless(chosen, set(always), share * len(everything))
+        take(max(left, key=worth))
+    return without_needless(chosen, set(always), share * len(everything), earlier)
 
 
-def without_needless(chosen: list[RecordedTest], always: set[str], wanted: float) -> list[RecordedTest]:
+def without_needless(
+    chosen: list[RecordedTest], always: set[str], wanted: float, earlier: dict[str, list[RecordedTest]]
+) -> list[RecordedTest]:
     """What was chosen early may be covered by what came later: leave out, the longest first, what is not needed."""
     times: dict[str, int] = {}
     for test in chosen:
@@ -97,7 +126,8 @@ def without_needless(chosen: list[RecordedTest], always: set[str], wanted: float
     kept = list(chosen)
     for test in sorted(chosen, key=lambda test: -test.alone):
         alone = sum(1 for branch in test.branches if times[branch] == 1)
-        if function_of(test.name) in always or covered - alone < wanted:
+        goes_before = any(test in earlier.get(one.name, ()) for one in kept)
+        if function_of(test.name) in always or covered - alone < wanted or goes_before:
             continue
         kept.remove(test)
         covered -= alone
@@ -139,7 +169,9 @@ def main() -> int:
     tests = [test for of_module in run.values() for test in of_module]
     if not options.check:
         chosen = choose(tests, main_tests(), SHARE)
-        CORE.write_text("".join(f"{name}\n" for name in sorted(test.name for test in chosen)))
+        # Of a module in the order of its file.
+        names = [test.name for test in tests if test in chosen]
+        CORE.write_text("".join(f"{name}\n" for name in sorted(names, key=module_of)))
         RAN.write_text("".join(f"{line}\n" for line in ran_lines(run)))
     names = set(CORE.read_text().splitlines())
     share = share_of(names, tests)

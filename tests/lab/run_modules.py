@@ -246,7 +246,8 @@ def in_order(guests: list[Guest], seed: int | None) -> list[Guest]:
         return sorted(guests, key=lambda guest: -known.get(guest.module.path.name, guest.timeout))
     chance = random.Random(seed)
     for guest in guests:
-        chance.shuffle(guest.names)
+        if not settings(guest.module.path).get("in_order"):
+            chance.shuffle(guest.names)
     return sorted(guests, key=lambda _: chance.random())
 
 

@@ -29,7 +29,7 @@ from world import (
     tree_hashes,
 )
 
-LAB = {"mem": "3G", "timeout": 900}
+LAB = {"mem": "3G", "timeout": 900, "in_order": True}
 
 CHOSEN = 'max_lag = "1h"\nprune_limit = "100%"\nlimit = "{}"'
 

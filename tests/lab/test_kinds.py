@@ -36,7 +36,7 @@ from world import (
 
 from zvault.core.replication.stream_flags import SentFlags
 
-LAB = {"mem": "3G", "timeout": 1200}
+LAB = {"mem": "3G", "timeout": 1200, "in_order": True}
 
 VAULT = "cold/lab"
 KEY = DISK / "key"

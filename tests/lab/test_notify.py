@@ -21,7 +21,7 @@ import world
 from notify_receivers import ADDRESS, PASSWORD, SCRATCH, TOKEN, Mail, Web, certificate
 from world import World, ctl, eventually, ok, sh
 
-LAB = {"mem": "3G", "timeout": 900}
+LAB = {"mem": "3G", "timeout": 900, "in_order": True}
 PATIENT = 120
 """Seconds that a target has for an answer. What is late is sent again, so all but what hangs have a lot of time."""
 SENDMAIL = Path("/usr/sbin/sendmail")

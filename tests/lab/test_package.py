@@ -26,7 +26,7 @@ from world import (
     status,
 )
 
-LAB = {"mem": "4G", "timeout": 1200}
+LAB = {"mem": "4G", "timeout": 1200, "in_order": True}
 
 SOURCE, MADE = Path("/src"), Path("/var/tmp/made")
 

@@ -27,7 +27,7 @@ from world import World, ctl, eventually, ok, sh, snapshots
 
 from zvault.zfs.pool.pool import POOL_HEALTH_DEADLINE
 
-LAB = {"mem": "3G", "timeout": 600}
+LAB = {"mem": "3G", "timeout": 600, "in_order": True}
 
 HOST, PORT = "127.0.0.1", 9712
 SERVER = "zvault-device@*"

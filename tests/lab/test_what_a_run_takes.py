@@ -25,7 +25,7 @@ from run_taken import (
 )
 from world import ctl, events, get, ok, sh, snapshots, status
 
-LAB = {"mem": "3G", "timeout": 1200}
+LAB = {"mem": "3G", "timeout": 1200, "in_order": True}
 
 
 # Shown before it begins
