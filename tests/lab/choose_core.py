@@ -77,15 +77,19 @@ def main_tests() -> list[str]:
     )
 
 
-def choose(tests: list[RecordedTest], always: Iterable[str], share: float) -> list[RecordedTest]:
-    """Always these, then whatever adds most branches for its seconds, until the share of all branches is covered."""
+def choose(
+    tests: list[RecordedTest], always: Iterable[str], share: float, earlier: dict[str, list[RecordedTest]]
+) -> list[RecordedTest]:
+    """Always these, then whatever adds most branches for its seconds, until the share of all branches is covered.
+
+    With each come those that are ``earlier`` and have to be (find_earlier).
+    """
     everything = set().union(*(test.branches for test in tests))
     cost = Cost({}, set())
     for test in tests:
         module = module_of(test.name)
         cost.modules[module] = max(cost.modules.get(module, BOOT), BOOT + test.shared)
     left, chosen, covered = list(tests), [], set[str]()
-    earlier = find_earlier(tests)
 
     def before(test: RecordedTest) -> list[RecordedTest]:
         return [one for one in earlier.get(test.name, ()) if one not in chosen]
@@ -124,15 +128,19 @@ def without_needless(
             times[branch] = times.get(branch, 0) + 1
     covered = len(times)
     kept = list(chosen)
-    for test in sorted(chosen, key=lambda test: -test.alone):
-        alone = sum(1 for branch in test.branches if times[branch] == 1)
-        goes_before = any(test in earlier.get(one.name, ()) for one in kept)
-        if function_of(test.name) in always or covered - alone < wanted or goes_before:
-            continue
-        kept.remove(test)
-        covered -= alone
-        for branch in test.branches:
-            times[branch] -= 1
+    # What others go on from can go only when those are gone: so all are looked at again until none is.
+    before = 0
+    while len(kept) != before:
+        before = len(kept)
+        for test in sorted(kept, key=lambda test: -test.alone):
+            alone = sum(1 for branch in test.branches if times[branch] == 1)
+            goes_before = any(test in earlier.get(one.name, ()) for one in kept)
+            if function_of(test.name) in always or covered - alone < wanted or goes_before:
+                continue
+            kept.remove(test)
+            covered -= alone
+            for branch in test.branches:
+                times[branch] -= 1
     return kept
 
 
@@ -168,7 +176,7 @@ def main() -> int:
     run = read_run(options.folder)
     tests = [test for of_module in run.values() for test in of_module]
     if not options.check:
-        chosen = choose(tests, main_tests(), SHARE)
+        chosen = choose(tests, main_tests(), SHARE, find_earlier(tests))
         # Of a module in the order of its file.
         names = [test.name for test in tests if test in chosen]
         CORE.write_text("".join(f"{name}\n" for name in sorted(names, key=module_of)))

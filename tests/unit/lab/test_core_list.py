@@ -21,17 +21,21 @@ def listed() -> list[str]:
     return choose_core.CORE.read_text().splitlines()
 
 
-def functions_of(module: str) -> set[str]:
-    return {f"tests/lab/{module}::{name}" for name in names_of_tests(parsed(LAB / module).body)}
+def functions_of(module: str) -> dict[str, None]:
+    """In the order of the file."""
+    return dict.fromkeys(f"tests/lab/{module}::{name}" for name in names_of_tests(parsed(LAB / module).body))
 
 
 def test_each_test_of_the_list_is_there() -> None:
     names = listed()
-    assert names == sorted(set(names))
-    there = set[str]().union(
-        *(functions_of(module) for module in {choose_core.module_of(name) for name in names})
-    )
-    assert [name for name in names if choose_core.function_of(name) not in there] == []
+    assert len(names) == len(set(names))
+    modules = list(dict.fromkeys(map(choose_core.module_of, names)))
+    assert modules == sorted(modules)
+    for module in modules:
+        there = list(functions_of(module))
+        functions = [choose_core.function_of(name) for name in names if choose_core.module_of(name) == module]
+        assert [name for name in functions if name not in there] == []
+        assert functions == sorted(functions, key=there.index), "in the order of the file"
 
 
 def test_each_promise_is_tried_by_a_test_of_the_list() -> None:
@@ -67,21 +71,25 @@ def test_what_is_chosen_covers_the_share_and_no_test_is_needless(
         for number, (module, took, seconds) in enumerate(drawn)
     ]
     everything = set().union(*(test.branches for test in tests))
-    chosen = choose_core.choose(tests, [tests[0].name], share)
+    story = [test for test in tests if choose_core.module_of(test.name) == "z.py"]
+    earlier = {test.name: story[:number] for number, test in enumerate(story)}
+    chosen = choose_core.choose(tests, [tests[0].name], share, earlier)
 
     def covered(some: list[RecordedTest]) -> int:
         return len(set().union(*(test.branches for test in some)))
 
     assert tests[0] in chosen
     assert covered(chosen) >= share * len(everything)
+    before = [other for one in chosen for other in earlier.get(one.name, ())]
+    assert all(test in chosen for test in before)
     for one in chosen:
-        if one is not tests[0]:
+        if one is not tests[0] and one not in before:
             assert covered([test for test in chosen if test is not one]) < share * len(everything)
 
 
 def test_a_promise_whose_test_was_not_recorded_is_refused() -> None:
     with pytest.raises(SystemExit, match="test_gone"):
-        choose_core.choose([], ["tests/lab/test_x.py::test_gone"], 0.5)
+        choose_core.choose([], ["tests/lab/test_x.py::test_gone"], 0.5, {})
 
 
 def test_what_ran_counts_for_the_test_that_was_running(tmp_path: Path) -> None:
