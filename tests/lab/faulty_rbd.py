@@ -95,10 +95,9 @@ class FaultyImage:
             return
         self._undo[fault] = []
         if fault.name == STALL:
-            key = "pauserd" if set(fault.kinds) == {"read"} else "pausewr"
-            # The monitor may be away, and with it whoever could pause anything.
+            # Reads and writes alike: the monitor takes 'pause' and neither half of it. It may be away.
             with contextlib.suppress(Exception):
-                ceph.ask("osd set", key=key if len(fault.kinds) < 5 else "pause", timeout=2)
+                ceph.ask("osd set", key="pause", timeout=2)
         elif fault.name == SLOW:
             set_delay(min(fault.amount, MOST_DELAY))
         elif fault.name == ERROR:
@@ -125,8 +124,7 @@ class FaultyImage:
             set_delay(0)
         elif fault.name == STALL:
             self._with_monitor()
-            for key in ("pauserd", "pausewr"):
-                ceph.ask("osd unset", key=key)
+            ceph.ask("osd unset", key="pause")
         elif fault.name == ERROR:
             self._with_monitor()
             self._unblock()
