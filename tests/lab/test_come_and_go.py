@@ -254,12 +254,12 @@ def test_what_was_written_to_a_source_that_fell_behind_is_in_the_way(data: None)
     assert snapshots(SOURCE + "/home")[-1] == old
 
 
-# Into several vaults
+# Into several vaults. Those above had a vault 'cold' on the pool attic, which zvaultd remembers of it.
 
 SEVERAL = """
-[vault.cold]
+[vault.near]
 pool = "cold"
-[vault.attic]
+[vault.far]
 pool = "attic"
 [backup.data]
 source = "tank/data"
@@ -280,11 +280,11 @@ def ran_into_both(code: int) -> str:
 
 def test_a_backup_gets_a_second_vault_which_is_away_at_first(data: None) -> None:
     """One snapshot a run for both, nothing is sent to the first again, and none waits for the other."""
-    configure(SEVERAL + 'vault = "cold"\n')
+    configure(SEVERAL + 'vault = "near"\n')
     assert sent("data") > 20 * MIB
     sh("zpool", "export", "attic")
     try:
-        configure(SEVERAL + 'vaults = ["cold", "attic"]\n')
+        configure(SEVERAL + 'vaults = ["near", "far"]\n')
         write("one")
         made = [ran_into_both(1)]
         same("cold/data")
@@ -303,8 +303,8 @@ def test_a_backup_gets_a_second_vault_which_is_away_at_first(data: None) -> None
         )
     runs = ok("history", "data", "-j").json()["runs"]
     incremental = [one for one in runs if one["result"] == "ok" and one["bytes"] < SMALL]
-    assert sorted(one["backup"] for one in incremental) == ["data@attic", *["data@cold"] * 3]
+    assert sorted(one["backup"] for one in incremental) == ["data@far", *["data@near"] * 3]
     assert len(snapshots(SOURCE + "/home")) == 1, "the base of both is one"
     found = ok("find", "data", "three")
     assert " is taken, its newest state is " in found.err
-    assert "three" in ok("find", "data", "three", "--vault", "attic").out
+    assert "three" in ok("find", "data", "three", "--vault", "far").out
