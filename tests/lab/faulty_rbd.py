@@ -1,7 +1,7 @@
 """An RBD image that behaves as a script of faults says (fault_script.py): its cluster does, its OSD on a dm device.
 
-What a script says of requests is done where the cluster has such a thing: all requests of all clients wait while the OSD
-map pauses them, and are slow while the OSD's disk is. ``error`` puts this client on the cluster's blocklist, which
+What a script says of requests is done where the cluster has such a thing: all requests of all clients wait while the
+OSD map pauses them, and are slow while the OSD's disk is. ``error`` puts this client on the cluster's blocklist, which
 fails each request. "half" kills the monitor, and the OSD goes on; "vanish" kills the OSD. "grow" and "rename"
 are the image's own.
 """
