@@ -172,12 +172,15 @@ class RunHistory:
             ),
         )
 
-    def rename_backup(self, before: str, name: str, way: str, vault: str) -> bool:
-        """Have what is written down of a backup under another name from now on, as far as it went this ``way``; whether
-        there was anything.
+    def has_runs(self, backup: str, way: str) -> bool:
+        """True if a run is written down of a backup of this name that went this ``way``."""
+        return bool(self._do("select 1 from run where backup=? and way=? limit 1", (backup, way)))
+
+    def rename_backup(self, before: str, name: str, way: str, vault: str) -> None:
+        """Have what is written down of a backup under another name from now on, as far as it went this ``way``.
+
+        Its runs come last: has_runs says that nothing is left under the old name.
         """
-        if not self._do("select 1 from run where backup=? and way=? limit 1", (before, way)):
-            return False
         self._do(
             "update pruned set backup=? where run in (select id from run where backup=? and way=?)",
             (name, before, way),
@@ -185,7 +188,6 @@ class RunHistory:
         self._do("update reading set backup=? where backup=? and vault=?", (name, before, vault))
         self._do("update or replace held set backup=? where backup=? and way=?", (name, before, way))
         self._do("update run set backup=? where backup=? and way=?", (name, before, way))
-        return True
 
     def skip(self, run: str, made_by: str) -> None:
         """Write down that another host has made a backup's run in the place of this one, as it says."""

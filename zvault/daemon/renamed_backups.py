@@ -30,10 +30,12 @@ def carry_over_names(env: Environment, history: RunHistory) -> None:
         if before in env.config.backup:
             continue
         way = env.way(backup)
-        if history.rename_backup(before, backup.name, way, backup.vault):
+        if history.has_runs(before, way):
             for folder in RECORD_FOLDERS:
                 with contextlib.suppress(OSError, ZvaultError):
                     LeaseStore(env.paths.state / folder).rename(before, backup.name)
+            # Last: who was killed before it does all of this again.
+            history.rename_backup(before, backup.name, way, backup.vault)
             log.info(
                 "%s was called %s: its history goes on", backup.name, before, extra={"BACKUP": backup.name}
             )

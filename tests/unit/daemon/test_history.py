@@ -426,11 +426,12 @@ def test_a_backup_with_another_name_has_the_history_of_its_way(history: RunHisto
         history.end(run, 15.0, "ok", FIGURES, None)
     history.put_held("b", "to cold", 1.0, 7)
     history.add_reading("r1", TimedRead("restore", "b", "cold", 1.0, 1 << 30, 1.0))
-    assert not history.rename_backup("b", "b@far", "to far", "far")
-    assert history.rename_backup("b", "b@cold", "to cold", "cold")
+    assert not history.has_runs("b", "to far")
+    history.rename_backup("b", "b@cold", "to cold", "cold")
+    assert (history.has_runs("b", "to cold"), history.has_runs("b@cold", "to cold")) == (False, True)
     assert (ids(history, "b@cold"), ids(history, "b")) == (["r3", "r1"], ["r2"])
     assert [run["id"] for run in history.runs(["b", "b@cold"], 9)] == ["r3", "r2", "r1"]
     assert history.held() == {"b@cold": ("to cold", 7)}
     assert [one.backup for one in history.readings()] == ["b@cold"]
-    assert history.rename_backup("b@cold", "b", "to cold", "cold")
+    history.rename_backup("b@cold", "b", "to cold", "cold")
     assert ids(history, "b") == ["r3", "r2", "r1"]
