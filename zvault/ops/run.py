@@ -203,8 +203,9 @@ class BackupRun:
 
     def _settle(self, lost: ZvaultError | None) -> None:
         """Say how the tries ended. Raises what kept the last one from getting to its end."""
-        if isinstance(lost, DiskAway):
-            # What waits for its disk has not failed: how far it lies behind is told by its lag.
+        if isinstance(lost, DiskAway) and not (self.results.failed or self.meter.done):
+            # What waits for its disk has not failed: how far it lies behind is told by its lag. A run that had begun to
+            # send, and whose disk was pulled out, has.
             if not self.snapshots.refused:
                 self.outcome.blame(lost)
                 self.outcome.result = "skipped"

@@ -301,6 +301,21 @@ async def test_a_run_whose_disk_is_in_the_cupboard_is_skipped_and_not_tried_agai
     assert (run.outcome.result, run.outcome.error, retries(run)) == ("skipped", away, [])
 
 
+@pytest.mark.parametrize("sent", [True, False], ids=["had sent some", "one had failed"])
+async def test_a_run_whose_disk_is_pulled_out_on_the_way_is_not_said_to_be_skipped(sent: bool) -> None:
+    away = DiskAway("the disk of vault 'usb' is not there")
+
+    def begun(run: BackupRun) -> None:
+        if sent:
+            run.meter.finished = 1
+        else:
+            run._note("tank/a", DeviceGone("it went away"))
+        raise away
+
+    run = await play(begun)
+    assert (run.outcome.result, run.outcome.error) == ("failed", away)
+
+
 async def test_a_source_that_cannot_be_snapshotted_while_the_disk_is_away_fails_the_run() -> None:
     def refused(run: BackupRun) -> None:
         run.snapshots.refused = {DatasetName("tank/full"): SnapshotRefused("it is full")}
