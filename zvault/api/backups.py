@@ -210,9 +210,12 @@ class HoldDocument(TypedDict):
 
 
 class HoldsAnswer(TypedDict):
-    """zvault's holds and bookmarks; of a reaping, those that were released."""
+    """zvault's holds and bookmarks; of a reaping, those that were released. ``unknown`` says what could not be looked
+    at.
+    """
 
     holds: list[HoldDocument]
+    unknown: NotRequired[list[str]]
 
 
 class ReapBody(TypedDict, total=False):
