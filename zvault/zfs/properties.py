@@ -317,8 +317,9 @@ async def inherit_parent_key(host: ToolRunner, dataset: str) -> None:
 
 
 async def read_written(host: ToolRunner, dataset: str) -> dict[str, int]:
-    """By snapname, what was written between each snapshot and the one before it, in bytes. Raises ToolFailed, also where
-    one of them is so damaged that those behind it are not told.
+    """By snapname, what was written between each snapshot and the one before it, in bytes.
+
+    Raises ToolFailed, also where one of them is so damaged that those behind it are not told.
     """
     argv = ["zfs", "get", "-Hp", "-d1", "-t", "snapshot", "-o", "name,value", "written", dataset]
     result = await list_whole(host, argv, PROPERTIES_DEADLINE)

@@ -14,7 +14,6 @@ from zvault.zfs.list_command import make_list_error, split_in_batches
 from zvault.zfs.whole_listing import list_whole
 
 RECORD_SIZES_DEADLINE = 300.0
-DATASETS_IN_ARGV = 500
 SIZE_PROPERTIES = ("type", "recordsize", "volblocksize", "compressratio", "compression", "encryption")
 
 
@@ -45,7 +44,7 @@ async def read_block_sizes(host: ToolRunner, root: str) -> dict[str, BlockSizes]
 async def read_named_block_sizes(host: ToolRunner, names: Sequence[str]) -> dict[str, BlockSizes]:
     """The same of some datasets alone; those that are gone are left out. Raises ToolFailed."""
     found: dict[str, BlockSizes] = {}
-    for some in split_in_batches(names, DATASETS_IN_ARGV):
+    for some in split_in_batches(names):
         result = await list_whole(host, _argv("-d0", some), RECORD_SIZES_DEADLINE)
         if result.returncode != 0 and not parse_listing.is_only_missing(result.stderr):
             raise make_list_error(some[0], result)

@@ -9,7 +9,9 @@ POOLS = [
 
 
 def history(**fields):
-    return {"history": {"vault": "cold", "pool": "cold", "create": True, "pools": POOLS, "unknown": []} | fields}
+    return {
+        "history": {"vault": "cold", "pool": "cold", "create": True, "pools": POOLS, "unknown": []} | fields
+    }
 
 
 @pytest.fixture
