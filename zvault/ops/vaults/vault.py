@@ -318,6 +318,9 @@ class ManagedVault:
                 # Before it begins: a crash halfway must not bring it up again, nor leave it as it is.
                 self.pinned = False
                 self.lease.put(self.config.pool, self.lease.paths(), pinned=False, exported=False)
+            if by_hand and self.life is VaultLife.UP and not self.context.activity.going_down:
+                # Up for less than the time between two looks it was never seen with a disk that somebody added to it.
+                await self._look()
             await finish_work(self._stay_down(say) if by_hand else self._go_down(say))
 
     async def _stay_down(self, say: Say) -> None:
