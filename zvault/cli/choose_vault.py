@@ -97,7 +97,10 @@ def _rank(backup: BackupDocument, status: StatusDocument) -> tuple[bool, bool, f
     """The lower the better: a vault that can be had, then the newest state, then one that is up, then the fastest."""
     vault = next((one for one in status["vaults"] if one["name"] == backup["vault"]), None)
     up, lag, restore = vault is not None and vault["state"] == "up", backup["lag_seconds"], backup["restore"]
-    away = vault is None or (not up and vault["error"] is not None)
+    # A disk in the cupboard is no error, nor is a vault that another host has at this moment.
+    away = vault is None or (
+        not up and (vault["error"] is not None or vault["away"] or vault["held_by"] is not None)
+    )
     seconds = restore["seconds"] if restore is not None else None
     newest = time.time() - lag if lag is not None else 0.0
     # What one run snapshotted for all vaults is one state.
