@@ -244,7 +244,7 @@ class ZvaultDaemon:
         """Run the hooks that a crash kept from running, of the backups that it ``concerns``."""
 
         def emitter(run: str, backup: str) -> Emit:
-            return make_emit(journald.log_event, self.context.env.clock, run, backup)
+            return make_emit(journald.log_event, self.context.env.clock, run, lambda: backup)
 
         for error in await hooks.recover_hooks(
             self.context.records.hooks, emitter, scope, sd_notify.extend_start, concerns
@@ -316,7 +316,7 @@ class ZvaultDaemon:
             log.error("the old configuration stays in force: %s", error)
         else:
             self.context.env.reconfigure(config)
-            carry_over_names(self.context.env, self.history)
+            self.runs.runner.rename_subjects(carry_over_names(self.context.env, self.history))
             self.metrics.reload_ok = True
             self.status.warnings.pop("config", None)
             await self.config_monitor.look()

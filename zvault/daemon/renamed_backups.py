@@ -21,8 +21,12 @@ RECORD_FOLDERS = ("unchanged", "replaced", "exposed", PROOFS_FOLDER)
 """Below the state directory, each with a file for each backup (ops/state/records.py)."""
 
 
-def carry_over_names(env: Environment, history: RunHistory) -> None:
-    """Find the backups that had another name as they went the same way (Environment.way), and rename what is kept."""
+def carry_over_names(env: Environment, history: RunHistory) -> dict[str, str]:
+    """Find the backups that had another name as they went the same way (Environment.way), and rename what is kept.
+
+    Returns their names by the ones that they had: what is under way for them goes on, see Environment.current_name.
+    """
+    renamed: dict[str, str] = {}
     for backup in env.config.backup.values():
         if backup.vault is None:
             continue
@@ -36,9 +40,12 @@ def carry_over_names(env: Environment, history: RunHistory) -> None:
                     LeaseStore(env.paths.state / folder).rename(before, backup.name)
             # Last: who was killed before it does all of this again.
             history.rename_backup(before, backup.name, way, backup.vault)
+            env.note_rename(before, backup.name)
+            renamed[before] = backup.name
             log.info(
                 "%s was called %s: its history goes on", backup.name, before, extra={"BACKUP": backup.name}
             )
+    return renamed
 
 
 def _find_other_name(backup: Backup, vault: str) -> str:
