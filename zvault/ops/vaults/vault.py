@@ -92,6 +92,11 @@ class OpenVault:
         return await self.managed.trouble()
 
 
+def is_disk_away(vault: Vault) -> bool:
+    """True of a vault whose disk is plugged in now and then, while it is not there. Never waits."""
+    return vault.removable and vault.pool not in list_imported_pools() and not has_label_link(vault.pool)
+
+
 class ManagedVault:
     """One vault on this host: its state, and the moves that change it. Its users are counted: the last one takes an
     on-demand vault down.
@@ -166,10 +171,7 @@ class ManagedVault:
 
     def is_away(self) -> bool:
         """True if its disk is one that is plugged in now and then, and is not there. Never waits."""
-        config = self.config
-        return (
-            config.removable and config.pool not in list_imported_pools() and not has_label_link(config.pool)
-        )
+        return is_disk_away(self.config)
 
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None."""
