@@ -108,7 +108,7 @@ def make_backup_facts(
         running=running is not None and running.waiting is None,
         restore=runs.restore_times.estimate_whole(backup),
         max_restore=backup.max_restore,
-        away=backup.vault is not None and is_disk_away(env.vault(backup.vault)),
+        away=backup.vault is not None and is_disk_away(context, env.vault(backup.vault)),
         snapshot_error=runs.snapshot_troubles.get(name) if backup.snapshot.timetable is not None else None,
     )
 
