@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.page.page_source import PageSource
 from zvault.daemon.periodic_checks import PeriodicChecks
 from zvault.daemon.pool_watch import FEED_INTERVAL, PoolWatch
-from zvault.daemon.renamed_backups import carry_over_names
+from zvault.daemon.renamed_backups import carry_over_names, find_hooks_backup
 from zvault.daemon.run_resumer import RunResumer
 from zvault.daemon.scheduler import PROMPT, BackupScheduler
 from zvault.daemon.seen_vaults import SeenVaults
@@ -187,6 +188,7 @@ class ZvaultDaemon:
         Returns the backups whose last run did not end.
         """
         carry_over_names(self.context.env, self.history)
+        hooks.rename_pending_hooks(self.context.records.hooks, partial(find_hooks_backup, self.context.env))
         for name in self.history.interrupt_unfinished(self.context.env.clock.time(), CUT_OFF.as_dict()):
             log.warning("%s: %s", name, CUT_OFF, extra={"BACKUP": name})
         interrupted = {name for name in self.context.env.config.backup if self.history.cut_off(name)}

@@ -14,6 +14,7 @@ from zvault.core.errors import ZvaultError
 from zvault.daemon.history import RunHistory
 from zvault.daemon.journald import log
 from zvault.daemon.known_proofs import PROOFS_FOLDER
+from zvault.ops.hooks import HookRun
 from zvault.ops.state.environment import Environment
 from zvault.system.lease_store import LeaseStore
 
@@ -46,6 +47,19 @@ def carry_over_names(env: Environment, history: RunHistory) -> dict[str, str]:
                 "%s was called %s: its history goes on", backup.name, before, extra={"BACKUP": backup.name}
             )
     return renamed
+
+
+def find_hooks_backup(env: Environment, about: HookRun) -> str:
+    """The name that the backup has now of which a run had hooks: what is pending of it waits for the same vault."""
+    if about.backup in env.config.backup:
+        return about.backup
+    heirs = (
+        backup.name
+        for backup in env.config.backup.values()
+        if (backup.vault, str(backup.source)) == (about.vault, about.source)
+        and _find_other_name(backup, about.vault) == about.backup
+    )
+    return next(heirs, about.backup)
 
 
 def _find_other_name(backup: Backup, vault: str) -> str:
