@@ -46,6 +46,16 @@ def expand_name(name: str, known: Iterable[str]) -> list[str]:
     return [name] if name in names else [one for one in names if one.startswith(f"{name}@")]
 
 
+def list_best_first(backup: str) -> list[str]:
+    """The names of the backups that a name means, the one with the best vault first; the name itself where it is
+    another's. Raises DaemonNotRunning.
+    """
+    status = connect_daemon().get(routes.STATUS, {})
+    names = expand_name(backup, [one["name"] for one in status["backups"]])
+    parts = [one for one in status["backups"] if one["name"] in names]
+    return [one["name"] for one in sorted(parts, key=lambda one: _rank(one, status))] or [backup]
+
+
 def ask_of_best(backup: str, ask: Callable[[str], A]) -> A:
     """Ask about a backup; of one with several vaults about the best, and say which that is."""
     try:
