@@ -69,6 +69,8 @@ def test_the_best_vault_is_taken_and_told(several, ctl, lags, states, chosen: st
     assert said.code == 0
     assert said.err.startswith(f"vault {chosen} is taken, its newest state is ")
     assert all(f"{name}: " in said.err for name in lags if name != chosen)
+    had = {name for name, one in states.items() if one.keys() - {"state"}}
+    assert {name for name in lags if f"{name}: 1m old, and not to be had now" in said.err} == had
     assert f"POST /v1/verify/home@{chosen}" in [asked for asked, _, _ in several.asked]
 
 
