@@ -126,8 +126,8 @@ def format_table(
     headers = [c.header or c.name.upper() for c in columns]
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
     fit = _list_fitting(columns, widths, find_width(sys.stdout))
-    columns, headers, widths = ([some[at] for at in fit] for some in (columns, headers, widths))
-    yield _padded(columns, headers, widths)
+    columns, widths = [columns[at] for at in fit], [widths[at] for at in fit]
+    yield _padded(columns, [headers[at] for at in fit], widths)
     for row, line in zip(rows, cells, strict=True):
         yield _padded(columns, [line[at] for at in fit], widths, colour=True)
         if notes is not None:
