@@ -137,6 +137,8 @@ def test_whoever_else_lists_the_source_names_it_and_looks_at_the_rest(wounded: T
     ok("vault", "up", "cold")
     for words, other in (
         (("check-config",), ""),
+        (("list", "tank"), "tank/e7"),
+        (("explain", "tank/b"), "selected: unknown"),
         (("holds",), "tank/e7@"),
         (("adopt", "tank", "cold/lab/tank", "--name", "adopted"), "tank/e7 into"),
         (("fit", "tank"), "tank/e7"),
