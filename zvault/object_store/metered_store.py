@@ -38,6 +38,9 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 LISTING_PAGE = 1000
 """Objects that one request lists or removes."""
 
+EMPTY_PAGES = 100
+"""So many pages of a listing in a row may have nothing in them."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestTally:
