@@ -216,7 +216,9 @@ async def test_what_cannot_be_listed_is_named_and_the_rest_is_pruned() -> None:
         def forget(self, _: str) -> None: ...
 
     source: Any = Source()
-    where = with_source(context(snapshots_only=True, keep={"source": {"last": 1}}, prune_limit="100%"), source)
+    where = with_source(
+        context(snapshots_only=True, keep={"source": {"last": 1}}, prune_limit="100%"), source
+    )
     told, vaults = Told(), cast(Any, {})
     gone, selected = await prune.prune_backup(where, vaults, where.env.backup("b"), told)
     assert (gone, selected, source.lzc.calls) == (2, 2, [[snap(1).name, snap(2).name]])
