@@ -320,7 +320,9 @@ async def test_without_the_library_it_is_told(tmp_path: Path) -> None:
         await missing.start(small(), lambda _: None)
 
 
-async def test_one_that_ends_whenever_it_is_told_of_a_stream_is_told_and_not_started_for_ever(tmp_path: Path) -> None:
+async def test_one_that_ends_whenever_it_is_told_of_a_stream_is_told_and_not_started_for_ever(
+    tmp_path: Path,
+) -> None:
     started = tmp_path / "started"
     script = f"""if True:
         import os
