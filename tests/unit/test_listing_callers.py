@@ -23,7 +23,7 @@ from zvault.core.names import DatasetName
 from zvault.ops import adopt
 from zvault.ops.context import Context
 from zvault.ops.diagnosis import config_check, fit
-from zvault.ops.healing import vault_damage
+from zvault.ops.vaults import name_damage
 from zvault.ops.replication import listing
 from zvault.ops.restore import source_path
 from zvault.ops.retention import holds
@@ -49,9 +49,9 @@ STANDS = {
     "ops/healing/heal.py:_gather": NAMES,
     "ops/healing/intact_copies.py:_in_another": NAMES,
     "ops/healing/scrub.py:_ended": NAMES,
-    "ops/healing/vault_damage.py:_located": NAMES,
-    "ops/healing/vault_damage.py:_read_log": NAMES,
-    "ops/healing/vault_damage.py:name_damage": NAMES,
+    "ops/vaults/name_damage.py:_located": NAMES,
+    "ops/vaults/name_damage.py:_read_log": NAMES,
+    "ops/vaults/name_damage.py:name_damage": NAMES,
     "ops/replication/listing.py:_list_beside": NAMES,
     "ops/replication/listing.py:_vault_tree": NAMES,
     "ops/replication/listing.py:_with_asides": NAMES,
@@ -377,7 +377,7 @@ async def _log(zfs: Zfs) -> object:
         return names
 
     log: Any = SimpleNamespace(entries=entries)
-    return await vault_damage._read_log(log, zfs, "tank")
+    return await name_damage._read_log(log, zfs, "tank")
 
 
 SAYS: dict[str, tuple[Callable[[Zfs], Awaitable[object]], str, str, str]] = {

@@ -17,13 +17,13 @@ from zvault.ops.healing.vault_damage import (
     describe_excused,
     find_leak,
     make_damaged_error,
-    name_damage,
     warn_of_damage,
 )
 from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.state.partial_tree import list_existing_around_damage
 from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults.examine_pool import examine_pool
+from zvault.ops.vaults.name_damage import name_damage
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from zvault.core.integrity.verification import escape_path
-from zvault.system.file_trees.file_contents import COPY_BLOCK_SIZE, READ_FLAGS
+from zvault.system.file_trees.file_contents import COPY_BLOCK_SIZE, READ_FLAGS, ReadAhead
 from zvault.system.file_trees.reporter import TreeReporter
 from zvault.system.file_trees.task_pool import TaskPool
 from zvault.system.open_beneath import open_beneath, open_descriptor
@@ -62,13 +62,17 @@ def hash_piece(fd: int, offset: int, length: int | None) -> str:
 
     What is neither a file nor a device is not read: that of a pipe would wait for ever.
     """
-    mode = os.fstat(fd).st_mode
+    seen = os.fstat(fd)
+    mode = seen.st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
         raise OSError(None, "it is no file any more")
     if length is not None and (size := _measure_hole(fd, offset, offset + length)) is not None:
         return _hash_zeroes(size)
     digest, memory, at = hashlib.sha256(), memoryview(bytearray(COPY_BLOCK_SIZE)), offset
+    # Of a volume's device the size is 0: nothing is asked for ahead.
+    ahead = ReadAhead(fd, offset, seen.st_size if length is None else min(seen.st_size, offset + length))
     while length is None or at < offset + length:
+        ahead.advance(at)
         most = COPY_BLOCK_SIZE if length is None else min(COPY_BLOCK_SIZE, offset + length - at)
         count = os.preadv(fd, [memory[:most]], at)
         if not count:
