@@ -23,12 +23,11 @@ from zvault.core.names import DatasetName
 from zvault.ops import adopt
 from zvault.ops.context import Context
 from zvault.ops.diagnosis import config_check, fit
-from zvault.ops.vaults import name_damage
 from zvault.ops.replication import listing
 from zvault.ops.restore import source_path
 from zvault.ops.retention import holds
 from zvault.ops.state import partial_tree
-from zvault.ops.vaults import earlier_pools
+from zvault.ops.vaults import earlier_pools, name_damage
 from zvault.system.process.runner import HostRunner, ProcessResult
 from zvault.zfs import properties, record_sizes, rename_clone_rollback
 from zvault.zfs.client import Zfs
