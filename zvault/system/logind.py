@@ -118,7 +118,10 @@ async def hear_announcements() -> AsyncIterator[asyncio.Queue[SleepAnnouncement 
         elif owner and message.sender == owner and (event := ANNOUNCEMENTS.get(message.member or "")):
             heard.put_nowait(SleepAnnouncement(event, bool(message.body[0])))
 
-    bus = MessageBus(bus_type=BusType.SYSTEM)
+    try:
+        bus = MessageBus(bus_type=BusType.SYSTEM)
+    except ValueError as error:  # DBUS_SYSTEM_BUS_ADDRESS is no address
+        raise _no_logind(str(error)) from error
     bus.add_message_handler(hear)
     try:
         try:

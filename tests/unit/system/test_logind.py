@@ -36,6 +36,13 @@ async def test_a_bus_that_does_not_answer_is_told_in_words(
         server.close()
 
 
+async def test_an_address_that_is_none_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "nonsense")
+    with pytest.raises(ToolMissing, match="did not contain a transport"):
+        async with logind.hear_announcements():
+            pass
+
+
 class MadeUpBus:
     """A bus on which the test says who is logind, and who sends which signal to the one connection."""
 

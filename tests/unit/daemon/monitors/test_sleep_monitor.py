@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -165,6 +166,26 @@ async def test_an_error_nobody_foresaw_keeps_neither_runs_nor_the_next_sleep_wai
     await settle()
     assert host.log == ["reopens", "cold gets up", "spare gets up", "starts ['home']", "delay sleep:shutdown"]
     assert "nobody foresaw it" in str(host.vault.error)
+
+
+@pytest.mark.parametrize("what", ["prepare_for_sleep", "prepare_shutdown"])
+async def test_an_error_nobody_foresaw_on_the_way_down_has_everything_taken_up_all_the_same(
+    host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Nothing was heard any more, and no run began until zvaultd was started anew."""
+
+    async def fails(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(sleep_monitor, what, fails)
+    monkeypatch.setattr(sleep_monitor, "call_off_shutdown", lambda _, runner: host.log.append("calls it off"))
+    sleeps = what == "prepare_for_sleep"
+    for event in (ASLEEP, AWAKE) if sleeps else (DOWN, CALLED_OFF):
+        host.heard.put_nowait(event)
+    await settle()
+    assert ("reopens" if sleeps else "calls it off") in host.log
+    assert host.context.activity.awake.is_set()
+    assert host.log.count("delay sleep:shutdown") == 2, "it hears of the next one"
 
 
 @pytest.mark.parametrize(("hangs", "starts"), [("spare", ["starts ['home']"]), ("cold", ["starts []"])])
