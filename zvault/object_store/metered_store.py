@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import Literal, TypeVar
+from typing import TypeVar
 
-from zvault.api.blockstore import RequestCount
+from zvault.api.blockstore import REQUEST_KINDS, RequestCount, RequestKind
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
     SMALL_OBJECT,
@@ -24,10 +24,6 @@ from zvault.object_store.interface import (
 )
 
 T = TypeVar("T")
-
-RequestKind = Literal["get", "put", "list", "delete"]
-REQUEST_KINDS: tuple[RequestKind, ...] = ("get", "put", "list", "delete")
-"""How stores count: a get is any read; the block store asks for no object's head alone."""
 
 MOVING_KINDS: tuple[RequestKind, ...] = ("put", "get")
 """Those that move what is in objects."""

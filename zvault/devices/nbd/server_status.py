@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from zvault.api.blockstore import EngineStatus, RequestCount
+from zvault.api.blockstore import REQUEST_KINDS, EngineStatus, RequestCount
 from zvault.devices.layer import Data
-from zvault.object_store.metered_store import REQUEST_KINDS
 
 LATEST_STATUS_TIME = 1 << 40
 """Seconds since the epoch that no word of a server is of."""
