@@ -83,6 +83,8 @@ async def hold_inhibitor(
             lock.held = True
         except ZvaultError as error:
             lock.problem = error
+        except IndexError:  # the kernel leaves out a descriptor for which this process has no room
+            lock.problem = _no_logind("no lock came with its answer")
         yield lock
     finally:
         lock.held = False

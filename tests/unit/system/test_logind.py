@@ -60,6 +60,8 @@ class MadeUpBus:
     async def connect(self) -> None: ...
 
     async def call(self, question: Message) -> Message:
+        if question.member == "Inhibit":
+            return Message(message_type=MessageType.METHOD_RETURN, reply_serial=1, signature="h", body=[0])
         if question.member != "GetNameOwner":
             return Message(message_type=MessageType.METHOD_RETURN, reply_serial=1)
         if not self.owner:
@@ -120,3 +122,11 @@ async def test_only_logind_is_heard_whoever_else_sends_the_same(
         bus.announce(":1.7", coming=False)
         assert heard.get_nowait() == SleepAnnouncement("shutdown", coming=False)
         assert heard.empty()
+
+
+async def test_an_answer_without_its_lock_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel leaves out the descriptor where this process has no room for one: the run that asked failed."""
+    monkeypatch.setattr(logind, "MessageBus", MadeUpBus)
+    async with logind.hold_inhibitor(why="a run") as lock:
+        assert not lock.held
+        assert "no lock came with its answer" in str(lock.problem)

@@ -79,12 +79,15 @@ class SleepMonitor:
                 async with hear_announcements() as heard:
                     self.problem = None
                     await self._listen(heard)
-            except ZvaultError as error:
+            except Exception as error:
+                told = error if isinstance(error, ZvaultError) else make_unexpected_error(error)
                 if self.problem is None:
                     log.warning(
-                        "sleep and shutdown are not heard of, and may come into whatever is done: %s", error
+                        "sleep and shutdown are not heard of, and may come into whatever is done: %s",
+                        told,
+                        exc_info=None if told is error else error,
                     )
-                self.problem = error
+                self.problem = told
             await asyncio.sleep(LOGIND_RETRY_PAUSE)
 
     async def _listen(self, heard: asyncio.Queue[SleepAnnouncement | None]) -> None:

@@ -37,7 +37,7 @@ class Host:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.heard: asyncio.Queue[SleepAnnouncement | None] = asyncio.Queue()
-        self.problem: ToolMissing | None = None
+        self.problem: Exception | None = None
         self.now = 1e9
         self.context: Any = SimpleNamespace(
             activity=Activity(),
@@ -220,11 +220,15 @@ async def test_who_is_not_told_any_more_wakes_up_and_asks_again(host: Host, it: 
     assert host.log[-2:] == ["listens", "delay sleep:shutdown"]
 
 
-async def test_without_logind_it_is_asked_again(host: Host, it: SleepMonitor):
+@pytest.mark.parametrize(
+    "error", [ToolMissing("there is no logind", "", "start it"), KeyError("nobody foresaw")]
+)
+async def test_without_logind_it_is_asked_again(host: Host, it: SleepMonitor, error: Exception):
     await settle()
-    host.problem = ToolMissing("there is no logind", "", "start it")
+    host.problem = error
     host.heard.put_nowait(None)
-    await eventually(lambda: it.problem is host.problem)
+    await eventually(lambda: it.problem is not None)
+    assert str(error) in str(it.problem)
     host.problem = None
     await eventually(lambda: it.problem is None)
 
