@@ -236,7 +236,10 @@ def _lag(facts: BackupFacts) -> Iterator[HealthFinding]:
         lacks = f"{lacks}: {facts.older}" if facts.older else lacks
         absent = lacks if facts.absent else _ahead(facts)
         why = absent or facts.not_read or "nobody has seen yet what the vault has"
-        yield make_finding(LAG_UNKNOWN, facts.name, why)
+        # A run that has just left it out does no better for being started again.
+        tried = facts.absent and facts.result in {"partial", "failed"}
+        advice = f"'zvaultctl explain {facts.absent[0]}' says what keeps it out" if tried else ""
+        yield make_finding(LAG_UNKNOWN, facts.name, why, advice)
 
 
 def _rest(facts: BackupFacts) -> Iterator[HealthFinding]:

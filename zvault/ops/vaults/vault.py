@@ -45,6 +45,7 @@ from zvault.ops.vaults.fencing import find_unfinished_takeover, refuse_if_up
 from zvault.ops.vaults.inhibitor import VaultInhibitor
 from zvault.ops.vaults.lease import VaultLease
 from zvault.ops.vaults.mounts import mount_again
+from zvault.ops.vaults.name_damage import name_new_damage
 from zvault.ops.vaults.new_pool import refuse_unless_new
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
 from zvault.ops.vaults.pool_progress import note_progress
@@ -294,11 +295,14 @@ class ManagedVault:
         """See how its pool is before it goes: nobody may have looked while it was up.
 
         Errors that an outage left in what is whole by now are seen to be well or not; where that fails, the next time.
+        New ones are named: what is to be done about them goes by that, and the pool may be down for a long time.
         """
         with suppress(ZvaultError):
             if await self.trouble() is None:
                 await examine_pool(self.context, self.name)
-                await recheck_excused(self.context, self.name)
+                with suppress(ZvaultError):
+                    await recheck_excused(self.context, self.name)
+                await name_new_damage(self.context, self.config)
 
     # Up and down by request
 
@@ -325,6 +329,9 @@ class ManagedVault:
                 # Before it begins: a crash halfway must not bring it up again, nor leave it as it is.
                 self.pinned = False
                 self.lease.put(self.config.pool, self.lease.paths(), pinned=False, exported=False)
+            if by_hand and self.life is VaultLife.UP and not self.context.activity.going_down:
+                # Up for less than the time between two looks it was never seen with a disk that somebody added to it.
+                await self._look()
             await finish_work(self._stay_down(say) if by_hand else self._go_down(say))
 
     async def _stay_down(self, say: Say) -> None:
