@@ -6,7 +6,7 @@ from zvault.api.health import HealthDocument
 from zvault.api.vaults import DeviceDocument, JudgedVault, VaultDocument
 from zvault.core.health.vault import VaultHealthFacts
 from zvault.core.health.verdict import HealthVerdict
-from zvault.core.integrity.damage import is_only_metadata
+from zvault.core.integrity.damage import classify_damages
 from zvault.core.policy.scrub import ScrubPolicy
 from zvault.devices.device_state import READ_ONLY
 from zvault.ops.context import Context
@@ -44,7 +44,7 @@ def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts
         troubles=tuple(f"{one['name']}: {why}" for one in vault["devices"] if (why := _store_trouble(one))),
         looked=scrub is not None,
         errors=scrub["errors"] if scrub is not None else 0,
-        only_metadata=scrub is not None and is_only_metadata([one["dataset"] for one in scrub["damages"]]),
+        damage_kinds=classify_damages(one["dataset"] for one in scrub["damages"]) if scrub else frozenset(),
         unexplained=scrub["unexplained"] if scrub is not None else 0,
         half_received=tuple(scrub["half_received"]) if scrub is not None else (),
         scrub_age=age,

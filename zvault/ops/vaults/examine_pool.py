@@ -83,7 +83,7 @@ async def _half_received(
         return None
 
 
-async def _unless_going_down(context: Context, work: Coroutine[Any, Any, None]) -> bool:
+async def wait_unless_going_down(context: Context, work: Coroutine[Any, Any, object]) -> bool:
     """Wait for some work to end; give it up and return False where a shutdown comes meanwhile.
 
     What waits for it has the vault, and the shutdown would wait in turn: ten minutes where storage is slow.
@@ -116,7 +116,9 @@ async def recheck_excused(context: Context, name: str) -> bool:
     conditions = context.records.conditions
     async with context.clients.damage_names.permit_names(host, config.pool) as permit:
         try:
-            if not await _unless_going_down(context, Scrubber(host).error_scrub(permit, RECHECK_DEADLINE)):
+            if not await wait_unless_going_down(
+                context, Scrubber(host).error_scrub(permit, RECHECK_DEADLINE)
+            ):
                 return False
         except ToolFailed:
             # OpenZFS 2.1, and pools without head_errlog, can never do that: damage must not be excused for ever.

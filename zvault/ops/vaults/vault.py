@@ -45,6 +45,7 @@ from zvault.ops.vaults.fencing import find_unfinished_takeover, refuse_if_up
 from zvault.ops.vaults.inhibitor import VaultInhibitor
 from zvault.ops.vaults.lease import VaultLease
 from zvault.ops.vaults.mounts import mount_again
+from zvault.ops.vaults.name_damage import name_new_damage
 from zvault.ops.vaults.new_pool import refuse_unless_new
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
 from zvault.ops.vaults.pool_progress import note_progress
@@ -90,6 +91,16 @@ class OpenVault:
     async def trouble(self) -> ZvaultError | None:
         """Return the error if the vault fell away below us, else None; quick, also when its pool hangs."""
         return await self.managed.trouble()
+
+
+def is_disk_away(context: Context, vault: Vault) -> bool:
+    """True of a vault whose disk is plugged in now and then, while it is not there. Never waits.
+
+    Of a disk that udev does not link by its pool's name nobody knows: it counts as there once it came up so.
+    """
+    if not vault.removable or vault.name in context.activity.unlinked:
+        return False
+    return vault.pool not in list_imported_pools() and not has_label_link(vault.pool)
 
 
 class ManagedVault:
@@ -166,10 +177,7 @@ class ManagedVault:
 
     def is_away(self) -> bool:
         """True if its disk is one that is plugged in now and then, and is not there. Never waits."""
-        config = self.config
-        return (
-            config.removable and config.pool not in list_imported_pools() and not has_label_link(config.pool)
-        )
+        return is_disk_away(self.context, self.config)
 
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None."""
@@ -287,11 +295,14 @@ class ManagedVault:
         """See how its pool is before it goes: nobody may have looked while it was up.
 
         Errors that an outage left in what is whole by now are seen to be well or not; where that fails, the next time.
+        New ones are named: what is to be done about them goes by that, and the pool may be down for a long time.
         """
         with suppress(ZvaultError):
             if await self.trouble() is None:
                 await examine_pool(self.context, self.name)
-                await recheck_excused(self.context, self.name)
+                with suppress(ZvaultError):
+                    await recheck_excused(self.context, self.name)
+                await name_new_damage(self.context, self.config)
 
     # Up and down by request
 
@@ -318,6 +329,9 @@ class ManagedVault:
                 # Before it begins: a crash halfway must not bring it up again, nor leave it as it is.
                 self.pinned = False
                 self.lease.put(self.config.pool, self.lease.paths(), pinned=False, exported=False)
+            if by_hand and self.life is VaultLife.UP and not self.context.activity.going_down:
+                # Up for less than the time between two looks it was never seen with a disk that somebody added to it.
+                await self._look()
             await finish_work(self._stay_down(say) if by_hand else self._go_down(say))
 
     async def _stay_down(self, say: Say) -> None:
@@ -602,6 +616,7 @@ class ManagedVault:
         self._fire(VaultEvent.CAME_UP)
         machines.note(self.name)
         self._write_lease(paths)
+        self._note_link()
         if self.config.device:
             for text in (
                 *describe_properties(state.name, state.properties, assembly.profile().pool),
@@ -616,6 +631,14 @@ class ManagedVault:
         else:
             say(describe_copy(self.config, original))
         return state
+
+    def _note_link(self) -> None:
+        """Note whether udev links the disk that is there: by that alone it is known later whether it still is."""
+        unlinked = self.context.activity.unlinked
+        if self.config.removable and not has_label_link(self.config.pool):
+            unlinked.add(self.name)
+        else:
+            unlinked.discard(self.name)
 
     async def _go_down(self, say: Say) -> None:
         """Take it down. Raises what is in the way, which its status shows from then on."""

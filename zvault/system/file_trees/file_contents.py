@@ -12,6 +12,9 @@ from collections.abc import Iterator
 RANGE_SIZE = 16 << 20
 """Bytes of a file that one thread works on: a larger file keeps several busy."""
 
+MOST_RANGES = 4096
+"""Ranges of one file: each is a task and a hash in memory. Whoever may write a file may give it a size of 8 EiB."""
+
 COPY_BLOCK_SIZE = 1 << 20
 """Bytes read at a time."""
 
@@ -48,8 +51,9 @@ class DigestNotes:
 
 
 def split_in_ranges(size: int) -> list[tuple[int, int]]:
-    """Where each range begins and ends; an empty file has one, too."""
-    return [(start, min(size, start + RANGE_SIZE)) for start in range(0, size, RANGE_SIZE)] or [(0, 0)]
+    """Where each range begins and ends, by the size alone; an empty file has one, too."""
+    length = RANGE_SIZE * max(1, -(-size // (MOST_RANGES * RANGE_SIZE)))
+    return [(start, min(size, start + length)) for start in range(0, size, length)] or [(0, 0)]
 
 
 def list_data_blocks(fd: int, start: int, end: int) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
@@ -160,13 +164,27 @@ class SnapshotUnreadable(OSError):
     """The snapshot's side of a comparison cannot be read."""
 
 
-def find_first_difference(snapshot: int, copy: int, start: int, end: int) -> int | None:
-    """The first byte of a range that is not the same in both files; None where all is.
+def _next_data_of_either(snapshot: int, copy: int, at: int, end: int) -> int:
+    """Where one of two files has data again; ``end`` where none has."""
+    try:
+        mine = _next_data(snapshot, at, end)
+    except OSError as error:
+        raise SnapshotUnreadable(error.errno, error.strerror) from None
+    its = _next_data(copy, at, end)
+    return min(end if mine is None else mine, end if its is None else its)
+
+
+def find_first_difference(
+    snapshot: int, copy: int, start: int, end: int, *, skip_holes: bool = False
+) -> int | None:
+    """The first byte of a range that is not the same in both files; None where all is. ``skip_holes``: see hash_range.
 
     Raises SnapshotUnreadable, or OSError for the copy.
     """
     at, mine, its = start, bytearray(COPY_BLOCK_SIZE), bytearray(COPY_BLOCK_SIZE)
     while at < end:
+        if skip_holes and (at := _next_data_of_either(snapshot, copy, at, end)) == end:
+            return None
         length = min(COPY_BLOCK_SIZE, end - at)
         try:
             count = os.preadv(snapshot, [memoryview(mine)[:length]], at)

@@ -1,6 +1,4 @@
-"""What is asked of the kernel ahead of a read: all of a large range, once, and before it is read."""
-
-from __future__ import annotations
+"""Ranges of files, and what is the same in them, whatever size a file has."""
 
 import os
 from itertools import pairwise
@@ -8,125 +6,78 @@ from pathlib import Path
 
 import pytest
 
+from zvault.core.integrity.verification import HASHED_PIECE
 from zvault.system.file_trees.file_contents import (
-    COPY_BLOCK_SIZE,
+    MOST_RANGES,
     RANGE_SIZE,
-    READ_AHEAD_SIZE,
-    copy_range,
-    hash_range,
+    find_first_difference,
+    split_in_ranges,
 )
 from zvault.system.file_trees.piece_hasher import hash_piece
+from zvault.system.file_trees.tree_worker import start_tree_worker
 from zvault.system.open_beneath import open_descriptor
 
-SIZE = RANGE_SIZE + 3 * COPY_BLOCK_SIZE + 5
-ODD = 7 * COPY_BLOCK_SIZE + 11
+
+@pytest.mark.parametrize("size", [0, 1, RANGE_SIZE, RANGE_SIZE + 1, MOST_RANGES * RANGE_SIZE + 1, 1 << 63])
+def test_ranges_have_no_gap_and_are_few(size: int) -> None:
+    ranges = split_in_ranges(size)
+    assert len(ranges) <= MOST_RANGES
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == size
+    assert all(one[1] == other[0] for one, other in pairwise(ranges))
+    assert all(start % RANGE_SIZE == 0 for start, _ in ranges)
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """What the kernel was asked for, and what was read, in order: (what, where it begins, where it ends)."""
-    seen: list[tuple[str, int, int]] = []
-    advise, read = os.posix_fadvise, os.preadv
-
-    def note_advice(fd: int, offset: int, length: int, advice: int) -> None:
-        assert advice == os.POSIX_FADV_WILLNEED
-        seen.append(("ahead", offset, offset + length))
-        advise(fd, offset, length, advice)
-
-    def note_read(fd: int, buffers: list[memoryview], offset: int) -> int:
-        count = read(fd, buffers, offset)
-        seen.append(("read", offset, offset + count))
-        return count
-
-    monkeypatch.setattr(os, "posix_fadvise", note_advice)
-    monkeypatch.setattr(os, "preadv", note_read)
-    return seen
-
-
-def make_file(path: Path, size: int) -> int:
-    """A file without holes, open."""
-    path.write_bytes(b"zvault!\n" * (size // 8 + 1))
-    os.truncate(path, size)
-    return os.open(path, os.O_RDONLY)
+async def test_a_file_that_is_one_hole_is_copied_and_compared_at_once(tmp_path: Path) -> None:
+    """It had half a million million ranges."""
+    root, folder = tmp_path / "root", tmp_path / "folder"
+    for made in (root, folder):
+        made.mkdir()
+    with (root / "hole").open("wb") as file:
+        file.truncate(15 << 40)
+        file.seek(1 << 40)
+        file.write(b"data")
+    async with start_tree_worker(str(root), str(folder)) as worker:
+        assert (await worker.copy([b"hole"], overwrite=False)).failures == 0
+    async with start_tree_worker(str(root), str(folder)) as worker:  # which has no hash of what was copied
+        found = [report async for report in worker.compare([b"hole"])]
+    assert [one.unlike for one in found if one.unlike] == []
+    with (folder / "hole").open("r+b") as file:
+        file.seek(14 << 40)
+        file.write(b"more")
+    async with start_tree_worker(str(root), str(folder)) as worker:
+        found = [report async for report in worker.compare([b"hole"])]
+    differ = [one.unlike for one in found if one.unlike and one.unlike[1] == "content"]
+    assert differ == [("hole", "content", "", f"it differs from byte {14 << 40} on")]
 
 
-def list_asked(seen: list[tuple[str, int, int]]) -> list[tuple[int, int]]:
-    """What was asked for ahead."""
-    return [(begin, end) for what, begin, end in seen if what == "ahead"]
-
-
-def check_all_was_asked(seen: list[tuple[str, int, int]], start: int, end: int) -> None:
-    """All of the range was asked for once and in order, and each piece while the one before it was not read yet."""
-    ahead = list_asked(seen)
-    assert (ahead[0][0], ahead[-1][1]) == (start, end)
-    assert all(one[1] == other[0] for one, other in pairwise(ahead))
-    reached = start
-    for what, begin, stop in seen:
-        if what == "ahead":
-            reached = stop
-        elif stop > begin:  # the last read of a file without a known end finds nothing
-            assert reached >= min(end, begin - begin % READ_AHEAD_SIZE + 2 * READ_AHEAD_SIZE)
-            assert reached - begin <= 2 * READ_AHEAD_SIZE
-
-
-def test_a_copy_asks_for_a_large_range_ahead(tmp_path: Path, asked: list[tuple[str, int, int]]) -> None:
+def test_a_difference_is_found_behind_holes(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1 << 30)
+            file.seek(512 << 20)
+            file.write(name.encode())
     with (
-        open_descriptor(make_file(tmp_path / "from", SIZE)) as source,
-        open_descriptor(os.open(tmp_path / "to", os.O_RDWR | os.O_CREAT)) as target,
+        open_descriptor(os.open(tmp_path / "one", os.O_RDONLY)) as one,
+        open_descriptor(os.open(tmp_path / "other", os.O_RDONLY)) as other,
     ):
-        copy_range(source, target, 0, RANGE_SIZE)
-    check_all_was_asked(asked, 0, RANGE_SIZE)
+        for skips in (True, False):
+            first = find_first_difference(one, other, 0, 1 << 30, skip_holes=skips)
+            assert first == (512 << 20) + 1
+        assert find_first_difference(one, other, 0, 512 << 20, skip_holes=True) is None
 
 
-@pytest.mark.parametrize("skip_holes", [True, False])
-def test_a_comparison_asks_for_a_large_range_ahead(
-    tmp_path: Path, asked: list[tuple[str, int, int]], skip_holes: bool
-) -> None:
-    with open_descriptor(make_file(tmp_path / "file", SIZE)) as file:
-        hash_range(file, RANGE_SIZE, SIZE, skip_holes=skip_holes)
-    check_all_was_asked(asked, RANGE_SIZE, SIZE)
-
-
-@pytest.mark.parametrize(
-    ("offset", "length", "end"), [(0, None, SIZE), (ODD, 2 * READ_AHEAD_SIZE, ODD + 2 * READ_AHEAD_SIZE)]
-)
-def test_a_verification_asks_for_a_large_piece_ahead(
-    tmp_path: Path, asked: list[tuple[str, int, int]], offset: int, length: int | None, end: int
-) -> None:
-    with open_descriptor(make_file(tmp_path / "file", SIZE)) as file:
-        hash_piece(file, offset, length)
-    check_all_was_asked(asked, offset, end)
-
-
-def test_what_one_read_brings_is_not_asked_for(tmp_path: Path, asked: list[tuple[str, int, int]]) -> None:
-    with open_descriptor(make_file(tmp_path / "file", COPY_BLOCK_SIZE)) as file:
-        hash_range(file, 0, COPY_BLOCK_SIZE)
-        hash_piece(file, 0, None)
-    assert list_asked(asked) == []
-
-
-def test_a_hole_is_not_asked_for_by_a_copy(tmp_path: Path, asked: list[tuple[str, int, int]]) -> None:
-    path = tmp_path / "holes"
+def test_a_hole_has_the_hash_of_its_zeroes(tmp_path: Path) -> None:
+    path = tmp_path / "hole"
     with path.open("wb") as file:
-        file.truncate(RANGE_SIZE)
-        file.seek(3 * READ_AHEAD_SIZE)
-        file.write(b"data" * COPY_BLOCK_SIZE)
-    with (
-        open_descriptor(os.open(path, os.O_RDONLY)) as source,
-        open_descriptor(os.open(tmp_path / "to", os.O_RDWR | os.O_CREAT)) as target,
-    ):
-        copied, _ = copy_range(source, target, 0, RANGE_SIZE)
-    assert copied < RANGE_SIZE, "there are no holes on this file system"
-    assert list_asked(asked) == [(3 * READ_AHEAD_SIZE, RANGE_SIZE)]
-
-
-def test_what_cannot_be_asked_for_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system in user space may refuse the advice."""
-
-    def refuse(*_: object) -> None:
-        raise OSError(38, os.strerror(38))
-
-    with open_descriptor(make_file(tmp_path / "file", SIZE)) as file:
-        wanted = hash_range(file, 0, RANGE_SIZE), hash_piece(file, 0, None)
-        monkeypatch.setattr(os, "posix_fadvise", refuse)
-        assert (hash_range(file, 0, RANGE_SIZE), hash_piece(file, 0, None)) == wanted
+        file.truncate(2 * HASHED_PIECE + 4097)
+    with open_descriptor(os.open(path, os.O_RDONLY)) as fd:
+        holes = [hash_piece(fd, number * HASHED_PIECE, HASHED_PIECE) for number in range(4)]
+        whole = hash_piece(fd, 2 * HASHED_PIECE, None)
+    with path.open("r+b") as file:
+        for at in range(0, 2 * HASHED_PIECE + 4097, 1 << 20):
+            file.seek(at)
+            file.write(bytes(min(1 << 20, 2 * HASHED_PIECE + 4097 - at)))
+    with open_descriptor(os.open(path, os.O_RDONLY)) as fd:
+        assert [hash_piece(fd, number * HASHED_PIECE, HASHED_PIECE) for number in range(4)] == holes
+    assert whole == holes[2]
