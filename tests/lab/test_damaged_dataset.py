@@ -114,6 +114,40 @@ def test_over_ssh_it_stops_no_other_either(wounded: Tree) -> None:
         sh("systemctl", "reload", "zvaultd")
 
 
+def test_a_source_root_that_cannot_be_opened_stops_nothing_below_it(wounded: Tree) -> None:
+    """A root that is not the pool's own: the same place on the vault, and a backup of no more than that root."""
+    here, wounded.source_name = wounded.source_name, f"tank/{DAMAGED}"
+    wounded.backup_extra = 'into = "lab/{dataset}"'
+    wounded.configure()
+    sh("systemctl", "reload", "zvaultd")
+    ok("vault", "up", "cold")
+    before, own = snapshots("tank/b/below"), snapshots("cold/lab/tank/b")
+    done = ctl("run", "tank")
+    assert (done.code, "partial" in done.out + done.err) == (1, True)
+    assert re.search(r"tank/b cannot be listed \((I/O|Input/output) error\)", done.out + done.err)
+    assert snapshots("tank/b/below")[-1] not in before
+    assert has_newest("b/below")
+    assert snapshots("cold/lab/tank/b") == own
+    wounded.source_name, wounded.backup_extra = here, ""
+    wounded.configure()
+    sh("systemctl", "reload", "zvaultd")
+
+
+def test_whoever_else_lists_the_source_names_it_and_looks_at_the_rest(wounded: Tree) -> None:
+    ok("vault", "up", "cold")
+    for words, other in (
+        (("check-config",), ""),
+        (("holds",), "tank/e7@"),
+        (("adopt", "tank", "cold/lab/tank", "--name", "adopted"), "tank/e7 into"),
+        (("fit", "tank"), "tank/e7"),
+    ):
+        told = ctl(*words)
+        text = " ".join((told.out + told.err).split())
+        assert re.search(r"tank/b cannot be listed \((I/O|Input/output) error\)", text), (words, text)
+        assert other in text, (words, text)
+    ok("vault", "down", "cold")
+
+
 def damage_vault(wounded: Tree, dataset: str) -> None:
     """A dataset of the vault cannot be opened any more; the vault is up."""
     ok("vault", "up", "cold")

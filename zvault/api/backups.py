@@ -175,7 +175,8 @@ class AdoptDocument(TypedDict):
     ``first`` are commands that take back ``written`` bytes, which came to the replica after its newest snapshots.
     ``elsewhere`` are datasets whose replica the first run renames, ``missing`` those that have none, ``strangers`` what
     of the replica follows nothing; ``datasets`` is what that run would do, which
-    begins with ``snapshot``. ``steering`` is what both sides have for other tools to go by.
+    begins with ``snapshot``. ``steering`` is what both sides have for other tools to go by. ``unlisted`` says what of
+    either side cannot be listed, and ``unknown`` are the datasets whose counterpart may be there.
     """
 
     source: str
@@ -186,6 +187,8 @@ class AdoptDocument(TypedDict):
     elsewhere: list[str]
     missing: list[str]
     strangers: list[str]
+    unlisted: list[str]
+    unknown: list[str]
     steering: list[SteeringDocument]
     snapshot: str | None
     datasets: list[PlannedDocument]
@@ -207,9 +210,12 @@ class HoldDocument(TypedDict):
 
 
 class HoldsAnswer(TypedDict):
-    """zvault's holds and bookmarks; of a reaping, those that were released."""
+    """zvault's holds and bookmarks; of a reaping, those that were released. ``unknown`` says what could not be looked
+    at.
+    """
 
     holds: list[HoldDocument]
+    unknown: NotRequired[list[str]]
 
 
 class ReapBody(TypedDict, total=False):

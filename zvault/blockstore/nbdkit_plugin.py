@@ -71,7 +71,7 @@ def after_fork() -> None:
     try:
         _serving[0].take_key()
         told = drop_server_rights(_serving[0])
-        end_clients_on_stop(nbdkit.shutdown)
+        end_clients_on_stop(_quit)
         _serving[0].begin()
     except Exception as error:
         _end(error)
@@ -79,15 +79,22 @@ def after_fork() -> None:
         log_server_line(one)
 
 
-def format_for_journal(kind: Any, error: BaseException | None, trace: Any, **more: Any) -> list[str]:
+def _quit() -> None:
+    nbdkit.shutdown()
+    _serving[0].give_up_attaching()
+
+
+def format_for_journal(first: Any, /, *rest: Any, **more: Any) -> list[str]:
     """The lines that nbdkit writes of an exception, in the place of traceback.format_exception, which it calls.
 
     It does so of each request that fails (plugins/python/errors.c). Errors with words of their own need no traceback:
-    the lines would hide the words. Others are faults of zvault, and keep theirs.
+    the lines would hide the words. Others are faults of zvault, and keep theirs. All of the process calls it, in each
+    form that the function has: with the error alone, or with its kind and traceback.
     """
+    error = first if isinstance(first, BaseException) else rest[0] if rest else more.get("value")
     if isinstance(error, ZvaultError):
         return [make_printable(" ".join(str(error).split()), keep="")]
-    return _format_exception(kind, error, trace, **more)
+    return _format_exception(first, *rest, **more)
 
 
 _format_exception: Callable[..., list[str]] = traceback.format_exception

@@ -301,6 +301,22 @@ def list_cut_off_backups(store: LeaseStore) -> set[str]:
     return {_backup(name) for name in store.names("hooks/run/")} - {""}
 
 
+def rename_pending_hooks(store: LeaseStore, find_name: Callable[[HookRun], str]) -> None:
+    """Have pending hooks be those of the name that their backup has now, which ``find_name`` tells.
+
+    Whatever cannot be read or written stays as it is. A kill in between has hooks run twice rather than not at all.
+    """
+    for name in store.names("hooks/"):
+        with contextlib.suppress(OSError, ZvaultError, KeyError, TypeError, ValueError):
+            data = store.get(name) or {}
+            about = HookRun(**data["about"])
+            now = find_name(about)
+            if now != about.backup:
+                renamed = name.replace(f"/{about.backup}/", f"/{now}/")
+                store.put(renamed, {"about": {**asdict(about), "backup": now}, "hooks": data["hooks"]})
+                store.drop(name)
+
+
 def _backup(name: str) -> str:
     """The backup that a lease of hooks is about; "" where its name tells none."""
     parts = name.split("/")

@@ -37,13 +37,25 @@ def of(name: str, lag: float | None):
             {"shelf": {"state": "down", "error": AWAY}},
             "cold",
         ),
+        (
+            {"cold": 7200.0, "shelf": 60.0, "far": None},
+            {"shelf": {"state": "down", "away": True}},
+            "cold",
+        ),
+        (
+            {"cold": 7200.0, "shelf": 60.0, "far": None},
+            {"shelf": {"state": "down", "held_by": "other"}},
+            "cold",
+        ),
         ({"cold": 60.0, "shelf": 60.0, "far": 60.0}, {"cold": {"state": "down"}}, "shelf"),
         ({"cold": None, "shelf": None, "far": 9e9}, {}, "far"),
     ],
     ids=[
         "the newest",
         "down is no hindrance",
-        "away is",
+        "what is in the way is",
+        "a disk in the cupboard is",
+        "another host that has it is",
         "up of the same state",
         "any state is better than none",
     ],
@@ -57,6 +69,8 @@ def test_the_best_vault_is_taken_and_told(several, ctl, lags, states, chosen: st
     assert said.code == 0
     assert said.err.startswith(f"vault {chosen} is taken, its newest state is ")
     assert all(f"{name}: " in said.err for name in lags if name != chosen)
+    had = {name for name, one in states.items() if one.keys() - {"state"}}
+    assert {name for name in lags if f"{name}: 1m old, and not to be had now" in said.err} == had
     assert f"POST /v1/verify/home@{chosen}" in [asked for asked, _, _ in several.asked]
 
 

@@ -129,6 +129,16 @@ async def test_several_snapshots_go_one_after_another_and_count_together(world: 
     assert (world.folder / "tank_a@s3.asked").read_text() == "tank/a@s2 6"
 
 
+async def test_a_receive_that_was_never_made_is_no_success(world: World) -> None:
+    """All of the stream is in the pipes by then, and its sender has ended well."""
+    for number in (1, 2):
+        world.give(number)
+    (world.folder / "cold_a@s1.raises").touch()
+    with pytest.raises(TransferFailed, match="Bad address"):
+        await world.send(small(1, 2))
+    assert not (world.folder / "tank_a@s2.asked").exists()
+
+
 async def test_after_one_that_failed_none_follows(world: World) -> None:
     for number in (1, 2):
         world.give(number)

@@ -77,15 +77,15 @@ LIST_KINDS = {
 HISTORY_COLUMNS = [
     TableColumn("run", key="id"),
     TableColumn("backup"),
-    TableColumn("trigger"),
+    TableColumn("trigger", spare=1),
     TableColumn("started", "time"),
     TableColumn("ended", "time"),
     TableColumn("took", "duration", "seconds"),
     TableColumn("result", "state", get=lambda run: run["result"] or "running"),
     TableColumn("datasets", "count"),
-    TableColumn("sent", "count"),
+    TableColumn("sent", "count", spare=2),
     TableColumn("bytes", "size"),
-    TableColumn("pruned", "count"),
+    TableColumn("pruned", "count", spare=3),
     TableColumn("error", get=lambda run: (run["error"] or {}).get("what")),
     TableColumn("warning"),
 ]

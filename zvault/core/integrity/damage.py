@@ -19,6 +19,9 @@ from zvault.core.units import format_size
 METADATA_NAME = "<metadata>"
 """What zpool-status(8) calls the pool's own objects, which belong to no dataset."""
 
+UNOPENED_PATH = "<0x0>"
+"""What stands for all of a dataset that cannot be opened: its object 0 has all others."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class DamagedFile:
@@ -97,16 +100,23 @@ class HealTarget:
 
 
 def parse_damage(
-    text: str, known: Collection[str] = (), mounts: Mapping[str, str] | None = None
+    text: str,
+    known: Collection[str] = (),
+    mounts: Mapping[str, str] | None = None,
+    *,
+    whole: bool = True,
 ) -> DamagedFile:
     """One of the names that ``zpool status -v`` lists.
 
     ``known`` are the names of datasets and snapshots there are: both may have colons in them. ``mounts`` gives the
-    dataset or snapshot by its mountpoint, for that is how a file in a mounted one is named.
+    dataset or snapshot by its mountpoint, for that is how a file in a mounted one is named. Unless these are ``whole``,
+    whose a name is that may be read in two ways is not known.
     """
     if text.startswith("/"):
         return _in_a_mount(text, mounts or {})
     ends = [found.start() for found in re.finditer(r":(?=[/<])", text)]
+    if not whole and len(ends) > 1:
+        return DamagedFile(None, None, text)
     end = next((at for at in reversed(ends) if text[:at] in known), ends[0] if ends else len(text))
     name, path = text[:end], text[end + 1 :]
     if name == METADATA_NAME:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
+from zvault.core.errors import ToolFailed
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import UnknownDataset
@@ -30,6 +31,17 @@ def describe_unlisted(unlisted: Mapping[DatasetName, str]) -> str:
     """The first of some datasets that cannot be listed, with ZFS's words, and how many more there are."""
     (name, said), more = next(iter(unlisted.items())), len(unlisted) - 1
     return f"{name} cannot be listed ({said})" + (f", nor can {more} more" if more else "")
+
+
+def list_unlisted_lines(unlisted: Mapping[DatasetName, str]) -> list[str]:
+    """A line for each dataset that cannot be listed, with ZFS's words."""
+    return [f"{name} cannot be listed ({said})" for name, said in unlisted.items()]
+
+
+def make_unlisted_error(unlisted: Mapping[DatasetName, str]) -> ToolFailed:
+    """The error for what cannot be known, as some datasets cannot be listed."""
+    pool = next(iter(unlisted)).pool
+    return ToolFailed(describe_unlisted(unlisted), next=f"'zpool status {pool}' tells whether it is damaged")
 
 
 def explain_unlisted_source(name: DatasetName, said: str) -> UnknownDataset:

@@ -190,8 +190,8 @@ class Api:
         """zvault's holds and bookmarks on the sources."""
         from zvault.ops.retention.holds import find_keepsakes
 
-        found = await find_keepsakes(self.status.context, self.vaults)
-        return {"holds": [one.document() for one in found]}
+        found, unknown = await find_keepsakes(self.status.context, self.vaults)
+        return {"holds": [one.document() for one in found], "unknown": unknown}
 
     async def get_history(self, request: web.Request) -> HistoryAnswer:
         """Past runs, the newest first."""

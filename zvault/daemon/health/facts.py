@@ -16,6 +16,7 @@ from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.history import RunHistory
 from zvault.ops.context import Context
 from zvault.ops.state.older_vault import find_older_vault
+from zvault.ops.vaults.vault import is_disk_away
 
 UNNAMED_CONFLICT = ("what its error names",)
 """Of a conflict that an earlier daemon has seen only the run's error is kept."""
@@ -107,6 +108,7 @@ def make_backup_facts(
         running=running is not None and running.waiting is None,
         restore=runs.restore_times.estimate_whole(backup),
         max_restore=backup.max_restore,
+        away=backup.vault is not None and is_disk_away(context, env.vault(backup.vault)),
         snapshot_error=runs.snapshot_troubles.get(name) if backup.snapshot.timetable is not None else None,
     )
 

@@ -93,12 +93,14 @@ class MetricsCollector(Collector):
         yield from self._backups(verdicts)
         yield from self._counters()
         yield from self._vaults()
-        yield from collect_scrubs(self.status.context, self.status.runs.counters.heals)
+        away = {vault["name"] for vault in self.vaults if vault["away"]}
+        yield from collect_scrubs(self.status.context, self.status.runs.counters.heals, away)
         yield from collect_verification(
             self.status.context.env.config.backup,
             self.status.runs.proofs,
             self.status.runs.counters.differing,
             self.status.context.env.clock.time(),
+            away,
         )
         yield from collect_restore_times(
             self.status.context.env.config.backup, self.status.runs.restore_times.estimate_whole

@@ -57,8 +57,10 @@ async def read_holder_note(image: RbdImage, cluster: CephCluster, runner: ToolRu
     """The last note; None if there is none or it cannot be read."""
     text = await _quietly(rbd_argv(cluster, "image-meta", "get", str(image), KEY), runner)
     try:
-        return HolderNote(**json.loads(text)) if text else None
-    except (ValueError, TypeError):
+        note = HolderNote(**json.loads(text)) if text else None
+        # Whoever may write to the pool wrote it: what cannot be told is none.
+        return note if note is None or (note.since is not None and note.words()) else None
+    except (ValueError, TypeError, OverflowError, OSError, RecursionError):
         return None
 
 

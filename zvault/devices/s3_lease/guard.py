@@ -175,7 +175,7 @@ def has_never_served(argv: Sequence[str]) -> bool:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, encoding="utf-8") as status:
             found = json.loads(status.read(LONGEST_GUARD_STATUS))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and bool(found.get("error")) and found.get("engine") is None
 

@@ -37,6 +37,7 @@ from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.retention.prune import drop_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.stream.parallel import describe_wait
+from zvault.ops.vaults.vault import is_disk_away
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,17 @@ class ExplainCase:
         since = (
             f"it was last looked at {self.when(seen)}" if seen is not None else "nobody has looked at it yet"
         )
-        return f"vault {self.backup.vault} is down; {since}"
+        return f"vault {self.backup.vault} is {'away, its disk unplugged' if self._away else 'down'}; {since}"
 
     @property
     def look(self) -> str:
         """A sentence on how to see more of a vault that is down."""
-        return f"'zvaultctl plan {self.backup.name}' brings it up to look"
+        first = "plug its disk in, then " * self._away
+        return f"{first}'zvaultctl plan {self.backup.name}' brings it up to look"
+
+    @property
+    def _away(self) -> bool:
+        return is_disk_away(self.context, self.context.env.vault(self.backup.its_vault))
 
     async def lag(self) -> DatasetLag | None:
         """The dataset's lag, as far as it is known."""

@@ -30,7 +30,7 @@ from zvault.core.integrity.healing import (
     select_healing_streams,
 )
 from zvault.core.model import Tree
-from zvault.core.names import SnapshotName
+from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.lineage import ASIDE_INFIX
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
@@ -45,6 +45,7 @@ from zvault.ops.healing.vault_damage import (
     warn_of_damage,
 )
 from zvault.ops.run_outcome import RunOutcome
+from zvault.ops.state.partial_tree import list_existing_around_damage
 from zvault.ops.state.pool_health import make_damage_document
 from zvault.ops.stream.run_stream import StreamProgress, run_stream
 from zvault.ops.vaults.examine_pool import examine_pool
@@ -55,6 +56,11 @@ from zvault.zfs.repair.block_writer import pick_argv
 from zvault.zfs.repair.damage_name_guard import NamesForbidden
 from zvault.zfs.repair.damage_names import heal_send_argv
 from zvault.zfs.stream_orders import make_heal_order
+
+UNOPENED = (
+    "the dataset itself cannot be opened: once it is destroyed on the vault, the next run sends it anew"
+)
+"""Why nothing of a dataset is healed that ZFS cannot list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,7 @@ class VaultHealing:
             )
             wounds = await name_damage(self.context, self._config)
             known = self.context.records.conditions.get(self.name)
-            tree = await vault.zfs.tree(vault.pool)
+            tree = await list_existing_around_damage(vault.zfs, vault.pool)
             if (
                 known is not None
                 and (leak := await find_leak(self.context, self._config, known, tree)) is not None
@@ -168,6 +174,11 @@ class VaultHealing:
                 self._say(f"nothing is known to be damaged in {vault.pool}")
                 return wounds, tree, {}
             await repair.find(vault, tree, wounds)
+            repair.why |= {
+                wound: f"{UNOPENED} ({tree.unlisted[DatasetName(wound.dataset)]})"
+                for wound in wounds
+                if wound.dataset in tree.unlisted
+            }
             if not repair.missing():
                 return wounds, tree, {}
             copies = await self._holders.find(vault, tree, wounds, held)

@@ -56,7 +56,7 @@ async def find_leak(
 
     cannot be freed for that.
     """
-    there = {*tree.datasets, METADATA_NAME}
+    there = {*tree.datasets, *tree.unlisted, METADATA_NAME}
     if not condition.errors or any((one.dataset or "") in there for one in condition.damages):
         return None
     freeing = await context.clients.zpool_of(vault).read_freeing(vault.pool)

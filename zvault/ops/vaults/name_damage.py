@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from zvault.config.schema import Vault
+from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.integrity.damage import (
+    UNOPENED_PATH,
     DamagedFile,
     DamagedSnapshotSearch,
     HealTarget,
@@ -16,15 +18,18 @@ from zvault.core.integrity.damage import (
     make_heal_targets,
 )
 from zvault.core.model import Dataset, Snapshot
+from zvault.core.names import DatasetName
 from zvault.ops.context import Context
 from zvault.ops.state.clients import ZfsClients
+from zvault.ops.state.partial_tree import list_existing_around_damage
 from zvault.ops.state.pool_health import PoolConditions
 from zvault.ops.vaults.examine_pool import examine_pool, wait_unless_going_down
 from zvault.zfs.client import Zfs
 from zvault.zfs.pool.scrub import Scrubber
 from zvault.zfs.repair.damage_name_guard import NamesForbidden
-from zvault.zfs.repair.damage_names import list_named_damage, read_object_ids
+from zvault.zfs.repair.damage_names import list_named_damage, read_object_ids, read_object_ids_in
 from zvault.zfs.repair.error_log import ErrorLog
+from zvault.zfs.whole_listing import PartialListing
 
 
 async def name_new_damage(context: Context, vault: Vault) -> bool:
@@ -43,14 +48,15 @@ async def name_damage(context: Context, vault: Vault) -> list[HealTarget]:
     """List the damage of a vault that is up, as exactly as it is known, and note it by name as its condition.
 
     While anything is half received in full there the kernel is not asked for names, for that would crash it: zdb(8)
-    alone tells then, where it can be asked, and nothing of what is half received counts as damage.
+    alone tells then, where it can be asked, and nothing of what is half received counts as damage. Nor is the kernel
+    asked where what is half received cannot be told. A dataset that cannot be opened is named as damaged itself.
     """
     pool, zfs, zpool = vault.pool, context.clients.vault_zfs(vault), context.clients.zpool_of(vault)
     await zpool.sync(pool)  # the log is on disk at the end of a transaction group
     condition = await examine_pool(context, vault.name)
     log = await open_error_log(context.clients, vault) if condition.errors else None
     # First the log: to have names listed makes ZFS forget what is in old snapshots only.
-    logged = await log.entries(await read_object_ids(zfs.host, pool)) if log is not None else None
+    logged, unlisted = await _read_log(log, zfs, pool) if log is not None else (None, {})
     half: Sequence[str] = ()
     try:
         async with context.clients.damage_names.permit_names(zfs.host, pool) as permit:
@@ -58,6 +64,12 @@ async def name_damage(context: Context, vault: Vault) -> list[HealTarget]:
     except NamesForbidden as forbidden:
         names, half = [], forbidden.datasets or (pool,)
         logged = [one for one in logged if one.dataset not in half] if logged is not None else None
+    except PartialListing:
+        if logged is None:
+            raise
+        names = []
+    unopened = [DamagedFile(name, None, UNOPENED_PATH) for name in unlisted]
+    names = [*names, *(one for one in unopened if one not in names)]
     found = make_heal_targets(names)
     if log is not None and logged is not None:
         found = await _located(log, zfs, pool, logged, names) or found
@@ -86,11 +98,30 @@ async def open_error_log(clients: ZfsClients, vault: Vault) -> ErrorLog | None:
     return ErrorLog(clients.vault_zfs(vault).host, vault.pool, await clients.zpool.devices(vault.pool))
 
 
+async def _read_log(
+    log: ErrorLog, zfs: Zfs, pool: str
+) -> tuple[list[LoggedBlock] | None, Mapping[DatasetName, str]]:
+    """The error log of a pool, and which of its datasets cannot be listed: of those the log is not understood.
+
+    None for a log of which it cannot be told what is in which dataset.
+    """
+    unlisted: Mapping[DatasetName, str] = {}
+    try:
+        try:
+            names = await read_object_ids(zfs.host, pool)
+        except PartialListing as error:
+            tree = await zfs.tree_around_damage(pool, error)
+            names, unlisted = await read_object_ids_in(zfs.host, list(tree.datasets)), tree.unlisted
+    except (NotFound, ToolFailed):
+        return None, {}
+    return await log.entries(names), unlisted
+
+
 async def _located(
     log: ErrorLog, zfs: Zfs, pool: str, logged: Sequence[LoggedBlock], names: list[DamagedFile]
 ) -> list[HealTarget]:
     """What is damaged, block by block."""
-    datasets = (await zfs.tree(pool)).datasets
+    datasets = (await list_existing_around_damage(zfs, pool)).datasets
     paths: dict[tuple[str, int], str] = {}
     newest: dict[LoggedBlock, Snapshot] = {}
     for one in dict.fromkeys(entry.dataset for entry in logged):

@@ -93,6 +93,16 @@ class OpenVault:
         return await self.managed.trouble()
 
 
+def is_disk_away(context: Context, vault: Vault) -> bool:
+    """True of a vault whose disk is plugged in now and then, while it is not there. Never waits.
+
+    Of a disk that udev does not link by its pool's name nobody knows: it counts as there once it came up so.
+    """
+    if not vault.removable or vault.name in context.activity.unlinked:
+        return False
+    return vault.pool not in list_imported_pools() and not has_label_link(vault.pool)
+
+
 class ManagedVault:
     """One vault on this host: its state, and the moves that change it. Its users are counted: the last one takes an
     on-demand vault down.
@@ -167,10 +177,7 @@ class ManagedVault:
 
     def is_away(self) -> bool:
         """True if its disk is one that is plugged in now and then, and is not there. Never waits."""
-        config = self.config
-        return (
-            config.removable and config.pool not in list_imported_pools() and not has_label_link(config.pool)
-        )
+        return is_disk_away(self.context, self.config)
 
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None."""
@@ -322,6 +329,9 @@ class ManagedVault:
                 # Before it begins: a crash halfway must not bring it up again, nor leave it as it is.
                 self.pinned = False
                 self.lease.put(self.config.pool, self.lease.paths(), pinned=False, exported=False)
+            if by_hand and self.life is VaultLife.UP and not self.context.activity.going_down:
+                # Up for less than the time between two looks it was never seen with a disk that somebody added to it.
+                await self._look()
             await finish_work(self._stay_down(say) if by_hand else self._go_down(say))
 
     async def _stay_down(self, say: Say) -> None:
@@ -606,6 +616,7 @@ class ManagedVault:
         self._fire(VaultEvent.CAME_UP)
         machines.note(self.name)
         self._write_lease(paths)
+        self._note_link()
         if self.config.device:
             for text in (
                 *describe_properties(state.name, state.properties, assembly.profile().pool),
@@ -620,6 +631,14 @@ class ManagedVault:
         else:
             say(describe_copy(self.config, original))
         return state
+
+    def _note_link(self) -> None:
+        """Note whether udev links the disk that is there: by that alone it is known later whether it still is."""
+        unlinked = self.context.activity.unlinked
+        if self.config.removable and not has_label_link(self.config.pool):
+            unlinked.add(self.name)
+        else:
+            unlinked.discard(self.name)
 
     async def _go_down(self, say: Say) -> None:
         """Take it down. Raises what is in the way, which its status shows from then on."""

@@ -160,6 +160,20 @@ async def test_of_a_vault_that_is_down_it_says_what_it_does_not_know_and_since_w
     assert "nobody has looked at it yet" in reason(account, "sent")[1]
 
 
+async def test_of_a_disk_that_is_away_it_says_that_it_has_to_be_plugged_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zvault.ops.vaults.vault.has_label_link", lambda _: False)
+    where = world(shared()[0], None)
+    config = where.env.config
+    usb = config.vault["cold"].model_copy(update={"removable": True})
+    where.env.reconfigure(config.model_copy(update={"vault": {"cold": usb}}))
+    (account,) = (await explained(where, "tank", Told()))["accounts"]
+    (sent,) = (one for one in account["reasons"] if one["topic"] == "sent")
+    assert sent["why"].startswith("vault cold is away, its disk unplugged; it was last looked at ")
+    assert sent["next"] == "plug its disk in, then 'zvaultctl plan b' brings it up to look"
+
+
 async def test_a_source_that_cannot_be_listed_leaves_what_the_patterns_say() -> None:
     where = world(*shared(), exclude=["tank/a"])
 

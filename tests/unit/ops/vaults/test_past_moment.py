@@ -110,6 +110,12 @@ def test_whatever_the_program_says_is_a_moment_or_an_error_in_words(out: str):
         assert re.fullmatch(r"past/cold/\d{1,20}-\d{1,20}", found.lease)
 
 
+async def test_a_program_that_was_taken_over_is_told_as_one_that_fails():
+    """It parses what the bucket says."""
+    with pytest.raises(ToolFailed, match="cannot be looked up"):
+        await look("[" * 200_000)
+
+
 @pytest.mark.parametrize("wrong", ["-1", "1e3", "true", "9" * 30, "null", '"1"'])
 async def test_numbers_that_no_checkpoint_has(wrong: str):
     with pytest.raises(ToolFailed, match="cannot be looked up"):
