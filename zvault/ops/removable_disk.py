@@ -29,7 +29,7 @@ def is_disk_out_of_care(context: Context, vault: Vault) -> bool:
 
 
 def note_disk_link(context: Context, vault: Vault) -> None:
-    """Note whether udev links the disk that is there now: by that alone is_disk_away knows later whether it still is."""
+    """Note whether udev links the disk that is there now: by that alone it is known later whether it still is."""
     unlinked = context.activity.unlinked
     if vault.removable and not has_label_link(vault.pool):
         unlinked.add(vault.name)
