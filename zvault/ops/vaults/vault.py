@@ -57,6 +57,9 @@ from zvault.zfs.pool.hostid import read_hostid
 from zvault.zfs.pool.module_parameters import list_imported_pools
 from zvault.zfs.pool.pool import PoolState, make_read_only_error
 
+DISK_GRACE = 3600.0
+"""Seconds from when a disk is plugged in within which scrubs and proofs that came due while it was away may begin."""
+
 Export = Callable[[float], Awaitable[None]]
 """Exports a vault's pool within some seconds, as ``Zpool.export`` does."""
 
@@ -101,6 +104,13 @@ def is_disk_away(context: Context, vault: Vault) -> bool:
     if not vault.removable or vault.name in context.activity.unlinked:
         return False
     return vault.pool not in list_imported_pools() and not has_label_link(vault.pool)
+
+
+def is_disk_out_of_care(context: Context, vault: Vault) -> bool:
+    """True of a vault whose disk is away, or came lately: what is due of it began no earlier, and is no fault yet."""
+    since = context.activity.appeared.get(vault.name)
+    new = vault.removable and since is not None and context.env.clock.monotonic() - since < DISK_GRACE
+    return new or is_disk_away(context, vault)
 
 
 class ManagedVault:

@@ -61,6 +61,7 @@ async def test_two_disks_in_turn_each_have_their_own_backups_run(
     await monitor.look()
     await monitor.look()
     assert caught.asked == [["a", "a2"]], "once"
+    assert monitor._vaults.context.activity.appeared.keys() == {"usb-a"}
     (disks / "usb-a").unlink()
     (disks / "usb-b").touch()
     (disks / "cold").touch()
