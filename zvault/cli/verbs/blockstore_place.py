@@ -149,16 +149,16 @@ def find_lease_holder(place: StorePlace) -> tuple[str | None, bool]:
 
     None where nobody has it, "" where there is none.
     """
-    from zvault.devices.s3_lease import lease
+    from zvault.devices.s3_lease import lease_object
 
     spec = place.spec
-    seen = lease.LeaseObjectStore(
-        lease.BucketPlace.of([f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings])
+    seen = lease_object.LeaseObjectStore(
+        lease_object.BucketPlace.of([f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings])
     ).read()
     if seen is None:
         return "", False
     owner = seen.lease.owner() if seen.lease.held and not seen.is_expired() else None
-    return owner, lease.is_own_lease(seen.lease)
+    return owner, lease_object.is_own_lease(seen.lease)
 
 
 def refuse_store_in_use(place: StorePlace, what: str, epoch_owner: str, *, yes: bool) -> None:

@@ -43,13 +43,13 @@ from zvault.ops.vaults.copied_machine import MachineBook, describe_other_machine
 from zvault.ops.vaults.earlier_pools import forget_pools, read_pool_history
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
 from zvault.ops.vaults.fencing import find_unfinished_takeover, refuse_if_up
+from zvault.ops.vaults.host_lease import VaultHostLease
 from zvault.ops.vaults.inhibitor import VaultInhibitor
-from zvault.ops.vaults.lease import VaultLease
 from zvault.ops.vaults.mounts import mount_again
 from zvault.ops.vaults.name_damage import name_new_damage
 from zvault.ops.vaults.new_pool import refuse_unless_new
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
-from zvault.ops.vaults.pool_progress import note_progress
+from zvault.ops.vaults.put_back import note_progress
 from zvault.system.procfs import PoolMount, list_pool_mounts
 from zvault.system.tasks import finish_work, watch_block
 from zvault.zfs.client import Zfs
@@ -102,7 +102,7 @@ class ManagedVault:
     def __init__(self, context: Context, name: str) -> None:
         self.context = context
         self.name = name
-        self.lease = VaultLease(context.records.leases, name)
+        self.lease = VaultHostLease(context.records.leases, name)
         self.awake = VaultInhibitor(lambda: context.env.config.daemon.inhibitor_modes, context.env.clock.time)
         self.life = VaultLife.UNKNOWN
         self.users: dict[str, int] = {}

@@ -19,7 +19,7 @@ from zvault.core.model import Dataset
 from zvault.ops.restore import mount_snapshot as module
 from zvault.ops.restore import snapshot_reader
 from zvault.ops.restore.mount_snapshot import MountRequest, mount_snapshot
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.procfs import PoolMount
 
 TARGET = "cold/host/tank"
@@ -227,7 +227,7 @@ async def test_a_lease_that_cannot_be_dropped_is_told_and_the_others_are_looked_
     for name in "ab":
         lease = {"kind": "mount at", "host": None, "path": f"{NEWEST}\t{FOLDER}"}
         world.context.records.mount_holds.put(f"{snapshot_reader.LOOK_LEASE_PREFIX}{name}", lease)
-    monkeypatch.setattr(LeaseStore, "drop", _refuse)
+    monkeypatch.setattr(HostLeaseStore, "drop", _refuse)
     left = await snapshot_reader.close_left_open(world.context)
     assert len(left) == 2
     assert "Read-only file system" in left[0]
@@ -235,7 +235,7 @@ async def test_a_lease_that_cannot_be_dropped_is_told_and_the_others_are_looked_
 
 async def test_what_cannot_be_written_down_is_not_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every stop of zvaultd waited half a minute for it to be closed."""
-    monkeypatch.setattr(LeaseStore, "put", _refuse)
+    monkeypatch.setattr(HostLeaseStore, "put", _refuse)
     with pytest.raises(OSError, match="Read-only"):
         await world.mount()
     assert world.host.log == []
