@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -91,17 +91,22 @@ def run(copy: str, model: Model, facts: dict[str, object], number: int) -> float
 
 async def restore() -> None:
     """As 'zvaultctl restore' does it, from the mounted snapshot on; says what each part of it took."""
-    moments = [time.monotonic()]
+    parts = {"begin": time.monotonic()}
     async with start_tree_worker(str(ROOT), str(TARGET)) as worker:
         plan = await worker.plan(None, keep_same=False)
         assert plan.files == FILES
-        moments.append(time.monotonic())
+        parts["plan"] = time.monotonic()
         assert (await worker.copy(plan.tops, overwrite=False)).failures == 0
-        moments.append(time.monotonic())
+        parts["copy"] = time.monotonic()
         assert not [one.unlike async for one in worker.compare(plan.tops) if one.unlike]
-        moments.append(time.monotonic())
-    spans = zip(("plan", "copy", "compare"), pairwise(moments), strict=True)
-    say(", ".join(f"{part} {end - begin:.2f} s" for part, (begin, end) in spans))
+        parts["compare"] = time.monotonic()
+    say_parts(parts)
+
+
+def say_parts(parts: Mapping[str, float]) -> None:
+    """Say what each part took; ``parts`` has the moment at which each ended, the first the one at which all began."""
+    ends = pairwise(parts.items())
+    say(", ".join(f"{name} {end - begin:.2f} s" for (_, begin), (name, end) in ends))
 
 
 def main() -> None:
