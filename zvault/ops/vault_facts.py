@@ -13,7 +13,7 @@ from zvault.ops.context import Context
 from zvault.ops.state.costs import list_uncounted
 from zvault.ops.state.older_vault import find_older_vault
 from zvault.ops.state.pool_health import PoolCondition
-from zvault.ops.state.removable_disk import is_disk_out_of_care
+from zvault.ops.vaults.vault import is_disk_out_of_care
 
 
 def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts:
@@ -23,8 +23,6 @@ def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts
     age, due = _scrub(context, policy, seen)
     scrub = vault["scrub"]
     config = context.env.config.vault.get(vault["name"])
-    now = context.env.clock.monotonic()
-    out_of_care = config is not None and is_disk_out_of_care(context.activity, config, now)
     return VaultHealthFacts(
         name=vault["name"],
         pool=vault["pool"],
@@ -52,7 +50,9 @@ def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts
         half_received=tuple(scrub["half_received"]) if scrub is not None else (),
         scrub_age=age,
         # A disk that is in the cupboard can be scrubbed once it is plugged in, and is then.
-        scrub_due=None if vault["away"] or out_of_care else due,
+        scrub_due=None
+        if vault["away"] or (config is not None and is_disk_out_of_care(context, config))
+        else due,
         scrub_by_age=policy.every is not None,
         scrubbing=scrub is not None and scrub["state"] == "scanning",
         scrub_why=_kept_by(vault),

@@ -36,8 +36,8 @@ from zvault.ops.replication.listing import BothListings, choose_snapshots
 from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.retention.prune import drop_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
-from zvault.ops.state.removable_disk import is_disk_away
 from zvault.ops.stream.parallel import describe_wait
+from zvault.ops.vaults.vault import is_disk_away
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class ExplainCase:
 
     @property
     def _away(self) -> bool:
-        return is_disk_away(self.context.activity, self.context.env.vault(self.backup.its_vault))
+        return is_disk_away(self.context, self.context.env.vault(self.backup.its_vault))
 
     async def lag(self) -> DatasetLag | None:
         """The dataset's lag, as far as it is known."""
