@@ -179,14 +179,25 @@ class RunHistory:
             ),
         )
 
-    def has_runs(self, backup: str, way: str) -> bool:
-        """True if a run is written down of a backup of this name that went this ``way``."""
-        return bool(self._do("select 1 from run where backup=? and way=? limit 1", (backup, way)))
+    def list_unfinished(self) -> set[str]:
+        """The backups of which a run has not ended, or was cut off by a crash."""
+        return {row["backup"] for row in self._do("select distinct backup from run where ended is null")}
+
+    def list_ways(self) -> dict[str, list[str]]:
+        """By a way the names under which backups ran on it, the one of the newest run first."""
+        found: dict[str, list[str]] = {}
+        rows = self._do(
+            "select way, backup, max(rowid) as newest from run where way is not null group by way, backup"
+            " order by newest desc"
+        )
+        for row in rows:
+            found.setdefault(row["way"], []).append(row["backup"])
+        return found
 
     def rename_backup(self, before: str, name: str, way: str, vault: str) -> None:
         """Have what is written down of a backup under another name from now on, as far as it went this ``way``.
 
-        Its runs come last: has_runs says that nothing is left under the old name.
+        Its runs come last: list_ways tells that nothing is left under the old name.
         """
         self._do(
             "update pruned set backup=? where run in (select id from run where backup=? and way=?)",

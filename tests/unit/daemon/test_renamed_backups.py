@@ -57,9 +57,42 @@ def test_a_kill_anywhere_leaves_nothing_under_the_old_name(
             with pytest.raises(Crash):
                 carry_over_names(env, history)
     carry_over_names(env, history)
-    assert not history.has_runs("b", env.way(before))
+    assert history.list_ways() == {env.way(before): ["b@cold"]}
     assert [run["id"] for run in history.runs("b@cold", 9)] == ["r1"]
     for folder in RECORD_FOLDERS:
         store = HostLeaseStore(env.paths.state / folder)
         found = store.get("b@cold")
         assert (store.get("b"), found and found["of"]) == (None, folder)
+
+
+@pytest.mark.parametrize(
+    ("ran", "taken"),
+    [
+        ((("z", True),), False),
+        ((("z", False),), True),
+        ((("z", False), ("b", True)), False),
+        ((("b@cold", True),), True),
+        ((("b@cold", True), ("b", True)), False),
+        ((("b", True),), False),
+    ],
+    ids=["another name", "whose run goes on", "but it ran itself", "one vault again", "long ago", "its own"],
+)
+def test_only_a_backup_that_never_ran_under_its_name_takes_over_from_another(
+    tmp_path: Path, ran: tuple[tuple[str, bool], ...], taken: bool
+) -> None:
+    """What it knows of itself is newer, and is not lost to what a name that is long gone has left."""
+    env, figures = context(folder=tmp_path).env, {"bytes": 0, "datasets": 1, "sent": 1, "pruned": 0}
+    history, store = (
+        RunHistory(tmp_path / "history.sqlite"),
+        HostLeaseStore(env.paths.state / RECORD_FOLDERS[0]),
+    )
+    for number, (name, ended) in enumerate(ran):
+        store.put(name, {"of": name})
+        history.begin(f"r{number}", name, "hand", 10.0 + number, env.way(env.backup("b")))
+        if ended:
+            history.end(f"r{number}", 20.0, "ok", figures, None)
+    before = ran[0][0]
+    assert carry_over_names(env, history) == ({before: "b"} if taken else {})
+    kept = store.get("b")
+    assert (kept and kept["of"]) == (before if taken else "b" if "b" in dict(ran) else None)
+    assert env.current_name(before) == ("b" if taken or before == "b" else before)

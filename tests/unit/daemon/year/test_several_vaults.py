@@ -250,10 +250,10 @@ def test_a_second_vault_changes_nothing_for_the_first(monkeypatch: pytest.Monkey
     assert {one.backup for one in life.world.ended} == {"a", "a@cold", "a@usb"}
 
 
-@pytest.mark.parametrize("back", [False, True], ids=["to several", "to one"])
+@pytest.mark.parametrize("change", ["to several", "to one", "to another name"])
 @pytest.mark.parametrize("waits", [False, True], ids=["while it sends", "while it waits to try again"])
 def test_a_run_in_the_middle_of_a_reload_goes_on_under_the_new_name(
-    monkeypatch: pytest.MonkeyPatch, back: bool, waits: bool
+    monkeypatch: pytest.MonkeyPatch, change: str, waits: bool
 ) -> None:
     """It ends well, nothing is sent beside it, and all that is known of it is the renamed backup's."""
     sending: list[tuple[str, str]] = []
@@ -275,8 +275,9 @@ def test_a_run_in_the_middle_of_a_reload_goes_on_under_the_new_name(
     tries = {"retries": 1, "retry_wait": "10m"}
     one, several = make_config(vault="cold", **tries), of_both()
     several["backup"]["a"] |= tries
-    before, after = (several, one) if back else (one, several)
-    old, new = ("a@cold", "a") if back else ("a", "a@cold")
+    named = {**one, "backup": {"z": one["backup"]["a"]}}
+    before, after = {"to several": (one, several), "to one": (several, one)}.get(change, (one, named))
+    old, new = {"to several": ("a", "a@cold"), "to one": ("a@cold", "a")}.get(change, ("a", "z"))
 
     async def script(life: Life) -> None:
         daemon = life.world.daemon
