@@ -45,10 +45,19 @@ class GoneDocument(TypedDict):
     newest: int | None
 
 
+class UnlistedDocument(TypedDict):
+    """A dataset of a backup that cannot be listed, or all of its source, and why."""
+
+    backup: str
+    dataset: str
+    why: str
+
+
 class ListAnswer(TypedDict):
     """Datasets and what the vaults have besides; ``snapshots`` where they were asked for.
 
-    ``gone_unknown`` names the backups whose vault is down: what that has besides is not known.
+    ``gone_unknown`` names the backups of which it is not known what their vault has besides: it is down, or something
+    of them is ``unlisted``: that is there where anything is.
     ``next`` is there where a ``limit`` was given: the ``after`` of the next page, None where there is none.
     """
 
@@ -56,6 +65,7 @@ class ListAnswer(TypedDict):
     gone: list[GoneDocument]
     gone_unknown: list[str]
     snapshots: NotRequired[list[SnapshotDocument]]
+    unlisted: NotRequired[list[UnlistedDocument]]
     next: NotRequired[str | None]
 
 

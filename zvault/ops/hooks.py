@@ -75,7 +75,7 @@ class RunHooks:
         ``ending`` says how it went if it raised nothing, its result and its error; the hooks after it are told.
         """
         pending = _Pending(self.store, self.about, scope, list(hooks.after))
-        pending.save(before=True)
+        pending.save_first()
         end, why = "interrupted", "it was stopped"
         held: list[_Held] = []
         try:
@@ -128,7 +128,11 @@ class RunHooks:
                 if hook.on_failure == "stop":
                     self.blame(error)
             pending.hooks.remove(hook)
-            pending.save()
+            try:
+                pending.save()
+            except OSError as error:
+                text = f"that this hook has run cannot be written down, and the next start runs it again: {error}"
+                self.emit(WarningEvent(text=text, hook=moment))
 
     async def _hold(self, hook: Hook, moment: str, place: str) -> _Held:
         """Start one hook, and wait until it says that it is ready. Raises HookFailed."""
@@ -278,22 +282,26 @@ class _Pending:
     def name(self) -> str:
         return f"hooks/{self.scope}/{self.about.backup}/{self.about.run}"
 
-    def save(self, *, before: bool = False) -> None:
-        """Write it down, or drop it when nothing is left to be run. ``before``: nothing has been started yet."""
+    def save(self) -> None:
+        """Write it down, or drop it when nothing is left to be run. Raises OSError."""
         if not self.hooks:
-            if not before:
-                self.store.drop(self.name)
+            self.store.drop(self.name)
             return
         hooks = [hook.model_dump() for hook in self.hooks]
+        self.store.put(self.name, {"about": asdict(self.about), "hooks": hooks})
+
+    def save_first(self) -> None:
+        """Write it down before anything is started. Raises HookFailed."""
+        if not self.hooks:
+            return
         try:
-            self.store.put(self.name, {"about": asdict(self.about), "hooks": hooks})
+            self.save()
         except OSError as error:
-            if before:
-                raise HookFailed(
-                    f"the hooks after the {self.scope} cannot be written down",
-                    f"{error}; after a crash nobody would know of them",
-                    f"see that {self.store.directory} can be written to",
-                ) from error
+            raise HookFailed(
+                f"the hooks after the {self.scope} cannot be written down",
+                f"{error}; after a crash nobody would know of them",
+                f"see that {self.store.directory} can be written to",
+            ) from error
 
 
 def list_cut_off_backups(store: LeaseStore) -> set[str]:

@@ -119,6 +119,14 @@ def test_status_and_lag_of_the_table_show_each_vault(daemon, ctl) -> None:
     assert [row[0] for row in ctl("lag", "home", "-H").cells] == ["home@cold", "home@shelf"]
     assert [row[1] for row in ctl("status", "home", "-H").cells] == ["home@cold", "home@shelf"]
     assert ctl("lag", "hom").code == 2
+    daemon.documents["GET /v1/status"] = status(
+        of("cold", 1.0), backup("web"), vaults=[vault("home"), vault("cold")]
+    )
+    assert [row[:2] for row in ctl("status", "home", "-H").cells] == [
+        ["backup", "home@cold"],
+        ["vault", "home"],
+    ]
+    assert [row[:2] for row in ctl("status", "cold", "-H").cells] == [["vault", "cold"]]
 
 
 def test_a_name_means_itself_before_it_means_several() -> None:

@@ -306,6 +306,17 @@ def test_list_of_what_is_gone(daemon, ctl):
     ]
 
 
+def test_what_cannot_be_listed_is_named_beside_the_rest(daemon, ctl):
+    why = "tank/bad cannot be listed (I/O error)"
+    row = {"backup": "home", "dataset": "tank/bad", "why": why}
+    daemon.documents["GET /v1/list"] = listed(dataset(), unlisted=[row], gone_unknown=["home"])
+    for words in (("list",), ("list", "-t", "snapshot"), ("list", "-t", "gone")):
+        assert f"not all of backup home is known: {why}" in ctl(*words).err
+    assert "besides is not known: not all can be listed" in ctl("list", "-t", "gone").err
+    assert "it is down" not in ctl("list", "-t", "gone").err
+    assert json.loads(ctl("list", "-j").out)["unlisted"] == [row]
+
+
 def test_what_a_vault_that_is_down_has_besides_is_unknown_and_not_none(daemon, ctl):
     daemon.documents["GET /v1/list"] = listed(dataset(), gone_unknown=["home"])
     told = ctl("list", "-t", "gone")

@@ -65,7 +65,7 @@ def holds(
     is down and zvault does not know which pool it had, or it had several. --reap releases orphaned ones, and with
     --vault-guid also unknown ones, but never those in use.
 
-    Exit status: 0 fine; 1 part of a source could not be looked at; 2 --yes is missing.
+    Exit status: 0 fine; 1 something could not be looked at; 2 --yes is missing.
     """
     picked, form = choose_columns(HOLD_COLUMNS, columns, HOLD_DEFAULT), TableForm(tabs, exact)
     guid = vault_guid.lower().removeprefix("0x") if vault_guid is not None else None

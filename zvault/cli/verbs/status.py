@@ -88,8 +88,10 @@ def _only(found: StatusDocument, names: list[str]) -> StatusDocument:
     """The status of the named backups and vaults alone; of all when none is named."""
     if not names:
         return found
-    known = {b["name"] for b in found["backups"]} | {v["name"] for v in found["vaults"]}
-    meant = {name: expand_name(name, known) for name in names}
+    backups, vaults = ([one["name"] for one in found[kind]] for kind in ("backups", "vaults"))
+    known = {*backups, *vaults}
+    # A vault and a backup may have one name: then it means both.
+    meant = {name: {*expand_name(name, backups), *({name} & set(vaults))} for name in names}
     if unknown := [name for name in names if not meant[name]]:
         raise NotFound(
             f"there is no backup or vault '{unknown[0]}'",

@@ -101,7 +101,8 @@ class BackupFacts:
     ``snapshot_error``: what was wrong with the last snapshot that it made apart from its runs.
     ``older``: how much older its vault is than it was, in words. ``restore``: how long it takes to restore all of it;
     ``max_restore``: seconds that it may, None where the user sets no limit. ``away``: whether its vault's disk is one
-    that is plugged in now and then, and is not there.
+    that is plugged in now and then, and is not there. ``unprovable``: nobody can have looked yet at what is due of
+    its proofs, for that disk is away, came lately, or is at work.
     """
 
     name: str
@@ -133,6 +134,7 @@ class BackupFacts:
     restore: RestoreEstimate | None = None
     max_restore: float | None = None
     away: bool = False
+    unprovable: bool = False
 
     @property
     def never_ran(self) -> bool:
@@ -263,8 +265,8 @@ def _proofs(facts: BackupFacts) -> Iterator[HealthFinding]:
     for level, proof in (facts.proofs or {}).items():
         if proof.differs:
             yield make_finding(DIFFERS, facts.name, f"{level} found a difference; {proof.told}")
-        if proof.max_age is None or facts.away:
-            continue  # what is on a disk in the cupboard is proven once it is plugged in
+        if proof.max_age is None or facts.unprovable:
+            continue
         limit = proof.max_age + max(GRACE * proof.max_age, LEAST_GRACE)
         wanted = f"it is to be every {format_duration(proof.max_age)}"
         does = f"'zvaultctl verify {facts.name} --level {level}' does it"

@@ -14,6 +14,11 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import UnknownDataset
 
+CANNOT_GO = "ZFS neither renames nor destroys what it cannot open"
+"""As seen with OpenZFS 2.3: 'zfs destroy' and 'zfs rename' open it first, and a rename of what is above it goes through
+all that lies below. Nothing else may have the kernel destroy it either: dsl_destroy_head_sync_impl() has a VERIFY0 that
+it can be opened."""
+
 
 def is_in_unlisted(name: DatasetName, unlisted: Iterable[DatasetName], listed: Container[str] = ()) -> bool:
     """Whether a dataset is one of those, or lies below one; what is ``listed`` all the same is not."""
@@ -49,7 +54,7 @@ def explain_unlisted_source(name: DatasetName, said: str) -> UnknownDataset:
     return UnknownDataset(
         f"{name} cannot be listed ({said}), so nothing of it or below it is snapshotted, sent or pruned",
         f"'zpool status {name.pool}' tells whether it is damaged; what the vault has of it stays as it is, and"
-        " 'zvaultctl restore' gets that back once the damaged dataset is renamed or destroyed",
+        f" 'zvaultctl restore' gets that back under another name: {CANNOT_GO}",
     )
 
 
@@ -58,8 +63,8 @@ def explain_unlisted_target(target: DatasetName, unlisted: Mapping[DatasetName, 
     name = max((name for name in unlisted if target.is_within(name)), key=len)
     return UnknownDataset(
         f"{name} on the vault cannot be listed ({unlisted[name]}), so it is not known what the vault has",
-        f"'zpool status {name.pool}' tells whether it is damaged, and 'zvaultctl heal' may repair it; to have all of"
-        f" it sent anew, destroy {name} on the vault",
+        f"'zpool status {name.pool}' tells whether it is damaged; if it stays so, back up what belongs there to another"
+        f" vault, or into a new pool: {CANNOT_GO}",
     )
 
 

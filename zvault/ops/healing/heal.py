@@ -57,9 +57,7 @@ from zvault.zfs.repair.damage_name_guard import NamesForbidden
 from zvault.zfs.repair.damage_names import heal_send_argv
 from zvault.zfs.stream_orders import make_heal_order
 
-UNOPENED = (
-    "the dataset itself cannot be opened: once it is destroyed on the vault, the next run sends it anew"
-)
+UNOPENED = "the dataset itself cannot be opened, and no healing mends that: back up what belongs there to another vault"
 """Why nothing of a dataset is healed that ZFS cannot list."""
 
 

@@ -158,14 +158,14 @@ async def _written_down(
 ) -> AsyncIterator[None]:
     lease, store = f"{LOOK_LEASE_PREFIX}{secrets.token_hex(4)}", store or context.records.leases
     context.activity.readings.add(lease)
-    store.put(lease, {"kind": kind, "host": _told(host), "path": path})
     try:
-        yield
-    finally:
+        store.put(lease, {"kind": kind, "host": _told(host), "path": path})
         try:
-            await finish_work(_undone(store, lease, undo(host, path)))
+            yield
         finally:
-            context.activity.readings.discard(lease)
+            await finish_work(_undone(store, lease, undo(host, path)))
+    finally:
+        context.activity.readings.discard(lease)
 
 
 async def _undone(store: LeaseStore, lease: str, undoing: Awaitable[None]) -> None:
@@ -247,7 +247,10 @@ async def _swept(context: Context, store: LeaseStore, lease: str) -> str:
         return str(error)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"the lease {lease} tells of nothing that is known: {error!r}"
-    store.drop(lease)
+    try:
+        store.drop(lease)
+    except OSError as error:
+        return f"what was left open by lease {lease} is gone, but that cannot be written down: {error}"
     return ""
 
 

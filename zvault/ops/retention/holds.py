@@ -178,12 +178,11 @@ def _need(one: BaseProtection, source: Dataset, there: Dataset | None) -> str:
 
 async def find_keepsakes(context: Context, vaults: Vaults) -> tuple[list[BaseProtection], list[str]]:
     """All of zvault's holds and bookmarks on the pools that hold a source, and those on the vaults that are up, each
-    with its state; and, in lines, what of the sources could not be looked at.
+    with its state; and, in lines, what could not be looked at.
 
     A vault of which anything cannot be listed counts as one that is down: what it needs is not known.
     """
-    unknown = list[str]()
-    known, targets, found = await _vaults(context, vaults)
+    known, targets, found, unknown = await _vaults(context, vaults)
     ends: dict[str, dict[int, DatasetName] | ZvaultError] = {}
     pools = {(backup.source.host, backup.source.pool) for backup in context.env.config.backup.values()}
     for host, pool in sorted(pools, key=str):
@@ -246,8 +245,9 @@ def _uncached(context: Context, host: Address | None) -> Zfs:
 
 async def _vaults(
     context: Context, vaults: Vaults
-) -> tuple[KnownVaults, dict[str, Tree], list[BaseProtection]]:
-    """Which vaults are there, what each backup has on its own, and zvault's holds on them."""
+) -> tuple[KnownVaults, dict[str, Tree], list[BaseProtection], list[str]]:
+    """Which vaults are there, what each backup has on its own, zvault's holds on them; and why others are unknown."""
+    unknown: list[str] = []
     found: list[BaseProtection] = []
     sharing: dict[int, list[str]] = {}
     unasked: set[str] = set()
@@ -266,8 +266,9 @@ async def _vaults(
             }
             targets |= there
             found += await _on_vault(context, vault, state.guid, there)
-        except ZvaultError:
+        except ZvaultError as error:
             unasked.add(vault.name)
+            unknown.append(f"vault {vault.name}, which counts as down: {error}")
             continue
         sharing.setdefault(state.guid, []).append(vault.name)
     given_up = {guid for guid, one in context.records.pools.all().items() if one.given_up}
@@ -275,7 +276,7 @@ async def _vaults(
     for guid in [guid for guid in sharing if seen.get(guid) in unasked]:
         del sharing[guid]  # it is a copy's: what stands on a base is the pool that is away
     names = {guid: vaults_with_it[0] for guid, vaults_with_it in sharing.items()}
-    return KnownVaults(names, unasked, seen, given_up, sharing), targets, found
+    return KnownVaults(names, unasked, seen, given_up, sharing), targets, found, unknown
 
 
 async def _on_vault(

@@ -68,6 +68,7 @@ class Activity:
     ``measured``: vaults whose pools are scrubbed to try parameters out (ops/provision/read_trial.py); nobody else is to
     begin or pause a scrub of theirs meanwhile.
     ``unlinked``: removable vaults whose disk has no link of udev's by its pool's name, as it was up last.
+    ``appeared``: when the disk of a removable vault was seen to be there again, in monotonic seconds.
     ``awake``: not set while the host is about to sleep, or does; nothing may begin then that a sleep would break
     (daemon/monitors/sleep_monitor.py).
     ``came_up``: who is told the name of each vault that came up: what was known of it may hold no longer
@@ -85,6 +86,7 @@ class Activity:
     moments: dict[str, SharedMoment] = field(default_factory=dict)
     measured: set[str] = field(default_factory=set)
     unlinked: set[str] = field(default_factory=set)
+    appeared: dict[str, float] = field(default_factory=dict)
     awake: asyncio.Event = field(default_factory=asyncio.Event)
     came_up: list[Callable[[str], None]] = field(default_factory=list)
     going_down: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -81,6 +81,7 @@ class Environment:
     _ways: dict[str, _Way] = field(default_factory=dict, repr=False)
     _renamed: dict[str, str] = field(default_factory=dict, repr=False)
     """By a name that a backup had since zvaultd started, the one that it got at a reload."""
+    _heed_rename: list[Callable[[str, str], None]] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(
@@ -97,6 +98,14 @@ class Environment:
     def note_rename(self, before: str, name: str) -> None:
         """Have it known that a backup has another name from now on (daemon/renamed_backups.py)."""
         self._renamed[before] = name
+        for heed in self._heed_rename:
+            heed(before, name)
+
+    def heed_renames(self, heed: Callable[[str, str], None]) -> None:
+        """Have ``heed`` told of each backup that gets another name: the one before, and the new one. It lives as long
+        as this.
+        """
+        self._heed_rename.append(heed)
 
     def current_name(self, name: str) -> str:
         """Return the name that a backup has now which had this one when something was begun for it."""

@@ -29,6 +29,7 @@ from zvault.core.policy.vault_life import (
 from zvault.core.units import format_size
 from zvault.devices.device_state import DeviceState
 from zvault.ops.context import Context
+from zvault.ops.removable_disk import is_disk_away, note_disk_link
 from zvault.ops.state.older_vault import accept_older_vault, find_older_vault
 from zvault.ops.state.pool_book import SeenPool
 from zvault.ops.tuning.set_parameters import (
@@ -49,12 +50,10 @@ from zvault.ops.vaults.name_damage import name_new_damage
 from zvault.ops.vaults.new_pool import refuse_unless_new
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
 from zvault.ops.vaults.pool_progress import note_progress
-from zvault.system.block_devices import has_label_link
 from zvault.system.procfs import PoolMount, list_pool_mounts
 from zvault.system.tasks import finish_work, watch_block
 from zvault.zfs.client import Zfs
 from zvault.zfs.pool.hostid import read_hostid
-from zvault.zfs.pool.module_parameters import list_imported_pools
 from zvault.zfs.pool.pool import PoolState, make_read_only_error
 
 Export = Callable[[float], Awaitable[None]]
@@ -91,16 +90,6 @@ class OpenVault:
     async def trouble(self) -> ZvaultError | None:
         """Return the error if the vault fell away below us, else None; quick, also when its pool hangs."""
         return await self.managed.trouble()
-
-
-def is_disk_away(context: Context, vault: Vault) -> bool:
-    """True of a vault whose disk is plugged in now and then, while it is not there. Never waits.
-
-    Of a disk that udev does not link by its pool's name nobody knows: it counts as there once it came up so.
-    """
-    if not vault.removable or vault.name in context.activity.unlinked:
-        return False
-    return vault.pool not in list_imported_pools() and not has_label_link(vault.pool)
 
 
 class ManagedVault:
@@ -616,7 +605,7 @@ class ManagedVault:
         self._fire(VaultEvent.CAME_UP)
         machines.note(self.name)
         self._write_lease(paths)
-        self._note_link()
+        note_disk_link(self.context, self.config)
         if self.config.device:
             for text in (
                 *describe_properties(state.name, state.properties, assembly.profile().pool),
@@ -631,14 +620,6 @@ class ManagedVault:
         else:
             say(describe_copy(self.config, original))
         return state
-
-    def _note_link(self) -> None:
-        """Note whether udev links the disk that is there: by that alone it is known later whether it still is."""
-        unlinked = self.context.activity.unlinked
-        if self.config.removable and not has_label_link(self.config.pool):
-            unlinked.add(self.name)
-        else:
-            unlinked.discard(self.name)
 
     async def _go_down(self, say: Say) -> None:
         """Take it down. Raises what is in the way, which its status shows from then on."""

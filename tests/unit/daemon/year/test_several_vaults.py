@@ -220,7 +220,12 @@ def test_a_second_vault_changes_nothing_for_the_first(monkeypatch: pytest.Monkey
         runs = daemon.history.runs("a", 99)
         for config, name, other in ((of_both(), "a@cold", "a"), (make_config(vault="cold"), "a", "a@cold")):
             begun = len([one for one in life.world.begun if one[1] == name])
+            lags, proofs = daemon.runs.lags[other], daemon.runs.proofs[other]
+            daemon.runs.counters.over_limit[other, "vault"] = 1
             await life.reload(config)
+            assert daemon.runs.lags[name] == lags
+            assert daemon.runs.proofs[name] == proofs
+            assert daemon.runs.counters.over_limit.pop((name, "vault")) == 1
             await asyncio.sleep(60.0)
             assert [one for one in life.world.begun[begun:] if one[1] == name] == []
             assert daemon.history.runs(other, 99) == []
