@@ -31,7 +31,7 @@ from zvault.cli.verbs import blockstore_place
 from zvault.cli.verbs.blockstore_place import StorePlace
 from zvault.core.errors import Busy, Refused
 from zvault.core.policy.object_lock import LOCK_SPAN_FACTOR, ObjectLock
-from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore, make_own_lease
+from zvault.devices.s3_lease.lease_object import BucketPlace, LeaseObjectStore, make_own_lease
 from zvault.devices.s3_lease.takeover import BootClock, take_lease
 from zvault.object_store.conditions import ROUNDS
 from zvault.object_store.interface import ObjectDamaged

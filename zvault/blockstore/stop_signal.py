@@ -42,7 +42,8 @@ def _end_on_signal(reads: int, quit_serving: Callable[[], None]) -> None:
         pass
     quit_serving()
     while True:
-        hang_up_clients()
+        with suppress(OSError):  # no descriptor is left to look with; the next look may have one
+            hang_up_clients()
         threading.Event().wait(HANG_UP_INTERVAL)
 
 

@@ -21,7 +21,7 @@ from zvault.config.tables.hooks import OWN_VARIABLE_PREFIX, Hook, Hooks
 from zvault.core.errors import HookFailed, ZvaultError
 from zvault.core.printable import make_printable
 from zvault.core.units import format_duration
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.spawn import describe_exit
 from zvault.system.process.user_program import has_ended, run_user_program
 from zvault.system.tasks import finish_work
@@ -60,7 +60,7 @@ class RunHooks:
     ``store`` keeps the pending ones, also after a boot: what a hook did may outlive it, or be on another host.
     """
 
-    store: LeaseStore
+    store: HostLeaseStore
     about: HookRun
     emit: Emit
     blame: Callable[[ZvaultError], None]
@@ -273,7 +273,7 @@ class _Said:
 class _Pending:
     """The hooks that still have to be run after something, in memory and as a lease."""
 
-    store: LeaseStore
+    store: HostLeaseStore
     about: HookRun
     scope: Scope
     hooks: list[Hook]
@@ -304,12 +304,12 @@ class _Pending:
             ) from error
 
 
-def list_cut_off_backups(store: LeaseStore) -> set[str]:
+def list_cut_off_backups(store: HostLeaseStore) -> set[str]:
     """The backups whose last run was cut off before its hooks after the run."""
     return {_backup(name) for name in store.names("hooks/run/")} - {""}
 
 
-def rename_pending_hooks(store: LeaseStore, find_name: Callable[[HookRun], str]) -> None:
+def rename_pending_hooks(store: HostLeaseStore, find_name: Callable[[HookRun], str]) -> None:
     """Have pending hooks be those of the name that their backup has now, which ``find_name`` tells.
 
     Whatever cannot be read or written stays as it is. A kill in between has hooks run twice rather than not at all.
@@ -332,7 +332,7 @@ def _backup(name: str) -> str:
 
 
 async def recover_hooks(
-    store: LeaseStore,
+    store: HostLeaseStore,
     emitter: Callable[[str, str], Emit],
     scope: Scope,
     patience: Callable[[float], None] = lambda seconds: None,

@@ -10,10 +10,10 @@ from zvault.core.integrity.damage import classify_damages
 from zvault.core.policy.scrub import ScrubPolicy
 from zvault.devices.device_state import READ_ONLY
 from zvault.ops.context import Context
+from zvault.ops.removable_disk import is_disk_out_of_care
 from zvault.ops.state.costs import list_uncounted
 from zvault.ops.state.older_vault import find_older_vault
 from zvault.ops.state.pool_health import PoolCondition
-from zvault.ops.vaults.vault import is_disk_out_of_care
 
 
 def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts:

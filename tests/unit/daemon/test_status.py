@@ -98,7 +98,7 @@ def test_a_disk_in_the_cupboard_makes_nothing_late_before_its_max_lag(status: Da
 def test_nor_unproven_while_nobody_can_look_at_it(
     status: DaemonStatus, monkeypatch: pytest.MonkeyPatch, there: bool, state: str, proof: LevelProof
 ) -> None:
-    monkeypatch.setattr("zvault.ops.vaults.vault.has_label_link", lambda _: there)
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", lambda _: there)
     ran(status)
     status.runs.proofs["b"] = {"guids": LevelProof(since=START), "sample": proof}
     clock: Any = status.context.env.clock
@@ -111,7 +111,7 @@ async def test_nor_before_it_can_have_been_looked_at_since_it_was_plugged_in(
     status: DaemonStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time that the disk came, all who are told were told that its proof is overdue, and soon that it is not."""
-    monkeypatch.setattr("zvault.ops.vaults.vault.has_label_link", lambda _: True)
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", lambda _: True)
     ran(status)
     status.runs.proofs["b"] = {"guids": LevelProof(since=START), "sample": LevelProof(proven=START)}
     clock: Any = status.context.env.clock
@@ -134,7 +134,7 @@ async def test_a_dataset_that_is_new_while_the_disk_is_away_is_late_with_it(
     status: DaemonStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a max_lag never; and a disk that nothing was ever put on is late after a day."""
-    monkeypatch.setattr("zvault.ops.vaults.vault.has_label_link", lambda _: False)
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", lambda _: False)
     clock: Any = status.context.env.clock
     usb = {"pool": "cold", "removable": True}
 

@@ -16,8 +16,8 @@ from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.history import RunHistory
 from zvault.daemon.jobs.verify_job import VERIFY_TRIGGER
 from zvault.ops.context import Context
+from zvault.ops.removable_disk import is_disk_away, is_disk_out_of_care
 from zvault.ops.state.older_vault import find_older_vault
-from zvault.ops.vaults.vault import is_disk_away, is_disk_out_of_care
 
 UNNAMED_CONFLICT = ("what its error names",)
 """Of a conflict that an earlier daemon has seen only the run's error is kept."""

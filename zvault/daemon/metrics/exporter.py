@@ -23,7 +23,7 @@ from zvault.daemon.metrics.health import collect_health
 from zvault.daemon.metrics.notify import collect_notify
 from zvault.daemon.metrics.restore_time import collect_restore_times
 from zvault.daemon.metrics.scrub import collect_scrubs
-from zvault.daemon.metrics.shared import collect_shared
+from zvault.daemon.metrics.shared_vaults import collect_shared
 from zvault.daemon.metrics.stalls import collect_stalls
 from zvault.daemon.metrics.verification import collect_verification
 from zvault.daemon.notify.notifier import Notifier

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zvault.core.errors import ZvaultError
 from zvault.core.printable import make_printable
-from zvault.devices.s3_lease.lease import LeaseObjectStore
+from zvault.devices.s3_lease.lease_object import LeaseObjectStore
 
 
 def show_lease(store: LeaseObjectStore) -> int:

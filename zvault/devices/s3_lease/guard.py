@@ -28,7 +28,7 @@ from zvault.core.units import format_duration
 from zvault.devices.s3_lease.answers import log_lease_line, report_lease_error
 from zvault.devices.s3_lease.guard_command import GUARD_STOP_SECONDS
 from zvault.devices.s3_lease.held_lease import WATCHDOG_AFTER, HeldLease
-from zvault.devices.s3_lease.lease import (
+from zvault.devices.s3_lease.lease_object import (
     BucketPlace,
     LeaseContent,
     LeaseLost,

@@ -30,6 +30,7 @@ from zvault.core.replication.unchanged_datasets import NOTHING_UNCHANGED
 from zvault.ops.context import Context
 from zvault.ops.explain.dataset_place import DatasetPlace
 from zvault.ops.explain.knowledge import KnowledgeSource
+from zvault.ops.removable_disk import is_disk_away
 from zvault.ops.replication.find_unchanged import list_unchanged_among
 from zvault.ops.replication.lag import measure_lags
 from zvault.ops.replication.listing import BothListings, choose_snapshots
@@ -37,7 +38,6 @@ from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.retention.prune import drop_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.stream.parallel import describe_wait
-from zvault.ops.vaults.vault import is_disk_away
 
 
 @dataclass(frozen=True, slots=True)

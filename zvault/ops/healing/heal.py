@@ -35,7 +35,7 @@ from zvault.core.replication.lineage import ASIDE_INFIX
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
 from zvault.ops.healing.block_repair import UNCONFIRMED, BlockRepair, make_scratch_folder
-from zvault.ops.healing.intact_copies import CopyHolders, IntactCopy
+from zvault.ops.healing.copy_holders import CopyHolders, IntactCopy
 from zvault.ops.healing.scrub import SCRUB_INTERVAL, ScrubObstacle
 from zvault.ops.healing.vault_damage import (
     GIVE_UP_HALF,

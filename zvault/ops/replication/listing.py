@@ -20,8 +20,8 @@ from zvault.core.name_rules import DatasetChoice
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_elsewhere import PoolSearch, StrayBackup, find_unsure, lacks_base
 from zvault.core.replication.lineage import ASIDE_INFIX, Pairing
-from zvault.core.replication.matching import pair_datasets
 from zvault.core.replication.name_length import NameConflict, find_name_conflict
+from zvault.core.replication.pair_datasets import pair_datasets
 from zvault.core.replication.plan_model import SnapshotFilter, UnknownDataset
 from zvault.core.replication.snapshot_choice import choose_for_snapshot
 from zvault.core.replication.snapshot_refusal import find_half_received

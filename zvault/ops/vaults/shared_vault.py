@@ -44,7 +44,7 @@ from zvault.ops.vaults.fencing import fence_holders, list_holders, name_takeover
 from zvault.ops.vaults.host_claim import HostClaim
 from zvault.ops.vaults.host_state import find_election_state
 from zvault.ops.vaults.vault import ManagedVault
-from zvault.system.lease_store import read_boot_id
+from zvault.system.host_lease_store import read_boot_id
 from zvault.system.tasks import cancel_tasks
 
 NOTE_PUT_TRIES = 3

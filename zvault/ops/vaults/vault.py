@@ -29,6 +29,7 @@ from zvault.core.policy.vault_life import (
 from zvault.core.units import format_size
 from zvault.devices.device_state import DeviceState
 from zvault.ops.context import Context
+from zvault.ops.removable_disk import is_disk_away, note_disk_link
 from zvault.ops.state.older_vault import accept_older_vault, find_older_vault
 from zvault.ops.state.pool_book import SeenPool
 from zvault.ops.tuning.set_parameters import (
@@ -42,23 +43,18 @@ from zvault.ops.vaults.copied_machine import MachineBook, describe_other_machine
 from zvault.ops.vaults.earlier_pools import forget_pools, read_pool_history
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
 from zvault.ops.vaults.fencing import find_unfinished_takeover, refuse_if_up
+from zvault.ops.vaults.host_lease import VaultHostLease
 from zvault.ops.vaults.inhibitor import VaultInhibitor
-from zvault.ops.vaults.lease import VaultLease
 from zvault.ops.vaults.mounts import mount_again
 from zvault.ops.vaults.name_damage import name_new_damage
 from zvault.ops.vaults.new_pool import refuse_unless_new
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
-from zvault.ops.vaults.pool_progress import note_progress
-from zvault.system.block_devices import has_label_link
+from zvault.ops.vaults.put_back import note_progress
 from zvault.system.procfs import PoolMount, list_pool_mounts
 from zvault.system.tasks import finish_work, watch_block
 from zvault.zfs.client import Zfs
 from zvault.zfs.pool.hostid import read_hostid
-from zvault.zfs.pool.module_parameters import list_imported_pools
 from zvault.zfs.pool.pool import PoolState, make_read_only_error
-
-DISK_GRACE = 3600.0
-"""Seconds from when a disk is plugged in within which scrubs and proofs that came due while it was away may begin."""
 
 Export = Callable[[float], Awaitable[None]]
 """Exports a vault's pool within some seconds, as ``Zpool.export`` does."""
@@ -96,23 +92,6 @@ class OpenVault:
         return await self.managed.trouble()
 
 
-def is_disk_away(context: Context, vault: Vault) -> bool:
-    """True of a vault whose disk is plugged in now and then, while it is not there. Never waits.
-
-    Of a disk that udev does not link by its pool's name nobody knows: it counts as there once it came up so.
-    """
-    if not vault.removable or vault.name in context.activity.unlinked:
-        return False
-    return vault.pool not in list_imported_pools() and not has_label_link(vault.pool)
-
-
-def is_disk_out_of_care(context: Context, vault: Vault) -> bool:
-    """True of a vault whose disk is away, or came lately: what is due of it began no earlier, and is no fault yet."""
-    since = context.activity.appeared.get(vault.name)
-    new = vault.removable and since is not None and context.env.clock.monotonic() - since < DISK_GRACE
-    return new or is_disk_away(context, vault)
-
-
 class ManagedVault:
     """One vault on this host: its state, and the moves that change it. Its users are counted: the last one takes an
     on-demand vault down.
@@ -123,7 +102,7 @@ class ManagedVault:
     def __init__(self, context: Context, name: str) -> None:
         self.context = context
         self.name = name
-        self.lease = VaultLease(context.records.leases, name)
+        self.lease = VaultHostLease(context.records.leases, name)
         self.awake = VaultInhibitor(lambda: context.env.config.daemon.inhibitor_modes, context.env.clock.time)
         self.life = VaultLife.UNKNOWN
         self.users: dict[str, int] = {}
@@ -626,7 +605,7 @@ class ManagedVault:
         self._fire(VaultEvent.CAME_UP)
         machines.note(self.name)
         self._write_lease(paths)
-        self._note_link()
+        note_disk_link(self.context, self.config)
         if self.config.device:
             for text in (
                 *describe_properties(state.name, state.properties, assembly.profile().pool),
@@ -641,14 +620,6 @@ class ManagedVault:
         else:
             say(describe_copy(self.config, original))
         return state
-
-    def _note_link(self) -> None:
-        """Note whether udev links the disk that is there: by that alone it is known later whether it still is."""
-        unlinked = self.context.activity.unlinked
-        if self.config.removable and not has_label_link(self.config.pool):
-            unlinked.add(self.name)
-        else:
-            unlinked.discard(self.name)
 
     async def _go_down(self, say: Say) -> None:
         """Take it down. Raises what is in the way, which its status shows from then on."""

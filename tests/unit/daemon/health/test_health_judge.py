@@ -141,7 +141,7 @@ def test_a_disk_in_the_cupboard_is_scrubbed_once_it_is_plugged_in(
     seen: VaultDocument = {**DOWN, "scrub": PoolCondition(START).document()}
     assert it.vault({**seen, "away": True}, {}).keys == ()
     assert it.vault(seen, {}).keys == ("scrub-overdue",)
-    monkeypatch.setattr("zvault.ops.vaults.vault.has_label_link", lambda _: True)
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", lambda _: True)
     env = it.context.env
     usb = env.vault("cold").model_copy(update={"removable": True})
     env.reconfigure(env.config.model_copy(update={"vault": {"cold": usb}}))

@@ -182,7 +182,7 @@ async def test_of_a_vault_that_is_down_it_says_what_it_does_not_know_and_since_w
 async def test_of_a_disk_that_is_away_it_says_that_it_has_to_be_plugged_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("zvault.ops.vaults.vault.has_label_link", lambda _: False)
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", lambda _: False)
     where = world(shared()[0], None)
     config = where.env.config
     usb = config.vault["cold"].model_copy(update={"removable": True})

@@ -86,7 +86,7 @@ async def test_a_disk_without_a_link_of_udevs_counts_as_there_once_it_was(
 ) -> None:
     """Else it was away for ever: no verification and no scrub of it began, and nothing told that they are overdue."""
     links = set[str]()
-    monkeypatch.setattr("zvault.ops.vaults.vault.has_label_link", links.__contains__)
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", links.__contains__)
     it = vault(tmp_path, removable=True)
     assert it.is_away()
     pools.plugged = True
