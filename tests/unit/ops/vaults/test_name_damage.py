@@ -29,10 +29,12 @@ class Host:
     address = None
 
     def __init__(self) -> None:
-        self.names, self.asked, self.refuses = OUTAGE, 0, False
+        self.names: tuple[str, ...] = OUTAGE
+        self.asked, self.refuses = 0, False
 
     async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
-        line, found = " ".join(argv), {"error_count": len(self.names)}
+        line = " ".join(argv)
+        found: dict[str, object] = {"error_count": len(self.names)}
         out = ""
         if line.startswith("zpool status"):
             if "-v" in argv:
@@ -59,8 +61,8 @@ def where(host: Host, tmp_path: Path) -> Context:
     it = context(folder=tmp_path, vault={"pool": "cold", "host": "ssh://root@peer"})
     zpool: Any = SimpleNamespace(runner=host, sync=nothing)
     zfs: Any = SimpleNamespace(host=host, number=nothing)
-    it.clients.zpool_of = lambda _: zpool  # type: ignore[method-assign]
-    it.clients.vault_zfs = lambda _: zfs  # type: ignore[method-assign]
+    it.clients.zpool_of = lambda _: zpool  # type: ignore[assignment,method-assign]
+    it.clients.vault_zfs = lambda _: zfs  # type: ignore[assignment,method-assign]
     return with_vault(it, None)
 
 
