@@ -170,7 +170,7 @@ deb: ## packages for Debian 13, in build/; wants debhelper and dh-python
 # Debian 13's own Python and setuptools, not setup's: other versions write other metadata.
 BUILD = import sys; import setuptools.build_meta as it; getattr(it, sys.argv[1])(sys.argv[2])
 # What git knows; a source that was unpacked has nothing else.
-FILES = { [ -e .git ] && git ls-files -z 2>/dev/null || find . '(' -type f -o -type l ')' -not -path './build/*' -not -path './.*' -not -name '*.py[co]' -print0; }
+SHIPPED = { [ -e .git ] && git ls-files -z 2>/dev/null || find . '(' -type f -o -type l ')' -not -path './build/*' -not -path './.*' -not -name '*.py[co]' -print0; }
 release: ## packages, wheel, sdist and SHA256SUMS in build/: the same from the same sources, whoever makes it
 	@of=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' zvault/__init__.py); \
 	logged=$$(dpkg-parsechangelog -S Version); \
@@ -178,7 +178,7 @@ release: ## packages, wheel, sdist and SHA256SUMS in build/: the same from the s
 	    echo "zvault/__init__.py has version $$of, debian/changelog $$logged: make them the same" >&2; exit 1; }
 	@if [ -n "$$(git status --porcelain 2>/dev/null)" ]; then echo "not committed: what is made is of no commit" >&2; fi
 	@rm -rf build && mkdir -p $(DIST)/tree
-	@$(FILES) | tar -ch $(NORMAL) --null -T - | tar -xp --no-same-owner -C $(DIST)/tree
+	@$(SHIPPED) | tar -ch $(NORMAL) --null -T - | tar -xp --no-same-owner -C $(DIST)/tree
 	@export SOURCE_DATE_EPOCH=$(EPOCH); umask 022; cd $(DIST); \
 	(cd tree && $(PYTHON) -c '$(BUILD)' build_sdist .. >../sdist.log); \
 	tar -xf *.tar.gz && rm *.tar.gz && name=$$(basename zvault-*/); \

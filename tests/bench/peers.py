@@ -31,7 +31,7 @@ BZFS = ["bzfs", "--recursive", "--quiet", "--no-estimate-send-size", "--pv-progr
 def install() -> None:
     """Put the peers from PyPI where the guest's Python finds them, compiled as a package's would be."""
     there = Path(sysconfig.get_path("purelib", "posix_local"))
-    shutil.copytree(SHARED, there, dirs_exist_ok=True, ignore=shutil.ignore_patterns("bin"))
+    shutil.copytree(SHARED, there, dirs_exist_ok=True, ignore=shutil.ignore_patterns("bin", "programs"))
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(there)], check=True)
     for name, module, function in (
         ("bzfs", "bzfs_main.bzfs", "main"),

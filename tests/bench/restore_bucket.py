@@ -30,6 +30,7 @@ from far import ENTER, HERE, away, place
 from programs import find_program, run_program
 from report import chosen, finish, race, ratio, say
 from restore import parameters, read_profile
+from restore_files import say_parts
 from world import sh
 
 from zvault.system.file_trees.tree_worker import start_tree_worker
@@ -105,25 +106,31 @@ def target() -> Iterator[None]:
         shutil.rmtree(TARGET)
 
 
-async def copy_all() -> None:
-    """As 'zvaultctl restore' does it, from the mounted snapshot on."""
+async def copy_all(parts: dict[str, float]) -> None:
+    """As 'zvaultctl restore' does it, from the mounted snapshot on; adds the moment at which each part ended."""
     async with start_tree_worker(str(ROOT), str(TARGET)) as worker:
         plan = await worker.plan(None, keep_same=False)
+        parts["plan"] = time.monotonic()
         assert (await worker.copy(plan.tops, overwrite=False)).failures == 0
+        parts["copy"] = time.monotonic()
         assert not [one.unlike async for one in worker.compare(plan.tops) if one.unlike]
+        parts["compare"] = time.monotonic()
 
 
 def restore_vault(bucket: Bucket) -> float:
     """By zvault, whose server has nothing in memory; the seconds from the pool's import on."""
     with zvault(bucket, *DISK) as disk, parameters(read_profile("blockstore")):
-        began = time.monotonic()
+        parts = {"begin": time.monotonic()}
         sh("zpool", "import", "-N", "-d", disk.device, "cold", timeout=600)
+        parts["import"] = time.monotonic()
         ROOT.mkdir(exist_ok=True)
         sh("mount", "-t", "zfs", SNAPSHOT, str(ROOT))
-        asyncio.run(copy_all())
-        took = time.monotonic() - began
+        parts["mount"] = time.monotonic()
+        asyncio.run(copy_all(parts))
+        took = time.monotonic() - parts["begin"]
         sh("umount", str(ROOT))
         sh("zpool", "export", "cold", timeout=600)
+    say_parts(parts)
     return took
 
 

@@ -15,15 +15,17 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 import programs
 import requests_seen
 from programs import run_program
+from receive import idle
 from report import chosen, finish, race, ratio, say
 from restore import parameters, read_profile
 from storage import NBD, REQUESTS, STORAGE, Model, storage
@@ -62,7 +64,7 @@ def run(copy: str, model: Model, facts: dict[str, object], number: int) -> float
     for folder in (ROOT, TARGET):
         folder.mkdir(exist_ok=True)
     sh("mount", "-t", "zfs", SNAPSHOT, str(ROOT))
-    began = time.monotonic()
+    slept, began = idle(), time.monotonic()
     try:
         if copy == "cp":
             sh("cp", "-a", f"{ROOT}/.", str(TARGET), timeout=3600)
@@ -72,24 +74,39 @@ def run(copy: str, model: Model, facts: dict[str, object], number: int) -> float
             with parameters(read_profile(model.profile)):
                 asyncio.run(restore())
         took = time.monotonic() - began
+        rested = (idle() - slept) / took
     finally:
         sh("umount", str(ROOT))
         shutil.rmtree(TARGET)
     asked = len(requests_seen.read(REQUESTS, began, began + took))
     least = asked * model.latency / model.slots
-    say(f"{copy}: {FILES / took:.0f} files/s, {asked} requests, {took / least:.2f} of the limit")
+    say(
+        f"{copy}: {FILES / took:.0f} files/s, {asked} requests, {took / least:.2f} of the limit,"
+        f" the processor idle for {rested:.0%}"
+    )
     facts[f"{copy}_files_of_limit"] = round(took / least, 2)
     facts[f"{copy}_files_per_second"] = round(FILES / took)
     return took
 
 
 async def restore() -> None:
-    """As 'zvaultctl restore' does it, from the mounted snapshot on."""
+    """As 'zvaultctl restore' does it, from the mounted snapshot on; says what each part of it took."""
+    parts = {"begin": time.monotonic()}
     async with start_tree_worker(str(ROOT), str(TARGET)) as worker:
         plan = await worker.plan(None, keep_same=False)
         assert plan.files == FILES
+        parts["plan"] = time.monotonic()
         assert (await worker.copy(plan.tops, overwrite=False)).failures == 0
+        parts["copy"] = time.monotonic()
         assert not [one.unlike async for one in worker.compare(plan.tops) if one.unlike]
+        parts["compare"] = time.monotonic()
+    say_parts(parts)
+
+
+def say_parts(parts: Mapping[str, float]) -> None:
+    """Say what each part took; ``parts`` has the moment at which each ended, the first the one at which all began."""
+    ends = pairwise(parts.items())
+    say(", ".join(f"{name} {end - begin:.2f} s" for (_, begin), (name, end) in ends))
 
 
 def main() -> None:

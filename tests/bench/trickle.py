@@ -1,9 +1,9 @@
 """The everyday run onto slow storage: many datasets with little new in each, 16 KiB in one snapshot.
 
 A receive waits for a transaction group of the vault at its begin and at its end, so most of the time is waiting for the
-device. For each model of storage: seconds, transaction groups of the vault's pool, requests to the device, and seconds
-of the guest's one processor. zvault brings the vault up with the profile for that model; its peer sends into the same
-pool, with the parameters that zvault has set.
+device. For each model of storage: seconds, transaction groups of the vault's pool, requests to the device, processes
+that were started, and seconds of the guest's one processor; the same once of the first, full copy. zvault brings the
+vault up with the profile for that model; its peer sends into the same pool, with the parameters that zvault has set.
 
 Environment: DATASETS=300 has so many, TRANSFERS=4 sets the vault's 'transfers' (it is left out otherwise), and
 THREADS=16 is the number that the peer is told.
@@ -75,6 +75,12 @@ def newest_group() -> int:
     return max(int(line.split()[0]) for line in text.splitlines() if line[:1].isdigit() and " C " in line)
 
 
+def count_processes() -> int:
+    """How many processes and threads were started since boot: proc_stat(5)."""
+    lines = (line.split() for line in Path("/proc/stat").read_text().splitlines())
+    return next(int(words[1]) for words in lines if words[0] == "processes")
+
+
 def send_by_zvault() -> float:
     """One run of zvault."""
     return field.zvault()
@@ -93,19 +99,26 @@ COPIES: dict[str, tuple[str, Callable[[], float]]] = {
 
 def run(copy: str, first: int, figures: dict[str, list[float]], number: int) -> float:
     """One run whose copy is looked at afterwards; its seconds. Its figures are added."""
-    target, send = COPIES[copy]
-    newest = increment(first + number)
+    return send(copy, increment(first + number), figures)
+
+
+def send(copy: str, newest: str, figures: dict[str, list[float]]) -> float:
+    """Send up to a snapshot that is there, see that it arrived, and add the figures; the seconds."""
+    target, send_all = COPIES[copy]
     field.settle()
-    group, slept, began = newest_group(), idle(), time.monotonic()
-    took = send()
+    started, group, slept, began = count_processes(), newest_group(), idle(), time.monotonic()
+    took = send_all()
     busy = took - (idle() - slept)
-    groups = newest_group() - group
+    groups, started = newest_group() - group, count_processes() - started
     time.sleep(1)
     asked = len(requests_seen.read(REQUESTS, began, began + took))
     field.newest_everywhere(target, newest)
-    say(f"{copy}: {took:.1f} s, {groups} groups, {asked} requests, {busy:.1f} s of the processor")
-    for name, value in (("groups", groups), ("requests", asked), ("processor_s", busy)):
-        figures.setdefault(f"{copy}_{name}", []).append(round(value, 1))
+    say(
+        f"{copy}: {took:.1f} s, {groups} groups, {asked} requests, {started} processes, {busy:.1f} s of the processor"
+    )
+    more = {"groups": groups, "requests": asked, "processes": started, "processor_s": round(busy, 1)}
+    for name, value in more.items():
+        figures.setdefault(f"{copy}_{name}", []).append(value)
     return took
 
 
@@ -127,12 +140,14 @@ def measure(
         ok("vault", "create", "cold", "--yes", timeout=PATIENCE)
         ok("vault", "up", "cold", timeout=PATIENCE)
         sh("zfs", "create", "-p", "-o", "mountpoint=none", f"cold/peer/{field.ROOT}".rpartition("/")[0])
-        increment(first)
+        newest, full = increment(first), dict[str, list[float]]()
         for copy in copies:
-            say(f"{name}, {copy}, all in full: {COPIES[copy][1]():.1f} s")
+            say(f"{name}, {copy}, all in full:")
+            full[f"{copy}_seconds"] = [round(send(copy, newest, full), 1)]
         seconds = race({copy: partial(run, copy, first + 1, figures) for copy in copies}, rounds)
         ok("vault", "down", "cold", timeout=PATIENCE)
-    return seconds, {key: statistics.median(values) for key, values in figures.items()}
+    medians = {key: statistics.median(values) for key, values in figures.items()}
+    return seconds, medians | {f"full_{key}": values[0] for key, values in full.items()}
 
 
 def main() -> None:

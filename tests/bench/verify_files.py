@@ -63,7 +63,7 @@ async def verify(reader: str) -> None:
 async def _hash_all(side: SideReader) -> None:
     mix = KeySpread.of(4711)
     files = await side.list_entries(mix, KeyRange(), everything=True)
-    wanted = select_content_ranges(files, mix, KeyRange())
+    wanted = [*select_content_ranges(files, mix, KeyRange())]
     assert len(wanted) == FILES
     for batch in hash_files.split_in_hash_batches(wanted, side.batch_size):
         assert len((await side.hash_batch(batch)).hashes) == len(batch)

@@ -15,7 +15,7 @@ from world import shell as sh
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.devices.stack import DeviceStack
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner
 
 BCACHE = Path("/sys/block/bcache0/bcache")
@@ -92,7 +92,7 @@ class Cached:
                 "cache": {"bcache": cache or self.cache, **self.settings},
             }
         )
-        leases = LeaseStore(LEASES)
+        leases = HostLeaseStore(LEASES)
         queue = QueueSettings(read_ahead_kb=64)
         return DeviceStack("cold", [device], queue, runner or HostRunner(), PATHS, leases, create=create)
 

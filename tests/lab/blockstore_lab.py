@@ -228,6 +228,7 @@ class Disk:
         self.running.remove(self)
         assert code == 0, f"{self.name} ended with {code}: {self.told()}"
         assert self.status()["closed"], self.status()
+        self.see_no_traceback()
 
     def kill(self) -> None:
         """End the server at once."""
@@ -237,6 +238,12 @@ class Disk:
             self.server = None
             self.running.remove(self)
         self.disconnect()
+        self.see_no_traceback()
+
+    def see_no_traceback(self) -> None:
+        """Whatever a store or a client does: a server has words for it."""
+        said = self.said.read_text(errors="replace") if self.said.exists() else ""
+        assert "Traceback" not in said, said
 
     def disconnect(self) -> None:
         """Take it from the kernel."""

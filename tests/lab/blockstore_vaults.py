@@ -33,7 +33,7 @@ from world import (
 )
 
 from zvault.config.device_specs.blockstore import SERVER_USER_IDS
-from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore
+from zvault.devices.s3_lease.lease_object import BucketPlace, LeaseObjectStore
 
 KEYS = Path("/etc/credstore/zvault.lab")
 UNIT = "zvault-blockstore@cold-0.service"

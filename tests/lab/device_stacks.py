@@ -22,7 +22,7 @@ from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.devices.device_state import DeviceState
 from zvault.devices.stack import DeviceStack
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner, ProcessResult
 
 PATHS = Paths()
@@ -52,7 +52,7 @@ def leftovers() -> dict[str, object]:
     found = {
         "connected": connected(),
         "units": running_units(),
-        "leases": LeaseStore(LEASES).names(),
+        "leases": HostLeaseStore(LEASES).names(),
         "files": files,
         "servers": sh("pgrep -a nbdkit", check=False).splitlines(),
     }
@@ -92,7 +92,7 @@ def stack_of(
 ) -> DeviceStack:
     devices = [Device.model_validate({"nbd": spec, "timeout": "5s", **device}) for spec in specs]
     settings = settings or QueueSettings()
-    return DeviceStack(vault, devices, settings, HostRunner(), PATHS, LeaseStore(LEASES), create=True)
+    return DeviceStack(vault, devices, settings, HostRunner(), PATHS, HostLeaseStore(LEASES), create=True)
 
 
 def patient_stack_of(*specs: str, **more: Any) -> DeviceStack:
@@ -178,7 +178,7 @@ class MortalRunner(HostRunner):
         return await super().run(argv, **options)
 
 
-class MortalLeases(LeaseStore):
+class MortalLeases(HostLeaseStore):
     """Dies before or after a lease is written or dropped."""
 
     moment: Moment

@@ -16,7 +16,7 @@ from world import eventually
 from zvault.blockstore.format import find_key_numbers
 from zvault.blockstore.map.root import EpochStart
 from zvault.blockstore.recovery import read_newest_root, read_superblock
-from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore
+from zvault.devices.s3_lease.lease_object import BucketPlace, LeaseObjectStore
 from zvault.object_store.s3 import S3Store
 
 BUCKET, KEY, KEYS = "zvault", "cold", "/etc/credstore/zvault.lab"

@@ -37,6 +37,12 @@ ADVISED = re.compile(r"'((?:zvaultctl|zpool|zfs|nbd-client) [^']+)'")
 
 PROBE_INTERVAL = 1.0
 
+ENDED_BY_HAND = {"damaged", "older"}
+"""States of a vault that nothing but what a person does ends: no longer than this is waited for them."""
+
+HAND_AFTER = 20.0
+"""Seconds for which that alone is told until it counts."""
+
 OVER = {"stalled", "drift", "unproven"}
 """Conditions that tell of what is over, or may have been: they do not say that the vault is not well now."""
 
@@ -106,6 +112,13 @@ def describe_trouble() -> str:
     if vault["state"] not in {"up", "down"} or vault["health"] not in {None, "ONLINE"}:
         told.append(f"{vault['state']}, {vault['health']} -> ")
     return "\n".join(told)
+
+
+def needs_other_care() -> bool:
+    """Whether the vault has a trouble that may end by itself, as far as its state tells."""
+    vault = status()["vaults"][0]
+    found = {one["state"] for one in vault["verdict"]["findings"] if one["condition"] not in OVER}
+    return bool(found - ENDED_BY_HAND) or vault["error"] is not None
 
 
 def is_unproven() -> bool:
@@ -226,13 +239,16 @@ class Scripted(world.World):
 
     def wait_until_well(self, running: subprocess.Popen[str] | None) -> tuple[bool, str]:
         """Whether the vault is well and what was begun has ended, in bounded time; and what is told if it is not."""
-        end = time.monotonic() + WELL_WITHIN
+        began = since = time.monotonic()
         while True:
             ended = (running is None or running.poll() is not None) and bool(self.last_run()["ended"])
             trouble = describe_trouble()
             if ended and not trouble:
                 return True, ""
-            if time.monotonic() > end:
+            now = time.monotonic()
+            if not ended or needs_other_care():
+                since = now
+            if now > began + WELL_WITHIN or now > since + HAND_AFTER:
                 return False, trouble
             time.sleep(1)
 

@@ -187,6 +187,27 @@ def test_a_server_that_is_stopped_by_hand_ends_though_the_kernel_is_connected(bu
     disk.stop()
 
 
+def test_a_server_that_is_stopped_while_its_store_is_away_puts_everything_there_later(bucket: Bucket) -> None:
+    """It opens files and connections until the end, which is long after it was told to stop."""
+    disk = Disk(bucket, "stopped-away", *words("writeback")).start()
+    assert disk.server is not None
+    bucket.cluster.kill("client.rgw")
+    with Direct(disk.device) as device:
+        device.write(9, b"a" * BLOCK)
+        device.flush()
+    disk.server.terminate()
+    eventually("it waits for the store", lambda: disk.status()["trouble"])
+    time.sleep(6)  # thirty looks for clients: 2.5 s took all descriptors, when a look left some open
+    bucket.cluster.start_rgw()
+    assert disk.server.wait(120) == 0, disk.told()
+    assert disk.status()["closed"], disk.status()
+    disk.kill()
+    disk.start()
+    with Direct(disk.device) as device:
+        assert device.read(9) == b"a" * BLOCK
+    disk.stop()
+
+
 def stop_amid(disk: Disk, wrote: dict[int, int]) -> None:
     """As systemd does, once some hundred blocks were answered."""
     try:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from world import DISK, World, ctl, eventually, let_root_in_by_ssh, make_tank, ok, sh, snapshots
+from world import DISK, World, ctl, eventually, let_root_in_by_ssh, make_tank, ok, sh, shell, snapshots
 from wounds import LABELS, smash, start_of
 
 NAMES = ["a", "a/below", "b", "b/below", *(f"e{number}" for number in range(8))]
@@ -114,6 +114,42 @@ def test_over_ssh_it_stops_no_other_either(wounded: Tree) -> None:
         sh("systemctl", "reload", "zvaultd")
 
 
+def test_a_source_root_that_cannot_be_opened_stops_nothing_below_it(wounded: Tree) -> None:
+    """A root that is not the pool's own: the same place on the vault, and a backup of no more than that root."""
+    here, wounded.source_name = wounded.source_name, f"tank/{DAMAGED}"
+    wounded.backup_extra = 'into = "lab/{dataset}"'
+    wounded.configure()
+    sh("systemctl", "reload", "zvaultd")
+    ok("vault", "up", "cold")
+    before, own = snapshots("tank/b/below"), snapshots("cold/lab/tank/b")
+    done = ctl("run", "tank")
+    assert (done.code, "partial" in done.out + done.err) == (1, True)
+    assert re.search(r"tank/b cannot be listed \((I/O|Input/output) error\)", done.out + done.err)
+    assert snapshots("tank/b/below")[-1] not in before
+    assert has_newest("b/below")
+    assert snapshots("cold/lab/tank/b") == own
+    wounded.source_name, wounded.backup_extra = here, ""
+    wounded.configure()
+    sh("systemctl", "reload", "zvaultd")
+
+
+def test_whoever_else_lists_the_source_names_it_and_looks_at_the_rest(wounded: Tree) -> None:
+    ok("vault", "up", "cold")
+    for words, other in (
+        (("check-config",), ""),
+        (("list", "tank"), "tank/e7"),
+        (("explain", "tank/b"), "selected: unknown"),
+        (("holds",), "tank/e7@"),
+        (("adopt", "tank", "cold/lab/tank", "--name", "adopted"), "tank/e7 into"),
+        (("fit", "tank"), "tank/e7"),
+    ):
+        told = ctl(*words)
+        text = " ".join((told.out + told.err).split())
+        assert re.search(r"tank/b cannot be listed \((I/O|Input/output) error\)", text), (words, text)
+        assert other in text, (words, text)
+    ok("vault", "down", "cold")
+
+
 def damage_vault(wounded: Tree, dataset: str) -> None:
     """A dataset of the vault cannot be opened any more; the vault is up."""
     ok("vault", "up", "cold")
@@ -140,6 +176,22 @@ def test_a_dataset_of_the_vault_that_cannot_be_opened_stops_no_other(wounded: Tr
     assert {name: snapshots(name)[: len(own[name])] for name in own} == own, "nothing of it is pruned"
     assert sh("zfs", "list", "-H", "-t", "bookmark", "-o", "name", "tank/e4") == marks
     assert sh("zfs", "holds", "-H", *(f"tank/e4@{name}" for name in own["tank/e4"])) == held
+
+
+def test_heal_names_the_dataset_and_does_not_call_the_vault_well(wounded: Tree) -> None:
+    done = ctl("heal", "cold")
+    assert done.code == 1
+    told = "not healed: cold/lab/tank/e4:<0x0>: the dataset itself cannot be opened"
+    assert told in " ".join((done.out + done.err).split())
+    assert "cold/lab/tank/e4:<0x0>" in ctl("vault", "status", "cold").out
+    for change in (
+        "destroy -r cold/lab/tank/e4",
+        "rename -u cold/lab/tank/e4 cold/e4",
+        "rename -u cold/lab/tank cold/t",
+    ):
+        assert shell(f"zfs {change} 2>&1 || echo refused", check=False).endswith("refused"), (
+            "so no advice is to do it"
+        )
 
 
 def run_without(named: str) -> None:

@@ -19,7 +19,7 @@ from peer import FILES, daemon, install_zvault, introduce, peer, peer_daemon
 from report_to_host import PEER_SSH
 from world import ctl, eventually, journal, ok, sh
 
-from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore
+from zvault.devices.s3_lease.lease_object import BucketPlace, LeaseObjectStore
 
 LAB = {"mem": "4G", "timeout": 900, "peer": True}
 

@@ -20,7 +20,7 @@ from s3_servers import ACCESS, SECRET, Rclone, S3Program, SeaweedFS, running
 from world import ctl, eventually, fill, journal, noise, ok, sh, tree_hashes
 
 from zvault.core.errors import Busy
-from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore, make_own_lease
+from zvault.devices.s3_lease.lease_object import BucketPlace, LeaseObjectStore, make_own_lease
 from zvault.devices.s3_lease.takeover import BootClock, take_lease
 
 LAB = {"mem": "4G", "timeout": 900, "s3-servers": True, "in_order": True}

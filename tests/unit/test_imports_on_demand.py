@@ -27,7 +27,7 @@ DAEMON_SELDOM = {
     "zvault.daemon.page.site",
     "zvault.daemon.web.listener",
     "zvault.devices.s3_lease.guard",
-    "zvault.devices.s3_lease.lease",
+    "zvault.devices.s3_lease.lease_object",
     "zvault.object_store",
     "zvault.ops.diagnosis.doctor",
     "zvault.ops.diagnosis.fit",

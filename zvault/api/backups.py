@@ -45,10 +45,19 @@ class GoneDocument(TypedDict):
     newest: int | None
 
 
+class UnlistedDocument(TypedDict):
+    """A dataset of a backup that cannot be listed, or all of its source, and why."""
+
+    backup: str
+    dataset: str
+    why: str
+
+
 class ListAnswer(TypedDict):
     """Datasets and what the vaults have besides; ``snapshots`` where they were asked for.
 
-    ``gone_unknown`` names the backups whose vault is down: what that has besides is not known.
+    ``gone_unknown`` names the backups of which it is not known what their vault has besides: it is down, or something
+    of them is ``unlisted``: that is there where anything is.
     ``next`` is there where a ``limit`` was given: the ``after`` of the next page, None where there is none.
     """
 
@@ -56,6 +65,7 @@ class ListAnswer(TypedDict):
     gone: list[GoneDocument]
     gone_unknown: list[str]
     snapshots: NotRequired[list[SnapshotDocument]]
+    unlisted: NotRequired[list[UnlistedDocument]]
     next: NotRequired[str | None]
 
 
@@ -175,7 +185,8 @@ class AdoptDocument(TypedDict):
     ``first`` are commands that take back ``written`` bytes, which came to the replica after its newest snapshots.
     ``elsewhere`` are datasets whose replica the first run renames, ``missing`` those that have none, ``strangers`` what
     of the replica follows nothing; ``datasets`` is what that run would do, which
-    begins with ``snapshot``. ``steering`` is what both sides have for other tools to go by.
+    begins with ``snapshot``. ``steering`` is what both sides have for other tools to go by. ``unlisted`` says what of
+    either side cannot be listed, and ``unknown`` are the datasets whose counterpart may be there.
     """
 
     source: str
@@ -186,6 +197,8 @@ class AdoptDocument(TypedDict):
     elsewhere: list[str]
     missing: list[str]
     strangers: list[str]
+    unlisted: list[str]
+    unknown: list[str]
     steering: list[SteeringDocument]
     snapshot: str | None
     datasets: list[PlannedDocument]
@@ -207,9 +220,12 @@ class HoldDocument(TypedDict):
 
 
 class HoldsAnswer(TypedDict):
-    """zvault's holds and bookmarks; of a reaping, those that were released."""
+    """zvault's holds and bookmarks; of a reaping, those that were released. ``unknown`` says what could not be looked
+    at.
+    """
 
     holds: list[HoldDocument]
+    unknown: NotRequired[list[str]]
 
 
 class ReapBody(TypedDict, total=False):

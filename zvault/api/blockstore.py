@@ -2,6 +2,10 @@
 
 from typing import Literal, TypedDict
 
+RequestKind = Literal["get", "put", "list", "delete"]
+REQUEST_KINDS: tuple[RequestKind, ...] = ("get", "put", "list", "delete")
+"""How requests are counted: a get is any read; the block store asks for no object's head alone."""
+
 
 class RequestCount(TypedDict):
     """Requests of one kind to the object store; ``buckets`` counts them by time, see ``bounds`` of StoreDocument."""

@@ -210,12 +210,15 @@ class EarlierPoolDocument(TypedDict):
 
 
 class PoolHistoryDocument(TypedDict):
-    """The pools for which a vault gets no new one. ``create``: the next run makes it once they are forgotten."""
+    """The pools for which a vault gets no new one. ``create``: the next run makes it once they are forgotten.
+    ``unknown`` says what could not be looked at: that may tell of others.
+    """
 
     vault: str
     pool: str
     create: bool
     pools: list[EarlierPoolDocument]
+    unknown: list[str]
 
 
 class PoolHistoryAnswer(TypedDict):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -35,6 +36,7 @@ from zvault.blockstore.serve_options import ServeOptions  # noqa: E402
 from zvault.blockstore.server import ServedDevice, choose_errno, log_server_line  # noqa: E402
 from zvault.blockstore.stop_signal import end_clients_on_stop  # noqa: E402
 from zvault.core.errors import Refused, ZvaultError  # noqa: E402
+from zvault.core.printable import make_printable  # noqa: E402
 
 API_VERSION = 2
 LARGEST_REQUEST = 32 << 20
@@ -69,12 +71,34 @@ def after_fork() -> None:
     try:
         _serving[0].take_key()
         told = drop_server_rights(_serving[0])
-        end_clients_on_stop(nbdkit.shutdown)
+        end_clients_on_stop(_quit)
         _serving[0].begin()
     except Exception as error:
         _end(error)
     for one in told:
         log_server_line(one)
+
+
+def _quit() -> None:
+    nbdkit.shutdown()
+    _serving[0].give_up_attaching()
+
+
+def format_for_journal(first: Any, /, *rest: Any, **more: Any) -> list[str]:
+    """The lines that nbdkit writes of an exception, in the place of traceback.format_exception, which it calls.
+
+    It does so of each request that fails (plugins/python/errors.c). Errors with words of their own need no traceback:
+    the lines would hide the words. Others are faults of zvault, and keep theirs. All of the process calls it, in each
+    form that the function has: with the error alone, or with its kind and traceback.
+    """
+    error = first if isinstance(first, BaseException) else rest[0] if rest else more.get("value")
+    if isinstance(error, ZvaultError):
+        return [make_printable(" ".join(str(error).split()), keep="")]
+    return _format_exception(first, *rest, **more)
+
+
+_format_exception: Callable[..., list[str]] = traceback.format_exception
+setattr(traceback, "format_exception", format_for_journal)  # noqa: B010 - for mypy it has other overloads
 
 
 def _end(error: Exception) -> NoReturn:
@@ -221,10 +245,6 @@ def _engine(handle: ServedDevice) -> BlockEngine:
 def _tried(call: Callable[[], T]) -> T:
     try:
         return call()
-    except ZvaultError as error:
-        nbdkit.set_error(choose_errno(error))
-        # nbdkit writes the traceback of each into the journal: dozens of lines that hide the words.
-        raise error.with_traceback(None) from None
     except Exception as error:
         nbdkit.set_error(choose_errno(error))
         raise

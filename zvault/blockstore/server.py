@@ -81,6 +81,7 @@ class ServedDevice:
         self.device: BlockEngine | ReadOnlyDevice | LatestDevice | None = None
         self._say = say
         self._stopping = threading.Event()
+        self._attaching = threading.Lock()
         self._reached: ReachedStore | None = None
         self._error: dict[str, str] | None = None
         self._closed = False
@@ -178,6 +179,12 @@ class ServedDevice:
         )
         self._serving()
 
+    def give_up_attaching(self) -> None:
+        """Have ``begin`` wait for the store no more, where it has not attached yet: it has nothing to put away."""
+        with self._attaching:
+            if self.device is None:
+                self._stopping.set()
+
     def past(self) -> list[KeptMoment]:
         """The moments that are kept, without serving anything and without patience. Raises NotFound, StoreError."""
         spec = self.words.spec
@@ -185,6 +192,8 @@ class ServedDevice:
         return read_newest_root(reached.bare, spec.key, read_superblock(reached.bare, spec.key)).past
 
     def _serving(self) -> None:
+        with self._attaching:
+            self._stopping.clear()  # it came to be attached all the same, and has patience to put everything away
         self.write_status()
         threading.Thread(target=self._tell, name="status", daemon=True).start()
 

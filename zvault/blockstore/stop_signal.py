@@ -42,7 +42,8 @@ def _end_on_signal(reads: int, quit_serving: Callable[[], None]) -> None:
         pass
     quit_serving()
     while True:
-        hang_up_clients()
+        with suppress(OSError):  # no descriptor is left to look with; the next look may have one
+            hang_up_clients()
         threading.Event().wait(HANG_UP_INTERVAL)
 
 
@@ -67,4 +68,12 @@ def _iterate_sockets() -> Iterator[socket.socket]:
     """Each socket of this process, by a descriptor of its own: it may be closed at any time."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - only numbers
         with suppress(OSError):
-            yield socket.socket(fileno=os.dup(int(name)))
+            copy = os.dup(int(name))
+            try:
+                found = socket.socket(fileno=copy)
+            except OSError:
+                # No socket. Left open, these would take all descriptors within seconds, for each look finds those of
+                # the looks before; then no key to the store can be opened, and nothing more gets there.
+                os.close(copy)
+                raise
+            yield found

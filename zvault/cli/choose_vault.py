@@ -10,6 +10,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.status import BackupDocument, StatusDocument
+from zvault.api.vaults import JudgedVault
 from zvault.cli import completion
 from zvault.cli.daemon_client import DaemonNotRunning, connect_daemon
 from zvault.cli.output import print_line, print_trouble
@@ -46,6 +47,16 @@ def expand_name(name: str, known: Iterable[str]) -> list[str]:
     return [name] if name in names else [one for one in names if one.startswith(f"{name}@")]
 
 
+def list_best_first(backup: str) -> list[str]:
+    """The names of the backups that a name means, the one with the best vault first; the name itself where it is
+    another's. Raises DaemonNotRunning.
+    """
+    status = connect_daemon().get(routes.STATUS, {})
+    names = expand_name(backup, [one["name"] for one in status["backups"]])
+    parts = [one for one in status["backups"] if one["name"] in names]
+    return [one["name"] for one in sorted(parts, key=lambda one: _rank(one, status))] or [backup]
+
+
 def ask_of_best(backup: str, ask: Callable[[str], A]) -> A:
     """Ask about a backup; of one with several vaults about the best, and say which that is."""
     try:
@@ -57,7 +68,10 @@ def ask_of_best(backup: str, ask: Callable[[str], A]) -> A:
         if not parts:
             raise
         best, *others = sorted(parts, key=lambda one: _rank(one, status))
-        told = ", ".join(f"{one['vault']}: {_tell_age(one)}" for one in others)
+        told = ", ".join(
+            f"{one['vault']}: {_tell_age(one)}" + ", and not to be had now" * _is_away(one, status)
+            for one in others
+        )
         print_trouble(
             f"vault {best['vault']} is taken, its newest state is {_tell_age(best)}"
             + (f"; --vault takes another ({told})" if told else "")
@@ -95,13 +109,30 @@ def _read_status(several: SeveralVaults) -> StatusDocument:
 
 def _rank(backup: BackupDocument, status: StatusDocument) -> tuple[bool, bool, float, bool, float]:
     """The lower the better: a vault that can be had, then the newest state, then one that is up, then the fastest."""
-    vault = next((one for one in status["vaults"] if one["name"] == backup["vault"]), None)
+    vault = _find_vault(backup, status)
     up, lag, restore = vault is not None and vault["state"] == "up", backup["lag_seconds"], backup["restore"]
-    away = vault is None or (not up and vault["error"] is not None)
     seconds = restore["seconds"] if restore is not None else None
     newest = time.time() - lag if lag is not None else 0.0
     # What one run snapshotted for all vaults is one state.
-    return away, lag is None, -round(newest), not up, seconds if seconds is not None else float("inf")
+    return (
+        _is_away(backup, status),
+        lag is None,
+        -round(newest),
+        not up,
+        seconds if seconds is not None else float("inf"),
+    )
+
+
+def _find_vault(backup: BackupDocument, status: StatusDocument) -> JudgedVault | None:
+    return next((one for one in status["vaults"] if one["name"] == backup["vault"]), None)
+
+
+def _is_away(backup: BackupDocument, status: StatusDocument) -> bool:
+    """Whether its vault cannot be had. A disk in the cupboard is no error, nor is a vault that another host has."""
+    vault = _find_vault(backup, status)
+    if vault is None or vault["state"] == "up":
+        return vault is None
+    return vault["error"] is not None or vault["away"] or vault["held_by"] is not None
 
 
 def _tell_age(backup: BackupDocument) -> str:

@@ -85,7 +85,8 @@ async def _tuning(context: Context, _: Vaults, __: Arguments) -> TuningDocument:
 
 
 async def _holds(context: Context, vaults: Vaults, _: Arguments) -> HoldsAnswer:
-    return {"holds": [one.document() for one in await find_keepsakes(context, vaults)]}
+    found, unknown = await find_keepsakes(context, vaults)
+    return {"holds": [one.document() for one in found], "unknown": unknown}
 
 
 async def _fit(context: Context, vaults: Vaults, wanted: Arguments) -> FitDocument:

@@ -47,8 +47,8 @@ def describe_scrub_damage(scrub: ScrubDocument | None) -> str:
     damages = scrub["damages"]
     if not damages:
         return (
-            f"{format_plural(scrub['errors'], 'error')}, in nothing that has a name: 'zvaultctl heal' "
-            "says what helps"
+            f"{format_plural(scrub['errors'], 'error')}, in nothing that has a name: 'zvaultctl scrub' "
+            "names what is damaged"
         )
     head = f"{format_plural(scrub['errors'], 'error')}, {format_plural(scrub['files'], 'file')}"
     more = (

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
 import typer
 
 from zvault.cli.options import TableForm
-from zvault.cli.output import choose_colour, clean_line, paint_text
+from zvault.cli.output import choose_colour, clean_line, find_width, paint_text
 from zvault.core.units import format_duration, format_size
 
 TableRow = Mapping[str, Any]
@@ -29,6 +29,7 @@ class TableColumn:
 
     ``key``: the field of the document (default: ``name``). ``get``: computes the value from the row if no single
     field has it. ``kind``: format and alignment. ``missing``: text for an unknown value (scripts always get ``-``).
+    ``spare``: where a terminal has too few columns for all, those with the highest are left out first; 0 never.
     """
 
     name: str
@@ -37,6 +38,7 @@ class TableColumn:
     get: Callable[[Any], Any] | None = None
     header: str | None = None
     missing: str | Callable[[Any], str] = "-"
+    spare: int = 0
 
     def value(self, row: TableRow) -> Any:
         """The row's value in this column; None if unknown."""
@@ -102,7 +104,8 @@ def choose_columns(
                 f"there is no column '{clean_line(name)}'{hint} Columns: {', '.join(by_name)}.",
                 param_hint="'-o'",
             )
-    return [by_name[name] for name in names]
+    chosen = [by_name[name] for name in names]
+    return chosen if wanted is None else [replace(column, spare=0) for column in chosen]
 
 
 def format_table(
@@ -122,11 +125,22 @@ def format_table(
         return
     headers = [c.header or c.name.upper() for c in columns]
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-    yield _padded(columns, headers, widths)
+    fit = _list_fitting(columns, widths, find_width(sys.stdout))
+    columns, widths = [columns[at] for at in fit], [widths[at] for at in fit]
+    yield _padded(columns, [headers[at] for at in fit], widths)
     for row, line in zip(rows, cells, strict=True):
-        yield _padded(columns, line, widths, colour=True)
+        yield _padded(columns, [line[at] for at in fit], widths, colour=True)
         if notes is not None:
             yield from notes(row)
+
+
+def _list_fitting(columns: Sequence[TableColumn], widths: Sequence[int], room: int | None) -> list[int]:
+    """The places of the columns that are shown: of those that can be spared only as many as there is ``room`` for."""
+    fit = list(range(len(columns)))
+    for at in sorted((at for at in fit if columns[at].spare), key=lambda at: -columns[at].spare):
+        if room is not None and sum(widths[one] + len(COLUMN_GAP) for one in fit) - len(COLUMN_GAP) > room:
+            fit.remove(at)
+    return fit
 
 
 def _cell(column: TableColumn, row: TableRow, form: TableForm) -> str:

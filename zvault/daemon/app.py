@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.page.page_source import PageSource
 from zvault.daemon.periodic_checks import PeriodicChecks
 from zvault.daemon.pool_watch import FEED_INTERVAL, PoolWatch
-from zvault.daemon.renamed_backups import carry_over_names
+from zvault.daemon.renamed_backups import carry_over_names, find_hooks_backup
 from zvault.daemon.run_resumer import RunResumer
 from zvault.daemon.scheduler import PROMPT, BackupScheduler
 from zvault.daemon.seen_vaults import SeenVaults
@@ -187,6 +188,7 @@ class ZvaultDaemon:
         Returns the backups whose last run did not end.
         """
         carry_over_names(self.context.env, self.history)
+        hooks.rename_pending_hooks(self.context.records.hooks, partial(find_hooks_backup, self.context.env))
         for name in self.history.interrupt_unfinished(self.context.env.clock.time(), CUT_OFF.as_dict()):
             log.warning("%s: %s", name, CUT_OFF, extra={"BACKUP": name})
         interrupted = {name for name in self.context.env.config.backup if self.history.cut_off(name)}
@@ -244,7 +246,7 @@ class ZvaultDaemon:
         """Run the hooks that a crash kept from running, of the backups that it ``concerns``."""
 
         def emitter(run: str, backup: str) -> Emit:
-            return make_emit(journald.log_event, self.context.env.clock, run, backup)
+            return make_emit(journald.log_event, self.context.env.clock, run, lambda: backup)
 
         for error in await hooks.recover_hooks(
             self.context.records.hooks, emitter, scope, sd_notify.extend_start, concerns
@@ -316,7 +318,7 @@ class ZvaultDaemon:
             log.error("the old configuration stays in force: %s", error)
         else:
             self.context.env.reconfigure(config)
-            carry_over_names(self.context.env, self.history)
+            self.runs.runner.rename_subjects(carry_over_names(self.context.env, self.history))
             self.metrics.reload_ok = True
             self.status.warnings.pop("config", None)
             await self.config_monitor.look()

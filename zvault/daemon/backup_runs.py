@@ -52,6 +52,7 @@ class BackupRuns:
         self.turns = HostElection(context, vaults)
         self.gate = BackupGate()
         self.restore_times = RestoreTimes(context.env, history)
+        context.env.heed_renames(counters.move_findings)
 
     def start(self, backup: str, trigger: str, *, snapshot: bool = True) -> str:
         """Start a run and return its id. Raises NotFound, Busy while one runs, Refused while stopping.

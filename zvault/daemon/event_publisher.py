@@ -115,10 +115,14 @@ class EventPublisher:
             self._listeners.discard(queue)
 
 
-def make_emit(publish: Callable[[RunEvent], None], clock: WallClock, run: str, backup: str) -> Emit:
-    """Make what tells ``publish`` of the events of one run, each with the time at which it is told."""
+def make_emit(
+    publish: Callable[[RunEvent], None], clock: WallClock, run: str, backup: Callable[[], str]
+) -> Emit:
+    """Make what tells ``publish`` of the events of one run, each with the time at which it is told, and the name that
+    its ``backup`` has then.
+    """
 
     def emit(event: RunEvent) -> None:
-        publish(replace(event, run=run, backup=backup, time=clock.time()))
+        publish(replace(event, run=run, backup=backup(), time=clock.time()))
 
     return emit

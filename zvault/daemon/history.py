@@ -83,7 +83,7 @@ class RunHistory:
     def _do(self, sql: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
         """Run one statement, if need be on a file made anew; nothing comes back where that fails too."""
         try:
-            if self._in_memory or self.file.exists():
+            if self._in_memory or self._is_there():
                 return self._connection.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:
             log.warning("the history %s fails: %s", self.file, error)
@@ -101,6 +101,13 @@ class RunHistory:
             if find_error_code(error) in UNWRITABLE_CODES and not self._in_memory:
                 return self._do_in_memory(error, sql, values)
             return []
+
+    def _is_there(self) -> bool:
+        """False if the file was deleted. Where that cannot be told, its storage fails, and SQLite says how."""
+        try:
+            return self.file.exists()
+        except OSError:
+            return True
 
     def _do_in_memory(self, error: sqlite3.Error, sql: str, values: Sequence[object]) -> list[sqlite3.Row]:
         """Go on with a copy in memory, as far as the file can be read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -15,6 +16,9 @@ from zvault.daemon.event_publisher import EventPublisher, make_emit
 from zvault.daemon.run_recorder import RunRecorder
 from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.state.environment import Environment
+
+VAULT_TRIGGERS = {"scrub", "heal"}
+"""Of runs whose subject is a vault."""
 
 
 class Job(Protocol):
@@ -103,6 +107,15 @@ class JobRunner:
             (run for run in self.current.values() if run.backup == subject and run.trigger in triggers), None
         )
 
+    def rename_subjects(self, renamed: Mapping[str, str]) -> None:
+        """Have the runs of backups that have another name now (by the one before) count as runs of that name.
+
+        With a reload in the middle of its run, a backup's next run began beside it: both sent the same datasets.
+        """
+        for run in self.current.values():
+            if run.trigger not in VAULT_TRIGGERS:
+                run.backup = renamed.get(run.backup, run.backup)
+
     async def wait_superseded(self, subject: str) -> None:
         """Wait until the runs of a subject have ended that were superseded."""
         runs = [run for run in self.current.values() if run.backup == subject and run.superseded.is_set()]
@@ -150,7 +163,7 @@ class JobRunner:
 
     def emitter(self, run: str, subject: str) -> Emit:
         """Tells what happens in a run."""
-        return make_emit(self.events.publish, self.env.clock, run, subject)
+        return make_emit(self.events.publish, self.env.clock, run, lambda: subject)
 
     def note_event(self, event: RunEvent) -> None:
         """Keep the live figures of the run that an event is about."""
@@ -160,10 +173,11 @@ class JobRunner:
     async def _conduct(self, id: str, job: Job) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
         started, run = self.env.clock.time(), self.current[id]
-        emit = self.emitter(id, job.subject)
+        emit = make_emit(self.events.publish, self.env.clock, id, lambda: run.backup)
         self._begin(run, emit, started)
         try:
-            await job.execute(run, emit)
+            with self.env.follow_names():
+                await job.execute(run, emit)
         except ZvaultError as error:
             job.outcome.result = "failed"
             job.outcome.blame(error)
@@ -182,7 +196,7 @@ class JobRunner:
         if (run := self.current.get(id)) is not None:
             now, outcome = self.env.clock.time(), RunOutcome(result="interrupted")
             outcome.blame(self._make_stopped())
-            emit = self.emitter(id, job.subject)
+            emit = self.emitter(id, run.backup)
             self._begin(run, emit, now)
             self._finish(run, emit, outcome, now)
 

@@ -13,7 +13,7 @@ from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.journald import log
 from zvault.daemon.known_proofs import KnownProofs
 from zvault.daemon.listings import BackupListings
-from zvault.daemon.per_backup import ValuesByBackup
+from zvault.daemon.per_backup import ValuesByBackup, move_names
 from zvault.ops.context import Context
 from zvault.ops.replication.disproved_bookmarks import correct_disproved
 from zvault.ops.replication.lag import list_newest_guids, list_newest_made, measure_lags
@@ -80,8 +80,12 @@ class LagReadings:
         """
         self._restless: dict[str, float] = {}
         """When a look was kept last though something changed meanwhile (monotonic seconds)."""
+        context.env.heed_renames(self._heed_rename)
         self.doubted, self.settled = asyncio.Event(), asyncio.Event()
         self.settled.set()
+
+    def _heed_rename(self, before: str, name: str) -> None:
+        move_names(before, name, [self._not_taken_back, self._doubts, self._changes, self._restless])
 
     async def refresh(self, backup: Backup, at_work: Callable[[], bool]) -> None:
         """Read a backup's lag from the pools: from the vault where it is up, else from what is known of it.

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from typing import Generic, TypeVar
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from zvault.core.errors import NotFound
 from zvault.ops.state.environment import Environment
 
 T = TypeVar("T")
+
+
+def move_names(before: str, name: str, found: Sequence[MutableMapping[str, Any]]) -> None:
+    """Have what is known of a backup be of its new name, and nothing more of one that had this name earlier."""
+    for known in found:
+        if before in known:
+            known[name] = known.pop(before)
+        else:
+            known.pop(name, None)
 
 
 class ValuesByBackup(MutableMapping[str, T], Generic[T]):
@@ -17,6 +26,7 @@ class ValuesByBackup(MutableMapping[str, T], Generic[T]):
     def __init__(self, env: Environment) -> None:
         self._env = env
         self._found: dict[str, tuple[str, T]] = {}
+        env.heed_renames(lambda before, name: move_names(before, name, [self._found]))
 
     def way(self, name: str) -> str | None:
         """Say what a backup takes and where it puts it now; None where there is no backup of that name."""

@@ -14,15 +14,20 @@ from zvault.core.errors import ZvaultError
 from zvault.daemon.history import RunHistory
 from zvault.daemon.journald import log
 from zvault.daemon.known_proofs import PROOFS_FOLDER
+from zvault.ops.hooks import HookRun
 from zvault.ops.state.environment import Environment
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 
 RECORD_FOLDERS = ("unchanged", "replaced", "exposed", PROOFS_FOLDER)
 """Below the state directory, each with a file for each backup (ops/state/records.py)."""
 
 
-def carry_over_names(env: Environment, history: RunHistory) -> None:
-    """Find the backups that had another name as they went the same way (Environment.way), and rename what is kept."""
+def carry_over_names(env: Environment, history: RunHistory) -> dict[str, str]:
+    """Find the backups that had another name as they went the same way (Environment.way), and rename what is kept.
+
+    Returns their names by the ones that they had: what is under way for them goes on, see Environment.current_name.
+    """
+    renamed: dict[str, str] = {}
     for backup in env.config.backup.values():
         if backup.vault is None:
             continue
@@ -33,12 +38,28 @@ def carry_over_names(env: Environment, history: RunHistory) -> None:
         if history.has_runs(before, way):
             for folder in RECORD_FOLDERS:
                 with contextlib.suppress(OSError, ZvaultError):
-                    LeaseStore(env.paths.state / folder).rename(before, backup.name)
+                    HostLeaseStore(env.paths.state / folder).rename(before, backup.name)
             # Last: who was killed before it does all of this again.
             history.rename_backup(before, backup.name, way, backup.vault)
+            env.note_rename(before, backup.name)
+            renamed[before] = backup.name
             log.info(
                 "%s was called %s: its history goes on", backup.name, before, extra={"BACKUP": backup.name}
             )
+    return renamed
+
+
+def find_hooks_backup(env: Environment, about: HookRun) -> str:
+    """The name that the backup has now of which a run had hooks: what is pending of it waits for the same vault."""
+    if about.backup in env.config.backup:
+        return about.backup
+    heirs = (
+        backup.name
+        for backup in env.config.backup.values()
+        if (backup.vault, str(backup.source)) == (about.vault, about.source)
+        and _find_other_name(backup, about.vault) == about.backup
+    )
+    return next(heirs, about.backup)
 
 
 def _find_other_name(backup: Backup, vault: str) -> str:

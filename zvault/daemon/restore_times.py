@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from zvault.api.events import VaultHolds, VaultRead
 from zvault.api.restore import RestoreTimeDocument
@@ -16,7 +17,7 @@ from zvault.core.integrity.restore_time import (
     choose_reading,
 )
 from zvault.daemon.history import KEPT_READINGS, RunHistory
-from zvault.daemon.per_backup import ValuesByBackup
+from zvault.daemon.per_backup import ValuesByBackup, move_names
 from zvault.ops.state.environment import Environment
 
 
@@ -37,6 +38,13 @@ class RestoreTimes:
         self._earlier = history.held()
         for one in history.readings():
             self._keep(one)
+        env.heed_renames(self._heed_rename)
+
+    def _heed_rename(self, before: str, name: str) -> None:
+        move_names(before, name, [self._earlier])
+        for vault, kind, backup in [key for key in self._readings if key[2] == before and key[1] != "scrub"]:
+            found = self._readings.pop((vault, kind, backup))
+            self._readings[vault, kind, name].extend(replace(one, backup=name) for one in found)
 
     def _keep(self, one: TimedRead) -> None:
         for backup in (one.backup, None):

@@ -42,6 +42,16 @@ class RunCounters:
     _conflicting: dict[str, set[str]] = field(default_factory=dict)
     """The same of runs under way, by run."""
 
+    def move_findings(self, before: str, name: str) -> None:
+        """Have what was found of a backup by its last run be of its new name. What is only counted stays."""
+        for side in ("source", "vault"):
+            self.over_limit.pop((name, side), None)
+            if (count := self.over_limit.pop((before, side), None)) is not None:
+                self.over_limit[name, side] = count
+        self.conflicts.pop(name, None)
+        if (left_out := self.conflicts.pop(before, None)) is not None:
+            self.conflicts[name] = left_out
+
     def count(self, event: RunEvent) -> None:
         """Take an event of a run in."""
         backup = event.backup

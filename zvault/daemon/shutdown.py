@@ -96,3 +96,5 @@ async def _let_go(context: Context, vault: ManagedVault) -> None:
             await vault.down(say)
     except ZvaultError as error:
         log.error("vault %s: %s", vault.name, error, extra={"VAULT": vault.name})
+    except Exception:
+        log.exception("taking vault %s down failed", vault.name)  # the others go down all the same

@@ -86,7 +86,7 @@ async def _image_lease(device: Device, bound: float, runner: ProcessRunner) -> S
 def _of_lease(said: dict[str, Any], taking: Callable[[str], list[str]]) -> StorageHolder:
     if said["lease"] is None:
         return StorageHolder(state="nobody has the lease")
-    from zvault.devices.s3_lease.lease import LeaseContent
+    from zvault.devices.s3_lease.lease_object import LeaseContent
 
     lease = LeaseContent(**said["lease"])
     argv = taking(lease.boot)

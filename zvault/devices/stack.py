@@ -36,7 +36,7 @@ from zvault.devices.nbd.connection import is_held
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
 from zvault.system.block_devices import is_read_only_device
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.mount import is_mount_point
 from zvault.system.process.runner import HostRunner, ProcessRunner
 from zvault.system.system_bus import read_unit_states
@@ -66,7 +66,7 @@ class DeviceStack:
         queue: QueueSettings,
         runner: ProcessRunner,
         paths: Paths,
-        leases: LeaseStore,
+        leases: HostLeaseStore,
         *,
         create: bool = False,
         absence: MissingPart | None = None,

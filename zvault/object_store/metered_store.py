@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import Literal, TypeVar
+from typing import TypeVar
 
-from zvault.api.blockstore import RequestCount
+from zvault.api.blockstore import REQUEST_KINDS, RequestCount, RequestKind
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
     SMALL_OBJECT,
@@ -25,10 +25,6 @@ from zvault.object_store.interface import (
 
 T = TypeVar("T")
 
-RequestKind = Literal["get", "put", "list", "delete"]
-REQUEST_KINDS: tuple[RequestKind, ...] = ("get", "put", "list", "delete")
-"""How stores count: a get is any read; the block store asks for no object's head alone."""
-
 MOVING_KINDS: tuple[RequestKind, ...] = ("put", "get")
 """Those that move what is in objects."""
 
@@ -37,6 +33,9 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 
 LISTING_PAGE = 1000
 """Objects that one request lists or removes."""
+
+EMPTY_PAGES = 100
+"""So many pages of a listing in a row may have nothing in them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from zvault.object_store.interface import (
     describe_loss,
     split_version,
 )
-from zvault.object_store.metered_store import LISTING_PAGE
+from zvault.object_store.metered_store import EMPTY_PAGES, LISTING_PAGE
 from zvault.object_store.s3_client import S3Clients, compute_md5, put_object
 from zvault.object_store.s3_errors import (
     RangeBeyondEnd,
@@ -49,8 +49,6 @@ from zvault.object_store.s3_errors import (
 )
 from zvault.object_store.s3_settings import S3Settings
 
-EMPTY_PAGES = 100
-"""So many pages of a listing in a row may have nothing in them."""
 LARGEST_SKEW = 900.0
 """Seconds that a store's clock may differ from ours: what is signed with a greater difference it refuses."""
 _RANGE = re.compile(r"bytes ([0-9]{1,20})-[0-9]{1,20}/([0-9]{1,20})")

@@ -14,7 +14,7 @@ from typing import Any
 
 from zvault.core.policy.object_lock import LockMode, ObjectLock
 from zvault.object_store.interface import ListedVersion, ObjectDamaged, StoreDenied, StoreError
-from zvault.object_store.metered_store import LISTING_PAGE
+from zvault.object_store.metered_store import EMPTY_PAGES, LISTING_PAGE
 from zvault.object_store.s3_errors import S3RequestKind, make_answer_error
 
 Asking = Callable[[str, S3RequestKind], AbstractContextManager[Any]]
@@ -59,6 +59,7 @@ def list_versions(asking: Asking, bucket: str, prefix: str, after: str) -> Itera
     """
     where, last = {"KeyMarker": after} if after else {}, after
     held: list[ListedVersion] = []
+    begun, empty = set[frozenset[tuple[str, str]]](), 0
     while True:
         with asking(f"the versions below {prefix} cannot be listed", "list") as client:
             page = client.list_object_versions(Bucket=bucket, Prefix=prefix, MaxKeys=LISTING_PAGE, **where)
@@ -81,9 +82,11 @@ def list_versions(asking: Asking, bucket: str, prefix: str, after: str) -> Itera
             "VersionIdMarker": page.get("NextVersionIdMarker"),
         }
         following = {name: value for name, value in following.items() if value}
-        if following == where or "KeyMarker" not in following:
+        where, before = following, len(begun)
+        begun.add(frozenset(where.items()))
+        empty = 0 if found else empty + 1
+        if len(begun) == before or empty > EMPTY_PAGES or "KeyMarker" not in where:
             raise _listed_wrongly(prefix, "it does not come to an end")
-        where = following
 
 
 def _order(one: ListedVersion) -> tuple[str, float]:

@@ -18,13 +18,15 @@ from zvault.core.replication.adoption import (
     suggest_name,
     write_adoption_tables,
 )
+from zvault.core.replication.unlisted_datasets import list_unlisted_lines
 from zvault.ops.context import Context
 from zvault.ops.forecast import make_forecast_document
 from zvault.ops.replication.steering_properties import read_steering_of_replica
 from zvault.ops.state.environment import Environment
+from zvault.ops.state.partial_tree import list_existing_around_damage
 from zvault.system.process.runner import ProcessRunner
 from zvault.zfs.pool.pool import Zpool
-from zvault.zfs.record_sizes import read_block_sizes
+from zvault.zfs.record_sizes import read_named_block_sizes
 
 PLAIN_RECORD = 128 << 10
 """Bytes of the largest record that a stream without ``-L`` has."""
@@ -46,7 +48,7 @@ async def make_adoption_document(
     config: Config, paths: Paths, runner: ProcessRunner, request: AdoptRequest
 ) -> AdoptDocument:
     """The tables to write, and what the first run with them would do. Changes nothing. Raises NotFound, Refused."""
-    found, large_there = await _look(config, paths, runner, request)
+    found, large_there, unlisted = await _look(config, paths, runner, request)
     vault = _known_vault(config, request.replica)
     name = vault.name if vault is not None else _free(request.replica.pool, config)
     place = None if vault is not None else (str(request.replica.pool), _host(request.replica))
@@ -68,6 +70,8 @@ async def make_adoption_document(
             "elsewhere": list(found.elsewhere),
             "missing": list(found.missing),
             "strangers": list(found.strangers),
+            "unlisted": unlisted,
+            "unknown": list(found.unknown),
             "steering": steering,
             "snapshot": foreseen["snapshot"],
             "datasets": foreseen["datasets"],
@@ -78,8 +82,8 @@ async def make_adoption_document(
 
 async def _look(
     config: Config, paths: Paths, runner: ProcessRunner, request: AdoptRequest
-) -> tuple[ReplicaAdoption, bool | None]:
-    """What goes on from what; and whether the replica's pool has records over 128K."""
+) -> tuple[ReplicaAdoption, bool | None, list[str]]:
+    """What goes on from what; whether the replica's pool has records over 128K; and what cannot be listed, in lines."""
     context = Context.of(Environment.of(config, paths, runner))
     source, replica, large = request.source, request.replica, None
     try:
@@ -89,17 +93,18 @@ async def _look(
         with suppress(ZvaultError):
             await zpool.sync(replica.pool)
             large = LARGE_RECORDS.get(await zpool.read_feature(replica.pool, "large_blocks") or "")
-        here = await context.clients.source_at(source.host).tree(source.dataset)
-        there = await context.clients.source_at(replica.host).tree(replica.dataset)
+        here = await list_existing_around_damage(context.clients.source_at(source.host), source.dataset)
+        there = await list_existing_around_damage(context.clients.source_at(replica.host), replica.dataset)
     finally:
         await context.clients.close()
-    return find_adoption(source.dataset, here, replica.dataset, there), large
+    unlisted = [*list_unlisted_lines(here.unlisted), *list_unlisted_lines(there.unlisted)]
+    return find_adoption(source.dataset, here, replica.dataset, there), large, unlisted
 
 
 async def _list_large(context: Context, request: AdoptRequest, found: ReplicaAdoption) -> tuple[str, ...]:
     """The datasets with a replica that may have records over 128K, and are not sent raw, where all are sent whole."""
     host = context.clients.source_at(request.source.host).host
-    sizes = await read_block_sizes(host, request.source.dataset)
+    sizes = await read_named_block_sizes(host, list(found.followed))
     return tuple(
         name
         for name in found.followed

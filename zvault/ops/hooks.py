@@ -21,7 +21,7 @@ from zvault.config.tables.hooks import OWN_VARIABLE_PREFIX, Hook, Hooks
 from zvault.core.errors import HookFailed, ZvaultError
 from zvault.core.printable import make_printable
 from zvault.core.units import format_duration
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.spawn import describe_exit
 from zvault.system.process.user_program import has_ended, run_user_program
 from zvault.system.tasks import finish_work
@@ -60,7 +60,7 @@ class RunHooks:
     ``store`` keeps the pending ones, also after a boot: what a hook did may outlive it, or be on another host.
     """
 
-    store: LeaseStore
+    store: HostLeaseStore
     about: HookRun
     emit: Emit
     blame: Callable[[ZvaultError], None]
@@ -75,7 +75,7 @@ class RunHooks:
         ``ending`` says how it went if it raised nothing, its result and its error; the hooks after it are told.
         """
         pending = _Pending(self.store, self.about, scope, list(hooks.after))
-        pending.save(before=True)
+        pending.save_first()
         end, why = "interrupted", "it was stopped"
         held: list[_Held] = []
         try:
@@ -128,7 +128,11 @@ class RunHooks:
                 if hook.on_failure == "stop":
                     self.blame(error)
             pending.hooks.remove(hook)
-            pending.save()
+            try:
+                pending.save()
+            except OSError as error:
+                text = f"that this hook has run cannot be written down, and the next start runs it again: {error}"
+                self.emit(WarningEvent(text=text, hook=moment))
 
     async def _hold(self, hook: Hook, moment: str, place: str) -> _Held:
         """Start one hook, and wait until it says that it is ready. Raises HookFailed."""
@@ -269,7 +273,7 @@ class _Said:
 class _Pending:
     """The hooks that still have to be run after something, in memory and as a lease."""
 
-    store: LeaseStore
+    store: HostLeaseStore
     about: HookRun
     scope: Scope
     hooks: list[Hook]
@@ -278,27 +282,47 @@ class _Pending:
     def name(self) -> str:
         return f"hooks/{self.scope}/{self.about.backup}/{self.about.run}"
 
-    def save(self, *, before: bool = False) -> None:
-        """Write it down, or drop it when nothing is left to be run. ``before``: nothing has been started yet."""
+    def save(self) -> None:
+        """Write it down, or drop it when nothing is left to be run. Raises OSError."""
         if not self.hooks:
-            if not before:
-                self.store.drop(self.name)
+            self.store.drop(self.name)
             return
         hooks = [hook.model_dump() for hook in self.hooks]
+        self.store.put(self.name, {"about": asdict(self.about), "hooks": hooks})
+
+    def save_first(self) -> None:
+        """Write it down before anything is started. Raises HookFailed."""
+        if not self.hooks:
+            return
         try:
-            self.store.put(self.name, {"about": asdict(self.about), "hooks": hooks})
+            self.save()
         except OSError as error:
-            if before:
-                raise HookFailed(
-                    f"the hooks after the {self.scope} cannot be written down",
-                    f"{error}; after a crash nobody would know of them",
-                    f"see that {self.store.directory} can be written to",
-                ) from error
+            raise HookFailed(
+                f"the hooks after the {self.scope} cannot be written down",
+                f"{error}; after a crash nobody would know of them",
+                f"see that {self.store.directory} can be written to",
+            ) from error
 
 
-def list_cut_off_backups(store: LeaseStore) -> set[str]:
+def list_cut_off_backups(store: HostLeaseStore) -> set[str]:
     """The backups whose last run was cut off before its hooks after the run."""
     return {_backup(name) for name in store.names("hooks/run/")} - {""}
+
+
+def rename_pending_hooks(store: HostLeaseStore, find_name: Callable[[HookRun], str]) -> None:
+    """Have pending hooks be those of the name that their backup has now, which ``find_name`` tells.
+
+    Whatever cannot be read or written stays as it is. A kill in between has hooks run twice rather than not at all.
+    """
+    for name in store.names("hooks/"):
+        with contextlib.suppress(OSError, ZvaultError, KeyError, TypeError, ValueError):
+            data = store.get(name) or {}
+            about = HookRun(**data["about"])
+            now = find_name(about)
+            if now != about.backup:
+                renamed = name.replace(f"/{about.backup}/", f"/{now}/")
+                store.put(renamed, {"about": {**asdict(about), "backup": now}, "hooks": data["hooks"]})
+                store.drop(name)
 
 
 def _backup(name: str) -> str:
@@ -308,7 +332,7 @@ def _backup(name: str) -> str:
 
 
 async def recover_hooks(
-    store: LeaseStore,
+    store: HostLeaseStore,
     emitter: Callable[[str, str], Emit],
     scope: Scope,
     patience: Callable[[float], None] = lambda seconds: None,

@@ -12,17 +12,19 @@ from zvault.api.backups import (
     GoneDocument,
     ListAnswer,
     SnapshotDocument,
+    UnlistedDocument,
 )
 from zvault.config.schema import Backup
-from zvault.core.errors import HostUnreachable, NotFound
+from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.lineage import find_base
+from zvault.core.replication.unlisted_datasets import list_unlisted_lines
 from zvault.ops.context import Context
 from zvault.ops.plan_documents import list_gone_documents
 from zvault.ops.replication.lag import measure_lags
-from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.listing import BothListings, list_both_sides
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.side_threads import compute_aside
 
@@ -57,7 +59,8 @@ async def make_list_document(
     page: DatasetPagePart | None = None,
     lags_before: Callable[[Backup], Mapping[str, DatasetLag] | None] = lambda _: None,
 ) -> ListAnswer:
-    """Every dataset of every backup (or of one, in each of its vaults), and their snapshots where asked for.
+    """Every dataset of every backup (or of one, in each of its vaults), and their snapshots where asked for. What
+    cannot be listed is named beside the rest. Raises ZvaultError for one backup that cannot be.
 
     A vault that is down is not brought up for this: its columns are null then. With a ``page``, some of those of one
     backup, and what is gone on the first only. How much is used is then asked of those alone: no event tells of it.
@@ -69,19 +72,23 @@ async def make_list_document(
     backups = context.env.list_backups_of(only) if only else list(context.env.config.backup.values())
     document: ListAnswer = {"datasets": [], "gone": [], "gone_unknown": []}
     both_sides: list[SnapshotDocument] = []
+    unlisted: list[UnlistedDocument] = []
     for backup in backups:
         up = backup.vault is not None and await context.clients.pool_is_up(context.env.vault(backup.vault))
         try:
             vault = context.clients.vault_of(backup) if up else None
             sides = await list_both_sides(context, backup, vault, sizes="both" if page is None else "none")
-        except (NotFound, HostUnreachable):
+        except ZvaultError as error:
             if only:
                 raise
+            unlisted.append({"backup": backup.name, "dataset": str(backup.source), "why": str(error)})
+            document["gone_unknown"].append(backup.name)
             continue
+        unlisted += make_unlisted_documents(backup.name, sides)
         before = lags_before(backup) if not up else None
         found = await sides.compute(measure_lags, context, backup, sides, before=before)
         none = DatasetLag("", None, None)
-        if backup.vault is not None and not up:
+        if backup.vault is not None and (not up or sides.partial):
             document["gone_unknown"].append(backup.name)
         pairs: Sequence[PlacedDataset] = sides.pairs
         gone = list_gone_documents(backup.name, sides) if page is None or not page.after else []
@@ -115,7 +122,18 @@ async def make_list_document(
             )  # thousands of datasets one after another would be one long turn of the loop
     if snapshots:
         document["snapshots"] = both_sides
+    if unlisted:
+        document["unlisted"] = unlisted
     return document
+
+
+def make_unlisted_documents(backup: str, sides: BothListings) -> list[UnlistedDocument]:
+    """What of a backup cannot be listed on either side, and what of its source depends on that."""
+    cut = {**sides.source.unlisted, **sides.vault.unlisted}
+    why = dict(zip(cut, list_unlisted_lines(cut), strict=True)) | {
+        DatasetName(name): one.problem for name, one in sides.unlisted.items()
+    }
+    return [{"backup": backup, "dataset": name, "why": text} for name, text in why.items()]
 
 
 async def _sized(

@@ -231,7 +231,7 @@ class RunSnapshot:
         """Put on record until when the vault has the datasets that get no snapshot: their lag counts from then."""
         size = sum(1 + len(dataset.snapshots) for dataset in source)
         known = await compute_aside(size, None, _guids, source)
-        self.context.records.unchanged.note(self.name, unchanged, known)
+        self.context.records.unchanged.note(self._backup.name, unchanged, known)
         self._say(f"unchanged, so neither snapshotted nor sent: {len(unchanged.stands)} datasets")
 
     async def make_anew(self, vault: OpenVault, sides: BothListings) -> str | None:
@@ -249,7 +249,7 @@ class RunSnapshot:
             if owed:
                 await self._give_up(owed)
             return "" if owed else None
-        self.context.records.replaced.add(self.name, before)
+        self.context.records.replaced.add(self._backup.name, before)
         self.source.forget()
         first, self.hooks.snapname = self.hooks.snapname, ""
         made = ""

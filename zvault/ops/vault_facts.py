@@ -6,10 +6,11 @@ from zvault.api.health import HealthDocument
 from zvault.api.vaults import DeviceDocument, JudgedVault, VaultDocument
 from zvault.core.health.vault import VaultHealthFacts
 from zvault.core.health.verdict import HealthVerdict
-from zvault.core.integrity.damage import is_only_metadata
+from zvault.core.integrity.damage import classify_damages
 from zvault.core.policy.scrub import ScrubPolicy
 from zvault.devices.device_state import READ_ONLY
 from zvault.ops.context import Context
+from zvault.ops.removable_disk import is_disk_out_of_care
 from zvault.ops.state.costs import list_uncounted
 from zvault.ops.state.older_vault import find_older_vault
 from zvault.ops.state.pool_health import PoolCondition
@@ -44,12 +45,14 @@ def make_vault_facts(context: Context, vault: VaultDocument) -> VaultHealthFacts
         troubles=tuple(f"{one['name']}: {why}" for one in vault["devices"] if (why := _store_trouble(one))),
         looked=scrub is not None,
         errors=scrub["errors"] if scrub is not None else 0,
-        only_metadata=scrub is not None and is_only_metadata([one["dataset"] for one in scrub["damages"]]),
+        damage_kinds=classify_damages(one["dataset"] for one in scrub["damages"]) if scrub else frozenset(),
         unexplained=scrub["unexplained"] if scrub is not None else 0,
         half_received=tuple(scrub["half_received"]) if scrub is not None else (),
         scrub_age=age,
         # A disk that is in the cupboard can be scrubbed once it is plugged in, and is then.
-        scrub_due=due if not vault["away"] else None,
+        scrub_due=None
+        if vault["away"] or (config is not None and is_disk_out_of_care(context, config))
+        else due,
         scrub_by_age=policy.every is not None,
         scrubbing=scrub is not None and scrub["state"] == "scanning",
         scrub_why=_kept_by(vault),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from zvault.core.integrity.verification import (
     HASHED_PIECE,
@@ -150,15 +150,15 @@ def _plain(name: bytes) -> bytes:
 
 
 def split_in_hash_batches(
-    wanted: Sequence[ContentRange], most: int = HASH_BATCH
+    wanted: Iterable[ContentRange], most: int = HASH_BATCH
 ) -> Iterator[list[ContentRange]]:
     """Pieces as they are hashed together: whole files, or pieces of large ones, within the limits of one script.
 
-    ``most``: bytes in one batch.
+    ``most``: bytes in one batch. No more of ``wanted`` is asked for than the next batch needs.
     """
     batch: list[ContentRange] = []
     names = size = 0
-    for one in sorted(wanted, key=lambda piece: piece.length is not None):
+    for one in wanted:
         full = names + len(one.path) > SCRIPT_NAME_BYTES or size + one.size > most
         if batch and (full or (one.length is None) != (batch[0].length is None)):
             yield batch

@@ -22,6 +22,11 @@ from zvault.system.system_bus import PROPERTIES_INTERFACE, call_bus, close_bus
 LOGIN1 = "org.freedesktop.login1"
 MANAGER = f"{LOGIN1}.Manager"
 
+BUS = "org.freedesktop.DBus"
+"""The bus itself: its name, and its interface."""
+
+OWNER_CHANGED, NO_OWNER = "NameOwnerChanged", f"{BUS}.Error.NameHasNoOwner"
+
 LOGIND_DEADLINE = 5.0
 """Seconds for one conversation with logind."""
 
@@ -78,6 +83,8 @@ async def hold_inhibitor(
             lock.held = True
         except ZvaultError as error:
             lock.problem = error
+        except IndexError:  # the kernel leaves out a descriptor for which this process has no room
+            lock.problem = _no_logind("no lock came with its answer")
         yield lock
     finally:
         lock.held = False
@@ -100,20 +107,34 @@ async def hear_announcements() -> AsyncIterator[asyncio.Queue[SleepAnnouncement 
     Raises ZvaultError where logind cannot be heard.
     """
     heard: asyncio.Queue[SleepAnnouncement | None] = asyncio.Queue()
+    owner: str | None = None  # not known yet
 
     def hear(message: Message) -> None:
-        event = ANNOUNCEMENTS.get(message.member or "")
-        if message.message_type is MessageType.SIGNAL and event is not None:
+        nonlocal owner
+        if message.message_type is not MessageType.SIGNAL:
+            return
+        # Whatever is listened to, every user of the host may send a signal to this very connection. What the bus says
+        # of the sender is true.
+        if message.sender == BUS and message.member == OWNER_CHANGED and message.body[0] == LOGIN1:
+            owner = str(message.body[2])
+        elif owner and message.sender == owner and (event := ANNOUNCEMENTS.get(message.member or "")):
             heard.put_nowait(SleepAnnouncement(event, bool(message.body[0])))
 
-    bus = MessageBus(bus_type=BusType.SYSTEM)
+    try:
+        bus = MessageBus(bus_type=BusType.SYSTEM)
+    except ValueError as error:  # DBUS_SYSTEM_BUS_ADDRESS is no address
+        raise _no_logind(str(error)) from error
     bus.add_message_handler(hear)
     try:
         try:
             async with asyncio.timeout(LOGIND_DEADLINE):
                 await bus.connect()
+                await call_bus(bus, _listen(BUS, BUS, OWNER_CHANGED, f",arg0='{LOGIN1}'"))
+                found = await _find_owner(bus)
+                if owner is None:
+                    owner = found
                 for signal in ANNOUNCEMENTS:
-                    await call_bus(bus, _listen(signal))
+                    await call_bus(bus, _listen(LOGIN1, MANAGER, signal))
         except TimeoutError as error:
             raise _no_logind(f"it did not answer within {LOGIND_DEADLINE:g} s") from error
         except (DBusError, OSError, EOFError, ValueError) as error:
@@ -125,14 +146,29 @@ async def hear_announcements() -> AsyncIterator[asyncio.Queue[SleepAnnouncement 
         await close_bus(bus)
 
 
-def _listen(signal: str) -> Message:
+def _listen(sender: str, interface: str, member: str, more: str = "") -> Message:
+    rule = f"type='signal',sender='{sender}',interface='{interface}',member='{member}'{more}"
+    return _ask_bus("AddMatch", rule)
+
+
+async def _find_owner(bus: MessageBus) -> str:
+    """The connection that is logind's; "" where there is none now."""
+    try:
+        return str((await call_bus(bus, _ask_bus("GetNameOwner", LOGIN1))).body[0])
+    except DBusError as error:
+        if error.type != NO_OWNER:
+            raise
+        return ""
+
+
+def _ask_bus(member: str, word: str) -> Message:
     return Message(
-        destination="org.freedesktop.DBus",
+        destination=BUS,
         path="/org/freedesktop/DBus",
-        interface="org.freedesktop.DBus",
-        member="AddMatch",
+        interface=BUS,
+        member=member,
         signature="s",
-        body=[f"type='signal',sender='{LOGIN1}',interface='{MANAGER}',member='{signal}'"],
+        body=[word],
     )
 
 

@@ -91,8 +91,8 @@ def open_folder(path: bytes) -> int:
                 at = found
                 reached = reached and _is_roots_alone(seen)
                 continue
-            target = os.readlink("", dir_fd=found)
-            os.close(found)
+            with open_descriptor(found):
+                target = os.readlink("", dir_fd=found)
             links += 1
             if links > LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -100,8 +100,10 @@ def open_folder(path: bytes) -> int:
                 raise OSError(errno.ELOOP, _why_not_followed(os.fsdecode(part), seen.st_uid))
             pending += os.fsencode(target).split(b"/")[::-1]
             if target.startswith("/"):
+                # First opened, then closed: where it cannot be, what is closed in the end is not another's by then.
+                top = os.open("/", FOLDER_FLAGS)
                 os.close(at)
-                at = os.open("/", FOLDER_FLAGS)
+                at = top
         return os.open(".", FOLDER_FLAGS, dir_fd=at)
     finally:
         os.close(at)

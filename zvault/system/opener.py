@@ -49,7 +49,9 @@ class FileOpener:
             self._link.sendall(request)
             answer, fds, _, _ = socket.recv_fds(self._link, _ANSWER.size, 1)
         (code,) = _ANSWER.unpack(answer) if len(answer) == _ANSWER.size else (errno.EPIPE,)
-        if code or not fds:
+        if not code and not fds:
+            code = errno.EMFILE  # the kernel drops a descriptor that this process has no room for: unix(7)
+        if code:
             raise OSError(code, os.strerror(code), name)
         os.set_inheritable(fds[0], False)
         return fds[0]

@@ -1,20 +1,24 @@
 """Words to the service manager, see sd_notify(3). Without one (NOTIFY_SOCKET unset) they go nowhere.
 
-daemon/app.py decides when each is said.
+daemon/app.py decides when each is said. One that cannot be sent now (EMFILE) is told and left out: who says it again
+and again goes on, and nothing else fails for it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 
 from zvault.core.errors import ToolMissing
 from zvault.core.printable import make_printable
 
+log = logging.getLogger(__name__)
+
 
 def notify_ready(status: str = "") -> None:
-    """The start, or a reload, is done."""
-    _send("READY=1", status)
+    """The start, or a reload, is done. Raises OSError: systemd waits for this one alone, and it is said once."""
+    _send("READY=1", status, needed=True)
 
 
 def notify_status(text: str) -> None:
@@ -55,7 +59,7 @@ def read_watchdog_interval() -> float | None:
     return int(allowed) / 2_000_000
 
 
-def _send(state: str, text: str = "") -> None:
+def _send(state: str, text: str = "", *, needed: bool = False) -> None:
     if not os.environ.get("NOTIFY_SOCKET"):
         return
     try:
@@ -66,4 +70,9 @@ def _send(state: str, text: str = "") -> None:
         ) from error
     # One line a field; a line break within the text would start another.
     line = f"STATUS={make_printable(' '.join(text.split()), keep='')}" if text else ""
-    notify("\n".join(field for field in (state, line) if field))
+    try:
+        notify("\n".join(field for field in (state, line) if field))
+    except OSError as error:
+        if needed:
+            raise
+        log.warning("systemd cannot be told %s: %s", state.partition("=")[0] or "STATUS", error)

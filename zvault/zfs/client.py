@@ -38,6 +38,8 @@ from zvault.zfs.tree_listing import TreeListing
 from zvault.zfs.vault_keys import VaultKeyReader
 from zvault.zfs.whole_listing import PartialListing
 
+HELD_COLUMNS = ("name", "userrefs")
+
 
 class Zfs:
     """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest.
@@ -193,10 +195,17 @@ class Zfs:
 
         This column makes a listing twice as long, and is still a third of asking every snapshot for its holds.
         """
-        lines = await self._lister.lines([root], "-r", "snapshot", ("name", "userrefs"))
-        with refuse_unparsable(f"the listing of '{root}'"):
-            rows = [line.split("\t") for line in lines]
-            return [SnapshotName(name) for name, count in rows if parse_listing.parse_number(count)]
+        return _select_held(root, await self._lister.lines([root], "-r", "snapshot", HELD_COLUMNS))
+
+    async def held_in(self, datasets: Sequence[str]) -> list[SnapshotName]:
+        """The same of these datasets alone, as where one beside them cannot be opened; those that are gone are left
+        out.
+        """
+        found: list[SnapshotName] = []
+        for some in split_in_batches(datasets):
+            lines = await self._lister.lines(some, "-d1", "snapshot", HELD_COLUMNS, set())
+            found += _select_held(some[0], lines)
+        return found
 
     async def held(self, asked: Iterable[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:
         """The hold tags of some of the snapshots of each of these datasets, as of when they were last listed."""
@@ -385,3 +394,10 @@ def _refuse_unknown(result: ProcessResult, what: str) -> None:
         raise ToolFailed(
             what, said, find_cure(said) or "nothing that depends on it was changed; the next run asks anew"
         )
+
+
+def _select_held(what: str, lines: Sequence[str]) -> list[SnapshotName]:
+    """The snapshots that anybody holds, of a listing of what there is below ``what``."""
+    with refuse_unparsable(f"the listing of '{what}'"):
+        rows = [line.split("\t") for line in lines]
+        return [SnapshotName(name) for name, count in rows if parse_listing.parse_number(count)]

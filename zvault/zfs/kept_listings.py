@@ -82,10 +82,11 @@ class KeptListings:
         if loaded is None:
             self._guids.pop(pool, None)
             return
-        self._guids[pool] = loaded.guid
         if self._loads.get(loaded.guid) != loaded.load:
             found = await asyncio.to_thread(read_listing, self._path(loaded.guid), loaded)
             self._loads[loaded.guid], self._pools[loaded.guid] = loaded.load, found
+        # Last: another client may note what it sees of the pool while its file is read.
+        self._guids[pool] = loaded.guid
 
     def believe_snapshots(self, stamps: Mapping[str, tuple[str, str]], now: float) -> dict[str, SnapshotList]:
         """The snapshots of those of these datasets, given as of ListingCache.stale, whose stamps prove that they are as

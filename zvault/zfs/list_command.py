@@ -249,7 +249,7 @@ def make_list_error(name: str, result: ProcessResult) -> Exception:
             f"cannot list '{name}', which cannot be opened itself",
             complaint,
             f"'zpool status {pool}' tells whether it is damaged; where nothing below it can be listed either, back up"
-            f" each dataset there by a backup of its own (source = \"{name}/…\"), or rename or destroy '{name}' and"
-            " have 'zvaultctl restore' bring it back",
+            f" each dataset there by a backup of its own (source = \"{name}/…\"); 'zvaultctl restore' brings back what"
+            f" the vault has of '{name}', under another name",
         )
     return ToolFailed(f"cannot list '{name}'", complaint, find_cure(complaint))

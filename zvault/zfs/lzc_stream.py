@@ -192,24 +192,27 @@ class StreamHelpers:
 
     async def start(self, stream: SmallStream, hear: HearBytes) -> HelperStream:
         """Begin a stream. Raises ToolMissing where libzfs_core cannot be used."""
-        while True:
-            child = self._idle.popitem()[0] if self._idle else await self._another()
-            try:
-                await child.tell(stream.request())
-            except ConnectionError:
-                await child.close()
-                continue
-            except asyncio.CancelledError:
-                await child.close()
-                raise
-            return HelperStream(child, stream, hear, self._take_back)
+        while self._idle:
+            with contextlib.suppress(ConnectionError):  # it ended while it had no stream
+                return await self._begin(self._idle.popitem()[0], stream, hear)
+        try:
+            return await self._begin(await self._another(), stream, hear)
+        except ConnectionError:
+            raise _make_unusable("it ended as soon as it was there") from None
+
+    async def _begin(self, child: JsonChild, stream: SmallStream, hear: HearBytes) -> HelperStream:
+        try:
+            await child.tell(stream.request())
+        except BaseException:
+            await child.close()
+            raise
+        return HelperStream(child, stream, hear, self._take_back)
 
     async def close(self) -> None:
         """End those that have no stream; the others once they have none."""
         self._closed = True
-        for child in self._idle:
-            await child.close()
-        self._idle.clear()
+        while self._idle:  # one whose time is over meanwhile takes itself out
+            await self._idle.popitem()[0].close()
         for task in self._ends:
             task.cancel()
 
@@ -218,11 +221,7 @@ class StreamHelpers:
         try:
             await child.read(deadline=HELPER_START_DEADLINE)
         except ToolFailed as error:
-            raise ToolMissing(
-                "libzfs_core cannot be used for streams",
-                error.why,
-                "small streams go through 'zfs send' and 'zfs receive' all the same, slower",
-            ) from None
+            raise _make_unusable(error.why) from None
         except asyncio.CancelledError:
             await child.close()
             raise
@@ -241,3 +240,11 @@ class StreamHelpers:
                 return  # it has had another stream
             del self._idle[child]
         await child.close()
+
+
+def _make_unusable(why: str) -> ToolMissing:
+    return ToolMissing(
+        "libzfs_core cannot be used for streams",
+        why,
+        "small streams go through 'zfs send' and 'zfs receive' all the same, slower",
+    )

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -161,7 +162,7 @@ class CallThread(threading.Thread):
         super().__init__(daemon=True)
         self._call = call
         self._descriptor = descriptor
-        self.error = 0
+        self.error = errno.EFAULT  # of one that raises, as where there is no memory for its arguments
         self.ended = 0.0
 
     def run(self) -> None:

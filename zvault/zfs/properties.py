@@ -12,6 +12,7 @@ from zvault.core.refusals import find_cure
 from zvault.core.replication.stream_method import VaultProperty
 from zvault.core.units import is_number
 from zvault.system.process.runner import ToolRunner
+from zvault.zfs.whole_listing import list_whole
 
 PROPERTIES_DEADLINE = 300.0
 
@@ -316,11 +317,14 @@ async def inherit_parent_key(host: ToolRunner, dataset: str) -> None:
 
 
 async def read_written(host: ToolRunner, dataset: str) -> dict[str, int]:
-    """By snapname, what was written between each snapshot and the one before it, in bytes. Raises ToolFailed."""
-    result = await host.run(
-        ["zfs", "get", "-Hp", "-d1", "-t", "snapshot", "-o", "name,value", "written", dataset],
-        deadline=PROPERTIES_DEADLINE,
-    )
+    """By snapname, what was written between each snapshot and the one before it, in bytes.
+
+    Raises ToolFailed, also where one of them is so damaged that those behind it are not told.
+    """
+    argv = ["zfs", "get", "-Hp", "-d1", "-t", "snapshot", "-o", "name,value", "written", dataset]
+    result = await list_whole(host, argv, PROPERTIES_DEADLINE)
+    if result.returncode != 0:
+        raise ToolFailed(f"what was written to '{dataset}' cannot be listed", result.complaint())
     with refuse_unparsable(f"what was written to '{dataset}'"):
         rows = [line.split("\t") for line in result.stdout.splitlines()]
         return {SnapshotName(name).snapname: int(value) for name, value in rows if is_number(value)}

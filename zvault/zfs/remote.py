@@ -161,7 +161,7 @@ class RemoteChanges:
             f"'zfs list' there ends at that dataset, and its kernel could not be asked past it: {why}",
             f"on {address}, install python3 and let its user run it and open /dev/zfs, and zvault backs up all others;"
             " or find the damaged dataset ('zfs list -d1' of each dataset above says 'cannot iterate filesystems'), and"
-            " destroy or rename it, or leave it out by making the datasets beside it the 'source'",
+            " leave it out by making the datasets beside it the 'source'",
         )
 
     async def close(self) -> None:

@@ -53,7 +53,7 @@ from zvault.blockstore.map.usage import SegmentUsage
 from zvault.blockstore.options import EngineOptions
 from zvault.blockstore.recovery import WriterEpoch, create_store, read_newest_root, read_superblock
 from zvault.core.errors import ZvaultError
-from zvault.devices.s3_lease.lease import LeaseContent
+from zvault.devices.s3_lease.lease_object import LeaseContent
 
 IDENTITY = bytes(range(16))
 KEY = make_segment_key("v", 5, 1)

@@ -177,6 +177,24 @@ def test_one_that_has_passed_says_so_once(device: Device):
     writer.close()
 
 
+def test_an_error_with_words_has_one_line_and_a_fault_its_traceback_however_it_is_asked_for(device: Device):
+    """Python's own libraries call it with the error alone; nbdkit with its kind, itself and its traceback."""
+    device.load("create=yes")
+    for error in (Refused("no", "none", ""), ValueError("a fault")):
+        try:
+            raise error
+        except Exception as caught:
+            forms = [
+                traceback.format_exception(caught),
+                traceback.format_exception(caught, limit=2),
+                traceback.format_exception(type(caught), caught, caught.__traceback__),
+                traceback.format_exception(type(caught), value=caught, tb=caught.__traceback__),
+            ]
+        for lines in forms:
+            assert (len(lines) == 1) == isinstance(error, ZvaultError)
+            assert str(error) in lines[-1]
+
+
 def test_one_for_a_copy_that_is_thrown_away_goes_on_with_the_writer(device: Device, tmp_path: Path):
     cache = (f"cache={tmp_path / 'cache'}", "cache-size=64M")
     writer = device.serve("create=yes", *cache)

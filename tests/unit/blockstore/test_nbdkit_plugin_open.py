@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from zvault.blockstore.known_position import StoreWentBack
 from zvault.blockstore.recovery import create_store
 from zvault.blockstore.serve_options import ServeOptions, find_file_system, make_engine_options
 from zvault.config.device_specs.blockstore import parse_blockstore
-from zvault.core.errors import Busy, ConfigError, NotFound, Refused
+from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
 
 
 def test_a_cache_that_the_writer_has_is_refused(device: Device, tmp_path: Path):
@@ -115,6 +117,41 @@ def test_one_that_went_back_is_refused_also_where_its_journal_is_gone(device: De
     assert device.status()["error"]["kind"] == "StoreWentBack"
     assert "--accept-rollback" in device.status()["error"]["next"]
     device.plugin = None
+
+
+def test_one_that_is_to_stop_waits_no_more_for_a_store_that_it_has_not_attached(device: Device) -> None:
+    """Else systemd had to kill it after eleven minutes: it had nothing to put away."""
+    device.serve("create=yes").close()
+    serving, errors = device.load(), list[ZvaultError]()
+
+    def begin() -> None:
+        try:
+            serving.begin()
+        except ZvaultError as error:
+            errors.append(error)
+
+    device.store.away = True
+    attaching = threading.Thread(target=begin)
+    attaching.start()
+    eventually_said = time.monotonic() + 60
+    while not any("waiting for the object store" in line for line in device.said):
+        assert time.monotonic() < eventually_said
+        time.sleep(0.05)
+    serving.give_up_attaching()
+    attaching.join(30)
+    assert not attaching.is_alive()
+    (error,) = errors
+    assert "503" in error.why
+    assert device.status()["error"]["kind"] == "StoreUnreachable"
+
+
+def test_one_that_is_told_to_stop_as_it_attaches_has_patience_to_put_all_away(device: Device) -> None:
+    serving = device.load("create=yes")
+    serving.give_up_attaching()
+    serving.begin()
+    assert not serving._stopping.is_set()
+    serving.give_up_attaching()
+    assert not serving._stopping.is_set()
 
 
 def test_one_that_is_to_be_made_needs_a_size(device: Device):

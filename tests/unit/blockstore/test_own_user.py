@@ -211,6 +211,24 @@ print(children[0])
         time.sleep(0.01)
 
 
+def test_a_file_for_which_there_is_no_room_is_an_error_with_words(tmp_path: Path) -> None:
+    """The kernel drops the descriptor on its way: the answer alone says that all went well."""
+    script = """
+import os, resource
+from zvault.system import opener
+it = opener.start_opener(["/etc/hostname"], None)
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
+try:
+    it.read("/etc/hostname")
+except OSError as error:
+    print(error.strerror)
+"""
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, env={"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.stdout == "Too many open files\n"
+
+
 def test_who_cannot_become_another_says_why_and_stays(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from tests.unit.patience import PATIENCE
 
 SERVER = """
 import os, socket, sys, threading
-from zvault.blockstore.stop_signal import STOP_SIGNALS, end_clients_on_stop
+from zvault.blockstore.stop_signal import end_clients_on_stop, hang_up_clients
 
 listens = socket.socket(socket.AF_UNIX)
 listens.bind(sys.argv[1])
@@ -27,6 +27,7 @@ over = threading.Event()
 end_clients_on_stop(over.set)
 print("ready", flush=True)
 client, _ = listens.accept()
+files = len(os.listdir("/proc/self/fd"))
 asked = client.recv(7)
 print("accepted", flush=True)
 gone = client.recv(7)
@@ -35,6 +36,9 @@ client.sendall(b"answer to " + asked)
 other.sendall(b"pair")
 at_store.sendall(b"store")
 print(gone, pair.recv(5), to_store.recv(5), flush=True)
+for _ in range(20):
+    hang_up_clients()
+print(len(os.listdir("/proc/self/fd")) - files, flush=True)
 """
 
 
@@ -54,4 +58,6 @@ def test_a_client_that_does_not_go_is_hung_up_on_and_what_is_worked_on_is_answer
             server.send_signal(number)
             assert client.recv(100) == b"answer to request"
             assert server.stdout.readline() == "b'' b'pair' b'store'\n"
+            # What is put away after that opens files: the looks for clients leave none behind.
+            assert int(server.stdout.readline()) <= 2
             assert server.wait(PATIENCE) == 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.cli.browser.frame import count_page_lines, draw_browse_frame, format_difference_lines
+from zvault.cli.browser.screen import FeedRing
 from zvault.cli.browser.state import (
     BrowseWalk,
     DifferenceView,
@@ -17,6 +19,7 @@ from zvault.cli.browser.state import (
     WantedPast,
     WantedRestore,
 )
+from zvault.core.errors import DiskAway, ZvaultError
 from zvault.core.integrity.verification import escape_path
 
 NAME = escape_path(b"\x1b]0;owned\x07\n\xff")
@@ -115,7 +118,58 @@ def test_what_is_restored_is_what_was_shown() -> None:
     assert "zvaultctl restore tank cold/a@s2 /rescue --file docs/file" in [
         line.text for line in draw_browse_frame(it, 200, 30)
     ]
-    assert it.press("\r", 9) == WantedRestore("cold/a@s2", "docs/file", "/rescue")
+    assert it.press("\r", 9) == WantedRestore("tank", "cold/a@s2", "docs/file", "/rescue")
+
+
+def test_the_next_vault_is_a_key_away_where_there_is_one() -> None:
+    it = walk(VersionsView(FILE))
+    assert it.press("n", 9) is None
+    it.several = True
+    title, *rest = (line.text for line in draw_browse_frame(it, 200, 30))
+    assert "n next vault" in " ".join(rest)
+    assert it.press("n", 9) == "next vault"
+    it.anew = True
+    it.arrive({**FILE, "backup": "tank@shelf"})
+    assert len(it.views) == 1
+    title, *_ = (line.text for line in draw_browse_frame(it, 200, 30))
+    assert ", vault shelf, " in title
+    it.anew = True
+    it.fail("the disk is not there")
+    assert (len(it.views), it.told, it.anew) == (1, "the disk is not there", False)
+
+
+class Feed:
+    """Notes what it is asked for; it cannot look into anything where it ``fails``."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails, self.asked = fails, list[object]()
+        self.error: ZvaultError | None = None
+
+    def start(self) -> None:
+        self.asked.append("start")
+
+    def look_anew(self, dataset: str, wanted: WantedPast) -> None:
+        self.asked.append((dataset, wanted))
+        self.error = DiskAway("the disk is not there") if self.fails else None
+
+
+def test_a_vault_that_cannot_be_looked_into_leaves_the_one_before_on_the_screen() -> None:
+    feeds: Any = [Feed(), Feed(fails=True), Feed()]
+    ring, it = FeedRing(feeds), walk(VersionsView(FILE))
+    for shown in (0, 0):
+        ring.ask_next(it)
+        assert feeds[1].asked[-1] == ("tank/a", WantedPast("docs/file"))
+        ring.go_back_on_error(it)
+        assert ring.feed is feeds[shown]
+    feeds[1].fails = False
+    for shown in (1, 2, 0):
+        ring.ask_next(it)
+        ring.go_back_on_error(it)
+        assert ring.feed is feeds[shown]
+    assert [feed.asked.count("start") for feed in feeds] == [1, 0, 0]
+    feeds[0].error = DiskAway("the disk is not there")
+    with pytest.raises(DiskAway):
+        FeedRing(feeds).go_back_on_error(walk())
 
 
 def test_what_the_vault_does_not_have_is_told() -> None:

@@ -37,13 +37,25 @@ def of(name: str, lag: float | None):
             {"shelf": {"state": "down", "error": AWAY}},
             "cold",
         ),
+        (
+            {"cold": 7200.0, "shelf": 60.0, "far": None},
+            {"shelf": {"state": "down", "away": True}},
+            "cold",
+        ),
+        (
+            {"cold": 7200.0, "shelf": 60.0, "far": None},
+            {"shelf": {"state": "down", "held_by": "other"}},
+            "cold",
+        ),
         ({"cold": 60.0, "shelf": 60.0, "far": 60.0}, {"cold": {"state": "down"}}, "shelf"),
         ({"cold": None, "shelf": None, "far": 9e9}, {}, "far"),
     ],
     ids=[
         "the newest",
         "down is no hindrance",
-        "away is",
+        "what is in the way is",
+        "a disk in the cupboard is",
+        "another host that has it is",
         "up of the same state",
         "any state is better than none",
     ],
@@ -57,6 +69,8 @@ def test_the_best_vault_is_taken_and_told(several, ctl, lags, states, chosen: st
     assert said.code == 0
     assert said.err.startswith(f"vault {chosen} is taken, its newest state is ")
     assert all(f"{name}: " in said.err for name in lags if name != chosen)
+    had = {name for name, one in states.items() if one.keys() - {"state"}}
+    assert {name for name in lags if f"{name}: 1m old, and not to be had now" in said.err} == had
     assert f"POST /v1/verify/home@{chosen}" in [asked for asked, _, _ in several.asked]
 
 
@@ -105,6 +119,14 @@ def test_status_and_lag_of_the_table_show_each_vault(daemon, ctl) -> None:
     assert [row[0] for row in ctl("lag", "home", "-H").cells] == ["home@cold", "home@shelf"]
     assert [row[1] for row in ctl("status", "home", "-H").cells] == ["home@cold", "home@shelf"]
     assert ctl("lag", "hom").code == 2
+    daemon.documents["GET /v1/status"] = status(
+        of("cold", 1.0), backup("web"), vaults=[vault("home"), vault("cold")]
+    )
+    assert [row[:2] for row in ctl("status", "home", "-H").cells] == [
+        ["backup", "home@cold"],
+        ["vault", "home"],
+    ]
+    assert [row[:2] for row in ctl("status", "cold", "-H").cells] == [["vault", "cold"]]
 
 
 def test_a_name_means_itself_before_it_means_several() -> None:

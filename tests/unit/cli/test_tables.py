@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from tests.unit.cli.api_documents import CONFIG, trouble
+from tests.unit.cli.api_documents import CONFIG, trouble, vault
 from zvault.api.backups import PlanDocument
+from zvault.cli.options import TableForm
+from zvault.cli.tables import TableColumn, choose_columns, format_table
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.policy.retention import KeepDecision
@@ -304,6 +306,17 @@ def test_list_of_what_is_gone(daemon, ctl):
     ]
 
 
+def test_what_cannot_be_listed_is_named_beside_the_rest(daemon, ctl):
+    why = "tank/bad cannot be listed (I/O error)"
+    row = {"backup": "home", "dataset": "tank/bad", "why": why}
+    daemon.documents["GET /v1/list"] = listed(dataset(), unlisted=[row], gone_unknown=["home"])
+    for words in (("list",), ("list", "-t", "snapshot"), ("list", "-t", "gone")):
+        assert f"not all of backup home is known: {why}" in ctl(*words).err
+    assert "besides is not known: not all can be listed" in ctl("list", "-t", "gone").err
+    assert "it is down" not in ctl("list", "-t", "gone").err
+    assert json.loads(ctl("list", "-j").out)["unlisted"] == [row]
+
+
 def test_what_a_vault_that_is_down_has_besides_is_unknown_and_not_none(daemon, ctl):
     daemon.documents["GET /v1/list"] = listed(dataset(), gone_unknown=["home"])
     told = ctl("list", "-t", "gone")
@@ -330,3 +343,30 @@ def test_plan_for_scripts(daemon, ctl):
         ["keep", "vault", "filer1/tank@new", "-", "one of the last 3"],
     ]
     assert [verdict["keep"] for verdict in json.loads(ctl("plan", "home", "-j").out)["prune"]] == [False]
+
+
+@pytest.mark.parametrize(
+    ("room", "shown"),
+    [(None, "abcd"), (26, "abcd"), (25, "abd"), (20, "abd"), (19, "bd"), (9, "bd")],
+    ids=["no terminal", "all fit", "the first", "exactly", "and the second", "no more can go"],
+)
+def test_a_narrow_terminal_shows_a_table_without_what_can_be_spared(monkeypatch, room, shown) -> None:
+    monkeypatch.setattr("zvault.cli.tables.find_width", lambda _: room)
+    columns = [TableColumn(name, spare=spare) for name, spare in (("a", 1), ("b", 0), ("c", 2), ("d", 0))]
+    row = {"a": "a123", "b": "b1234567", "c": "c123", "d": "d123"}
+    lines = list(format_table(columns, [row], TableForm()))
+    assert [line.split() for line in lines] == [list(shown.upper()), [row[name] for name in shown]]
+    assert list(format_table(columns, [row], TableForm(tabs=True))) == ["\t".join(row.values())]
+    chosen = choose_columns(columns, "a,c,b,d", ())
+    assert all(name in next(format_table(chosen, [row], TableForm())) for name in "ABCD"), (
+        "whoever names it sees it"
+    )
+
+
+def test_a_disk_that_is_not_plugged_in_is_told_in_words(daemon, ctl) -> None:
+    away = {"state": "down", "away": True, "health": None}
+    daemon.documents["GET /v1/vaults"] = {"vaults": [vault("usb") | away]}
+    assert (
+        "state: away: its disk is not plugged in; what is due runs once it is"
+        in ctl("vault", "status", "usb").out
+    )

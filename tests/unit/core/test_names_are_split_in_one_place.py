@@ -27,6 +27,7 @@ OTHERS = {
     ("core/notify/formats.py", 'parts.path.rstrip("/").rpartition("/")'): "the path of a URL",
     ("core/notify/secrets.py", 'url.path.split("/")'): "the path of a URL",
     ("ops/hooks.py", 'name.split("/")'): "the name of a lease",
+    ("cli/browser/frame.py", 'past["backup"].rpartition("@")'): "NAME@VAULT, of a backup with several vaults",
     ("cli/browser/state.py", 'here["path"].rpartition("/")'): "a path below a dataset's root",
     ("cli/browser/state.py", 'path.rpartition("/")'): "a path below a dataset's root",
     ("ops/restore/source_path.py", 'path.split("/")'): "a path of a file on the source",

@@ -1,5 +1,6 @@
 """History is for people: it may be damaged, deleted or impossible, and no backup notices."""
 
+import errno
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -256,6 +257,20 @@ def test_a_file_deleted_while_the_daemon_runs_is_made_anew(file: Path, history: 
     assert history.last("b") is None
     assert_works(history)
     assert ids(RunHistory(file)) == ["new"]
+
+
+def test_a_storage_that_fails_keeps_no_run_from_its_start(
+    history: RunHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start asks whether the history knows the run's id."""
+
+    def fails(_: Path) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "exists", fails)
+    add(history, "r1")
+    assert history.run("r2") is None
+    assert history.run("r1") is not None
 
 
 def test_a_folder_deleted_while_the_daemon_runs_is_made_anew(file: Path, history: RunHistory) -> None:

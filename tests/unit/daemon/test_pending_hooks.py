@@ -13,11 +13,12 @@ from tests.unit.patience import PATIENCE
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.config.tables.hooks import Hook
+from zvault.config.templates import resolve_templates
 from zvault.core.errors import DeviceGone
 from zvault.daemon.assemble import assemble_daemon
 from zvault.ops.vaults.vault import ManagedVault
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "vault": {
         "cloud": {"pool": "cloud", "hosts": ["a", "b"], "device": [{"nbd": "zvault:zv/cloud size=1G"}]},
         "cold": {"pool": "cold"},
@@ -123,3 +124,36 @@ async def test_a_vault_that_takes_long_keeps_neither_the_start_nor_another_vault
     assert world.ran == ["far"]
     # What it lies on may be needed until it is down: its hooks wait, and so does its backup.
     assert await world.backed_up("near", 0.3) == ["far", "near"]
+
+
+@pytest.mark.parametrize(("name", "vaults"), [("near", 2), ("near@cold", 1)])
+async def test_those_of_a_backup_that_has_another_name_now_have_its_vault_go_down_first(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str, vaults: int
+) -> None:
+    """The run that was cut off goes on under the new name: its vault stayed up, and the hook took away what that
+    stands on.
+    """
+    needed: dict[str, bool] = {}
+
+    async def adopt(vault: ManagedVault, *_: object, needed: bool, kept: dict[str, bool] = needed) -> None:
+        kept[vault.name] = needed
+
+    monkeypatch.setattr(ManagedVault, "adopt", adopt)
+    daemon = world.daemon
+    store, env = daemon.context.records.hooks, daemon.context.env
+    lease = store.get("hooks/run/near/r1")
+    assert lease is not None
+    store.drop("hooks/run/near/r1")
+    about = {**lease["about"], "backup": name}
+    store.put(f"hooks/run/{name}/r1", {"about": about, "hooks": lease["hooks"]})
+    daemon.history.begin("r1", name, "hand", 1.0, env.way(env.backup("near")))
+    table = {"source": "tank", "vaults": ["cold", "cloud"]} if vaults == 2 else CONFIG["backup"]["near"]
+    data = {**CONFIG, "backup": {"far": CONFIG["backup"]["far"], "near": table}}
+    env.reconfigure(Config.model_validate(resolve_templates(data).data))
+    now = "near@cold" if vaults == 2 else "near"
+    assert await daemon.reconcile() == {now}
+    await asyncio.gather(*daemon._tasks)
+    assert needed == {"cloud": False, "cold": False}
+    assert sorted(world.ran) == ["far", "near"]
+    assert store.names("hooks/") == []
+    assert not daemon.runs.gate.held

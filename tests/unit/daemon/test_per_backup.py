@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.unit.ops.ops_world import context
+from zvault.config.schema import Config
 from zvault.daemon.per_backup import ValuesByBackup
 
 
@@ -37,3 +38,26 @@ def test_what_was_learned_while_the_configuration_changed_is_dropped() -> None:
     learned.put("b", 5, before)
     learned["nobody"] = 6
     assert dict(learned) == {}
+
+
+def test_what_was_learned_goes_on_under_a_new_name_and_never_comes_back_from_before() -> None:
+    """A backup that had become one with several vaults, and one again, was told as it had been before all that."""
+    where = context()
+    learned: ValuesByBackup[int] = ValuesByBackup(where.env)
+    one, learned["b"] = where.env.config, 5
+    several = one.model_copy(update={"backup": {"b@cold": one.backup["b"].model_copy()}})
+
+    def rename(config: Config, before: str, name: str) -> dict[str, int]:
+        where.env.reconfigure(config)
+        where.env.host = "host"
+        where.env.note_rename(before, name)
+        return dict(learned)
+
+    assert rename(several, "b", "b@cold") == {"b@cold": 5}
+    learned["b@cold"] = 6
+    assert rename(one, "b@cold", "b") == {"b": 6}
+    del learned["b"]
+    learned["b"] = 7
+    where.env.reconfigure(several)
+    del learned._found["b"]
+    assert rename(one, "b@cold", "b") == {}

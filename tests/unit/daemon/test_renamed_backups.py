@@ -12,7 +12,7 @@ from zvault.config.load_config import load_config
 from zvault.config.paths import Paths
 from zvault.daemon.history import RunHistory
 from zvault.daemon.renamed_backups import RECORD_FOLDERS, carry_over_names
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 
 SEVERAL = """
 [vault.cold]
@@ -35,7 +35,7 @@ def test_a_kill_anywhere_leaves_nothing_under_the_old_name(
     history = RunHistory(tmp_path / "history.sqlite")
     history.begin("r1", "b", "hand", 10.0, env.way(before))
     for folder in RECORD_FOLDERS:
-        LeaseStore(env.paths.state / folder).put("b", {"of": folder})
+        HostLeaseStore(env.paths.state / folder).put("b", {"of": folder})
     file = tmp_path / "zvault.toml"
     file.write_text(SEVERAL)
     env.config = load_config(Paths(), file)
@@ -51,7 +51,7 @@ def test_a_kill_anywhere_leaves_nothing_under_the_old_name(
         return step
 
     with monkeypatch.context() as patch:
-        patch.setattr(LeaseStore, "rename", mortal(LeaseStore.rename))
+        patch.setattr(HostLeaseStore, "rename", mortal(HostLeaseStore.rename))
         patch.setattr(RunHistory, "rename_backup", mortal(RunHistory.rename_backup))
         if survives <= len(RECORD_FOLDERS):
             with pytest.raises(Crash):
@@ -60,6 +60,6 @@ def test_a_kill_anywhere_leaves_nothing_under_the_old_name(
     assert not history.has_runs("b", env.way(before))
     assert [run["id"] for run in history.runs("b@cold", 9)] == ["r1"]
     for folder in RECORD_FOLDERS:
-        store = LeaseStore(env.paths.state / folder)
+        store = HostLeaseStore(env.paths.state / folder)
         found = store.get("b@cold")
         assert (store.get("b"), found and found["of"]) == (None, folder)

@@ -158,3 +158,19 @@ def test_the_metrics_have_no_sample_of_what_is_unknown(host: Host) -> None:
         "zvault_backup_restore_measured_timestamp_seconds": {("b",): START},
         "zvault_backup_max_restore_seconds": {("b",): HOUR},
     }
+
+
+def test_what_was_learned_goes_on_under_the_name_that_a_backup_gets(host: Host) -> None:
+    host.hear("vault-read", kind="drill", bytes=256 * MIB, seconds=2.0, backup="b")
+    host.hear("vault-holds", datasets=1, bytes=512 * MIB, backup="b")
+    host.restart()
+    before = host.told()
+    env = host.context.env
+    env.reconfigure(env.config.model_copy(update={"backup": {"b@cold": host.backup.model_copy()}}))
+    env.config.backup["b@cold"].named("b@cold")
+    env.host = "host"
+    env.note_rename("b", "b@cold")
+    estimate = host.times.estimate_whole(env.backup("b@cold"))
+    assert estimate is not None
+    assert make_restore_time(estimate) == before
+    assert before["seconds"] == 4.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,7 @@ class Host:
         self.log: list[str] = []
         self.stops: bool | DeadlineExceeded = True
         self.pool: str | None = "ACTIVE"
-        self.problem: DeviceGone | None = None
+        self.problem: Exception | None = None
         self.leases = {"vault/cold": {"pinned": True}}
         self.context: Any = SimpleNamespace(
             env=SimpleNamespace(runner=None), records=SimpleNamespace(leases=self.leases), activity=Activity()
@@ -113,6 +114,10 @@ async def test_a_suspended_pool_is_left_and_what_cannot_go_down_keeps_nothing_up
     host.log.clear()
     assert (await host.stop())[1:] == ["cold goes down"]
     assert "its device is gone" in caplog.text
+    host.problem = OSError(errno.EMFILE, "nobody foresaw it")
+    host.log.clear()
+    assert (await host.stop())[1:] == ["cold goes down"]
+    assert "nobody foresaw it" in caplog.text
 
 
 async def test_it_waits_for_what_moves_a_vault(host: Host):

@@ -21,6 +21,7 @@ from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.status import DaemonStatus
 from zvault.ops.vaults.vault import Vaults
 
+DAY = 24 * HOUR
 FIGURES = {"bytes": 0, "datasets": 1, "sent": 1, "pruned": 0}
 
 
@@ -88,6 +89,71 @@ def test_a_disk_in_the_cupboard_makes_nothing_late_before_its_max_lag(status: Da
     assert told(status)["late"] is False
     scheduled(status, vault=usb, schedule="hourly", max_lag="4d")
     assert told(status)["late"] is True
+
+
+@pytest.mark.parametrize(("there", "state"), [(False, "ok"), (True, "unproven")])
+@pytest.mark.parametrize(
+    "proof", [LevelProof(proven=START), LevelProof(since=START)], ids=["passed", "never"]
+)
+def test_nor_unproven_while_nobody_can_look_at_it(
+    status: DaemonStatus, monkeypatch: pytest.MonkeyPatch, there: bool, state: str, proof: LevelProof
+) -> None:
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", lambda _: there)
+    ran(status)
+    status.runs.proofs["b"] = {"guids": LevelProof(since=START), "sample": proof}
+    clock: Any = status.context.env.clock
+    clock.at = START + 10 * DAY
+    scheduled(status, vault={"pool": "cold", "removable": True}, schedule="hourly", max_lag="20d")
+    assert told(status)["verdict"]["state"] == state
+
+
+async def test_nor_before_it_can_have_been_looked_at_since_it_was_plugged_in(
+    status: DaemonStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time that the disk came, all who are told were told that its proof is overdue, and soon that it is not."""
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", lambda _: True)
+    ran(status)
+    status.runs.proofs["b"] = {"guids": LevelProof(since=START), "sample": LevelProof(proven=START)}
+    clock: Any = status.context.env.clock
+    clock.at = START + 10 * DAY
+    scheduled(status, vault={"pool": "cold", "removable": True}, schedule="hourly", max_lag="20d")
+    status.context.activity.appeared["cold"] = clock.monotonic()
+    task, found = asyncio.current_task(), list[str]()
+    assert task is not None
+    current = status.runs.runner.current
+    for after, trigger in ((0.5, ""), (0.6, ""), (0.1, "schedule"), (0.1, "verify"), (0.1, "")):
+        clock.at += after * HOUR
+        current.clear()
+        if trigger:
+            current["r2"] = ActiveRun("r2", "b", trigger, task, aside=trigger == "verify")
+        found.append(told(status)["verdict"]["state"])
+    assert found == ["ok", "unproven", "ok", "ok", "unproven"]
+
+
+async def test_a_dataset_that_is_new_while_the_disk_is_away_is_late_with_it(
+    status: DaemonStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a max_lag never; and a disk that nothing was ever put on is late after a day."""
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", lambda _: False)
+    clock: Any = status.context.env.clock
+    usb = {"pool": "cold", "removable": True}
+
+    def after(days: float, **backup: Any) -> str:
+        scheduled(status, vault=usb, schedule="hourly", **backup)
+        told(status)
+        clock.at += days * DAY
+        return told(status)["verdict"]["state"]
+
+    assert after(0.5) == "new"
+    assert after(1) == "late"
+    ran(status)
+    status.runs.lags["b"] = {
+        "tank": DatasetLag("tank", snap(1), 0),
+        "tank/new": DatasetLag("tank/new", None, 3),
+    }
+    assert after(9) == "unknown"
+    assert after(9, max_lag="40d") == "unknown"
+    assert after(40, max_lag="40d") == "late"
 
 
 def test_a_backup_that_never_ran_is_unwell_after_two_of_its_times(status: DaemonStatus) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from zvault import data
+from zvault.core.units import parse_duration
+from zvault.daemon.app import PATIENCE_STEP, START_EXTENSION
 from zvault.data.units import fit_unit
 
 UNITS = sorted(
@@ -52,3 +54,15 @@ def test_each_setting_comes_with_the_version_that_has_it():
     daemon = data.find_data_path("systemd/zvaultd.service").read_text()
     assert "\nType=notify-reload\n" in fit_unit(daemon, "/usr/bin", 253)
     assert "\nImportCredential=" not in fit_unit(daemon, "/usr/bin", 253)
+
+
+def test_zvaultd_asks_for_more_time_long_before_systemd_gives_its_start_up():
+    """A start of more than systemd's own 90 s was killed and begun anew, for ever."""
+    lines = data.find_data_path("systemd/zvaultd.service").read_text().splitlines()
+    (allowed,) = [
+        line.removeprefix("TimeoutStartSec=") for line in lines if line.startswith("TimeoutStartSec=")
+    ]
+    assert parse_duration(allowed) >= 3 * 90
+    assert START_EXTENSION >= 3 * PATIENCE_STEP, (
+        "the next question comes long before the last one's time is over"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.fuzz.mutation import mutated, seeds
 from tests.unit.fuzz.target import MIB, target
-from zvault.devices.s3_lease.lease import LeaseContent, LeaseObject
+from zvault.devices.s3_lease.lease_object import LeaseContent, LeaseObject
 
 REAL = seeds("lease_objects")
 

@@ -15,11 +15,11 @@ from zvault.core.errors import ZvaultError
 from zvault.core.integrity.block_pointer import parse_pointer
 from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool import statistics
-from zvault.zfs.pool.events import EventReader, find_stall_sign
 from zvault.zfs.pool.label import parse_label_host, parse_label_vdev
 from zvault.zfs.pool.name_permit import NamePermit
 from zvault.zfs.pool.pool import Zpool
 from zvault.zfs.pool.scrub import Scrubber
+from zvault.zfs.pool.stall_events import EventReader, find_stall_sign
 from zvault.zfs.repair.error_log import ErrorLog
 
 

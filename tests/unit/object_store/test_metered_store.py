@@ -9,8 +9,9 @@ import pytest
 
 from tests.unit.object_store.faulty_store import Fault, FaultyStore
 from tests.unit.object_store.memory_store import MemoryStore
+from zvault.api.blockstore import REQUEST_KINDS
 from zvault.object_store.interface import NO_OBJECT_YET, ObjectMissing, PreconditionFailed, StoreUnreachable
-from zvault.object_store.metered_store import BOUNDS, REQUEST_KINDS, MeteredStore
+from zvault.object_store.metered_store import BOUNDS, MeteredStore
 from zvault.object_store.rate_limited_store import RateLimitedStore, RequestBudget
 from zvault.object_store.retrying_store import RetryingStore
 

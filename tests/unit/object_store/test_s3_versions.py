@@ -109,6 +109,16 @@ def test_a_listing_that_cannot_be_right(pages: list[Any]) -> None:
         list(list_versions(Client(*pages).asking, "b", "k/", ""))
 
 
+@pytest.mark.parametrize("markers", [["k/a", "k/b"], [f"k/{number:06d}" for number in range(10_000)]])
+def test_a_listing_of_nothing_without_an_end(markers: list[str]) -> None:
+    """Two markers in turn were asked for again and again, at whatever rate the store answered."""
+    pages = (page(more=(markers[number % len(markers)], "1")) for number in range(10_000))
+    client = Client(*pages)
+    with pytest.raises(ObjectDamaged, match="does not come to an end"):
+        list(list_versions(client.asking, "b", "k/", ""))
+    assert len(client.asked) < 200
+
+
 def test_what_is_locked_is_left_and_what_is_gone_counts_as_removed() -> None:
     every = [ListedVersion(key, "v", 1, "e", 0.0) for key in ("a", "b", "c")]
     errors = [

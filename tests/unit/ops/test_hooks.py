@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from zvault.config.tables.hooks import Hook, Hooks
 from zvault.core.errors import HookFailed, Refused
 from zvault.ops import hooks as module
 from zvault.ops.hooks import list_cut_off_backups, recover_hooks
+from zvault.system.host_lease_store import HostLeaseStore
 
 
 async def test_order_and_environment(it: World) -> None:
@@ -239,3 +241,24 @@ async def test_a_lease_that_cannot_be_read_is_told(it: World) -> None:
     wrong = await recover_hooks(it.store, lambda run, backup: it.emit, "snapshot")
     assert len(wrong) == 1
     assert "cannot be read" in str(wrong[0])
+
+
+async def test_where_a_lease_stays_the_hooks_of_the_others_are_run_all_the_same(
+    it: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a state directory that is read-only zvaultd did not start, and each try ran the same hook again."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    await crashed(it, it.hook("log first"))
+    kept = it.store.get("hooks/snapshot/b/run-1") or {}
+    it.store.put("hooks/snapshot/c/run-2", {key: kept[key] for key in ("about", "hooks")})
+    monkeypatch.setattr(HostLeaseStore, "drop", refuse)
+    monkeypatch.setattr(HostLeaseStore, "put", refuse)
+    assert await recover_hooks(it.store, lambda run, backup: it.emit, "snapshot") == []
+    assert it.lines == ["first", "first"]
+    assert [text for text in it.said("warning") if "Read-only file system" in text] == [
+        "that this hook has run cannot be written down, and the next start runs it again:"
+        " [Errno 30] Read-only file system"
+    ] * 2

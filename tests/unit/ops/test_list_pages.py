@@ -9,9 +9,12 @@ import pytest
 
 from tests.unit.ops.no_keys import NoKeys
 from tests.unit.ops.ops_world import context, dataset, snap, tree, with_source, with_vault
+from zvault.core.errors import ToolFailed
 from zvault.core.model import Tree
+from zvault.core.names import DatasetName
 from zvault.ops.list_documents import DatasetPagePart, make_list_document
 from zvault.ops.vaults.vault import Vaults
+from zvault.zfs.whole_listing import PartialListing
 
 NAMES = ["tank", "tank/a", "tank/a/x", "tank/a b", "tank/b", "tank/c"]
 
@@ -97,3 +100,30 @@ async def test_what_is_gone_is_on_the_first_page_with_what_it_uses_now() -> None
     assert [(row["vault_dataset"], row["used"]) for row in first["gone"]] == [("cold/host/tank/old", 5)]
     second = await make_list_document(where, Vaults(where), "b", page=DatasetPagePart(4, first["next"] or ""))
     assert second["gone"] == []
+
+
+async def test_what_cannot_be_listed_is_named_and_a_backup_that_fails_hides_no_other() -> None:
+    class Damaged(Source):
+        fails: Exception | None = None
+
+        async def tree(self, root: str, *, sizes: bool = True) -> Tree:
+            raise self.fails or PartialListing("'tank' cannot be listed whole")
+
+        async def tree_around_damage(self, root: str, why: PartialListing) -> Tree:
+            return replace(self.there, unlisted={DatasetName("tank/bad"): "I/O error"})
+
+    source: Any = Damaged()
+    where = with_source(context(snapshots_only=True), source)
+    found = await make_list_document(where, Vaults(where), None)
+    assert [row["dataset"] for row in found["datasets"]] == NAMES
+    (named,) = found["unlisted"]
+    assert (named["backup"], named["dataset"]) == ("b", "tank/bad")
+    assert named["why"].startswith("tank/bad cannot be listed (I/O error)")
+    source.fails = ToolFailed("cannot list 'tank'", "permission denied")
+    found = await make_list_document(where, Vaults(where), None)
+    assert found["unlisted"] == [
+        {"backup": "b", "dataset": "tank", "why": "cannot list 'tank': permission denied"}
+    ]
+    assert found["gone_unknown"] == ["b"]
+    with pytest.raises(ToolFailed):
+        await make_list_document(where, Vaults(where), "b")

@@ -38,6 +38,7 @@ ELSEWHERE = {
     "zfs_ioc_snapshot_list_next",
     "zfs_receive_one",
     "zfs_receive_package",
+    "zfs_vnops_read_chunk_size",
 }
 """Names of the kernel, OpenZFS, Ceph, ssh and pydantic that pages cite and zvault does not use."""
 MADE_BY_READERS = {"tests/lab/test_tags.py"}

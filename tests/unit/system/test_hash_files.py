@@ -54,7 +54,7 @@ def test_every_name_is_listed_and_hashed(root: Path) -> None:
         run(hash_files.list_argv(str(root), KeySpread.of(77), KeyRange(), everything=False))
     )
     assert sorted(one.path for one in listed) == sorted(NAMES)
-    wanted = select_content_ranges(listed, KeySpread.of(77), KeyRange())
+    wanted = [*select_content_ranges(listed, KeySpread.of(77), KeyRange())]
     assert hashed(root, wanted) == {one: hashlib.sha256(b"this is " + one.path).hexdigest() for one in wanted}
 
 

@@ -5,6 +5,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,30 @@ def test_watchdog_interval(
         else:
             monkeypatch.setenv(name, str(os.getpid()) if value == "own" else value)
     assert sd_notify.read_watchdog_interval() == interval
+
+
+def test_what_cannot_be_sent_now_is_told_and_the_next_word_goes(
+    manager: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """The watchdog was fed no more after one moment without a free descriptor: systemd killed zvaultd."""
+    with monkeypatch.context() as without:
+        without.setenv("NOTIFY_SOCKET", "/nowhere/at/all")
+        for say in (
+            sd_notify.feed_watchdog,
+            sd_notify.notify_stopping,
+            partial(sd_notify.notify_status, "sending"),
+            partial(sd_notify.extend_start, 1.0),
+            partial(sd_notify.allow_silence, 1.0),
+        ):
+            say()
+        with pytest.raises(OSError, match="No such file"):
+            sd_notify.notify_ready()
+    assert [one.args[0] for one in caplog.records if isinstance(one.args, tuple)] == [
+        "WATCHDOG",
+        "STOPPING",
+        "STATUS",
+        "EXTEND_TIMEOUT_USEC",
+        "WATCHDOG_USEC",
+    ]
+    sd_notify.feed_watchdog()
+    assert manager.recv(4096) == b"WATCHDOG=1"

@@ -3,7 +3,7 @@
 ``send`` writes the file SNAPSHOT.stream of the folder (``/`` is ``_``), and returns the number in SNAPSHOT.fails, if
 there is one; it waits after each half as long as there is a file ``hold``. ``receive`` writes what comes to
 SNAPSHOT.got, with its properties beside it, and takes a stream without its END as cut off. It hangs where there is a
-file ``hang``.
+file ``hang``, and is never made where there is a file SNAPSHOT.raises.
 """
 
 import json
@@ -46,6 +46,8 @@ class Files:
     ) -> int:
         while (self.folder / "hang").exists():
             time.sleep(0.01)
+        if self.path(f"{snapshot}.raises").exists():
+            raise MemoryError("no room for its properties")
         refuse = self.path(f"{snapshot}.refuses")
         if refuse.exists():
             return int(refuse.read_text())

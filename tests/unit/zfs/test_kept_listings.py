@@ -336,3 +336,25 @@ async def test_what_cannot_be_written_stays_to_be_written(place: Place) -> None:
     place.file.parent.unlink()
     await kept.save_changed()
     assert read_listing(place.file, LOADED).keys() == {"tank/a"}
+
+
+async def test_what_another_client_notes_while_the_file_is_read_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool that is a source and a vault is listed by two clients."""
+    place = Place(tmp_path)
+    kept, reading = place.start(), asyncio.Event()
+
+    async def read_slowly(*_: object) -> dict[str, KeptSnapshots]:
+        reading.set()
+        await asyncio.sleep(0)
+        return {}
+
+    monkeypatch.setattr(asyncio, "to_thread", read_slowly)
+    loading = asyncio.create_task(kept.load_pool("tank", place.tools()))
+    await reading.wait()
+    kept.note_snapshots("tank/a", ("1", "2"), (), 9.0)
+    assert kept.believe_snapshots({"tank/a": ("1", "2")}, 10.0) == {}
+    await loading
+    kept.note_snapshots("tank/a", ("1", "2"), (), 9.0)
+    assert list(kept.believe_snapshots({"tank/a": ("1", "2")}, 11.0)) == ["tank/a"]

@@ -25,6 +25,7 @@ from zvault.core.errors import (
 )
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.ops.stream.run_stream import StreamProgress, StreamResult, StreamWatch, attend_stream
+from zvault.system.process.json_child import JsonChild
 from zvault.zfs.gate.check import OrderedSnapshot, StreamOrder
 from zvault.zfs.gate.records import END, RAW, SA_SPILL, WRITE
 from zvault.zfs.lzc_stream import SmallStream, StreamHelpers, StreamPart
@@ -127,6 +128,16 @@ async def test_several_snapshots_go_one_after_another_and_count_together(world: 
     assert [world.got(number) for number in (1, 2, 3)] == streams
     assert done.bytes == sum(map(len, streams))
     assert (world.folder / "tank_a@s3.asked").read_text() == "tank/a@s2 6"
+
+
+async def test_a_receive_that_was_never_made_is_no_success(world: World) -> None:
+    """All of the stream is in the pipes by then, and its sender has ended well."""
+    for number in (1, 2):
+        world.give(number)
+    (world.folder / "cold_a@s1.raises").touch()
+    with pytest.raises(TransferFailed, match="Bad address"):
+        await world.send(small(1, 2))
+    assert not (world.folder / "tank_a@s2.asked").exists()
 
 
 async def test_after_one_that_failed_none_follows(world: World) -> None:
@@ -307,3 +318,43 @@ async def test_without_the_library_it_is_told(tmp_path: Path) -> None:
     missing = StreamHelpers(argv=(sys.executable, "-c", "import sys; sys.exit('no libzfs_core.so.3')"))
     with pytest.raises(ToolMissing, match="no libzfs_core"):
         await missing.start(small(), lambda _: None)
+
+
+async def test_one_that_ends_whenever_it_is_told_of_a_stream_is_told_and_not_started_for_ever(
+    tmp_path: Path,
+) -> None:
+    started = tmp_path / "started"
+    script = f"""if True:
+        import os
+        with open({str(started)!r}, "a") as file:
+            file.write("one\\n")
+        os.close(0)
+        print("{{}}", flush=True)
+        os._exit(1)
+    """
+    helpers = StreamHelpers(argv=(sys.executable, "-c", script))
+    large_request = small(properties={"note": "x" * (1 << 20)})
+    with pytest.raises(ToolMissing, match="ended as soon as it was there"):
+        await asyncio.wait_for(helpers.start(large_request, lambda _: None), PATIENCE)
+    assert started.read_text() == "one\n"
+
+
+async def test_all_are_ended_although_the_time_of_one_is_over_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3):
+        world.give(number)
+    await asyncio.gather(*(world.send(small(number)) for number in (1, 2, 3)))
+    children = list(world.helpers._idle)
+    world.helpers._patience = 0.05
+    await world.send()  # that one is idle for so long only
+
+    close = JsonChild.close
+
+    async def close_slowly(child: JsonChild) -> None:
+        await asyncio.sleep(0.2)
+        await close(child)
+
+    monkeypatch.setattr(JsonChild, "close", close_slowly)
+    await world.helpers.close()
+    await eventually(lambda: not any(child.runs for child in children))

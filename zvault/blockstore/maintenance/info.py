@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zvault.api.blockstore import REQUEST_KINDS
 from zvault.blockstore.attach import load_usage
 from zvault.blockstore.format import BLOCK_SIZE, SLOT_SIZE, find_key_numbers, make_segment_key
 from zvault.blockstore.map.past_bytes import count_past_bytes
@@ -16,7 +17,6 @@ from zvault.blockstore.map.usage import SegmentUsage
 from zvault.blockstore.recovery import WriterEpoch, read_newest_root, read_superblock
 from zvault.core.cost.prices import StorePrices
 from zvault.object_store.interface import ObjectStore
-from zvault.object_store.metered_store import REQUEST_KINDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from zvault.blockstore.format import BLOCK_SIZE
-from zvault.blockstore.map.blockmap import BlockMap
+from zvault.blockstore.map.blockmap import BlockExtent, BlockMap
 from zvault.blockstore.map.map_part import PART_BLOCKS
 
 PARTS = 64
@@ -20,7 +22,7 @@ def find_extents(blocks: BlockMap, size: int, offset: int, length: int) -> list[
     first, last = offset // BLOCK_SIZE, -(-end // BLOCK_SIZE)
     last = min(last, (first // PART_BLOCKS + PARTS) * PART_BLOCKS)
     found: list[tuple[int, int, bool]] = []
-    for extent in blocks.locate(first, last - first):
+    for extent in _locate_by_parts(blocks, first, last):
         begin = max(extent.block * BLOCK_SIZE, offset)
         stop = min((extent.block + extent.count) * BLOCK_SIZE, end)
         is_hole = extent.sequence == 0
@@ -29,3 +31,11 @@ def find_extents(blocks: BlockMap, size: int, offset: int, length: int) -> list[
         elif stop > begin:
             found.append((begin, stop - begin, is_hole))
     return found
+
+
+def _locate_by_parts(blocks: BlockMap, first: int, last: int) -> Iterator[BlockExtent]:
+    """Where these blocks are. Parts that memory has no room for together would be loaded again and again."""
+    while first < last:
+        end = min(last, (first // PART_BLOCKS + 1) * PART_BLOCKS)
+        yield from blocks.locate(first, end - first)
+        first = end

@@ -31,9 +31,11 @@ class BrowseFeed:
     news: ScreenNews[BrowseWalk] = field(default_factory=ScreenNews)
     _begun: threading.Event = field(default_factory=threading.Event)
     _dataset: str | None = None
+    _started: bool = False
 
     def start(self) -> None:
         """Open the session, and look at the path it was begun with."""
+        self._started = True
         for work in (self._keep, self._look_first):
             threading.Thread(target=work, daemon=True).start()
 
@@ -45,6 +47,17 @@ class BrowseFeed:
             "path": parse_walk_path(wanted.path),
         }
         threading.Thread(target=self._look, args=(body,), daemon=True).start()
+
+    def look_anew(self, dataset: str, wanted: WantedPast) -> None:
+        """Ask for the past of a path of a dataset, after another vault was looked into; open the session if need be."""
+        self.error = None
+        if self._started and self._dataset is not None:
+            self._dataset = dataset
+            self.look(wanted)
+            return
+        self.first = {**self.first, "dataset": dataset, "path": parse_walk_path(wanted.path)}
+        self._begun.clear()
+        self.start()
 
     def compare(self, wanted: WantedDifference) -> None:
         """Ask, in a thread, what differs between two snapshots; ``news`` gets the answer."""

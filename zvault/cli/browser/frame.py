@@ -61,7 +61,9 @@ def _title(walk: BrowseWalk) -> str:
             up = ", the vault is kept up" * (
                 past["vault_dataset"] is not None and "vault" not in past["unread"]
             )
-            return f"/{past['path']} of {past['dataset']}, {format_plural(past['snapshots'], 'snapshot')}{up}"
+            vault = f", vault {past['backup'].rpartition('@')[2]}" * walk.several
+            count = format_plural(past["snapshots"], "snapshot")
+            return f"/{past['path']} of {past['dataset']}{vault}, {count}{up}"
 
 
 def _keys(walk: BrowseWalk) -> str:
@@ -69,12 +71,17 @@ def _keys(walk: BrowseWalk) -> str:
         return "Enter restores, Esc does not"
     match walk.view:
         case NamesView():
-            return "Enter opens, Left goes back, v its own versions, q quits"
+            return f"Enter opens, Left goes back, v its own versions{_next_vault(walk)}, q quits"
         case VersionsView():
-            return "Enter differences to the one before, m marks one to compare with, r restores, Left back, q quits"
+            told = "Enter differences to the one before, m marks one to compare with, r restores, Left back"
+            return f"{told}{_next_vault(walk)}, q quits"
         case DifferenceView():
             return "Left goes back, q quits"
     return "q quits"
+
+
+def _next_vault(walk: BrowseWalk) -> str:
+    return ", n next vault" * walk.several
 
 
 def _said(walk: BrowseWalk, columns: int) -> list[ScreenLine]:

@@ -37,15 +37,17 @@ class WantedDifference:
 
 @dataclass(frozen=True, slots=True)
 class WantedRestore:
-    """Wanted: a path of a snapshot of the vault, in a folder."""
+    """Wanted: a path of a snapshot of the backup's vault, in a folder."""
 
+    backup: str
     snapshot: str
     path: str
     to: str
 
 
 Quit = Literal["quit"]
-WalkWish = WantedPast | WantedDifference | WantedRestore | Quit | None
+NextVault = Literal["next vault"]
+WalkWish = WantedPast | WantedDifference | WantedRestore | Quit | NextVault | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +101,16 @@ WalkView = NamesView | VersionsView | DifferenceView
 @dataclass
 class BrowseWalk:
     """The views, one above the other, the last is on the screen; ``told`` is what there is to say, ``busy`` what is
-    waited for. While a folder to restore into is asked for, ``to`` is what was typed.
+    waited for. While a folder to restore into is asked for, ``to`` is what was typed. ``several``: the backup has other
+    vaults too, and the next one is a key away; ``anew``: what arrives next is of that one, and all before it goes.
     """
 
     views: list[WalkView] = field(default_factory=list)
     told: str = ""
     busy: str = ""
     to: str | None = None
+    several: bool = False
+    anew: bool = False
 
     @property
     def view(self) -> WalkView | None:
@@ -114,6 +119,8 @@ class BrowseWalk:
 
     def arrive(self, past: PathPastDocument) -> None:
         """A path was looked at."""
+        if self.anew:
+            self.views, self.anew = [], False
         self.busy = ""
         self.told = "; ".join(f"{what} was not looked into: {why}" for what, why in past["unread"].items())
         view = NamesView(past) if past["names"] or _is_folder(past) else VersionsView(past)
@@ -131,7 +138,7 @@ class BrowseWalk:
 
     def fail(self, text: str) -> None:
         """Something that was wanted cannot be had."""
-        self.busy, self.told = "", text
+        self.busy, self.told, self.anew = "", text, False
 
     def press(self, key: str, page: int) -> WalkWish:
         """Do what a key means, and return what has to be asked for; ``page`` is how many lines the screen has room
@@ -146,6 +153,8 @@ class BrowseWalk:
         if (at := _moved(view, key, page)) is not None:
             self.views[-1] = replace(view, at=at)
             return None
+        if key == "n" and self.several and not self.busy and not isinstance(view, DifferenceView):
+            return "next vault"
         return self._back(view) if key in BACK_KEYS else self._act(view, key)
 
     def _act(self, view: WalkView, key: str) -> WalkWish:
@@ -207,7 +216,8 @@ class BrowseWalk:
             if not to.startswith("/"):
                 self.told = "a folder begins with a slash"
                 return None
-            return None if snapshot is None else WantedRestore(snapshot, view.past["path"], to)
+            past = view.past
+            return None if snapshot is None else WantedRestore(past["backup"], snapshot, past["path"], to)
         if key in {"\x1b", "\x04", ""}:
             self.to = None
         elif key in {"\x7f", "\x08"}:

@@ -38,7 +38,8 @@ def adopt(
     not sent again: both sides have snapshots of the same GUIDs, whatever their names. Looks at both sides, and changes
     nothing; the replica's pool must be imported. Needs no daemon.
 
-    Exit status: 0 the next run goes on; 1 a dataset is in conflict, or was written to after its newest snapshot.
+    Exit status: 0 the next run goes on; 1 a dataset is in conflict, cannot be listed, or was written to after its
+    newest snapshot.
     """
     found = _asked(_place(source), _place(replica), name)
     if json:
@@ -49,7 +50,7 @@ def adopt(
         # Each on one line: what follows a line break would be no comment.
         print_lines(f"# {clean_line(line)}".rstrip() for line in _notes(found))
     conflict = any(one["action"] == "conflict" for one in found["datasets"])
-    raise typer.Exit(TROUBLE_STATUS if conflict or found["first"] else OK_STATUS)
+    raise typer.Exit(TROUBLE_STATUS if conflict or found["first"] or found["unlisted"] else OK_STATUS)
 
 
 def _place(text: str) -> Source:
@@ -106,6 +107,12 @@ def _notes(found: AdoptDocument) -> list[str]:
     lines += _steering_notes(found["steering"])
     if found["strangers"]:
         lines.append("On the replica, and followed by nothing: " + ", ".join(found["strangers"]))
+    lines += [f"Not looked at: {line}" for line in found["unlisted"]]
+    if found["unknown"]:
+        lines.append(
+            "Their counterparts may be there, so it is not known what they are: "
+            + ", ".join(found["unknown"])
+        )
     lines.append(
         "Switch the other tool's replication off before the first run: one tool receives into a dataset."
     )

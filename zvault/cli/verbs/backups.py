@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -77,15 +77,15 @@ LIST_KINDS = {
 HISTORY_COLUMNS = [
     TableColumn("run", key="id"),
     TableColumn("backup"),
-    TableColumn("trigger"),
+    TableColumn("trigger", spare=1),
     TableColumn("started", "time"),
     TableColumn("ended", "time"),
     TableColumn("took", "duration", "seconds"),
     TableColumn("result", "state", get=lambda run: run["result"] or "running"),
     TableColumn("datasets", "count"),
-    TableColumn("sent", "count"),
+    TableColumn("sent", "count", spare=2),
     TableColumn("bytes", "size"),
-    TableColumn("pruned", "count"),
+    TableColumn("pruned", "count", spare=3),
     TableColumn("error", get=lambda run: (run["error"] or {}).get("what")),
     TableColumn("warning"),
 ]
@@ -122,32 +122,46 @@ def list_(
     }
     noun, known, default = LIST_KINDS[kind]
     picked, form = choose_columns(known, columns, default), TableForm(tabs, exact)
-    if kind is ListKind.gone and (down := found.get("gone_unknown")):
-        _print_gone(rows[noun], down, picked, form, json, columns)
+    unlisted = found.get("unlisted", [])
+    if kind is ListKind.gone and (unknown := found.get("gone_unknown")):
+        partial = {one["backup"] for one in unlisted}
+        _print_gone(rows[noun], unknown, partial, picked, form, json, columns)
+    elif json and unlisted:
+        chosen = select_columns(picked, rows[noun]) if columns else rows[noun]
+        print_document("list", {noun: chosen, "unlisted": unlisted})
     else:
         _print("list", noun, rows[noun], picked, form, json, columns)
+    for one in unlisted if not json else ():
+        print_trouble(f"not all of backup {one['backup']} is known: {clean_line(one['why'])}")
 
 
 def _print_gone(
     rows: Sequence[TableRow],
-    down: Sequence[str],
+    unknown: Sequence[str],
+    partial: Container[str],
     columns: list[TableColumn],
     form: TableForm,
     json: bool,
     wanted: str | None,
 ) -> None:
-    """What vaults have besides, where some of them are ``down``: of those it is not known, which is not none."""
+    """What vaults have besides, where that is not known of some backups, which is not none: their vault is down, or
+    something of them cannot be listed (``partial``).
+    """
     if json:
         print_document(
-            "list", {"gone": select_columns(columns, rows) if wanted else rows, "gone_unknown": down}
+            "list", {"gone": select_columns(columns, rows) if wanted else rows, "gone_unknown": unknown}
         )
         return
     if rows or form.tabs:
         print_lines(format_table(columns, rows, form))
-    names = ", ".join(down)
-    print_trouble(
-        f"what the vault of {names} has besides is not known: it is down ('zvaultctl plan {down[0]}' brings it up)"
-    )
+    down = [name for name in unknown if name not in partial]
+    if down:
+        print_trouble(
+            f"what the vault of {', '.join(down)} has besides is not known: it is down ('zvaultctl plan {down[0]}'"
+            " brings it up)"
+        )
+    if hurt := [name for name in unknown if name in partial]:
+        print_trouble(f"what the vault of {', '.join(hurt)} has besides is not known: not all can be listed")
 
 
 def history(

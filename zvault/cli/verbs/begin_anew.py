@@ -53,8 +53,10 @@ def begin_anew(
 
 
 def _shown(history: PoolHistoryDocument) -> Iterator[str]:
-    """The pools that it had, a line each."""
-    if not history["pools"]:
+    """The pools that it had, a line each, and what may tell of others."""
+    if not history["pools"] and not history["unknown"]:
         yield f"nothing is known of a pool that vault {history['vault']} had: it is new"
     for pool in history["pools"]:
         yield f"pool {pool['guid'] or 'of a GUID that is not known'}: {pool['told_by']}"
+    for why in history["unknown"]:
+        yield f"not known whether there is another: {why}"

@@ -149,16 +149,16 @@ def find_lease_holder(place: StorePlace) -> tuple[str | None, bool]:
 
     None where nobody has it, "" where there is none.
     """
-    from zvault.devices.s3_lease import lease
+    from zvault.devices.s3_lease import lease_object
 
     spec = place.spec
-    seen = lease.LeaseObjectStore(
-        lease.BucketPlace.of([f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings])
+    seen = lease_object.LeaseObjectStore(
+        lease_object.BucketPlace.of([f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings])
     ).read()
     if seen is None:
         return "", False
     owner = seen.lease.owner() if seen.lease.held and not seen.is_expired() else None
-    return owner, lease.is_own_lease(seen.lease)
+    return owner, lease_object.is_own_lease(seen.lease)
 
 
 def refuse_store_in_use(place: StorePlace, what: str, epoch_owner: str, *, yes: bool) -> None:
@@ -226,7 +226,7 @@ def make_scratch_options(place: StorePlace) -> Iterator[EngineOptions]:
 
     memory = Path("/dev/shm")  # noqa: S108 - a folder of its own in it
     folder = memory if os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="zvault-journal-", dir=folder) as name:
+    with _ending_in_order(), tempfile.TemporaryDirectory(prefix="zvault-journal-", dir=folder) as name:
         journal, lock = Path(name) / "journal", place.spec.lock
         elsewhere = place.spec.gc_elsewhere
         yield EngineOptions(
@@ -236,3 +236,27 @@ def make_scratch_options(place: StorePlace) -> Iterator[EngineOptions]:
             lock=lock,
             gc_elsewhere=elsewhere,
         )
+
+
+@contextlib.contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end what the block does as an error would: memory that it had is given back."""
+    import signal
+    import threading
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    here = threading.current_thread() is threading.main_thread()
+    ends = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if here and signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in ends:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)

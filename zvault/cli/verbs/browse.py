@@ -17,7 +17,7 @@ from zvault.cli.browser.feed import BrowseFeed
 from zvault.cli.browser.frame import FILE_KIND_WORDS
 from zvault.cli.browser.screen import run_browse_screen
 from zvault.cli.browser.state import BrowseWalk, WantedRestore, parse_walk_path
-from zvault.cli.choose_vault import OfVault, ask_of_best, name_of_vault
+from zvault.cli.choose_vault import OfVault, ask_of_best, list_best_first, name_of_vault
 from zvault.cli.daemon_client import HttpClient, find_socket_path
 from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import (
@@ -100,8 +100,8 @@ def browse(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
     On a terminal it is a screen to walk through: Enter opens a folder or the versions of a file, and on a version shows
     how it differs from the one before, or from one that was marked with m; r restores a version into a folder, by the
-    command that is shown; Left goes back, q quits. Without a terminal, and with -t, -H, -p, -o, -j or --itself, it is a
-    table.
+    command that is shown; n looks into the next vault of a backup with several; Left goes back, q quits. Without a
+    terminal, and with -t, -H, -p, -o, -j or --itself, it is a table.
 
     The vault is brought up and kept up, and the snapshots are held, until it is over; Ctrl-C ends that at once. No
     symbolic link is followed. What cannot be looked into is told: the vault's side of an encrypted dataset while its
@@ -115,9 +115,12 @@ def browse(  # noqa: PLR0913, PLR0917 - each is an option of the command
     request = make_look_body(backup, path, dataset, side)
     if not (as_table or tabs or exact or columns or json or itself) and is_usable_terminal():
         run_browse_screen(
-            BrowseFeed(HttpClient(find_socket_path()), request),
+            [
+                BrowseFeed(HttpClient(find_socket_path()), {**request, "backup": name})
+                for name in list_best_first(backup)
+            ],
             BrowseWalk(),
-            lambda wanted: _restore(backup, wanted),
+            _restore,
         )
         raise typer.Exit(OK_STATUS)
 
@@ -170,12 +173,12 @@ def _left_out(found: PathPastDocument, *, quiet: bool) -> int:
     return TROUBLE_STATUS if found["unread"] or found["more"] else OK_STATUS
 
 
-def _restore(backup: str, wanted: WantedRestore) -> None:
+def _restore(wanted: WantedRestore) -> None:
     """Restore what was chosen on the screen, as the command that was shown does; then somebody has read how it went."""
     files = [parse_walk_path(wanted.path)] if wanted.path else None
     with contextlib.suppress(typer.Exit, KeyboardInterrupt):
         try:
-            restore(backup, wanted.snapshot, wanted.to, file=files)
+            restore(wanted.backup, wanted.snapshot, wanted.to, file=files)
         except ZvaultError as error:
             print_error(error)
     print_trouble("Enter goes back")

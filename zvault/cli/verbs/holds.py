@@ -12,7 +12,15 @@ from zvault.api.backups import HoldDocument
 from zvault.cli.daemon_client import read_document, request_action
 from zvault.cli.event_text import format_tally
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs, Yes
-from zvault.cli.output import OK_STATUS, USAGE_STATUS, print_document, print_line, print_lines, print_trouble
+from zvault.cli.output import (
+    OK_STATUS,
+    TROUBLE_STATUS,
+    USAGE_STATUS,
+    print_document,
+    print_line,
+    print_lines,
+    print_trouble,
+)
 from zvault.cli.tables import TableColumn, choose_columns, format_table, select_columns
 
 HOLD_COLUMNS = [
@@ -57,18 +65,20 @@ def holds(
     is down and zvault does not know which pool it had, or it had several. --reap releases orphaned ones, and with
     --vault-guid also unknown ones, but never those in use.
 
-    Exit status: 0 fine; 2 --yes is missing.
+    Exit status: 0 fine; 1 something could not be looked at; 2 --yes is missing.
     """
     picked, form = choose_columns(HOLD_COLUMNS, columns, HOLD_DEFAULT), TableForm(tabs, exact)
     guid = vault_guid.lower().removeprefix("0x") if vault_guid is not None else None
-    found = read_document(routes.HOLDS)["holds"]
-    found = [one for one in found if guid is None or one["vault_guid"] == guid]
+    answer = read_document(routes.HOLDS)
+    unknown = answer.get("unknown", [])
+    found = [one for one in answer["holds"] if guid is None or one["vault_guid"] == guid]
     if reap:
         found = [one for one in found if one["state"] == "orphaned" or (guid and one["state"] != "in use")]
         if yes and found:
             found = request_action(routes.REAP, {"vault_guid": guid})["holds"]
     if json:
-        print_document("holds", {"holds": select_columns(picked, found) if columns else found})
+        rows = select_columns(picked, found) if columns else found
+        print_document("holds", {"holds": rows, "unknown": unknown})
     elif found or tabs:
         print_lines(format_table(picked, found, form))
     if not json and not tabs:
@@ -76,7 +86,9 @@ def holds(
     if reap and found and not yes:
         print_trouble("nothing was released: add --yes to do it")
         raise typer.Exit(USAGE_STATUS)
-    raise typer.Exit(OK_STATUS)
+    for line in unknown:
+        print_trouble(f"not looked at: {line}")
+    raise typer.Exit(TROUBLE_STATUS if unknown else OK_STATUS)
 
 
 def _conclude(found: list[HoldDocument], reap: bool, reaped: bool) -> None:

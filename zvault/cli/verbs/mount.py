@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Generator
 from typing import Annotated
 
 import typer
 
 from zvault.api import routes
-from zvault.api.restore import MountBody
+from zvault.api.restore import MountBody, MountedAnswer
 from zvault.cli import completion
-from zvault.cli.choose_vault import OfVault, name_of_vault
+from zvault.cli.choose_vault import OfVault, ask_of_best, name_of_vault
 from zvault.cli.daemon_client import connect_daemon
 from zvault.cli.options import AsJson, BackupName, Quiet, VaultAt
 from zvault.cli.output import (
@@ -79,14 +80,21 @@ def mount(  # noqa: PLR0913, PLR0917 - each is an option of the command
         "seconds": None if timeout is None else _seconds(timeout),
         "vault_at": None if vault_at is None else parse_last_moment(vault_at, "--vault-at"),
     }
-    telling = connect_daemon().followed(routes.MOUNT, request)
+
+    def begin(name: str) -> tuple[Generator[str, None, MountedAnswer], str]:
+        told = connect_daemon().followed(routes.MOUNT, {**request, "backup": name})
+        return told, next(told)
+
+    telling: Generator[str, None, MountedAnswer] | None = None
     try:
+        telling, text = ask_of_best(request["backup"], begin)
         while True:
-            text = clean_line(next(telling))
             if not quiet:
-                (print_trouble if json else print_line)(text)
+                (print_trouble if json else print_line)(clean_line(text))
+            text = next(telling)
     except KeyboardInterrupt:
-        telling.close()
+        if telling is not None:
+            telling.close()
         raise typer.Exit(_ended(request["folder"])) from None
     except StopIteration as end:
         found = end.value

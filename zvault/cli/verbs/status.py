@@ -68,7 +68,8 @@ def status(
     Vaults: name, health, state, pool, pool_health, size, alloc, free, users, error.
 
     RESTORE is how long it takes to restore all of a backup, as its vault was last read in earnest: by a restore,
-    a drill, a verification or a scrub of 64 MiB or more.
+    a drill, a verification or a scrub of 64 MiB or more. A terminal that is too narrow shows a table without RESTORE,
+    LAST SUCCESS, PROVEN and VAULT, as many of these as have to go.
 
     Exit status: 0 all is well; 1 a warning, or something is critical; 2 the daemon cannot be asked; 3 nothing is
     known to be wrong, and something is not known to be well. With -H and -j each line has its level.
@@ -87,8 +88,10 @@ def _only(found: StatusDocument, names: list[str]) -> StatusDocument:
     """The status of the named backups and vaults alone; of all when none is named."""
     if not names:
         return found
-    known = {b["name"] for b in found["backups"]} | {v["name"] for v in found["vaults"]}
-    meant = {name: expand_name(name, known) for name in names}
+    backups, vaults = ([one["name"] for one in found[kind]] for kind in ("backups", "vaults"))
+    known = {*backups, *vaults}
+    # A vault and a backup may have one name: then it means both.
+    meant = {name: {*expand_name(name, backups), *({name} & set(vaults))} for name in names}
     if unknown := [name for name in names if not meant[name]]:
         raise NotFound(
             f"there is no backup or vault '{unknown[0]}'",
@@ -141,15 +144,15 @@ def _untold_restore(backup: BackupDocument) -> str:
 HEALTH_COLUMN = TableColumn("health", "state", get=find_state_word)
 STATUS_BACKUP_COLUMNS = [
     TableColumn("backup", key="name"),
-    TableColumn("vault"),
+    TableColumn("vault", spare=1),
     HEALTH_COLUMN,
     TableColumn("state", get=_activity),
     # A lag that nobody could read is not a small one.
     TableColumn("lag", "duration", "lag_seconds", missing=lambda b: "-" if b["vault"] is None else "unknown"),
     TableColumn("max_lag", "duration", "max_lag_seconds", header="MAX LAG"),
-    TableColumn("restore", "duration", get=_restore_time, missing=_untold_restore),
-    TableColumn("last_success", "ago", header="LAST SUCCESS"),
-    TableColumn("proven", "ago", get=find_proven_time, missing=_unproven),
+    TableColumn("restore", "duration", get=_restore_time, missing=_untold_restore, spare=4),
+    TableColumn("last_success", "ago", header="LAST SUCCESS", spare=3),
+    TableColumn("proven", "ago", get=find_proven_time, missing=_unproven, spare=2),
     TableColumn("next_run", "ago", header="NEXT RUN"),
 ]
 STATUS_VAULT_COLUMNS = [

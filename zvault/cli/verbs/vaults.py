@@ -255,6 +255,8 @@ def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
     columns = find_width(sys.stdout)
     place = find_vault_place(vault)
     state = f"{place}, pool {_health(vault)}" if vault["health"] else place
+    if place == "away":
+        state = f"{place}: its disk is not plugged in; what is due runs once it is"
     colour = LEVEL_COLOURS[vault["verdict"]["level"]]
     pairs: list[tuple[str, Any]] = [
         ("vault", vault["name"]),

@@ -21,7 +21,7 @@ from zvault.config.fields import (
     split_address,
 )
 from zvault.core.name_rules import check_word
-from zvault.core.notify.quiet import QuietHours, parse_quiet
+from zvault.core.notify.quiet_hours import QuietHours, parse_quiet
 from zvault.core.notify.report import ReportEvery
 from zvault.core.notify.secrets import NotifySecret
 from zvault.core.units import parse_duration

@@ -1,6 +1,7 @@
 """Signs that storage hangs or returns errors: which vault they belong to, how often they came, what to report. Pure.
 
-Signs come from the kernel's log (hung_tasks.py), OpenZFS's events (zfs/pool/events.py) and its transaction groups.
+Signs come from the kernel's log (hung_tasks.py), OpenZFS's events (zfs/pool/stall_events.py) and its transaction
+groups.
 """
 
 from __future__ import annotations

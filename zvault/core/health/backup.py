@@ -100,7 +100,9 @@ class BackupFacts:
     way. ``exposed``: the vault's datasets that lie in the clear below what is encrypted, each with the latter's name.
     ``snapshot_error``: what was wrong with the last snapshot that it made apart from its runs.
     ``older``: how much older its vault is than it was, in words. ``restore``: how long it takes to restore all of it;
-    ``max_restore``: seconds that it may, None where the user sets no limit.
+    ``max_restore``: seconds that it may, None where the user sets no limit. ``away``: whether its vault's disk is one
+    that is plugged in now and then, and is not there. ``unprovable``: nobody can have looked yet at what is due of
+    its proofs, for that disk is away, came lately, or is at work.
     """
 
     name: str
@@ -131,6 +133,8 @@ class BackupFacts:
     older: str = ""
     restore: RestoreEstimate | None = None
     max_restore: float | None = None
+    away: bool = False
+    unprovable: bool = False
 
     @property
     def never_ran(self) -> bool:
@@ -153,6 +157,10 @@ def judge_backup(facts: BackupFacts, unknown_for: float = 0.0) -> HealthVerdict:
     first = next(one for one in verdict.findings if one.condition.level == "unknown")
     if first.condition == FIRST_RUN:
         return verdict  # a first stream of many terabytes takes weeks, and nobody has to start anything
+    if facts.away and facts.max_lag is None and not (facts.never_ran or facts.not_read):
+        return (
+            verdict  # a dataset that is new since waits for the disk like all else, and nobody said how long
+        )
     lag = facts.sends and first.condition in (NEW, FIRST_RUN, LAG_UNKNOWN)
     condition = LAG_UNKNOWN_LONG if lag else UNKNOWN_LONG
     why = f"for {format_duration(unknown_for)}: {first.why}"
@@ -230,7 +238,10 @@ def _lag(facts: BackupFacts) -> Iterator[HealthFinding]:
         lacks = f"{lacks}: {facts.older}" if facts.older else lacks
         absent = lacks if facts.absent else _ahead(facts)
         why = absent or facts.not_read or "nobody has seen yet what the vault has"
-        yield make_finding(LAG_UNKNOWN, facts.name, why)
+        # A run that has just left it out does no better for being started again.
+        tried = facts.absent and facts.result in {"partial", "failed"}
+        advice = f"'zvaultctl explain {facts.absent[0]}' says what keeps it out" if tried else ""
+        yield make_finding(LAG_UNKNOWN, facts.name, why, advice)
 
 
 def _rest(facts: BackupFacts) -> Iterator[HealthFinding]:
@@ -254,7 +265,7 @@ def _proofs(facts: BackupFacts) -> Iterator[HealthFinding]:
     for level, proof in (facts.proofs or {}).items():
         if proof.differs:
             yield make_finding(DIFFERS, facts.name, f"{level} found a difference; {proof.told}")
-        if proof.max_age is None:
+        if proof.max_age is None or facts.unprovable:
             continue
         limit = proof.max_age + max(GRACE * proof.max_age, LEAST_GRACE)
         wanted = f"it is to be every {format_duration(proof.max_age)}"

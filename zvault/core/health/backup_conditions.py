@@ -78,7 +78,8 @@ LAG_UNKNOWN_LONG = HealthCondition(
     "warning",
     "late",
     "has had an unknown lag for too long",
-    "The lag has not been known for `max_lag`, or a day where there is none. Restarts of `zvaultd` begin that anew.",
+    "The lag has not been known for `max_lag`, or a day where there is none. Restarts of `zvaultd` begin that anew. "
+    "Without `max_lag` not while the vault's disk is unplugged, once something was put on it.",
     "There may be no backup.",
     "start it with 'zvaultctl run {name}'",
     "ZvaultLagUnknown",
@@ -165,7 +166,8 @@ PROOF_OVERDUE = HealthCondition(
     "warning",
     "unproven",
     "was not proven for too long",
-    "A level of `verify` that has an interval last passed longer ago than that, a tenth of it, and an hour at least.",
+    "A level of `verify` that has an interval last passed longer ago than that, a tenth of it, and an hour at least. "
+    "Not while the vault's disk is unplugged.",
     "Nobody has looked whether the vault still has what the source had.",
     "'zvaultctl verify {name}' looks now",
     "ZvaultVerificationOverdue",
@@ -176,7 +178,8 @@ NEVER_PROVEN = HealthCondition(
     "warning",
     "unproven",
     "was never proven",
-    "A level of `verify` that has an interval never passed, as long after the first proof of GUIDs.",
+    "A level of `verify` that has an interval never passed, as long after the first proof of GUIDs. Not while the "
+    "vault's disk is unplugged.",
     "Nobody has looked whether the vault has what the source has.",
     "'zvaultctl verify {name}' looks now",
     "ZvaultNeverVerified",

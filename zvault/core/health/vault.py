@@ -38,7 +38,7 @@ from zvault.core.health.vault_conditions import (
     WAS_DEGRADED,
 )
 from zvault.core.health.verdict import DAY_SECONDS, HealthFinding, HealthVerdict, make_finding
-from zvault.core.integrity.damage import advise_on_metadata
+from zvault.core.integrity.damage import DamageKind, advise_on_damage, describe_damage_kinds
 from zvault.core.units import format_duration, format_size
 
 LEAST_FREE = 0.05
@@ -66,7 +66,7 @@ class VaultHealthFacts:
     may not have kept everything; None where there is no such doubt.
     ``lost``: devices that are gone, in words. ``troubles``: of block stores, in words. ``looked``: whether any look at
     the pool is on record. ``errors``: on ZFS's list, without ``unexplained`` ones, which are there while datasets are
-    ``half_received``; ``only_metadata``: all that were named are the pool's own metadata.
+    ``half_received``; ``damage_kinds``: the kinds of those that were named.
     ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None
     where that is not known, or scrubs are off; ``scrub_by_age``: whether an age is what makes it due. ``was_degraded``,
     ``free``, ``size``: as last seen. ``full_in``: seconds until it is full at the pace of late, None where it does not
@@ -90,7 +90,7 @@ class VaultHealthFacts:
     troubles: tuple[str, ...] = ()
     looked: bool = False
     errors: int = 0
-    only_metadata: bool = False
+    damage_kinds: frozenset[DamageKind] = frozenset()
     unexplained: int = 0
     half_received: tuple[str, ...] = ()
     scrub_age: float | None = None
@@ -197,10 +197,8 @@ def _contents(facts: VaultHealthFacts) -> Iterator[HealthFinding]:
         why = f"its server was lost below its pool {since} ago, and it was not scrubbed since"
         yield make_finding(UNPROVEN, facts.name, why)
     if facts.errors:
-        why, following = f"ZFS has {_errors(facts.errors)} on its list", ""
-        if facts.only_metadata:
-            why, following = f"{why}, in the pool's own metadata alone", advise_on_metadata(facts.name)
-        yield make_finding(VAULT_DAMAGED, facts.name, why, following)
+        why = f"ZFS has {_errors(facts.errors)} on its list{describe_damage_kinds(facts.damage_kinds)}"
+        yield make_finding(VAULT_DAMAGED, facts.name, why, advise_on_damage(facts.name, facts.damage_kinds))
     if facts.unexplained:
         half = (
             f"half received is {', '.join(facts.half_received)}"

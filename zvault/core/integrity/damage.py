@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName, split_snapshot
@@ -17,6 +18,9 @@ from zvault.core.units import format_size
 
 METADATA_NAME = "<metadata>"
 """What zpool-status(8) calls the pool's own objects, which belong to no dataset."""
+
+UNOPENED_PATH = "<0x0>"
+"""What stands for all of a dataset that cannot be opened: its object 0 has all others."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -96,16 +100,23 @@ class HealTarget:
 
 
 def parse_damage(
-    text: str, known: Collection[str] = (), mounts: Mapping[str, str] | None = None
+    text: str,
+    known: Collection[str] = (),
+    mounts: Mapping[str, str] | None = None,
+    *,
+    whole: bool = True,
 ) -> DamagedFile:
     """One of the names that ``zpool status -v`` lists.
 
     ``known`` are the names of datasets and snapshots there are: both may have colons in them. ``mounts`` gives the
-    dataset or snapshot by its mountpoint, for that is how a file in a mounted one is named.
+    dataset or snapshot by its mountpoint, for that is how a file in a mounted one is named. Unless these are ``whole``,
+    whose a name is that may be read in two ways is not known.
     """
     if text.startswith("/"):
         return _in_a_mount(text, mounts or {})
     ends = [found.start() for found in re.finditer(r":(?=[/<])", text)]
+    if not whole and len(ends) > 1:
+        return DamagedFile(None, None, text)
     end = next((at for at in reversed(ends) if text[:at] in known), ends[0] if ends else len(text))
     name, path = text[:end], text[end + 1 :]
     if name == METADATA_NAME:
@@ -128,20 +139,61 @@ def count_damaged_files(damages: Iterable[DamagedFile | HealTarget]) -> int:
     return len({(damage.dataset, damage.path) for damage in damages})
 
 
-def is_only_metadata(datasets: Collection[str | None]) -> bool:
-    """True if what is damaged is the pool's own metadata alone; ``datasets`` as the damages have them."""
-    return bool(datasets) and all(one == METADATA_NAME for one in datasets)
+class DamageKind(Enum):
+    """Whose an error on ZFS's list is, which decides what puts it right.
 
-
-def advise_on_metadata(vault: str) -> str:
-    """Say what to do about errors of a pool's own metadata alone.
-
-    Nothing sends it anew, and ZFS keeps up to three copies of it. Mostly they are writes of a moment in which the
-    device was lost, that ZFS made again elsewhere: two whole scrubs take those off its list.
+    ``DATA``: a dataset's or snapshot's that is there: somebody may have it as well. ``METADATA``: the pool's own, which
+    nothing sends anew. ``GONE``: of what was destroyed, or of nothing that anybody knows.
     """
+
+    DATA = "data"
+    METADATA = "metadata"
+    GONE = "gone"
+
+
+def classify_damages(datasets: Iterable[str | None]) -> frozenset[DamageKind]:
+    """The kinds of some damages, by the dataset that each has. None at all where nothing is named."""
+    known = {METADATA_NAME: DamageKind.METADATA, None: DamageKind.GONE}
+    return frozenset(known.get(one, DamageKind.DATA) for one in datasets)
+
+
+def describe_damage_kinds(kinds: Collection[DamageKind]) -> str:
+    """Where the errors are, as the end of a sentence that counts them; empty where some are in data."""
+    if DamageKind.DATA in kinds:
+        return ""
+    words = {
+        DamageKind.METADATA: "in the pool's own metadata",
+        DamageKind.GONE: "in nothing that is still there",
+    }
+    found = [words[one] for one in DamageKind if one in kinds]
+    return f", {' and '.join(found)} alone" if found else ", and names nothing"
+
+
+def advise_on_damage(vault: str, kinds: Collection[DamageKind]) -> str:
+    """Say what to do about errors of these kinds; without any they are counted, and nothing is named.
+
+    A pool's own metadata nothing sends anew, and ZFS keeps up to three copies of it. Mostly its errors are reads and
+    writes of a moment in which the device was lost, which ZFS made again: whole scrubs take those off its list, as
+    they do with errors of what is gone. An error scrub does not read the pool's own metadata (OpenZFS 2.3.9).
+    """
+    scrub = f"'zvaultctl scrub {vault}'"
+    if DamageKind.DATA in kinds:
+        heal = f"'zvaultctl heal {vault}' repairs what the source or another vault still has; destroy nothing there"
+        return (
+            f"{heal} until then"
+            if len(kinds) == 1
+            else f"{heal} until then. After that {scrub}: no healing repairs the rest"
+        )
+    if DamageKind.METADATA in kinds:
+        return (
+            f"{scrub}, and again once that has ended: what an outage left is off ZFS's list then. What comes back after"
+            " that no healing repairs: back up into a new pool"
+        )
+    if DamageKind.GONE in kinds:
+        return f"{scrub}, and again once that has ended: ZFS has forgotten what is gone then"
     return (
-        f"'zvaultctl scrub {vault}', and again once that has ended: what an outage left is off ZFS's list then. What"
-        " comes back after that no healing repairs: back up into a new pool"
+        f"{scrub}, and again once that has ended: it names what is damaged, and ZFS has forgotten what is gone then."
+        " Destroy nothing on the source until then"
     )
 
 

@@ -137,31 +137,29 @@ class ContentRange:
         return ", ".join(filter(None, (escape_path(self.path), where)))
 
 
-def select_content_ranges(entries: Sequence[TreeEntry], mix: KeySpread, keys: KeyRange) -> list[ContentRange]:
-    """Return the ranges to hash of the files listed: small ones whole, of large ones the pieces in the range of
-    keys.
+def select_content_ranges(
+    entries: Sequence[TreeEntry], mix: KeySpread, keys: KeyRange
+) -> Iterator[ContentRange]:
+    """Tell the ranges to hash of the files listed: first small ones, whole; then of large ones the pieces in the range
+    of keys, one by one: a file that is one hole may have a size of 8 EiB, and a list of its pieces had no end.
     """
-    found: list[ContentRange] = []
-    for entry in entries:
-        if entry.kind != "f":
-            continue
-        if entry.size <= HASHED_PIECE:
-            if keys.has(mix.key(entry.number)):
-                found.append(ContentRange(entry.path, entry.size))
-            continue
-        found += cut_content_ranges(entry.path, entry.size, mix, keys, entry.number)
-    return found
+    files = [entry for entry in entries if entry.kind == "f"]
+    for entry in files:
+        if entry.size <= HASHED_PIECE and keys.has(mix.key(entry.number)):
+            yield ContentRange(entry.path, entry.size)
+    for entry in files:
+        if entry.size > HASHED_PIECE:
+            yield from cut_content_ranges(entry.path, entry.size, mix, keys, entry.number)
 
 
 def cut_content_ranges(
     path: bytes, size: int, mix: KeySpread, keys: KeyRange, number: int = 0
-) -> list[ContentRange]:
+) -> Iterator[ContentRange]:
     """The pieces of a large file, or of a volume, that are in the range of keys."""
-    return [
-        ContentRange(path, min(HASHED_PIECE, size - index * HASHED_PIECE), index * HASHED_PIECE, HASHED_PIECE)
-        for index in range(-(-size // HASHED_PIECE))
-        if keys.has(mix.key(number, index))
-    ]
+    for index in range(-(-size // HASHED_PIECE)):
+        if keys.has(mix.key(number, index)):
+            at = index * HASHED_PIECE
+            yield ContentRange(path, min(HASHED_PIECE, size - at), at, HASHED_PIECE)
 
 
 @dataclass(frozen=True, slots=True)

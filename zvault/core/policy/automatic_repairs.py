@@ -53,7 +53,7 @@ class AutomaticRepair:
 
 IN_PAUSES = "after 5, 10, 20 s, up to every two minutes, and with each run"
 
-REVIVE = "tests/unit/ops/vaults/test_revive.py::"
+REVIVE = "tests/unit/ops/vaults/test_clear_suspended_pool.py::"
 
 MULTIHOST_OFF, CUT_OFF, ANSWERS = "multihost-off", "cut-off", "answers"
 TAKES_WRITES, OWN, AS_NEW, COPIES = "takes-writes", "own", "as-new", "copies"

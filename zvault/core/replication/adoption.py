@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from zvault.core.errors import Refused
 from zvault.core.model import Base, Tree
 from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.replication.unlisted_datasets import make_unlisted_error
 
 _DATE = re.compile(r"(?:19|20)\d\d[-_]?(?:0[1-9]|1[0-2])[-_]?(?:0[1-9]|[12]\d|3[01])")
 """Where in a snapname a date begins: most tools write a word of their own before it."""
@@ -26,6 +27,8 @@ class ReplicaAdoption:
     ``into`` is where below the replica's pool it is, as the configuration writes it. ``followed`` gives by source
     dataset the one that holds its replica. ``elsewhere`` are those of them that ``into`` would have somewhere else,
     ``missing`` the source's datasets without a replica, ``strangers`` what lies in the replica and follows nothing.
+    ``unknown`` are the datasets of either side of which it is not known whether the other side has their counterpart,
+    as it has something that cannot be listed; they are neither missing nor strangers.
     ``also`` are patterns of the snapnames that both sides have. ``changed`` gives by its newest snapshot, which the
     source has too, the bytes that were written to a replica since: to mount a dataset is enough for that.
     """
@@ -35,6 +38,7 @@ class ReplicaAdoption:
     elsewhere: tuple[DatasetName, ...]
     missing: tuple[DatasetName, ...]
     strangers: tuple[DatasetName, ...]
+    unknown: tuple[DatasetName, ...]
     also: tuple[str, ...]
     changed: dict[SnapshotName, int]
 
@@ -64,9 +68,12 @@ NO_HINTS = AdoptionHints()
 def find_adoption(source: DatasetName, here: Tree, replica: DatasetName, there: Tree) -> ReplicaAdoption:
     """Find the backup by which ``replica`` with all below it goes on following ``source`` with all below it.
 
-    Raises Refused where they have nothing in common, or where the replica of the source is a pool's root dataset.
+    Raises Refused where they have nothing in common, or where the replica of the source is a pool's root dataset;
+    ToolFailed where what they have in common may be in what cannot be listed.
     """
     followed = _followed(here, there)
+    if not followed and (unlisted := {**here.unlisted, **there.unlisted}):
+        raise make_unlisted_error(unlisted)
     if not followed:
         raise Refused(
             f"{replica} is no replica of {source}",
@@ -81,16 +88,19 @@ def find_adoption(source: DatasetName, here: Tree, replica: DatasetName, there: 
             f"adopt what lies below it, each by itself, as in 'zvaultctl adopt {source}/NAME {root}/NAME'",
         )
     holds = set(followed.values())
+    missing = tuple(one.name for one in here if one.name not in followed)
+    strangers = tuple(
+        one.name
+        for one in there
+        if one.name not in holds and not any(held.is_below(one.name) for held in holds)
+    )
     return ReplicaAdoption(
         _into(source, root),
         followed,
         tuple(name for name, held in followed.items() if held != name.moved(source, root)),
-        tuple(one.name for one in here if one.name not in followed),
-        tuple(
-            one.name
-            for one in there
-            if one.name not in holds and not any(held.is_below(one.name) for held in holds)
-        ),
+        () if there.unlisted else missing,
+        () if here.unlisted else strangers,
+        (*(missing if there.unlisted else ()), *(strangers if here.unlisted else ())),
         _patterns(here, there, followed),
         dict(_changed(here, there, followed)),
     )

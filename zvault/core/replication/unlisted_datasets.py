@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
+from zvault.core.errors import ToolFailed
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import UnknownDataset
+
+CANNOT_GO = "ZFS neither renames nor destroys what it cannot open"
+"""As seen with OpenZFS 2.3: 'zfs destroy' and 'zfs rename' open it first, and a rename of what is above it goes through
+all that lies below. Nothing else may have the kernel destroy it either: dsl_destroy_head_sync_impl() has a VERIFY0 that
+it can be opened."""
 
 
 def is_in_unlisted(name: DatasetName, unlisted: Iterable[DatasetName], listed: Container[str] = ()) -> bool:
@@ -32,12 +38,23 @@ def describe_unlisted(unlisted: Mapping[DatasetName, str]) -> str:
     return f"{name} cannot be listed ({said})" + (f", nor can {more} more" if more else "")
 
 
+def list_unlisted_lines(unlisted: Mapping[DatasetName, str]) -> list[str]:
+    """A line for each dataset that cannot be listed, with ZFS's words."""
+    return [f"{name} cannot be listed ({said})" for name, said in unlisted.items()]
+
+
+def make_unlisted_error(unlisted: Mapping[DatasetName, str]) -> ToolFailed:
+    """The error for what cannot be known, as some datasets cannot be listed."""
+    pool = next(iter(unlisted)).pool
+    return ToolFailed(describe_unlisted(unlisted), next=f"'zpool status {pool}' tells whether it is damaged")
+
+
 def explain_unlisted_source(name: DatasetName, said: str) -> UnknownDataset:
     """What is told of a dataset of the source that cannot be listed."""
     return UnknownDataset(
         f"{name} cannot be listed ({said}), so nothing of it or below it is snapshotted, sent or pruned",
         f"'zpool status {name.pool}' tells whether it is damaged; what the vault has of it stays as it is, and"
-        " 'zvaultctl restore' gets that back once the damaged dataset is renamed or destroyed",
+        f" 'zvaultctl restore' gets that back under another name: {CANNOT_GO}",
     )
 
 
@@ -46,8 +63,8 @@ def explain_unlisted_target(target: DatasetName, unlisted: Mapping[DatasetName, 
     name = max((name for name in unlisted if target.is_within(name)), key=len)
     return UnknownDataset(
         f"{name} on the vault cannot be listed ({unlisted[name]}), so it is not known what the vault has",
-        f"'zpool status {name.pool}' tells whether it is damaged, and 'zvaultctl heal' may repair it; to have all of"
-        f" it sent anew, destroy {name} on the vault",
+        f"'zpool status {name.pool}' tells whether it is damaged; if it stays so, back up what belongs there to another"
+        f" vault, or into a new pool: {CANNOT_GO}",
     )
 
 

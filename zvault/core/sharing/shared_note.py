@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -172,6 +172,10 @@ class SharedNote:
 
     def _without_ages(self) -> SharedNote:
         return replace(self, runs={name: run.without_ages() for name, run in self.runs.items()})
+
+    def renamed(self, find_name: Callable[[str], str]) -> SharedNote:
+        """With the names that backups have now, which ``find_name`` tells."""
+        return replace(self, runs={find_name(name): run for name, run in self.runs.items()})
 
     def only(self, backups: frozenset[str]) -> SharedNote:
         """Without backups that are not configured any more."""

@@ -190,14 +190,16 @@ class Api:
         """zvault's holds and bookmarks on the sources."""
         from zvault.ops.retention.holds import find_keepsakes
 
-        found = await find_keepsakes(self.status.context, self.vaults)
-        return {"holds": [one.document() for one in found]}
+        found, unknown = await find_keepsakes(self.status.context, self.vaults)
+        return {"holds": [one.document() for one in found], "unknown": unknown}
 
     async def get_history(self, request: web.Request) -> HistoryAnswer:
         """Past runs, the newest first."""
         backup, env = request.query.get("backup"), self.status.context.env
-        names = [backup] if backup is not None else None
-        if backup is not None and backup not in env.config.vault:
+        names = None
+        if backup in env.config.vault:
+            names = [backup, *env.config.list_names_of(backup)]  # a vault and a backup may have one name
+        elif backup is not None:
             names = [one.name for one in env.list_backups_of(backup)]
         limit = request.query.get("limit", "20")
         if not (limit.isdecimal() and len(limit) <= MOST_DIGITS):

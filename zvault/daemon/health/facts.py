@@ -14,7 +14,9 @@ from zvault.core.policy.overdue import count_missed_times, is_overdue
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.history import RunHistory
+from zvault.daemon.jobs.verify_job import VERIFY_TRIGGER
 from zvault.ops.context import Context
+from zvault.ops.removable_disk import is_disk_away, is_disk_out_of_care
 from zvault.ops.state.older_vault import find_older_vault
 
 UNNAMED_CONFLICT = ("what its error names",)
@@ -107,8 +109,18 @@ def make_backup_facts(
         running=running is not None and running.waiting is None,
         restore=runs.restore_times.estimate_whole(backup),
         max_restore=backup.max_restore,
+        away=backup.vault is not None and is_disk_away(context, env.vault(backup.vault)),
+        unprovable=_unprovable(context, runs, backup),
         snapshot_error=runs.snapshot_troubles.get(name) if backup.snapshot.timetable is not None else None,
     )
+
+
+def _unprovable(context: Context, runs: BackupRuns, backup: Backup) -> bool:
+    """Whether nobody can have looked yet at proofs that came due while the vault's disk was in the cupboard."""
+    if backup.vault is None or not (vault := context.env.vault(backup.vault)).removable:
+        return False
+    verifying = runs.runner.find_run(backup.name, VERIFY_TRIGGER) is not None
+    return verifying or runs.runner.is_at_work(backup.name) or is_disk_out_of_care(context, vault)
 
 
 def _ahead(lags: Mapping[str, DatasetLag], made: Mapping[str, int | None], now: float) -> Iterator[str]:

@@ -70,6 +70,11 @@ class BackupJob:
         before = 0.0 if self.trigger == "hand" else SHARED_MOMENT
         self._since = self.context.env.clock.monotonic() - before
 
+    @property
+    def _name(self) -> str:
+        """The backup's name in the configuration in force: it may have got another one at a reload."""
+        return self.context.env.current_name(self.subject)
+
     async def execute(self, run: ActiveRun, emit: Emit) -> None:
         """Back up, in this host's turn where hosts share the vault."""
         self._run, self._emit = run, emit
@@ -78,7 +83,7 @@ class BackupJob:
         if shared is None:
             it = self._prepare_run()
             await it.execute()
-            await self.findings.keep_found(self.subject, self._way, it)
+            await self.findings.keep_found(self._name, self._way, it)
             return
         await self.turns.run(shared, run, self.outcome, emit, self.pause, self.back_up_in_turn)
         if self.outcome.result == "skipped":
@@ -88,10 +93,10 @@ class BackupJob:
         """Make the run while this host has the vault, and keep what it found."""
         it = self._prepare_run(turn)
         await it.execute()
-        await self.findings.keep_found(self.subject, self._way, it)
+        await self.findings.keep_found(self._name, self._way, it)
 
     def _prepare_run(self, turn: RunPermission | None = None) -> BackupRun:
-        self._way = self.findings.readings.lags.way(self.subject)
+        self._way = self.findings.readings.lags.way(self._name)
         it = BackupRun(
             self.context,
             self.vaults,
@@ -111,23 +116,23 @@ class BackupJob:
         """Wait to try again; False where a new run takes over: one that was asked for, or was due earlier."""
         run, runner = self._run, self.runner
         if run.missed is not None and runner.closed is None:
-            runner.supersede(run, replace(self, trigger=run.missed, snapshot=True))
+            runner.supersede(run, replace(self, subject=self._name, trigger=run.missed, snapshot=True))
         return await runner.pause(run, seconds)
 
     async def note_looked(self, sides: BothListings) -> None:
         """The run has looked at both sides, and sends next: what was doubted until then is known."""
-        await self.findings.note_looked(self.subject, self._way, sides)
+        await self.findings.note_looked(self._name, self._way, sides)
 
     async def _wait_for_others(self) -> None:
-        await self.gate.wait_held(self.subject)
-        if (pruning := self.runner.find_run(self.subject, "prune")) is not None:
+        await self.gate.wait_held(self._name)
+        if (pruning := self.runner.find_run(self._name, "prune")) is not None:
             # Not refused: a backup that is due must not fall out because somebody prunes.
             await asyncio.wait({pruning.task})
-        await self.runner.wait_superseded(self.subject)
+        await self.runner.wait_superseded(self._name)
         await self.gate.wait_reaped()
 
     def _note_who_made_it(self, shared: SharedVault) -> None:
         """Write down that another host has made the run, where that is why it was skipped."""
-        last, now = self.history.last(self.subject), self.context.env.clock.time()
+        last, now = self.history.last(self._name), self.context.env.clock.time()
         if (made_by := find_other_hosts_run(shared, self.subject, last, now)) is not None:
             self.history.skip(self._run.id, made_by)

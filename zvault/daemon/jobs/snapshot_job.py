@@ -41,9 +41,10 @@ class SnapshotJob:
         if it.source_pruned:
             run.over_limit.setdefault("source", 0)
         error = self.outcome.error
-        troubles.put(self.subject, error.as_dict() if error else None, way)
+        troubles.put(self.context.env.current_name(self.subject), error.as_dict() if error else None, way)
 
     def may_prune(self) -> bool:
         """True while nothing else is at work on the backup that prunes by itself."""
-        running = self.runner.running(self.subject) or self.runner.find_run(self.subject, "prune")
+        name = self.context.env.current_name(self.subject)
+        running = self.runner.running(name) or self.runner.find_run(name, "prune")
         return running is None or running.waiting is not None

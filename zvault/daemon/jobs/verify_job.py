@@ -48,7 +48,7 @@ class VerifyJob:
         finally:
             self.outcome.datasets, self.outcome.bytes = one.found.datasets, one.found.bytes
             if one.proofs:
-                self.proofs.put(self.subject, one.proofs, way)
+                self.proofs.put(self.context.env.current_name(self.subject), one.proofs, way)
         if one.found.unproven:
             self.outcome.result = "partial"
 

@@ -23,7 +23,7 @@ from zvault.daemon.metrics.health import collect_health
 from zvault.daemon.metrics.notify import collect_notify
 from zvault.daemon.metrics.restore_time import collect_restore_times
 from zvault.daemon.metrics.scrub import collect_scrubs
-from zvault.daemon.metrics.shared import collect_shared
+from zvault.daemon.metrics.shared_vaults import collect_shared
 from zvault.daemon.metrics.stalls import collect_stalls
 from zvault.daemon.metrics.verification import collect_verification
 from zvault.daemon.notify.notifier import Notifier
@@ -93,12 +93,14 @@ class MetricsCollector(Collector):
         yield from self._backups(verdicts)
         yield from self._counters()
         yield from self._vaults()
-        yield from collect_scrubs(self.status.context, self.status.runs.counters.heals)
+        away = {vault["name"] for vault in self.vaults if vault["away"]}
+        yield from collect_scrubs(self.status.context, self.status.runs.counters.heals, away)
         yield from collect_verification(
             self.status.context.env.config.backup,
             self.status.runs.proofs,
             self.status.runs.counters.differing,
             self.status.context.env.clock.time(),
+            away,
         )
         yield from collect_restore_times(
             self.status.context.env.config.backup, self.status.runs.restore_times.estimate_whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -13,8 +13,12 @@ HEAL_RESULTS = ("healed", "partial", "failed")
 """How a healing can end."""
 
 
-def collect_scrubs(context: Context, ended: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
-    """All of them. What was never seen has no sample. ``ended`` are healings by vault and result."""
+def collect_scrubs(
+    context: Context, ended: Mapping[tuple[str, str], int], away: Collection[str] = ()
+) -> Iterator[Metric]:
+    """All of them. What was never seen has no sample. ``ended`` are healings by vault and result; ``away`` the vaults
+    whose disk is unplugged.
+    """
     now, vaults = context.env.clock.time(), context.env.config.vault
     known = {name: found for name in vaults if (found := context.records.conditions.get(name)) is not None}
     age = GaugeMetricFamily(
@@ -24,7 +28,8 @@ def collect_scrubs(context: Context, ended: Mapping[tuple[str, str], int]) -> It
     )
     oldest = GaugeMetricFamily(
         "zvault_scrub_max_age_seconds",
-        "How old the last scrub may become before one is due.",
+        "How old the last scrub may become before one is due. Missing without such an age, and while the vault's disk "
+        "is unplugged.",
         labels=("vault",),
     )
     running = GaugeMetricFamily(
@@ -45,7 +50,7 @@ def collect_scrubs(context: Context, ended: Mapping[tuple[str, str], int]) -> It
         errors.add_metric((name, vaults[name].pool), float(found.damaging))
         damaged.add_metric((name,), float(count_damaged_files(found.damages)))
     for name in vaults:
-        if (every := vaults[name].scrubs().every) is not None:
+        if (every := vaults[name].scrubs().every) is not None and name not in away:
             oldest.add_metric((name,), every)
     heals = CounterMetricFamily("zvault_heals", "Healings ended, by result.", labels=("vault", "result"))
     for name in vaults:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -18,9 +18,10 @@ def collect_verification(
     proofs: Mapping[str, Mapping[ProofLevel, LevelProof]],
     differing: Mapping[tuple[str, str], int],
     now: float,
+    away: Collection[str] = (),
 ) -> Iterator[Metric]:
     """Yield the metrics of when each level of each backup last passed, and how often it is to; missing where
-    unknown or by hand only.
+    unknown or by hand only. ``away`` are the vaults whose disk is unplugged.
     """
     proven = GaugeMetricFamily(
         "zvault_verified_timestamp_seconds",
@@ -30,7 +31,8 @@ def collect_verification(
     )
     wanted = GaugeMetricFamily(
         "zvault_verify_max_age_seconds",
-        "How long a level's interval is. Missing where it is off, and for GUIDs, which are proven by each run.",
+        "How long a level's interval is. Missing where it is off, for GUIDs, which are proven by each run, and while "
+        "the vault's disk is unplugged.",
         labels=PROOF_LABELS,
     )
     failed = CounterMetricFamily(
@@ -41,7 +43,8 @@ def collect_verification(
             proof = proofs.get(name, {}).get(level)
             if proof is not None and (at := reject_future(proof.proven, now)) is not None:
                 proven.add_metric((name, level), at)
-            if level != "guids" and (every := backup.interval(level)) is not None:
+            every = backup.interval(level) if level != "guids" and backup.vault not in away else None
+            if every is not None:
                 wanted.add_metric((name, level), every)
             failed.add_metric((name, level), differing.get((name, level), 0))
     yield from (proven, wanted, failed)

@@ -30,7 +30,9 @@ class DiskMonitor:
         removable = [vault for vault in self._vaults.all() if vault.config.removable]
         there = {vault.name for vault in removable if not vault.is_away()}
         new, self._there = there - self._there, there
+        activity, now = self._vaults.context.activity, self._vaults.context.env.clock.monotonic()
         for name in sorted(new):
+            activity.appeared[name] = now
             make_vault_logger(name)("its disk is there")
         backups = self._vaults.context.env.config.backup
         due = [name for name, backup in backups.items() if backup.vault in new]

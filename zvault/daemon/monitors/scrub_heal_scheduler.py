@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from zvault.api.vaults import VaultDocument
 from zvault.config.schema import Vault
 from zvault.core.errors import Busy, Refused, ZvaultError
-from zvault.core.integrity.damage import DamagedFile
+from zvault.core.integrity.damage import DamagedFile, DamageKind, classify_damages
 from zvault.core.policy.backoff import iterate_delays
 from zvault.core.policy.scrub import VaultTraffic, find_scrub_obstacle, find_scrub_reason
 from zvault.daemon.active_run import ActiveRun
@@ -19,9 +19,10 @@ from zvault.daemon.journald import log, make_vault_logger
 from zvault.daemon.scheduler import BackupScheduler
 from zvault.ops.context import Context
 from zvault.ops.healing.scrub import hold_scrubs
-from zvault.ops.healing.vault_damage import WARNED_DAMAGES, describe_excused, name_damage
+from zvault.ops.healing.vault_damage import WARNED_DAMAGES, describe_excused
 from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
+from zvault.ops.vaults.name_damage import name_new_damage
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.pool.scrub import Scrubber
 
@@ -111,8 +112,7 @@ class ScrubHealScheduler:
         """Name damage that is new, and see what became of errors that were no damage while they were half received."""
         if self._work(name) is not None or not found.errors:
             return
-        if found.named != found.errors:
-            await name_damage(self.context, self.context.env.vault(name))
+        if await name_new_damage(self.context, self.context.env.vault(name)):
             say, known = make_vault_logger(name), self.context.records.conditions.get(name)
             for one in known.damages[:WARNED_DAMAGES] if known is not None else ():
                 say(f"damaged: {one}")
@@ -178,7 +178,8 @@ class ScrubHealScheduler:
         Says once why it is not, where it might be.
         """
         new = found.errors > care.errors or not care.tried.issuperset(found.damages)
-        if not new or not found.damages or vault.heal != "auto":
+        kinds = classify_damages(one.dataset for one in found.damages)
+        if not new or DamageKind.DATA not in kinds or vault.heal != "auto":
             return False
         why = self._keeps_from_healing(vault)
         if why and why != care.waits:

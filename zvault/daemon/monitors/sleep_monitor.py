@@ -79,12 +79,15 @@ class SleepMonitor:
                 async with hear_announcements() as heard:
                     self.problem = None
                     await self._listen(heard)
-            except ZvaultError as error:
+            except Exception as error:
+                told = error if isinstance(error, ZvaultError) else make_unexpected_error(error)
                 if self.problem is None:
                     log.warning(
-                        "sleep and shutdown are not heard of, and may come into whatever is done: %s", error
+                        "sleep and shutdown are not heard of, and may come into whatever is done: %s",
+                        told,
+                        exc_info=None if told is error else error,
                     )
-                self.problem = error
+                self.problem = told
             await asyncio.sleep(LOGIND_RETRY_PAUSE)
 
     async def _listen(self, heard: asyncio.Queue[SleepAnnouncement | None]) -> None:
@@ -97,9 +100,9 @@ class SleepMonitor:
                     told = await heard.get()
                 if told is None:
                     return
-                await (self.lie_down() if told.event == "sleep" else self.prepare_shutdown())
+                await _try_to(self.lie_down() if told.event == "sleep" else self.prepare_shutdown())
             heard_on = await self._wait_for_end(told.event, heard)
-            await (self.get_up() if told.event == "sleep" else self.stay_up())
+            await _try_to(self.get_up() if told.event == "sleep" else self.stay_up())
             if not heard_on:
                 return
 
@@ -145,11 +148,16 @@ class SleepMonitor:
         log.info("the host goes to sleep; %d runs to stop", len(self.runner.current))
         self._stopped = await self.runner.put_down("the host goes to sleep", until - time.monotonic())
         vaults = self.vaults.all()
-        rests = await asyncio.gather(
-            *(prepare_for_sleep(one, until, journald.make_vault_logger(one.name)) for one in vaults)
-        )
+        rests = await asyncio.gather(*(self._lie_down(one, until) for one in vaults))
         self._rests = {one.name: rest for one, rest in zip(vaults, rests, strict=True)}
         log.info("ready to sleep after %.1f s", time.monotonic() - began)
+
+    async def _lie_down(self, vault: ManagedVault, until: float) -> PausedScrub:
+        try:
+            return await prepare_for_sleep(vault, until, journald.make_vault_logger(vault.name))
+        except Exception:
+            log.exception("vault %s goes to sleep as it is", vault.name)  # the others need not
+            return PausedScrub()
 
     async def _delay(self) -> float:
         try:
@@ -212,3 +220,11 @@ class SleepMonitor:
                 log.exception("getting vault %s up failed", vault.name)
             vault.error = told
             log.error("vault %s: %s", vault.name, told, extra={"VAULT": vault.name})
+
+
+async def _try_to(work: Awaitable[None]) -> None:
+    """Whatever is wrong with one step, those after it are made: else nothing would ever start again."""
+    try:
+        await work
+    except Exception:
+        log.exception("what the host does could not be followed to the end")

@@ -28,10 +28,10 @@ from zvault.daemon.journald import log
 from zvault.ops.context import Context
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import kernel_log
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.line_follower import follow_lines
 from zvault.system.process.spawn import find_started
-from zvault.zfs.pool import events
+from zvault.zfs.pool import stall_events
 from zvault.zfs.pool.module_parameters import list_imported_pools
 from zvault.zfs.pool.statistics import groups_argv, parse_syncing
 
@@ -58,13 +58,13 @@ class StallMonitor:
         self.context = context
         self.vaults = vaults
         self.stalls = stalls
-        self._store = LeaseStore(context.env.paths.run / "heard")
+        self._store = HostLeaseStore(context.env.paths.run / "heard")
         self._heard = read_positions(self._store)
         self._signs: asyncio.Queue[tuple[StallSign, SourcePositions]] = asyncio.Queue()
         self._reader = HungTaskReader()
         self._crashes = CrashReader()
         stalls.crashes += list_heard_crashes(self._store)
-        self._events = events.EventReader()
+        self._events = stall_events.EventReader()
         self._on_their_way = SlowGroups()
 
     async def watch(self) -> None:
@@ -125,7 +125,7 @@ class StallMonitor:
         while True:
             began = self.context.env.clock.monotonic()
             try:
-                await follow_lines(events.follow_argv(), self._hear_event)
+                await follow_lines(stall_events.follow_argv(), self._hear_event)
             except ZvaultError as error:
                 # One that ran for a while was interrupted, as it is when the host sleeps; the next misses nothing.
                 short = self.context.env.clock.monotonic() - began < EVENTS_RETRY_PAUSE
@@ -139,7 +139,7 @@ class StallMonitor:
         event = self._events.feed(line)
         if event is not None and event.after(self._heard.event, self._heard.newest):
             self._heard.event, self._heard.newest = event.number, event.time
-            if (sign := events.find_stall_sign(event)) is not None:
+            if (sign := stall_events.find_stall_sign(event)) is not None:
                 self._put([sign])
 
     # Transaction groups
@@ -237,7 +237,7 @@ class SourcePositions:
     newest: int
 
 
-def read_positions(store: LeaseStore) -> SourcePositions:
+def read_positions(store: HostLeaseStore) -> SourcePositions:
     """As far as a daemon of this boot has heard; without one, nothing that was before now is told."""
     kept = store.get("stalls")
     if kept is None or kept["stale"]:
@@ -245,7 +245,7 @@ def read_positions(store: LeaseStore) -> SourcePositions:
     return SourcePositions(kept["record"], kept["event"], kept["newest"])
 
 
-def list_heard_crashes(store: LeaseStore) -> list[str]:
+def list_heard_crashes(store: HostLeaseStore) -> list[str]:
     """Return what a daemon of this boot has told of crashes of the kernel: only the next boot ends them."""
     kept = store.get("crashes")
     return [] if kept is None or kept["stale"] else [str(text) for text in kept.get("texts", ())]

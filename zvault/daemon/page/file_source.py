@@ -125,8 +125,16 @@ class FileSource:
         if done.returncode != 0:
             log.error("listing %s below %s failed: %s", escape_path(path), one.folder, done.complaint())
             return {"error": "it cannot be listed: see zvaultd's journal"}
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        return _parse_listing(done.stdout)
+
+
+def _parse_listing(text: str) -> dict[str, Any]:
+    """What the program says, which reads what others wrote."""
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError):
+        return {"error": "what lists it cannot be understood"}
+    return found
 
 
 def _document(number: str, one: ActiveMount) -> MountDocument:

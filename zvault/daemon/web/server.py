@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zvault.core.errors import Busy
+from zvault.core.errors import Busy, ZvaultError
 from zvault.daemon.connections import LISTEN_BACKLOG
 from zvault.daemon.journald import log
 from zvault.daemon.page.topics import PageTopic
@@ -33,6 +33,10 @@ is asked less often than each five minutes is stale to it."""
 
 ENDING_PATIENCE = 10.0
 """Seconds that the process may take to end once it asks no more: on a busy host Python alone needs a few."""
+
+MOST_QUESTIONS = 256
+"""Questions that it may have open at once; more of them wait unread. It has at most 64 connections, but nobody's
+rights, because whoever connects may take it over: then it asks without end, and does not read what it is told."""
 
 LISTENER = Path(__file__).with_name("listener.py")
 """The program. It is not imported here: zvaultd has no use for what it needs."""
@@ -67,7 +71,7 @@ class WebServer:
             while rests:
                 await _somebody(sockets)
                 rests = await self._serve(*await self._start(host, sockets, settings))
-        except OSError as error:
+        except (OSError, ZvaultError) as error:
             log.error("the process that answers web requests cannot be started: %s; it is tried again", error)
         finally:
             # Kept until then: who connects just as the process ends waits here for the next.
@@ -110,6 +114,8 @@ class WebServer:
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while True:
+                    if len(later) >= MOST_QUESTIONS:
+                        await asyncio.wait(later, return_when=asyncio.FIRST_COMPLETED)
                     number, topic, length = QUESTION.unpack(await reader.readexactly(QUESTION.size))
                     subject = (await reader.readexactly(length)).decode(errors="replace")
                     text = self._told(topic, subject)
@@ -158,7 +164,9 @@ async def _tell_later(writer: asyncio.StreamWriter, number: int, text: Awaitable
     except Exception:
         log.exception("what a web request asks for cannot be told")
         found = b""
-    writer.write(ANSWER.pack(number, len(found)) + found)
+    with contextlib.suppress(ConnectionError):
+        writer.write(ANSWER.pack(number, len(found)) + found)
+        await writer.drain()
 
 
 async def _somebody(sockets: Sequence[socket.socket]) -> None:

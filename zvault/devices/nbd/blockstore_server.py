@@ -24,6 +24,7 @@ from zvault.core.errors import DeviceGone, ToolMissing
 from zvault.core.units import format_duration, format_size
 from zvault.devices.layer import Data, SayProgress
 from zvault.devices.nbd import nbdkit
+from zvault.devices.nbd.server_status import check_server_status
 from zvault.devices.server_unit import DeviceServer
 from zvault.system.process.runner import ProcessRunner
 from zvault.system.systemd_units import SystemdUnits
@@ -44,9 +45,6 @@ SILENT = 30.0
 
 LONGEST_STATUS = 1 << 20
 """Characters read of what a server says."""
-
-LATEST_STATUS_TIME = 1 << 40
-"""Seconds since the epoch that no word of a server is of."""
 
 EMPTY = 4096
 """Bytes: a journal that holds less has no block in it."""
@@ -123,20 +121,14 @@ def find_memory_journal(server: DeviceServer, spec: BlockstoreServer) -> Path:
 
 
 def read_server_status(server: DeviceServer) -> Data | None:
-    """Read what the server said last; None where it said nothing."""
+    """Read what the server said last, as far as it can be; None where it said nothing."""
     try:
         # Whatever the server put there: its folder is not root's.
         fd = os.open(find_status_file(server), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, encoding="utf-8") as file:
-            found = json.loads(file.read(LONGEST_STATUS))
-    except (OSError, ValueError):
+            return check_server_status(json.loads(file.read(LONGEST_STATUS)))
+    except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and _is_time(found.get("at", 0)) else None
-
-
-def _is_time(at: object) -> bool:
-    """True if what a server, which is not root, gives as the time of its word can be one; NaN and infinity cannot."""
-    return isinstance(at, (int, float)) and 0 <= at <= LATEST_STATUS_TIME
 
 
 def is_ready(server: DeviceServer) -> bool:

@@ -18,7 +18,7 @@ from zvault.config.device_specs.rbd import RbdImage
 from zvault.core.errors import Refused, ZvaultError
 from zvault.devices.rbd.cluster import CephCluster
 from zvault.devices.rbd.image import RBD_CALL_DEADLINE, rbd_argv
-from zvault.system.lease_store import read_boot_id
+from zvault.system.host_lease_store import read_boot_id
 from zvault.system.process.runner import ToolRunner
 
 KEY = "org.zvault.writer"
@@ -57,8 +57,10 @@ async def read_holder_note(image: RbdImage, cluster: CephCluster, runner: ToolRu
     """The last note; None if there is none or it cannot be read."""
     text = await _quietly(rbd_argv(cluster, "image-meta", "get", str(image), KEY), runner)
     try:
-        return HolderNote(**json.loads(text)) if text else None
-    except (ValueError, TypeError):
+        note = HolderNote(**json.loads(text)) if text else None
+        # Whoever may write to the pool wrote it: what cannot be told is none.
+        return note if note is None or (note.since is not None and note.words()) else None
+    except (ValueError, TypeError, OverflowError, OSError, RecursionError):
         return None
 
 

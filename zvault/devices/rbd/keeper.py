@@ -25,7 +25,7 @@ from zvault.devices.rbd.objects import RadosObjects
 from zvault.devices.rbd.place import ImagePlace
 from zvault.devices.s3_lease.answers import log_lease_line, report_lease_error
 from zvault.devices.s3_lease.held_lease import HeldLease
-from zvault.devices.s3_lease.lease import LeaseContent, LeaseLost, LeaseObjectStore
+from zvault.devices.s3_lease.lease_object import LeaseContent, LeaseLost, LeaseObjectStore
 from zvault.devices.s3_lease.lease_process import make_lease_parser, run_with_lease
 from zvault.devices.s3_lease.note import NoteStore, answer_note
 from zvault.devices.s3_lease.takeover import BootClock, acknowledge_shutout

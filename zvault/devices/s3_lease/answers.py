@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zvault.core.errors import ZvaultError
 from zvault.core.printable import make_printable
-from zvault.devices.s3_lease.lease import LeaseObjectStore
+from zvault.devices.s3_lease.lease_object import LeaseObjectStore
 
 
 def show_lease(store: LeaseObjectStore) -> int:
@@ -39,10 +39,14 @@ def print_lease_error(error: ZvaultError) -> int:
 
 
 def report_lease_error(error: ZvaultError, report: Path | None) -> int:
-    """Say why a lease is not kept, and put it where zvaultd looks for it. The exit status."""
+    """Say why a lease is not kept, and put it where zvaultd looks for it, if that can be. The exit status."""
     log_lease_line(str(error))
     if report is not None:
-        report.write_text(json.dumps(_as_data(error)), encoding="utf-8")
+        try:
+            report.write_text(json.dumps(_as_data(error)), encoding="utf-8")
+        except OSError as trouble:
+            # What comes after this, as to say that a server has stopped, others wait for.
+            log_lease_line(f"{report} cannot be written: {trouble}")
     return 1
 
 

@@ -28,7 +28,7 @@ from zvault.core.units import format_duration
 from zvault.devices.s3_lease.answers import log_lease_line, report_lease_error
 from zvault.devices.s3_lease.guard_command import GUARD_STOP_SECONDS
 from zvault.devices.s3_lease.held_lease import WATCHDOG_AFTER, HeldLease
-from zvault.devices.s3_lease.lease import (
+from zvault.devices.s3_lease.lease_object import (
     BucketPlace,
     LeaseContent,
     LeaseLost,
@@ -175,7 +175,7 @@ def has_never_served(argv: Sequence[str]) -> bool:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, encoding="utf-8") as status:
             found = json.loads(status.read(LONGEST_GUARD_STATUS))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and bool(found.get("error")) and found.get("engine") is None
 

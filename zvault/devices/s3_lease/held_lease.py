@@ -8,7 +8,7 @@ import dataclasses
 import signal
 
 from zvault.core.errors import Busy, DeviceGone, ZvaultError
-from zvault.devices.s3_lease.lease import LeaseContent, LeaseLost, LeaseObject, LeaseObjectStore
+from zvault.devices.s3_lease.lease_object import LeaseContent, LeaseLost, LeaseObject, LeaseObjectStore
 from zvault.devices.s3_lease.takeover import BootClock
 
 RENEWALS = 10

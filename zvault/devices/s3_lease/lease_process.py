@@ -16,7 +16,7 @@ from zvault.devices.s3_lease.answers import (
     report_lease_error,
     show_lease,
 )
-from zvault.devices.s3_lease.lease import LeaseContent, LeaseLost, LeaseObjectStore, make_own_lease
+from zvault.devices.s3_lease.lease_object import LeaseContent, LeaseLost, LeaseObjectStore, make_own_lease
 from zvault.devices.s3_lease.takeover import BootClock, take_lease, take_lease_over
 
 S = TypeVar("S", bound=LeaseObjectStore)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from zvault.core.errors import ZvaultError
-from zvault.devices.s3_lease.lease import (
+from zvault.devices.s3_lease.lease_object import (
     BucketPlace,
     LeaseObjects,
     LeaseObjectStore,

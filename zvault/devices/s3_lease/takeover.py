@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from zvault.core.errors import Busy, DeviceGone, HeldElsewhere, TakenOver, ZvaultError
 from zvault.core.units import format_duration
-from zvault.devices.s3_lease.lease import (
+from zvault.devices.s3_lease.lease_object import (
     LeaseContent,
     LeaseLost,
     LeaseObject,

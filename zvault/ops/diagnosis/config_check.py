@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from zvault.config.schema import Backup, Vault
 from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.names import DatasetName
 from zvault.core.replication.name_length import find_name_conflict
+from zvault.core.replication.unlisted_datasets import explain_unlisted_source, is_in_unlisted
 from zvault.devices.presence import (
     find_lacking_rights,
     find_missing_mount,
@@ -16,6 +18,7 @@ from zvault.devices.presence import (
 )
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.secret_files import list_secret_warnings
+from zvault.ops.state.partial_tree import list_names_around_damage
 from zvault.ops.state.snapshot_obstacles import find_snapshot_obstacles
 from zvault.ops.state.source_tree import (
     find_missing_included,
@@ -44,26 +47,44 @@ async def list_config_warnings(context: Context) -> list[str]:
 async def _source(context: Context, backup: Backup) -> Sequence[str]:
     key = f"backup.{backup.name}.source"
     try:
-        names = await context.clients.source_of(backup).names(backup.source.dataset)
-        by_property = await list_chosen_by_property(context.clients, backup, names)
+        source = context.clients.source_of(backup)
+        names, unlisted = await list_names_around_damage(source, backup.source.dataset)
+        by_property = await list_chosen_by_property(context.clients, backup, names, unlisted)
     except NotFound as error:
         where = f" on {backup.source.host}" if backup.source.host is not None else ""
         return [f"{key}: {error.what}{where}, so every run fails until there is; {error.next}"]
     except ZvaultError as error:
         return [f"{key}: whether it exists cannot be asked now: {error}"]
-    if missing := [part for part in backup.source.parts if part not in names]:
+    hurt = _unlisted(key, backup, unlisted)
+    if missing := [
+        part for part in backup.source.parts if part not in names and not is_in_unlisted(part, unlisted)
+    ]:
         found = [make_missing_source_error(backup, part) for part in missing]
-        return [f"{key}: {one.what}, so every run fails until there is; {one.next}" for one in found]
+        gone = (f"{key}: {one.what}, so every run fails until there is; {one.next}" for one in found)
+        return [*hurt, *gone]
     chosen = [name for name in names if backup.takes(name)]
-    if not chosen:
-        key = "include" if backup.include else "exclude"
-        return [f"backup.{backup.name}.{key}: it leaves nothing of {backup.source} to back up"]
-    if by_property is not None:
-        chosen = [name for name in chosen if name in by_property]
-        if not chosen:
-            return [
-                f"backup.{backup.name}.select: {backup.select} selects nothing of {backup.source} to back up"
-            ]
+    selected = chosen if by_property is None else [name for name in chosen if name in by_property]
+    if not selected:
+        return hurt or [_nothing(backup, selects=bool(chosen))]
+    told = [*hurt, *_conflicts(context, backup, selected), *await _obstacles(context, backup, selected)]
+    if (lacking := find_missing_included(backup, names, unlisted.keys())) is not None:
+        told.append(
+            f"backup.{backup.name}.include: {lacking.what}, so every run is partial until there is; {lacking.next}"
+        )
+    return told
+
+
+def _nothing(backup: Backup, *, selects: bool) -> str:
+    """That a backup takes nothing of its source; ``selects``: what its property selects is to blame."""
+    if selects:
+        return f"backup.{backup.name}.select: {backup.select} selects nothing of {backup.source} to back up"
+    key = "include" if backup.include else "exclude"
+    return f"backup.{backup.name}.{key}: it leaves nothing of {backup.source} to back up"
+
+
+def _conflicts(context: Context, backup: Backup, chosen: Sequence[DatasetName]) -> list[str]:
+    """The datasets whose names are too long for the vault."""
+    key = f"backup.{backup.name}.source"
     conflicts = [
         conflict
         for name in chosen
@@ -76,11 +97,15 @@ async def _source(context: Context, backup: Backup) -> Sequence[str]:
     told = [f"{key}: {one.problem}: {one.advice}" for one in conflicts[:TOLD]]
     if len(conflicts) > TOLD:
         told.append(f"{key}: {len(conflicts) - TOLD} more names are too long")
-    told += await _obstacles(context, backup, chosen)
-    if (gone := find_missing_included(backup, names)) is not None:
-        told.append(
-            f"backup.{backup.name}.include: {gone.what}, so every run is partial until there is; {gone.next}"
-        )
+    return told
+
+
+def _unlisted(key: str, backup: Backup, unlisted: Mapping[DatasetName, str]) -> list[str]:
+    """The datasets of a source that cannot be listed, so that every run is partial."""
+    hurt = [explain_unlisted_source(name, said) for name, said in unlisted.items() if backup.takes(name)]
+    told = [f"{key}: {one.problem}; {one.advice}" for one in hurt[:TOLD]]
+    if len(hurt) > TOLD:
+        told.append(f"{key}: {len(hurt) - TOLD} more datasets cannot be listed")
     return told
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from zvault.api.diagnosis import (
@@ -29,7 +29,9 @@ from zvault.core.diagnosis.txg_overhead import (
 )
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
+from zvault.core.names import DatasetName
 from zvault.core.policy.object_lock import count_renewals
+from zvault.core.replication.unlisted_datasets import list_unlisted_lines
 from zvault.core.tuning.alignment import (
     DatasetFit,
     PoolLayout,
@@ -53,10 +55,12 @@ from zvault.ops.tuning.measurements import AUTO, ReadingOutcome, load_vault_prof
 from zvault.ops.tuning.store_guesses import list_unprobed_devices
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import ProcessRunner
+from zvault.zfs.client import Zfs
 from zvault.zfs.pool import module_parameters
 from zvault.zfs.pool.vdev_properties import read_property
-from zvault.zfs.record_sizes import BlockSizes, read_block_sizes
+from zvault.zfs.record_sizes import BlockSizes, read_block_sizes, read_named_block_sizes
 from zvault.zfs.stream_argv import SendFlags
+from zvault.zfs.whole_listing import PartialListing
 
 ASHIFT = 12
 """OpenZFS's choice for a device that reports sectors of 4 KiB; every profile of zvault sets it."""
@@ -91,20 +95,32 @@ class VaultStorage:
 async def make_fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitDocument:
     """Report how each dataset of a backup fits the vault's storage, with advice.
 
-    Raises NotFound, HostUnreachable. While the vault is down, the figures rest on its configuration and profile.
+    Raises NotFound, HostUnreachable. While the vault is down, the figures rest on its configuration and profile. A
+    dataset that cannot be opened is among what is ``unknown``.
     """
     vault = context.env.vault(backup.its_vault)
     source = context.clients.source_of(backup)
-    found = await read_block_sizes(source.host, backup.source.dataset)
-    chosen = await list_chosen_by_property(context.clients, backup, list(found))
+    found, unlisted = await _read_sizes(source, backup.source.dataset)
+    chosen = await list_chosen_by_property(context.clients, backup, list(found), unlisted)
     taken = (one for one in found.values() if backup.takes(one.name))
     sent = [_sent(backup, one) for one in taken if chosen is None or one.name in chosen]
     below = await _below(context.env, vault, await vaults[backup.its_vault].devices())
+    taken_unlisted = {name: said for name, said in unlisted.items() if backup.takes(name)}
+    below.unknown += [f"the blocks of {line}" for line in list_unlisted_lines(taken_unlisted)]
     layout = await _layout(context, vault, below)
     outcome = read_outcome(context.records, vault)
     measured = outcome.reading if outcome is not None else None
     advice = _advise_on_reading(context, vault, measured) if vault.host is None else []
     return write_fit(backup.name, backup.its_vault, below, layout, sent, advice, measured)
+
+
+async def _read_sizes(source: Zfs, root: str) -> tuple[dict[str, BlockSizes], Mapping[DatasetName, str]]:
+    """The blocks of a source's datasets, and which of those cannot be listed, with ZFS's words."""
+    try:
+        return await read_block_sizes(source.host, root), {}
+    except PartialListing as error:
+        tree = await source.tree_around_damage(root, error)
+    return await read_named_block_sizes(source.host, list(tree.datasets)), tree.unlisted
 
 
 def _advise_on_reading(

@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
@@ -93,7 +93,10 @@ async def examine_vault(
     """Watch a vault for some seconds; one that is down, for a moment."""
     profile = measurements.load_vault_profile(context, vault)
     measured = _measured(context.records, vault)
-    flows = [one for one in context.activity.streams.values() if one.vault == vault.name]
+    # Their backups may have got another name, or gone, since they began.
+    env = context.env
+    named = [replace(one, backup=env.current_name(one.backup)) for one in context.activity.streams.values()]
+    flows = [one for one in named if one.vault == vault.name and one.backup in env.config.backup]
     place = await _place(context.clients.zpool, vaults, vault)
     down = not flows and await _is_down(vaults, vault)
     seconds = MOMENT if down else seconds

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zvault.config.schema import Backup
+from zvault.core.errors import ToolFailed
 from zvault.core.model import Dataset
 from zvault.core.name_rules import DatasetChoice
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import ASIDE_INFIX, DatasetPair
+from zvault.core.replication.unlisted_datasets import is_in_unlisted, make_unlisted_error
 from zvault.ops.replication.listing import BothListings, explain_choice_of
 from zvault.ops.state.environment import Environment
 
@@ -60,6 +62,20 @@ def find_place(env: Environment, backup: Backup, sides: BothListings, name: Data
     return DatasetPlace(
         False, absent, vault=there, named=named, target=there.name, stray=_stray(sides, there)
     )
+
+
+def refuse_unknown(env: Environment, backup: Backup, sides: BothListings, name: DatasetName) -> None:
+    """Raise ToolFailed for a name of which nothing is known, as it cannot be listed on its side, or its counterpart
+    cannot on the other: it may be there all the same.
+    """
+    for hurt, told in sides.unlisted.items():
+        if name in (hurt, env.wanted_target_of(backup, DatasetName(hurt))):
+            raise ToolFailed(told.problem, next=told.advice)
+    for tree in (sides.source, sides.vault):
+        if is_in_unlisted(name, tree.unlisted, tree.datasets):
+            raise make_unlisted_error(
+                {one: said for one, said in tree.unlisted.items() if name.is_within(one)}
+            )
 
 
 SOURCE_GONE = "its source is gone: what the vault has of it is kept by keep.gone"

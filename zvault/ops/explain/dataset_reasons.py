@@ -30,6 +30,7 @@ from zvault.core.replication.unchanged_datasets import NOTHING_UNCHANGED
 from zvault.ops.context import Context
 from zvault.ops.explain.dataset_place import DatasetPlace
 from zvault.ops.explain.knowledge import KnowledgeSource
+from zvault.ops.removable_disk import is_disk_away
 from zvault.ops.replication.find_unchanged import list_unchanged_among
 from zvault.ops.replication.lag import measure_lags
 from zvault.ops.replication.listing import BothListings, choose_snapshots
@@ -73,12 +74,17 @@ class ExplainCase:
         since = (
             f"it was last looked at {self.when(seen)}" if seen is not None else "nobody has looked at it yet"
         )
-        return f"vault {self.backup.vault} is down; {since}"
+        return f"vault {self.backup.vault} is {'away, its disk unplugged' if self._away else 'down'}; {since}"
 
     @property
     def look(self) -> str:
         """A sentence on how to see more of a vault that is down."""
-        return f"'zvaultctl plan {self.backup.name}' brings it up to look"
+        first = "plug its disk in, then " * self._away
+        return f"{first}'zvaultctl plan {self.backup.name}' brings it up to look"
+
+    @property
+    def _away(self) -> bool:
+        return is_disk_away(self.context, self.context.env.vault(self.backup.its_vault))
 
     async def lag(self) -> DatasetLag | None:
         """The dataset's lag, as far as it is known."""

@@ -13,7 +13,7 @@ from zvault.core.model import Tree
 from zvault.core.name_rules import DatasetChoice, check_dataset_name
 from zvault.core.names import DatasetName, split_snapshot
 from zvault.ops.context import Context
-from zvault.ops.explain.dataset_place import DatasetPlace, find_place, is_concerned
+from zvault.ops.explain.dataset_place import DatasetPlace, find_place, is_concerned, refuse_unknown
 from zvault.ops.explain.dataset_reasons import ExplainCase, explain_dataset
 from zvault.ops.explain.knowledge import KnowledgeSource
 from zvault.ops.explain.snapshot_reasons import explain_snapshot
@@ -77,6 +77,7 @@ async def _account(
     try:
         sides = await _seen(context, backup)
         seen = sides.vault_seen
+        refuse_unknown(context.env, backup, sides, name)
         case = ExplainCase(context, knowledge, backup, sides, find_place(context.env, backup, sides, name))
         reasons = await (explain_dataset(case) if snapname is None else explain_snapshot(case, snapname))
         place = case.place

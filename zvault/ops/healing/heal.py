@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from zvault.api.events import Emit, HealedEvent, HealResult, MessageEvent, ProgressMade, WarningEvent
 from zvault.config.schema import Vault
 from zvault.core.errors import PoolDamaged, Refused, ToolFailed, ZvaultError
-from zvault.core.integrity.damage import HealTarget, count_damaged_files, list_damages
+from zvault.core.integrity.damage import (
+    DamageKind,
+    HealTarget,
+    advise_on_damage,
+    classify_damages,
+    count_damaged_files,
+    list_damages,
+)
 from zvault.core.integrity.healing import (
     Copies,
     HealingStream,
@@ -23,31 +30,35 @@ from zvault.core.integrity.healing import (
     select_healing_streams,
 )
 from zvault.core.model import Tree
-from zvault.core.names import SnapshotName
+from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.lineage import ASIDE_INFIX
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
 from zvault.ops.healing.block_repair import UNCONFIRMED, BlockRepair, make_scratch_folder
-from zvault.ops.healing.intact_copies import CopyHolders, IntactCopy
+from zvault.ops.healing.copy_holders import CopyHolders, IntactCopy
 from zvault.ops.healing.scrub import SCRUB_INTERVAL, ScrubObstacle
 from zvault.ops.healing.vault_damage import (
     GIVE_UP_HALF,
     describe_excused,
     find_leak,
-    name_damage,
-    note_damage,
+    make_damaged_error,
     warn_of_damage,
 )
 from zvault.ops.run_outcome import RunOutcome
+from zvault.ops.state.partial_tree import list_existing_around_damage
 from zvault.ops.state.pool_health import make_damage_document
 from zvault.ops.stream.run_stream import StreamProgress, run_stream
 from zvault.ops.vaults.examine_pool import examine_pool
+from zvault.ops.vaults.name_damage import name_damage, note_damage
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.zfs.pool.scrub import Scrubber
 from zvault.zfs.repair.block_writer import pick_argv
 from zvault.zfs.repair.damage_name_guard import NamesForbidden
 from zvault.zfs.repair.damage_names import heal_send_argv
 from zvault.zfs.stream_orders import make_heal_order
+
+UNOPENED = "the dataset itself cannot be opened, and no healing mends that: back up what belongs there to another vault"
+"""Why nothing of a dataset is healed that ZFS cannot list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +152,7 @@ class VaultHealing:
             )
             wounds = await name_damage(self.context, self._config)
             known = self.context.records.conditions.get(self.name)
-            tree = await vault.zfs.tree(vault.pool)
+            tree = await list_existing_around_damage(vault.zfs, vault.pool)
             if (
                 known is not None
                 and (leak := await find_leak(self.context, self._config, known, tree)) is not None
@@ -153,18 +164,19 @@ class VaultHealing:
                     describe_excused(known),
                     f"{GIVE_UP_HALF}; heal again once nothing is half received",
                 )
-            if not wounds and known is not None and known.errors:
-                raise PoolDamaged(
-                    f"nobody can tell what is damaged in vault '{self.name}'",
-                    f"ZFS counts {known.errors} errors, and names nothing",
-                    f"'zvaultctl scrub {self.name}' twice: if it was in what is gone by now, ZFS forgets it then",
-                )
+            if known is not None:
+                warn_of_damage(known, self.emit)
+                if known.errors and DamageKind.DATA not in classify_damages(one.dataset for one in wounds):
+                    raise make_damaged_error(self._config, known)
             if not wounds:
                 self._say(f"nothing is known to be damaged in {vault.pool}")
                 return wounds, tree, {}
-            if known is not None:
-                warn_of_damage(known, self.emit)
             await repair.find(vault, tree, wounds)
+            repair.why |= {
+                wound: f"{UNOPENED} ({tree.unlisted[DatasetName(wound.dataset)]})"
+                for wound in wounds
+                if wound.dataset in tree.unlisted
+            }
             if not repair.missing():
                 return wounds, tree, {}
             copies = await self._holders.find(vault, tree, wounds, held)
@@ -263,6 +275,9 @@ class VaultHealing:
 
     def _advice(self, left: list[HealTarget], tree: Tree, *, unconfirmed: bool) -> str:
         """What can be done about what stays damaged."""
+        kinds = classify_damages(wound.dataset for wound in left)
+        if kinds and DamageKind.DATA not in kinds:
+            return advise_on_damage(self.name, kinds)
         aside = f"{ASIDE_INFIX}{self.context.env.clock.now().strftime('%Y%m%dT%H%M%SZ')}"
         renames = list_resend_commands(left, tree.datasets, aside)
         if unconfirmed:

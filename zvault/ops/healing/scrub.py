@@ -17,12 +17,13 @@ from zvault.ops.healing.vault_damage import (
     describe_excused,
     find_leak,
     make_damaged_error,
-    name_damage,
     warn_of_damage,
 )
 from zvault.ops.run_outcome import RunOutcome
+from zvault.ops.state.partial_tree import list_existing_around_damage
 from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults.examine_pool import examine_pool
+from zvault.ops.vaults.name_damage import name_damage
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber
 
@@ -217,7 +218,7 @@ class VaultScrubbing:
                 return
             warn_of_damage(known, self.emit)
             self.outcome.result = "partial"
-            tree = await self.context.clients.vault_zfs(config).tree(pool)
+            tree = await list_existing_around_damage(self.context.clients.vault_zfs(config), pool)
             self.outcome.blame(
                 await find_leak(self.context, config, known, tree) or make_damaged_error(config, known)
             )

@@ -1,130 +1,25 @@
-"""What is known of a vault's health: one look at its pool, and its damage by dataset, snapshot and file."""
+"""What is told of a vault's damage, and what to do about it."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from zvault.api.events import Emit, WarningEvent
 from zvault.config.schema import Vault
 from zvault.core.errors import PoolDamaged
 from zvault.core.integrity.damage import (
     METADATA_NAME,
-    DamagedFile,
-    DamagedSnapshotSearch,
-    HealTarget,
-    LoggedBlock,
-    SnapshotObject,
+    DamageKind,
+    advise_on_damage,
     advise_on_leak,
-    advise_on_metadata,
+    classify_damages,
     count_damaged_files,
-    is_only_metadata,
-    list_damages,
-    locate_heal_targets,
-    make_heal_targets,
+    describe_damage_kinds,
 )
-from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.model import Tree
 from zvault.ops.context import Context
-from zvault.ops.state.clients import ZfsClients
-from zvault.ops.state.pool_health import PoolCondition, PoolConditions
-from zvault.ops.vaults.examine_pool import examine_pool
-from zvault.zfs.client import Zfs
-from zvault.zfs.pool.scrub import Scrubber
-from zvault.zfs.repair.damage_name_guard import NamesForbidden
-from zvault.zfs.repair.damage_names import list_named_damage, read_object_ids
-from zvault.zfs.repair.error_log import ErrorLog
+from zvault.ops.state.pool_health import PoolCondition
 
 WARNED_DAMAGES = 20
 """Damages told by name in a run's warnings; the vault's status has them all."""
-
-
-async def name_damage(context: Context, vault: Vault) -> list[HealTarget]:
-    """List the damage of a vault that is up, as exactly as it is known, and note it by name as its condition.
-
-    While anything is half received in full there the kernel is not asked for names, for that would crash it: zdb(8)
-    alone tells then, where it can be asked, and nothing of what is half received counts as damage.
-    """
-    pool, zfs, zpool = vault.pool, context.clients.vault_zfs(vault), context.clients.zpool_of(vault)
-    await zpool.sync(pool)  # the log is on disk at the end of a transaction group
-    condition = await examine_pool(context, vault.name)
-    log = await open_error_log(context.clients, vault) if condition.errors else None
-    # First the log: to have names listed makes ZFS forget what is in old snapshots only.
-    logged = await log.entries(await read_object_ids(zfs.host, pool)) if log is not None else None
-    half: Sequence[str] = ()
-    try:
-        async with context.clients.damage_names.permit_names(zfs.host, pool) as permit:
-            names = await list_named_damage(zfs.host, pool, await Scrubber(zfs.host).errors(permit))
-    except NamesForbidden as forbidden:
-        names, half = [], forbidden.datasets or (pool,)
-        logged = [one for one in logged if one.dataset not in half] if logged is not None else None
-    found = make_heal_targets(names)
-    if log is not None and logged is not None:
-        found = await _located(log, zfs, pool, logged, names) or found
-    there = {wound.logged for wound in found}
-    found += [wound for wound in condition.wounds if wound.logged not in there]
-    note_damage(context.records.conditions, vault, list_damages(found, names), found, half)
-    return found
-
-
-def note_damage(
-    conditions: PoolConditions,
-    vault: Vault,
-    damages: Sequence[DamagedFile],
-    found: Sequence[HealTarget] = (),
-    half_received: Sequence[str] = (),
-) -> None:
-    """Note what is damaged in a vault that was just looked at, by name and by block."""
-    if (known := conditions.get(vault.name)) is not None:
-        conditions.put(vault.name, known.hurt(damages, found, half_received))
-
-
-async def open_error_log(clients: ZfsClients, vault: Vault) -> ErrorLog | None:
-    """The error log of a vault that is up; None where it is on another host."""
-    if vault.host is not None:
-        return None
-    return ErrorLog(clients.vault_zfs(vault).host, vault.pool, await clients.zpool.devices(vault.pool))
-
-
-async def _located(
-    log: ErrorLog, zfs: Zfs, pool: str, logged: Sequence[LoggedBlock], names: list[DamagedFile]
-) -> list[HealTarget]:
-    """What is damaged, block by block."""
-    datasets = (await zfs.tree(pool)).datasets
-    paths: dict[tuple[str, int], str] = {}
-    newest: dict[LoggedBlock, Snapshot] = {}
-    for one in dict.fromkeys(entry.dataset for entry in logged):
-        mine = [entry for entry in logged if entry.dataset == one]
-        seen = await _first_seen(log, datasets.get(one), one, mine)
-        paths |= {(one, number): found.path for number, found in seen.items() if found.path is not None}
-        if one in datasets:
-            newest |= await _newest(log, datasets[one], mine, seen)
-    return locate_heal_targets(logged, datasets, paths, names, newest)
-
-
-async def _first_seen(
-    log: ErrorLog, dataset: Dataset | None, name: str, logged: Sequence[LoggedBlock]
-) -> dict[int, SnapshotObject]:
-    """The objects of a dataset as the first snapshot has them that has their damage."""
-    asked: dict[str, set[int]] = {}
-    for wound in locate_heal_targets(logged, {name: dataset} if dataset is not None else {}, {}, ()):
-        place = f"{name}@{wound.snapnames[0]}" if wound.snapnames else name
-        if wound.logged is not None:
-            asked.setdefault(place, set()).add(wound.logged.number)
-    found: dict[int, SnapshotObject] = {}
-    for place, numbers in asked.items():
-        found |= await log.objects(place, numbers)
-    return found
-
-
-async def _newest(
-    log: ErrorLog, dataset: Dataset, logged: Sequence[LoggedBlock], seen: dict[int, SnapshotObject]
-) -> dict[LoggedBlock, Snapshot]:
-    """The last snapshot that has each block."""
-    search = DamagedSnapshotSearch(dataset, logged)
-    search.births(seen)
-    numbers = {one.number for one in logged}
-    while (snapshot := search.next_look()) is not None:
-        search.saw(snapshot, await log.objects(snapshot.name, numbers))
-    return search.newest()
 
 
 def warn_of_damage(condition: PoolCondition, emit: Emit) -> None:
@@ -161,7 +56,7 @@ async def find_leak(
 
     cannot be freed for that.
     """
-    there = {*tree.datasets, METADATA_NAME}
+    there = {*tree.datasets, *tree.unlisted, METADATA_NAME}
     if not condition.errors or any((one.dataset or "") in there for one in condition.damages):
         return None
     freeing = await context.clients.zpool_of(vault).read_freeing(vault.pool)
@@ -175,22 +70,18 @@ async def find_leak(
 
 def make_damaged_error(vault: Vault, condition: PoolCondition) -> PoolDamaged:
     """The error that a vault's damage is."""
-    if not condition.damages:
+    kinds = classify_damages(damage.dataset for damage in condition.damages)
+    advice = advise_on_damage(vault.name, kinds)
+    if DamageKind.DATA not in kinds:
         return PoolDamaged(
-            f"vault '{vault.name}' has errors that belong to nothing in it",
-            f"ZFS counts {condition.errors} errors, and names nothing: what had them may be gone by now",
-            f"ZFS forgets them when two scrubs have ended: 'zvaultctl scrub {vault.name}' again",
-        )
-    if is_only_metadata([damage.dataset for damage in condition.damages]):
-        return PoolDamaged(
-            f"vault '{vault.name}' has errors in its pool's own metadata, and in nothing else",
-            f"ZFS counts {condition.errors} errors; no dataset or snapshot is damaged as far as it knows",
-            advise_on_metadata(vault.name),
+            f"vault '{vault.name}' has errors, and no dataset or snapshot is known to be damaged",
+            f"ZFS counts {condition.errors} errors{describe_damage_kinds(kinds)}",
+            advice,
         )
     places = len({damage.place for damage in condition.damages})
     return PoolDamaged(
         f"vault '{vault.name}' is damaged",
         f"{count_damaged_files(condition.damages)} files in {places} snapshots and datasets; ZFS counts "
         f"{condition.errors} errors",
-        f"'zvaultctl heal {vault.name}' repairs what the source or another vault still has",
+        advice,
     )

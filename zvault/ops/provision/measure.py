@@ -54,7 +54,7 @@ from zvault.ops.tuning.set_parameters import list_tuning_requests, set_vault_par
 from zvault.ops.tuning.store_guesses import find_store_guess
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.new_pool import refuse_unless_blank
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import ProcessRunner
 from zvault.system.tasks import finish_work
 from zvault.zfs.pool import module_parameters
@@ -271,7 +271,7 @@ async def _read(
 
 
 def _size(
-    leases: LeaseStore, vault: Vault, bandwidth: float, state: PoolState, say: SayProgress
+    leases: HostLeaseStore, vault: Vault, bandwidth: float, state: PoolState, say: SayProgress
 ) -> int | None:
     """How large a stream to try settings out with; None, and why, where they are not."""
     if others := [request.vault for request in list_tuning_requests(leases) if request.vault != vault.name]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from zvault.core.errors import ToolFailed
+from zvault.core.errors import Busy, ToolFailed
 from zvault.core.tuning.candidates import (
     CandidateTrial,
     TuningCandidate,
@@ -86,6 +86,8 @@ class ReadTrial:
         try:
             # The caller ends it at its own limit, before this one does.
             await self._scrubber.run_whole(trial.pool, 2 * limit + FIRST_DEADLINE)
+        except Busy as error:  # another's, begun since it was looked: that one goes on
+            raise ToolFailed("a scrub cannot be tried out", error.why) from None
         except BaseException:
             await finish_work(self._scrubber.stop(trial.pool))
             raise

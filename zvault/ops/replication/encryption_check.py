@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from zvault.config.schema import Backup
-from zvault.core.errors import ZvaultError
+from zvault.core.errors import HostUnreachable, NotFound, ZvaultError
+from zvault.core.names import DatasetName
 from zvault.ops.context import Context
 from zvault.ops.replication.listing import list_both_sides
 from zvault.ops.replication.plan_all import plan_all
@@ -19,7 +20,7 @@ NAMED_DATASETS = 3
 async def list_encryption_warnings(context: Context) -> list[str]:
     """Warn of encryption on the vaults that are up, as ``KEY: what``. Changes nothing, and brings nothing up.
 
-    What cannot be asked is told of the source or the vault itself, or by the first run.
+    What of a vault cannot be listed is told as well. A source or a vault that cannot be asked at all is told of itself.
     """
     backups = [backup for backup in context.env.config.backup.values() if backup.vault is not None]
     found = await asyncio.gather(*(_warnings(context, backup) for backup in backups))
@@ -36,8 +37,10 @@ async def _warnings(context: Context, backup: Backup) -> Sequence[str]:
         needed = sorted({one.key for one in lying.values() if one.inherits})
         loaded = await vault.loaded_keys(needed) if needed else set()
         exposed = await sides.compute(list_exposed, sides)
-    except ZvaultError:
+    except (NotFound, HostUnreachable):
         return []
+    except ZvaultError as error:
+        return [f"backup.{backup.name}.into: how it lies on the vault cannot be asked now: {error}"]
     locked = [
         f"backup.{backup.name}.into: {key} on the vault is encrypted, and its key is not loaded: "
         f"nothing is sent there until 'zfs load-key {key}'"
@@ -50,4 +53,16 @@ async def _warnings(context: Context, backup: Backup) -> Sequence[str]:
         for name, key in exposed.items()
     ]
     more = [f"backup.{backup.name}: so do {len(clear) - NAMED_DATASETS} more"]
-    return [*locked, *clear[:NAMED_DATASETS], *more[: len(clear) > NAMED_DATASETS]]
+    hurt = [
+        f"backup.{backup.name}.into: {one.problem}; {one.advice}"
+        for name, one in sides.unlisted.items()
+        if DatasetName(name) not in sides.source.unlisted
+    ]
+    also = [f"backup.{backup.name}.into: nor is it known of {len(hurt) - NAMED_DATASETS} more datasets"]
+    return [
+        *locked,
+        *clear[:NAMED_DATASETS],
+        *more[: len(clear) > NAMED_DATASETS],
+        *hurt[:NAMED_DATASETS],
+        *also[: len(hurt) > NAMED_DATASETS],
+    ]

@@ -20,8 +20,8 @@ from zvault.core.name_rules import DatasetChoice
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_elsewhere import PoolSearch, StrayBackup, find_unsure, lacks_base
 from zvault.core.replication.lineage import ASIDE_INFIX, Pairing
-from zvault.core.replication.matching import pair_datasets
 from zvault.core.replication.name_length import NameConflict, find_name_conflict
+from zvault.core.replication.pair_datasets import pair_datasets
 from zvault.core.replication.plan_model import SnapshotFilter, UnknownDataset
 from zvault.core.replication.snapshot_choice import choose_for_snapshot
 from zvault.core.replication.snapshot_refusal import find_half_received
@@ -39,7 +39,7 @@ from zvault.core.snapshot_list import SnapnameIndex
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.known_backups import KnownBackup
-from zvault.ops.state.partial_tree import list_around_damage
+from zvault.ops.state.partial_tree import list_around_damage, list_existing_around_damage
 from zvault.ops.state.source_tree import list_source
 from zvault.system.side_threads import compute_aside
 from zvault.zfs import rename_clone_rollback
@@ -339,9 +339,13 @@ async def _with_asides(vault: Zfs, root: DatasetName, tree: Tree) -> Tree:
 
     a run that did not end may have left there what belongs below the root.
     """
-    asides = [await vault.tree(name) for name in await _list_beside(vault, root, ASIDE_INFIX)]
+    asides = [
+        await list_existing_around_damage(vault, name)
+        for name in await _list_beside(vault, root, ASIDE_INFIX)
+    ]
     datasets = {name: one for found in (tree, *asides) for name, one in found.datasets.items()}
-    return replace(tree, datasets=datasets)
+    unlisted = {name: said for found in (tree, *asides) for name, said in found.unlisted.items()}
+    return replace(tree, datasets=datasets, unlisted=unlisted)
 
 
 async def _list_beside(vault: Zfs, root: DatasetName, ending: str) -> list[DatasetName]:

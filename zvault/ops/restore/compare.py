@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zvault.api.events import Emit, ProgressMade, WarningEvent
@@ -102,7 +102,7 @@ class SnapshotComparison:
         await self.give_way()
         return await side.list_entries(mix, keys, everything=everything)
 
-    async def _hash(self, sides: Sides, wanted: Sequence[ContentRange], total: int) -> None:
+    async def _hash(self, sides: Sides, wanted: Iterable[ContentRange], total: int) -> None:
         most = min(side.batch_size for side in sides)
         for batch in hash_files.split_in_hash_batches(wanted, most):
             await self.give_way()

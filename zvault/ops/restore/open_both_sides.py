@@ -19,6 +19,7 @@ from zvault.ops.context import Context
 from zvault.ops.restore.list_path import parse_path
 from zvault.ops.restore.snapshot_reader import OpenSnapshot, hold_snapshots, open_snapshot
 from zvault.ops.restore.source_path import find_dataset
+from zvault.ops.state.partial_tree import find_one_dataset
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.side_threads import compute_aside
 from zvault.zfs.client import Zfs
@@ -159,7 +160,7 @@ def _nothing(found: BothSides, wanted: LookRequest) -> ZvaultError:
 
 async def _source(found: BothSides) -> OpenSide:
     zfs = found.context.clients.source_of(found.backup)
-    dataset = (await zfs.tree_or_none(found.dataset)).get(found.dataset)
+    dataset = await find_one_dataset(zfs, found.dataset)
     if dataset is None:
         raise NotFound(f"there is no {found.dataset}", "the source does not have it")
     return _with_files("source", zfs, dataset)
@@ -171,7 +172,7 @@ async def _vault(found: BothSides, vaults: Vaults, say: Say, stack: AsyncExitSta
     user = f"look into {found.dataset}"
     opened = await stack.enter_async_context(vault.use(user, say, writes=False, reads=True, create=False))
     say(f"vault {opened.name} is kept up while {found.dataset} is looked into")
-    dataset = (await opened.zfs.tree_or_none(found.vault_dataset)).get(found.vault_dataset)
+    dataset = await find_one_dataset(opened.zfs, found.vault_dataset)
     if dataset is None:
         raise NotFound(f"there is no {found.vault_dataset}", f"vault {opened.name} does not have it")
     return _with_files("vault", opened.zfs, dataset)

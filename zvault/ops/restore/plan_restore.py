@@ -223,8 +223,8 @@ def _refuse_unlisted(tree: Tree, wanted: DatasetName, *, below: bool) -> None:
             raise ToolFailed(
                 f"'{name}' on the vault cannot be listed",
                 said,
-                f"'zpool status {name.pool}' tells whether it is damaged, and 'zvaultctl heal' may repair it; other"
-                " datasets can be restored one by one, without --recursive",
+                f"'zpool status {name.pool}' tells whether it is damaged; other datasets can be restored one by one,"
+                " without --recursive",
             )
 
 

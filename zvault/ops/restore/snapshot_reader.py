@@ -20,7 +20,7 @@ from zvault.core.names import SnapshotName
 from zvault.ops.context import Context
 from zvault.system import hash_files
 from zvault.system.hash_files import device_argv, parse_device
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.mount import (
     MOUNT_DEADLINE,
     NOT_MOUNTED_WORDS,
@@ -154,21 +154,21 @@ async def _written_down(
     kind: str,
     path: str,
     undo: Callable[[ZfsHost, str], Awaitable[None]],
-    store: LeaseStore | None = None,
+    store: HostLeaseStore | None = None,
 ) -> AsyncIterator[None]:
     lease, store = f"{LOOK_LEASE_PREFIX}{secrets.token_hex(4)}", store or context.records.leases
     context.activity.readings.add(lease)
-    store.put(lease, {"kind": kind, "host": _told(host), "path": path})
     try:
-        yield
-    finally:
+        store.put(lease, {"kind": kind, "host": _told(host), "path": path})
         try:
-            await finish_work(_undone(store, lease, undo(host, path)))
+            yield
         finally:
-            context.activity.readings.discard(lease)
+            await finish_work(_undone(store, lease, undo(host, path)))
+    finally:
+        context.activity.readings.discard(lease)
 
 
-async def _undone(store: LeaseStore, lease: str, undoing: Awaitable[None]) -> None:
+async def _undone(store: HostLeaseStore, lease: str, undoing: Awaitable[None]) -> None:
     await undoing
     store.drop(lease)
 
@@ -227,7 +227,7 @@ async def close_left_open(context: Context, within: float | None = None) -> list
     return left
 
 
-async def _swept(context: Context, store: LeaseStore, lease: str) -> str:
+async def _swept(context: Context, store: HostLeaseStore, lease: str) -> str:
     """Take away what a lease tells of, and the lease; else why that cannot be done yet."""
     try:
         if (known := store.get(lease)) is None:
@@ -247,7 +247,10 @@ async def _swept(context: Context, store: LeaseStore, lease: str) -> str:
         return str(error)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"the lease {lease} tells of nothing that is known: {error!r}"
-    store.drop(lease)
+    try:
+        store.drop(lease)
+    except OSError as error:
+        return f"what was left open by lease {lease} is gone, but that cannot be written down: {error}"
     return ""
 
 

@@ -9,6 +9,7 @@ from zvault.core.errors import NotFound, Refused
 from zvault.core.integrity.verification import escape_path
 from zvault.core.names import DatasetName
 from zvault.ops.context import Context
+from zvault.ops.state.partial_tree import list_around_damage
 from zvault.system.procfs import list_pool_mounts
 from zvault.zfs import properties
 
@@ -58,7 +59,8 @@ def find_source_name(context: Context, backup: Backup, dataset: str) -> DatasetN
 async def _mounts(context: Context, backup: Backup) -> dict[str, DatasetName]:
     """By mount point, the datasets of a source: as ZFS has it in the property, and on this host as it is now."""
     zfs, root = context.clients.source_of(backup), backup.source.dataset
-    names = [one.name for one in await zfs.tree_or_none(root) if one.type == "filesystem"]
+    tree = await list_around_damage(zfs, root)
+    names = [one.name for one in tree if one.type == "filesystem"]
     told = await properties.read_exact_properties(zfs.host, names, ["mountpoint"])
     found: dict[str, DatasetName] = {}
     for name in names:
@@ -70,4 +72,9 @@ async def _mounts(context: Context, backup: Backup) -> dict[str, DatasetName]:
         found |= {
             one.point: DatasetName(one.source) for one in list_pool_mounts(root.pool) if one.source in known
         }
+    for name in tree.unlisted:
+        # By default it would be mounted there: what is sought below is not in the dataset above it.
+        parent = next((point for point, one in found.items() if one == name.parent), None)
+        if parent is not None:
+            found.setdefault(f"{parent.rstrip('/')}/{name.name}", name)
     return found

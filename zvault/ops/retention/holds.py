@@ -25,9 +25,11 @@ from zvault.core.replication.base_names import (
     parse_hold_tag,
 )
 from zvault.core.replication.lineage import find_base, is_aside
+from zvault.core.replication.unlisted_datasets import list_unlisted_lines
 from zvault.ops.context import Context
 from zvault.ops.retention.vault_holds import explain_hold
 from zvault.ops.state.environment import Environment
+from zvault.ops.state.partial_tree import list_existing_around_damage
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.client import Zfs
 
@@ -174,22 +176,27 @@ def _need(one: BaseProtection, source: Dataset, there: Dataset | None) -> str:
     return "" if marked else f"the base of {there.name} is not protected yet: the next run does it"
 
 
-async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtection]:
+async def find_keepsakes(context: Context, vaults: Vaults) -> tuple[list[BaseProtection], list[str]]:
     """All of zvault's holds and bookmarks on the pools that hold a source, and those on the vaults that are up, each
-    with its state.
+    with its state; and, in lines, what could not be looked at.
 
-    Raises HostUnreachable where a source's host cannot be asked.
+    A vault of which anything cannot be listed counts as one that is down: what it needs is not known.
     """
-    known, targets, found = await _vaults(context, vaults)
-    ends: dict[str, dict[int, DatasetName]] = {}
+    known, targets, found, unknown = await _vaults(context, vaults)
+    ends: dict[str, dict[int, DatasetName] | ZvaultError] = {}
     pools = {(backup.source.host, backup.source.pool) for backup in context.env.config.backup.values()}
     for host, pool in sorted(pools, key=str):
         zfs = _uncached(context, host)
         try:
-            source = await zfs.tree(pool)
+            source = await list_existing_around_damage(zfs, pool)
+            below = zfs.held_in(list(source.datasets)) if source.unlisted else zfs.held_below(pool)
+            holds = await zfs.holds(await below)
         except NotFound:
             continue  # not imported
-        holds = await zfs.holds(await zfs.held_below(pool))
+        except ZvaultError as error:
+            unknown.append(str(error))
+            continue
+        unknown += list_unlisted_lines(source.unlisted)
         for one in list_base_protections(source, holds):
             dataset = source.datasets[one.dataset]
             # All of them count. With the last one alone, 'holds --reap' released each base of a pool whose copy was up.
@@ -206,20 +213,26 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtectio
                         ends[vault] = await _ends(context, context.env.vault(vault))
                     told = _stood_upon(told, ends[vault])
             found.append(told)
-    return found
+    return found, unknown
 
 
-async def _ends(context: Context, vault: Vault) -> dict[int, DatasetName]:
-    """By the GUID of its newest snapshot, a dataset of a vault's pool: it may lie where no name leads any more.
+async def _ends(context: Context, vault: Vault) -> dict[int, DatasetName] | ZvaultError:
+    """By the GUID of its newest snapshot, a dataset of a vault's pool: it may lie where no name leads any more. Or why
+    that cannot be told.
 
     What was set aside is a person's, and goes on from nothing.
     """
-    pool = await _uncached(context, vault.host).tree_or_none(vault.pool)
+    try:
+        pool = await _uncached(context, vault.host).tree_or_none(vault.pool)
+    except ZvaultError as error:
+        return error
     return {one.snapshots[-1].guid: one.name for one in pool if one.snapshots and not is_aside(one.name)}
 
 
-def _stood_upon(one: BaseProtection, ends: Mapping[int, DatasetName]) -> BaseProtection:
+def _stood_upon(one: BaseProtection, ends: Mapping[int, DatasetName] | ZvaultError) -> BaseProtection:
     """The same, in use where a dataset anywhere in the pool ends with what it keeps."""
+    if isinstance(ends, ZvaultError):
+        return replace(one, state="unknown", reason=f"what stands on it cannot be told: {ends}")
     if (there := ends.get(one.guid)) is None:
         return one
     return replace(one, state="in use", reason=f"{there} on the vault ends with it")
@@ -232,8 +245,9 @@ def _uncached(context: Context, host: Address | None) -> Zfs:
 
 async def _vaults(
     context: Context, vaults: Vaults
-) -> tuple[KnownVaults, dict[str, Tree], list[BaseProtection]]:
-    """Which vaults are there, what each backup has on its own, and zvault's holds on them."""
+) -> tuple[KnownVaults, dict[str, Tree], list[BaseProtection], list[str]]:
+    """Which vaults are there, what each backup has on its own, zvault's holds on them; and why others are unknown."""
+    unknown: list[str] = []
     found: list[BaseProtection] = []
     sharing: dict[int, list[str]] = {}
     unasked: set[str] = set()
@@ -252,8 +266,9 @@ async def _vaults(
             }
             targets |= there
             found += await _on_vault(context, vault, state.guid, there)
-        except ZvaultError:
+        except ZvaultError as error:
             unasked.add(vault.name)
+            unknown.append(f"vault {vault.name}, which counts as down: {error}")
             continue
         sharing.setdefault(state.guid, []).append(vault.name)
     given_up = {guid for guid, one in context.records.pools.all().items() if one.given_up}
@@ -261,7 +276,7 @@ async def _vaults(
     for guid in [guid for guid in sharing if seen.get(guid) in unasked]:
         del sharing[guid]  # it is a copy's: what stands on a base is the pool that is away
     names = {guid: vaults_with_it[0] for guid, vaults_with_it in sharing.items()}
-    return KnownVaults(names, unasked, seen, given_up, sharing), targets, found
+    return KnownVaults(names, unasked, seen, given_up, sharing), targets, found, unknown
 
 
 async def _on_vault(
@@ -328,7 +343,8 @@ def select_reapable(found: Sequence[BaseProtection], vault_guid: int | None) -> 
 
 async def release_orphans(context: Context, vaults: Vaults, vault_guid: int | None) -> list[BaseProtection]:
     """Release orphans, and return them. What they are is found out anew."""
-    going = select_reapable(await find_keepsakes(context, vaults), vault_guid)
+    found, _ = await find_keepsakes(context, vaults)
+    going = select_reapable(found, vault_guid)
     by_pool: dict[tuple[Address | None, str, str], list[str]] = {}
     marks: dict[tuple[Address | None, str], list[str]] = {}
     for one in going:

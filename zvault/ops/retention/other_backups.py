@@ -15,11 +15,13 @@ from zvault.ops.replication.listing import make_sent_filter
 
 @dataclass(frozen=True, slots=True)
 class _OtherBackup:
-    """A backup that may send the snapshots of another. ``pools`` are the GUIDs of the pools that its vault had."""
+    """A backup that may send the snapshots of another. ``pool`` is the GUID of the pool that its vault has, None where
+    that is not known: what one had before it tells nothing of what is to be sent to it.
+    """
 
     backup: Backup
     wanted: SnapshotFilter
-    pools: frozenset[int]
+    pool: int | None
 
     def unsent(self, dataset: Dataset) -> list[Snapshot]:
         """List what it has still to send of a dataset. Where it is not known what its vault has, that is all it
@@ -31,7 +33,8 @@ class _OtherBackup:
             return []
         # Such a bookmark is made once the vault has the base, and only then. One that only protects tells nothing: it
         # may be of what is about to be sent, or of what the vault was seen not to have any more.
-        bases = [mark.createtxg for pool in self.pools for mark in list_sent_marks(dataset, pool)]
+        marks = list_sent_marks(dataset, self.pool) if self.pool is not None else []
+        bases = [mark.createtxg for mark in marks]
         newest = max(bases, default=-1)
         return [snap for snap in list_newer_snapshots(dataset.snapshots, newest) if self.wanted(snap)]
 
@@ -43,32 +46,26 @@ class OtherBackups:
     _others: tuple[_OtherBackup, ...] = field(default=())
 
     @property
-    def key(self) -> tuple[tuple[str, frozenset[int]], ...]:
+    def key(self) -> tuple[tuple[str, int | None], ...]:
         """The facts that ``need`` depends on, besides the configuration and the dataset."""
-        return tuple((other.backup.name, other.pools) for other in self._others)
+        return tuple((other.backup.name, other.pool) for other in self._others)
 
     @classmethod
     def of(cls, context: Context, backup: Backup) -> OtherBackups:
         """As configured now. What a vault has is told by the source's bookmarks, so none needs to be up."""
-        seen = context.records.pools.all()
-        others = (
+        env = context.env
+        others = [
             other
-            for other in context.env.config.backup.values()
+            for other in env.config.backup.values()
             if other.name != backup.name
             and other.source.host == backup.source.host
             and other.backlog == "all"
             and other.vault is not None
-        )
-        return cls(
-            tuple(
-                _OtherBackup(
-                    other,
-                    make_sent_filter(other),
-                    frozenset(guid for guid, one in seen.items() if one.vault == other.vault),
-                )
-                for other in others
-            )
-        )
+        ]
+        pools = {
+            name: context.records.pools.last(env.vault(name)) for name in {one.its_vault for one in others}
+        }
+        return cls(tuple(_OtherBackup(one, make_sent_filter(one), pools[one.its_vault]) for one in others))
 
     def need(self, dataset: Dataset) -> dict[int, str]:
         """By GUID the snapshots of a source dataset that another backup has still to send, with the reason."""

@@ -20,7 +20,7 @@ from zvault.core.policy.known_verdicts import keeps_all, pack_verdicts
 from zvault.core.policy.retention import KeepDecision, keep_witnesses
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
-from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.replication.listing import BothListings, list_both_sides
 from zvault.ops.replication.snapshot_holders import describe_clones, describe_holds
 from zvault.ops.retention.prune_plan import DatasetVerdictList, PrunePlan, plan_prune
 from zvault.ops.retention.vault_holds import move_holds
@@ -54,17 +54,25 @@ async def prune_backup(
     source = context.clients.source_of(backup)
     if backup.vault is None:
         sides = await list_both_sides(context, backup, None)
+        _warn_unlisted(sides, emit)
         judged = await sides.compute(plan_prune, context, backup, sides, over_limit=over_limit)
         await move_holds(context, backup, {"source": source}, judged, emit)
         plans = [await drop_stuck(source, plan) for plan in judged]
         return await apply_prune(source, None, plans, emit), sum(len(plan.selected) for plan in plans)
     async with vaults[backup.vault].use(f"prune {backup.name}", say, create=False) as vault:
         sides = await list_both_sides(context, backup, vault.zfs)
+        _warn_unlisted(sides, emit)
         judged = await sides.compute(plan_prune, context, backup, sides, over_limit=over_limit)
         await move_holds(context, backup, {"vault": vault.zfs}, judged, emit)
         plans = [await drop_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
         selected = sum(len(plan.selected) for plan in plans)
         return await apply_prune(source, vault.zfs, plans, emit), selected
+
+
+def _warn_unlisted(sides: BothListings, emit: Emit) -> None:
+    """Name what is not pruned, as it, or its backup, cannot be listed."""
+    for name, told in sides.unlisted.items():
+        emit(WarningEvent(text=f"nothing of {name} is pruned: {told.problem}"))
 
 
 async def apply_prune(source: Zfs, vault: Zfs | None, plans: Sequence[PrunePlan], emit: Emit) -> int:

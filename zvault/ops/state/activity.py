@@ -67,6 +67,8 @@ class Activity:
     ``moments``: the newest snapshot that a run made, by the table of a backup with several vaults.
     ``measured``: vaults whose pools are scrubbed to try parameters out (ops/provision/read_trial.py); nobody else is to
     begin or pause a scrub of theirs meanwhile.
+    ``unlinked``: removable vaults whose disk has no link of udev's by its pool's name, as it was up last.
+    ``appeared``: when the disk of a removable vault was seen to be there again, in monotonic seconds.
     ``awake``: not set while the host is about to sleep, or does; nothing may begin then that a sleep would break
     (daemon/monitors/sleep_monitor.py).
     ``came_up``: who is told the name of each vault that came up: what was known of it may hold no longer
@@ -83,6 +85,8 @@ class Activity:
     snapshotting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     moments: dict[str, SharedMoment] = field(default_factory=dict)
     measured: set[str] = field(default_factory=set)
+    unlinked: set[str] = field(default_factory=set)
+    appeared: dict[str, float] = field(default_factory=dict)
     awake: asyncio.Event = field(default_factory=asyncio.Event)
     came_up: list[Callable[[str], None]] = field(default_factory=list)
     going_down: bool = False

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple, TypeVar
@@ -19,6 +22,9 @@ from zvault.core.name_rules import expand_vault_dataset, make_vault_dataset
 from zvault.core.names import DatasetName
 from zvault.ops.state.pool_book import describe_storage
 from zvault.system.process.runner import ProcessRunner
+
+_follows_names: ContextVar[bool] = ContextVar("follows_names", default=False)
+"""Whether what goes on was begun under a name that its backup had then, and goes on under the one that it has now."""
 
 
 class WallClock:
@@ -73,6 +79,9 @@ class Environment:
     host: str
     clock: WallClock = field(default_factory=WallClock)
     _ways: dict[str, _Way] = field(default_factory=dict, repr=False)
+    _renamed: dict[str, str] = field(default_factory=dict, repr=False)
+    """By a name that a backup had since zvaultd started, the one that it got at a reload."""
+    _heed_rename: list[Callable[[str, str], None]] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(
@@ -86,8 +95,37 @@ class Environment:
         self.config = config
         self.host = _host_name(config)
 
+    def note_rename(self, before: str, name: str) -> None:
+        """Have it known that a backup has another name from now on (daemon/renamed_backups.py)."""
+        self._renamed[before] = name
+        for heed in self._heed_rename:
+            heed(before, name)
+
+    def heed_renames(self, heed: Callable[[str, str], None]) -> None:
+        """Have ``heed`` told of each backup that gets another name: the one before, and the new one. It lives as long
+        as this.
+        """
+        self._heed_rename.append(heed)
+
+    def current_name(self, name: str) -> str:
+        """Return the name that a backup has now which had this one when something was begun for it."""
+        return name if name in self.config.backup else self._renamed.get(name, name)
+
+    @contextmanager
+    def follow_names(self) -> Iterator[None]:
+        """Have ``backup`` find the backups of this task, and of those that it begins, under a new name as well.
+
+        A run lasts for hours: with a reload in which ``home`` became ``home@cold`` it failed for want of ``home``.
+        """
+        before = _follows_names.set(True)
+        try:
+            yield
+        finally:
+            _follows_names.reset(before)
+
     def backup(self, name: str) -> Backup:
         """A backup's table in the configuration in force. Raises NotFound; SeveralVaults for one with several."""
+        name = self.current_name(name) if _follows_names.get() else name
         if name not in self.config.backup and (parts := self.config.list_names_of(name)):
             raise SeveralVaults(
                 f"backup '{name}' has several vaults",

@@ -1,7 +1,7 @@
 """What was worked out of each backup at the last look, for the next one: only what changed is worked out again.
 
 Nothing here is a fact by itself. Each part says what its results depend on, and is looked up only where that is the
-same: ``pairs`` core/replication/matching.py, ``lags`` ops/replication/lag.py, ``retention``
+same: ``pairs`` core/replication/pair_datasets.py, ``lags`` ops/replication/lag.py, ``retention``
 ops/retention/known_retention.py. All of them depend on the configuration, and are dropped with it.
 
 From pass to pass goes what the pass before made of each dataset, in their order: the same object where nothing changed.
@@ -21,7 +21,7 @@ from zvault.core.policy.known_verdicts import DatasetVerdicts, KnownVerdicts
 from zvault.core.policy.retention import KeepDecision
 from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.replication.matching import KnownPairs
+from zvault.core.replication.pair_datasets import KnownPairs
 from zvault.ops.state.environment import Environment
 
 Clones = Mapping[str, DatasetName]

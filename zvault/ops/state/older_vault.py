@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zvault.core.errors import NotFound
-from zvault.core.integrity.pool_progress import describe_older
+from zvault.core.integrity.put_back import describe_older
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.records import Records
 

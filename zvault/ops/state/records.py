@@ -10,10 +10,10 @@ from zvault.ops.state.exposed_book import ExposedBook
 from zvault.ops.state.place_book import PlaceBook
 from zvault.ops.state.pool_book import PoolBook
 from zvault.ops.state.pool_health import PoolConditions
-from zvault.ops.state.progress_book import ProgressBook
+from zvault.ops.state.put_back_book import PutBackBook
 from zvault.ops.state.replaced_book import ReplacedBook
 from zvault.ops.state.unchanged_book import UnchangedBook
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Records:
     ``hooks``: hooks that are still to be run, also after a boot (ops/hooks.py).
     ``pools``: which pool was seen as which vault's; noted when a vault comes up (ops/vaults).
     ``progress``: how far each pool was when it was last seen; noted when a vault comes up, and by each look at it
-    (ops/vaults/pool_progress.py).
+    (ops/vaults/put_back.py).
     ``places``: where a pool has what was last sent of each source; noted in a run (ops/replication/transfer.py).
     ``unchanged``: until when sources were as their newest snapshots; noted in a run (ops/run.py).
     ``replaced``: snapshots that a run makes anew and has still to destroy (ops/run_snapshot.py).
@@ -38,35 +38,35 @@ class Records:
     ``measured``: what was measured of vaults' devices (ops/tuning/measurements.py).
     """
 
-    leases: LeaseStore
-    hooks: LeaseStore
+    leases: HostLeaseStore
+    hooks: HostLeaseStore
     pools: PoolBook
-    progress: ProgressBook
+    progress: PutBackBook
     places: PlaceBook
     unchanged: UnchangedBook
     replaced: ReplacedBook
     conditions: PoolConditions
     exposed: ExposedBook
     costs: CostBook
-    measured: LeaseStore
-    mount_holds: LeaseStore
-    machines: LeaseStore
+    measured: HostLeaseStore
+    mount_holds: HostLeaseStore
+    machines: HostLeaseStore
 
     @classmethod
     def at(cls, paths: Paths) -> Records:
         """Those of one daemon. What an effect on this host leaves ends with the boot; all else outlives it."""
         return cls(
-            leases=LeaseStore(paths.run / "lease"),
-            hooks=LeaseStore(paths.state / "lease"),
-            pools=PoolBook(LeaseStore(paths.state / "pools")),
-            progress=ProgressBook(LeaseStore(paths.state / "progress")),
-            places=PlaceBook(LeaseStore(paths.state / "places")),
-            unchanged=UnchangedBook(LeaseStore(paths.state / "unchanged")),
-            replaced=ReplacedBook(LeaseStore(paths.state / "replaced")),
-            conditions=PoolConditions(LeaseStore(paths.state / "condition")),
-            exposed=ExposedBook(LeaseStore(paths.state / "exposed")),
-            costs=CostBook(LeaseStore(paths.state / "costs")),
-            measured=LeaseStore(paths.state / "measured"),
-            mount_holds=LeaseStore(paths.state / "mount-holds"),
-            machines=LeaseStore(paths.state / "machines"),
+            leases=HostLeaseStore(paths.run / "lease"),
+            hooks=HostLeaseStore(paths.state / "lease"),
+            pools=PoolBook(HostLeaseStore(paths.state / "pools")),
+            progress=PutBackBook(HostLeaseStore(paths.state / "progress")),
+            places=PlaceBook(HostLeaseStore(paths.state / "places")),
+            unchanged=UnchangedBook(HostLeaseStore(paths.state / "unchanged")),
+            replaced=ReplacedBook(HostLeaseStore(paths.state / "replaced")),
+            conditions=PoolConditions(HostLeaseStore(paths.state / "condition")),
+            exposed=ExposedBook(HostLeaseStore(paths.state / "exposed")),
+            costs=CostBook(HostLeaseStore(paths.state / "costs")),
+            measured=HostLeaseStore(paths.state / "measured"),
+            mount_holds=HostLeaseStore(paths.state / "mount-holds"),
+            machines=HostLeaseStore(paths.state / "machines"),
         )

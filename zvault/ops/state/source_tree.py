@@ -13,8 +13,8 @@ from zvault.core.names import DatasetName
 from zvault.core.property_selection import choose_by_property
 from zvault.core.replication.unlisted_datasets import is_in_unlisted
 from zvault.ops.state.clients import ZfsClients
+from zvault.ops.state.partial_tree import list_existing_around_damage
 from zvault.zfs import properties
-from zvault.zfs.whole_listing import PartialListing
 
 MISSING_NAMED = 3
 """Datasets named in one sentence."""
@@ -28,10 +28,7 @@ async def list_source(clients: ZfsClients, backup: Backup, *, sizes: bool = True
     Raises NotFound, HostUnreachable, ToolFailed. For ``sizes`` see Zfs.tree.
     """
     zfs, root = clients.source_of(backup), backup.source.dataset
-    try:
-        tree = await zfs.tree(root, sizes=sizes)
-    except PartialListing as error:
-        tree = await zfs.tree_around_damage(root, error)
+    tree = await list_existing_around_damage(zfs, root, sizes=sizes)
     missing = [part for part in backup.source.parts if part not in tree.datasets]
     if missing := [part for part in missing if not is_in_unlisted(part, tree.unlisted)]:
         raise make_missing_source_error(backup, missing[0])
@@ -57,10 +54,12 @@ async def read_property_choices(
 
 
 async def list_chosen_by_property(
-    clients: ZfsClients, backup: Backup, names: Sequence[str]
+    clients: ZfsClients, backup: Backup, names: Sequence[str], unlisted: Container[str] = ()
 ) -> frozenset[str] | None:
-    """Those of a source's datasets that the backup's property selects; None where it selects by none."""
-    found = await read_property_choices(clients, backup, names)
+    """Those of a source's datasets that the backup's property selects; None where it selects by none. For
+    ``unlisted`` see Tree.
+    """
+    found = await read_property_choices(clients, backup, names, unlisted)
     return None if found is None else frozenset(name for name, one in found.items() if one.taken)
 
 

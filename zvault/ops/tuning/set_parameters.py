@@ -1,6 +1,6 @@
 """Module parameters as leases: set while a vault that wants them is up, restored when the last one goes down.
 
-There are three kinds of leases (``system/lease_store.py``): one for each vault that is up, with the parameters it
+There are three kinds of leases (``system/host_lease_store.py``): one for each vault that is up, with the parameters it
 wants; one for each that is read, with those it wants besides; and one for the host, with each parameter's original
 value and the value that zvault set. They are written before a parameter changes. Parameters belong to the running
 kernel, so leases from another boot are void.
@@ -31,7 +31,7 @@ from zvault.ops.tuning.measurements import (
     load_vault_profile,
     read_outcome,
 )
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import ProcessRunner
 from zvault.zfs.pool import module_parameters
 from zvault.zfs.pool.vdev_properties import read_property, set_property
@@ -163,7 +163,7 @@ async def reconcile_tuning(context: Context, say: SayProgress) -> None:
         say(f"module parameters could not be put back: {error}")
 
 
-def count_held_parameters(leases: LeaseStore, vault: str) -> int | None:
+def count_held_parameters(leases: HostLeaseStore, vault: str) -> int | None:
     """The number of parameters that are set for a vault now; None if the leases cannot be read."""
     try:
         wanted = [one.module.keys() for one in list_tuning_requests(leases) if one.vault == vault]
@@ -172,7 +172,7 @@ def count_held_parameters(leases: LeaseStore, vault: str) -> int | None:
         return None
 
 
-def list_tuning_complaints(leases: LeaseStore) -> list[str]:
+def list_tuning_complaints(leases: HostLeaseStore) -> list[str]:
     """The parameters that a vault that is up wants and that could not be set, in words."""
     try:
         return [f"{text}; {SHOW}" for _, text in sorted(read_note(leases).troubles.items())]
@@ -203,7 +203,7 @@ def _rotational(devices: Collection[str]) -> set[bool]:
     return {says for says in map(is_rotational, devices) if says is not None}
 
 
-def list_tuning_requests(leases: LeaseStore) -> list[TuningRequest]:
+def list_tuning_requests(leases: HostLeaseStore) -> list[TuningRequest]:
     """Read what the vaults that are up want, with what those that are read want besides."""
     found: dict[str, TuningRequest] = {}
     for prefix in _PREFIXES:
@@ -221,7 +221,7 @@ def list_tuning_requests(leases: LeaseStore) -> list[TuningRequest]:
     return list(found.values())
 
 
-def read_note(leases: LeaseStore) -> TuningNote:
+def read_note(leases: HostLeaseStore) -> TuningNote:
     """The host's lease of this boot."""
     lease = leases.get(HOST)
     if lease is None or lease["stale"]:
@@ -230,7 +230,7 @@ def read_note(leases: LeaseStore) -> TuningNote:
     return TuningNote(held, lease["troubles"])
 
 
-def _keep(leases: LeaseStore, note: TuningNote) -> None:
+def _keep(leases: HostLeaseStore, note: TuningNote) -> None:
     if note.held or note.troubles:
         leases.put(HOST, asdict(note))
     else:

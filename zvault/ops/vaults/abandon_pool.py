@@ -22,7 +22,7 @@ from zvault.core.errors import DeviceGone, PoolSuspended, TakenOver, ZvaultError
 from zvault.core.policy.automatic_repairs import ABANDON_POOL, COPIES
 from zvault.devices.device_state import DeviceState
 from zvault.devices.stack import DeviceStack
-from zvault.ops.vaults.revive import close_lost, refuse_multihost
+from zvault.ops.vaults.clear_suspended_pool import close_lost, refuse_multihost
 from zvault.system.tasks import finish_work
 from zvault.zfs.pool.pool import Zpool
 

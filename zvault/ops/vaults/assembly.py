@@ -1,9 +1,9 @@
 """One vault's devices and the pool on them, put together and taken apart; also when a device died below its pool.
 
-A pool that lost its device can be revived (revive.py), but not while it is exported: the export waits in the kernel
-with the lock that ``zpool clear`` and every other command want, for ever (OpenZFS up to 2.3, its issues 1857 and 6649).
-So all there is to write is written before, by ``zpool sync``, which holds no lock: storage that is lost is nearly
-always met there, where it can be repaired.
+A pool that lost its device can be revived (clear_suspended_pool.py), but not while it is exported: the export waits in
+the kernel with the lock that ``zpool clear`` and every other command want, for ever (OpenZFS up to 2.3, its issues 1857
+and 6649). So all there is to write is written before, by ``zpool sync``, which holds no lock: storage that is lost is
+nearly always met there, where it can be repaired.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from zvault.ops.vaults.abandon_pool import (
     make_had_before_error,
     make_not_given_up_error,
 )
+from zvault.ops.vaults.clear_suspended_pool import EXPORT_SYNC_DEADLINE, SuspendedPoolClear, is_lost
 from zvault.ops.vaults.copied_machine import MachineBook, refuse_pool_of_clone
 from zvault.ops.vaults.device_timeouts import order_timeouts
 from zvault.ops.vaults.earlier_pools import PoolHistory, list_noted_pools, read_pool_history
@@ -53,7 +54,6 @@ from zvault.ops.vaults.new_pool import (
     make_new_pool,
     refuse_unless_blank,
 )
-from zvault.ops.vaults.revive import EXPORT_SYNC_DEADLINE, PoolRevival, is_lost
 from zvault.system.block_devices import is_read_only_device
 from zvault.system.key_source import KeySource, parse_key, read_key
 from zvault.system.process.kernel_waits import allow_rescue_looks
@@ -308,7 +308,9 @@ class VaultAssembly:
         env, conditions = self.context.env, self.context.records.conditions
         doubt = partial(conditions.doubt, self.name, env.clock.time())
         look = self._storage_trouble
-        await PoolRevival(self.name, self.pool, self.zpool, stack, env.runner, look, doubt).revive(state, say)
+        await SuspendedPoolClear(self.name, self.pool, self.zpool, stack, env.runner, look, doubt).revive(
+            state, say
+        )
 
     # A pool that is not
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from zvault.config.schema import Vault
 from zvault.core.errors import Refused, ZvaultError
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.machine_serial import read_machine_serial
 from zvault.system.process.runner import ToolRunner
 from zvault.zfs.pool.hostid import read_hostid
@@ -29,7 +29,7 @@ IDENTITY_ADVICE = (
 class MachineBook:
     """On which machine each vault was up last, in a small file for each."""
 
-    store: LeaseStore
+    store: HostLeaseStore
     serial: Callable[[], str | None] = read_machine_serial
     hostid: Callable[[], int] = read_hostid
 

@@ -6,14 +6,17 @@ bookmarks on the sources, which carry the GUID of the pool that they were made f
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from zvault.api.vaults import EarlierPoolDocument, PoolHistoryDocument
 from zvault.config.schema import Backup, Vault
 from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import list_vault_guids
+from zvault.core.replication.unlisted_datasets import make_unlisted_error
 from zvault.ops.context import Context
+from zvault.ops.state.partial_tree import list_existing_around_damage
 from zvault.ops.state.pool_book import SeenPool
 
 
@@ -31,20 +34,30 @@ class EarlierPool:
 
 @dataclass(frozen=True, slots=True)
 class PoolHistory:
-    """The pools that a vault had. ``doubt``: why it is not known whether it had any."""
+    """The pools that a vault had. ``doubts``: what could not be looked at, so that it may have had others as well."""
 
     pools: tuple[EarlierPool, ...] = ()
-    doubt: ZvaultError | None = None
+    doubts: tuple[ZvaultError, ...] = ()
+
+    @property
+    def doubt(self) -> ZvaultError | None:
+        """Why it is not known whether it had any other; the first of several reasons."""
+        return next(iter(self.doubts), None)
 
     def document(self, vault: Vault) -> PoolHistoryDocument:
-        """As the API sends it. Raises the doubt."""
-        if self.doubt is not None:
-            raise self.doubt
+        """As the API sends it."""
         pools: list[EarlierPoolDocument] = [
             {"guid": f"{one.guid:x}" if one.guid is not None else None, "told_by": one.told_by}
             for one in self.pools
         ]
-        return {"vault": vault.name, "pool": vault.pool, "create": vault.create, "pools": pools}
+        unknown = [str(one) for one in self.doubts]
+        return {
+            "vault": vault.name,
+            "pool": vault.pool,
+            "create": vault.create,
+            "pools": pools,
+            "unknown": unknown,
+        }
 
     @property
     def new(self) -> bool:
@@ -56,10 +69,7 @@ async def read_pool_history(context: Context, vault: Vault) -> PoolHistory:
     """Return what is known of the pools that a vault had; its sources are asked only where nothing is noted here."""
     if noted := list_noted_pools(context, vault):
         return PoolHistory(noted)
-    try:
-        return PoolHistory(await _carried_pools(context, vault))
-    except ZvaultError as doubt:
-        return PoolHistory(doubt=doubt)
+    return await _carried_pools(context, vault)
 
 
 def list_noted_pools(context: Context, vault: Vault) -> tuple[EarlierPool, ...]:
@@ -75,34 +85,44 @@ def list_noted_pools(context: Context, vault: Vault) -> tuple[EarlierPool, ...]:
     return tuple(found)
 
 
-async def _carried_pools(context: Context, vault: Vault) -> tuple[EarlierPool, ...]:
+async def _carried_pools(context: Context, vault: Vault) -> PoolHistory:
     """Pools of which the vault's sources carry holds or bookmarks, and that are no other vault's as far as is known.
 
-    Raises HostUnreachable, ToolFailed. A source that does not exist tells nothing.
+    A source that does not exist tells nothing. One that cannot be asked, or a dataset of it, keeps no other from being.
     """
-    carried: dict[int, str] = {}
+    carried, doubts = dict[int, str](), list[ZvaultError]()
     for backup in context.env.config.backup.values():
         if backup.vault == vault.name:
-            carried |= dict.fromkeys(await _carried(context, backup), str(backup.source))
+            try:
+                found, unlisted = await _carried(context, backup)
+            except ZvaultError as doubt:
+                doubts.append(doubt)
+                continue
+            carried |= dict.fromkeys(found, str(backup.source))
+            if unlisted:
+                doubts.append(make_unlisted_error(unlisted))
     strange = carried.keys() - context.records.pools.all().keys()
     if strange:
         strange -= await _imported(
             context, [one for one in context.env.config.vault.values() if one != vault]
         )
-    return tuple(
+    pools = (
         EarlierPool(guid, f"{carried[guid]} has holds or bookmarks for it, and it is no other vault's")
         for guid in sorted(strange)
     )
+    return PoolHistory(tuple(pools), tuple(doubts))
 
 
-async def _carried(context: Context, backup: Backup) -> set[int]:
-    source = context.clients.source_of(backup)
+async def _carried(context: Context, backup: Backup) -> tuple[set[int], Mapping[DatasetName, str]]:
+    """The GUIDs of pools for which a source has holds or bookmarks, and which of its datasets cannot be listed."""
+    source, root = context.clients.source_of(backup), backup.source.dataset
     try:
-        tree = await source.tree(backup.source.dataset, sizes=False)
-        held = await source.holds(await source.held_below(backup.source.dataset))
+        tree = await list_existing_around_damage(source, root, sizes=False)
+        below = source.held_in(list(tree.datasets)) if tree.unlisted else source.held_below(root)
+        held = await source.holds(await below)
     except NotFound:
-        return set()
-    return list_vault_guids(tree, (tag for tags in held.values() for tag in tags))
+        return set(), {}
+    return list_vault_guids(tree, (tag for tags in held.values() for tag in tags)), tree.unlisted
 
 
 async def _imported(context: Context, vaults: Collection[Vault]) -> set[int]:

@@ -14,8 +14,8 @@ from zvault.ops.context import Context
 from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults.abandon_pool import is_on_copies
 from zvault.ops.vaults.assembly import VaultAssembly
-from zvault.ops.vaults.lease import VaultLease
-from zvault.ops.vaults.pool_progress import note_progress
+from zvault.ops.vaults.host_lease import VaultHostLease
+from zvault.ops.vaults.put_back import note_progress
 from zvault.system.block_devices import name_whole_device
 from zvault.system.tasks import cancel_tasks
 from zvault.zfs.pool.scrub import PoolErrors, Scrubber
@@ -57,7 +57,7 @@ def _foreign(context: Context, name: str, health: PoolErrors) -> list[str] | Non
     """
     if not context.env.vault(name).device:
         return None
-    own = {str(Path(path).resolve()) for path in VaultLease(context.records.leases, name).paths()}
+    own = {str(Path(path).resolve()) for path in VaultHostLease(context.records.leases, name).paths()}
     if not own:
         return None
     # Where a whole disk was given, ZFS makes a partition and lies on that.
@@ -83,7 +83,7 @@ async def _half_received(
         return None
 
 
-async def _unless_going_down(context: Context, work: Coroutine[Any, Any, None]) -> bool:
+async def wait_unless_going_down(context: Context, work: Coroutine[Any, Any, object]) -> bool:
     """Wait for some work to end; give it up and return False where a shutdown comes meanwhile.
 
     What waits for it has the vault, and the shutdown would wait in turn: ten minutes where storage is slow.
@@ -116,7 +116,9 @@ async def recheck_excused(context: Context, name: str) -> bool:
     conditions = context.records.conditions
     async with context.clients.damage_names.permit_names(host, config.pool) as permit:
         try:
-            if not await _unless_going_down(context, Scrubber(host).error_scrub(permit, RECHECK_DEADLINE)):
+            if not await wait_unless_going_down(
+                context, Scrubber(host).error_scrub(permit, RECHECK_DEADLINE)
+            ):
                 return False
         except ToolFailed:
             # OpenZFS 2.1, and pools without head_errlog, can never do that: damage must not be excused for ever.

@@ -60,7 +60,15 @@ async def look_up_moment(
         if not 0 < taken <= at:
             raise ValueError(f"{taken!r} is no time up to {at!r}")
         return PastVault(config.name, epoch, number, taken, make_past_pool_name(config.pool, taken))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        OSError,
+        RecursionError,
+    ) as error:
         what = f"the moments that the block store of vault '{config.name}' keeps cannot be looked up"
         raise ToolFailed(what, result.complaint()) from error
 

@@ -44,7 +44,7 @@ from zvault.ops.vaults.fencing import fence_holders, list_holders, name_takeover
 from zvault.ops.vaults.host_claim import HostClaim
 from zvault.ops.vaults.host_state import find_election_state
 from zvault.ops.vaults.vault import ManagedVault
-from zvault.system.lease_store import read_boot_id
+from zvault.system.host_lease_store import read_boot_id
 from zvault.system.tasks import cancel_tasks
 
 NOTE_PUT_TRIES = 3
@@ -280,7 +280,7 @@ class SharedVault:
         name = due.backup
         self.running.add(name)
         try:
-            await self._write(lambda note: note.begun(name, self._wall()))
+            await self._write(lambda note: note.begun(self._name_of(name), self._wall()))
             beating = asyncio.ensure_future(self._beat())
             try:
                 yield decision
@@ -300,12 +300,18 @@ class SharedVault:
         self.running.discard(backup)
 
         def ended(note: SharedNote) -> SharedNote:
-            return note if done is None else note.finished(backup, self._wall(), done=done, lag=lag)
+            if done is None:
+                return note
+            return note.finished(self._name_of(backup), self._wall(), done=done, lag=lag)
 
         try:
             await self._write(ended)
         except (ZvaultError, NoteDamaged) as error:
             warn(f"the other hosts of vault {self.name} are not told how the run ended: {error}")
+
+    def _name_of(self, backup: str) -> str:
+        """The name that a backup has now which had this one when its run began."""
+        return self.vault.context.env.current_name(backup)
 
     def _wall(self) -> float:
         return self.vault.context.env.clock.time()
@@ -336,7 +342,8 @@ class SharedVault:
                 if isinstance(seen.said, SharedNote):
                     ours = seen.said.epoch > epoch and await self._is_ours(seen.said.epoch)
                     write = seen.said.replaced if ours else seen.said.written
-                    new = change(write(me, epoch, seen.age(now), holding=bool(self.running)).only(configured))
+                    mine = write(me, epoch, seen.age(now), holding=bool(self.running)).renamed(self._name_of)
+                    new = change(mine.only(configured))
                 else:
                     new = change(SharedNote(me, epoch, holding=bool(self.running)))
                 data = new.as_bytes()

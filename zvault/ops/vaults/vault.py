@@ -29,6 +29,7 @@ from zvault.core.policy.vault_life import (
 from zvault.core.units import format_size
 from zvault.devices.device_state import DeviceState
 from zvault.ops.context import Context
+from zvault.ops.removable_disk import is_disk_away, note_disk_link
 from zvault.ops.state.older_vault import accept_older_vault, find_older_vault
 from zvault.ops.state.pool_book import SeenPool
 from zvault.ops.tuning.set_parameters import (
@@ -42,18 +43,17 @@ from zvault.ops.vaults.copied_machine import MachineBook, describe_other_machine
 from zvault.ops.vaults.earlier_pools import forget_pools, read_pool_history
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
 from zvault.ops.vaults.fencing import find_unfinished_takeover, refuse_if_up
+from zvault.ops.vaults.host_lease import VaultHostLease
 from zvault.ops.vaults.inhibitor import VaultInhibitor
-from zvault.ops.vaults.lease import VaultLease
 from zvault.ops.vaults.mounts import mount_again
+from zvault.ops.vaults.name_damage import name_new_damage
 from zvault.ops.vaults.new_pool import refuse_unless_new
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
-from zvault.ops.vaults.pool_progress import note_progress
-from zvault.system.block_devices import has_label_link
+from zvault.ops.vaults.put_back import note_progress
 from zvault.system.procfs import PoolMount, list_pool_mounts
 from zvault.system.tasks import finish_work, watch_block
 from zvault.zfs.client import Zfs
 from zvault.zfs.pool.hostid import read_hostid
-from zvault.zfs.pool.module_parameters import list_imported_pools
 from zvault.zfs.pool.pool import PoolState, make_read_only_error
 
 Export = Callable[[float], Awaitable[None]]
@@ -102,7 +102,7 @@ class ManagedVault:
     def __init__(self, context: Context, name: str) -> None:
         self.context = context
         self.name = name
-        self.lease = VaultLease(context.records.leases, name)
+        self.lease = VaultHostLease(context.records.leases, name)
         self.awake = VaultInhibitor(lambda: context.env.config.daemon.inhibitor_modes, context.env.clock.time)
         self.life = VaultLife.UNKNOWN
         self.users: dict[str, int] = {}
@@ -166,10 +166,7 @@ class ManagedVault:
 
     def is_away(self) -> bool:
         """True if its disk is one that is plugged in now and then, and is not there. Never waits."""
-        config = self.config
-        return (
-            config.removable and config.pool not in list_imported_pools() and not has_label_link(config.pool)
-        )
+        return is_disk_away(self.context, self.config)
 
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None."""
@@ -287,11 +284,14 @@ class ManagedVault:
         """See how its pool is before it goes: nobody may have looked while it was up.
 
         Errors that an outage left in what is whole by now are seen to be well or not; where that fails, the next time.
+        New ones are named: what is to be done about them goes by that, and the pool may be down for a long time.
         """
         with suppress(ZvaultError):
             if await self.trouble() is None:
                 await examine_pool(self.context, self.name)
-                await recheck_excused(self.context, self.name)
+                with suppress(ZvaultError):
+                    await recheck_excused(self.context, self.name)
+                await name_new_damage(self.context, self.config)
 
     # Up and down by request
 
@@ -318,6 +318,9 @@ class ManagedVault:
                 # Before it begins: a crash halfway must not bring it up again, nor leave it as it is.
                 self.pinned = False
                 self.lease.put(self.config.pool, self.lease.paths(), pinned=False, exported=False)
+            if by_hand and self.life is VaultLife.UP and not self.context.activity.going_down:
+                # Up for less than the time between two looks it was never seen with a disk that somebody added to it.
+                await self._look()
             await finish_work(self._stay_down(say) if by_hand else self._go_down(say))
 
     async def _stay_down(self, say: Say) -> None:
@@ -602,6 +605,7 @@ class ManagedVault:
         self._fire(VaultEvent.CAME_UP)
         machines.note(self.name)
         self._write_lease(paths)
+        note_disk_link(self.context, self.config)
         if self.config.device:
             for text in (
                 *describe_properties(state.name, state.properties, assembly.profile().pool),

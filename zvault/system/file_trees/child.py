@@ -66,11 +66,12 @@ class TreeTasks:
 
     def plan(self, names: list[bytes] | None, *, keep_same: bool) -> None:
         """Say what there is to copy."""
-        reporter, pool = TreeReporter(), TaskPool(self.threads)
-        planner, tops = TreePlanner(pool, reporter, keep_same), self._tops(names)
+        reporter = TreeReporter()
         with ExitStack() as stack:
+            pool = stack.enter_context(TaskPool(self.threads))
+            planner, tops = TreePlanner(pool, reporter, keep_same), self._tops(names)
             for above, last in self._each(tops, stack):
-                folders = OpenFolders(os.dup(above), os.dup(self.folder))
+                folders = OpenFolders(pool, os.dup(above), os.dup(self.folder))
                 planner.add(folders, last, b"./" + last)
             pool.run()
         planner.flush()
@@ -102,14 +103,15 @@ class TreeTasks:
 
     def compare(self, names: list[bytes] | None) -> None:
         """Say what differs."""
-        reporter, pool = TreeReporter(), TaskPool(self.threads)
-        comparer = TreeComparer(pool, reporter, self.root, self.folder, names is None, self.notes)
-        if names is None:
-            comparer.add(EntryPaths(b".", b".", b""))
-        for top in names or []:
-            last = top.rpartition(b"/")[2]
-            comparer.add(EntryPaths(top, last, last))
-        pool.run()
+        reporter = TreeReporter()
+        with TaskPool(self.threads) as pool:
+            comparer = TreeComparer(pool, reporter, self.root, self.folder, names is None, self.notes)
+            if names is None:
+                comparer.add(EntryPaths(b".", b".", b""))
+            for top in names or []:
+                last = top.rpartition(b"/")[2]
+                comparer.add(EntryPaths(top, last, last))
+            pool.run()
         comparer.tell_links()
         done = {
             "files": reporter.files,
@@ -137,8 +139,9 @@ class TreeTasks:
     def list_entries(self, task: dict[str, Any]) -> None:
         """Say what lies below ROOT."""
         reporter, mix, keys = TreeReporter(), KeySpread(*task["mix"]), KeyRange(*task["keys"])
-        pool, pattern = TaskPool(self.threads), task["pattern"]
-        TreeLister(pool, reporter, self.root, mix, keys, task["everything"], pattern).list_tree()
+        with TaskPool(self.threads) as pool:
+            more = task["everything"], task["pattern"]
+            TreeLister(pool, reporter, self.root, mix, keys, *more).list_tree()
         reporter.say({"done": True, "files": reporter.files, "bytes": 0})
 
     def hash_pieces(self, pieces: list[tuple[str, int, int | None]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -11,8 +12,16 @@ from collections.abc import Iterator
 RANGE_SIZE = 16 << 20
 """Bytes of a file that one thread works on: a larger file keeps several busy."""
 
+MOST_RANGES = 4096
+"""Ranges of one file: each is a task and a hash in memory. Whoever may write a file may give it a size of 8 EiB."""
+
 COPY_BLOCK_SIZE = 1 << 20
 """Bytes read at a time."""
+
+READ_AHEAD_SIZE = 4 << 20
+"""Bytes asked for at once, as many as a profile has OpenZFS merge into one request at most. One such piece is being
+read while the next is on its way: 32 threads have 256 MiB of it in memory.
+"""
 
 MOST_DIGESTS = 500_000
 """Files whose hashes are remembered: some 150 MB. Of more the comparison reads the snapshot once more."""
@@ -42,8 +51,9 @@ class DigestNotes:
 
 
 def split_in_ranges(size: int) -> list[tuple[int, int]]:
-    """Where each range begins and ends; an empty file has one, too."""
-    return [(start, min(size, start + RANGE_SIZE)) for start in range(0, size, RANGE_SIZE)] or [(0, 0)]
+    """Where each range begins and ends, by the size alone; an empty file has one, too."""
+    length = RANGE_SIZE * max(1, -(-size // (MOST_RANGES * RANGE_SIZE)))
+    return [(start, min(size, start + length)) for start in range(0, size, length)] or [(0, 0)]
 
 
 def list_data_blocks(fd: int, start: int, end: int) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
@@ -74,10 +84,33 @@ def _next_data(fd: int, at: int, end: int) -> int | None:
     return found if found < end else None
 
 
+class ReadAhead:
+    """Asks the kernel for a range of a file ahead of who reads it, see posix_fadvise(2).
+
+    OpenZFS reads 1 MiB at a time for read(2), and merges no more (zfs_vnops_read_chunk_size); what is asked for ahead
+    waits in its queue and is merged to what the vault's profile allows.
+    """
+
+    def __init__(self, fd: int, start: int, end: int) -> None:
+        self._fd, self._end = fd, end
+        self._asked = end if end - start <= COPY_BLOCK_SIZE else start
+
+    def advance(self, at: int) -> None:
+        """Tell where the next read begins."""
+        wanted = min(self._end, at - at % READ_AHEAD_SIZE + 2 * READ_AHEAD_SIZE)
+        begin = max(at, self._asked)
+        if begin < wanted:
+            self._asked = wanted
+            with contextlib.suppress(OSError):  # advice; whoever cannot take it is read without
+                os.posix_fadvise(self._fd, begin, wanted - begin, os.POSIX_FADV_WILLNEED)
+
+
 def copy_range(source: int, target: int, start: int, end: int) -> tuple[int, bytes]:
     """Copy a range, holes as holes; returns the bytes that were data, and the hash. Raises OSError."""
     digest, copied, memory = hashlib.blake2b(digest_size=32), 0, bytearray(min(COPY_BLOCK_SIZE, end - start))
+    ahead = ReadAhead(source, start, end)
     for block, stop, extents in list_data_blocks(source, start, end):
+        ahead.advance(block)
         view = memoryview(memory)[: stop - block]
         _read_all(source, view, block)
         _add_block(digest, block, view)
@@ -99,7 +132,9 @@ def hash_range(fd: int, start: int, end: int, *, skip_holes: bool = False) -> by
     blocks = ((at, min(end, at + COPY_BLOCK_SIZE)) for at in range(start, end, COPY_BLOCK_SIZE))
     if skip_holes:
         blocks = ((block, stop) for block, stop, _ in list_data_blocks(fd, start, end))
+    ahead = ReadAhead(fd, start, end)
     for block, stop in blocks:
+        ahead.advance(block)
         view = memoryview(memory)[: stop - block]
         _read_all(fd, view, block)
         _add_block(digest, block, view)
@@ -129,13 +164,27 @@ class SnapshotUnreadable(OSError):
     """The snapshot's side of a comparison cannot be read."""
 
 
-def find_first_difference(snapshot: int, copy: int, start: int, end: int) -> int | None:
-    """The first byte of a range that is not the same in both files; None where all is.
+def _next_data_of_either(snapshot: int, copy: int, at: int, end: int) -> int:
+    """Where one of two files has data again; ``end`` where none has."""
+    try:
+        mine = _next_data(snapshot, at, end)
+    except OSError as error:
+        raise SnapshotUnreadable(error.errno, error.strerror) from None
+    its = _next_data(copy, at, end)
+    return min(end if mine is None else mine, end if its is None else its)
+
+
+def find_first_difference(
+    snapshot: int, copy: int, start: int, end: int, *, skip_holes: bool = False
+) -> int | None:
+    """The first byte of a range that is not the same in both files; None where all is. ``skip_holes``: see hash_range.
 
     Raises SnapshotUnreadable, or OSError for the copy.
     """
     at, mine, its = start, bytearray(COPY_BLOCK_SIZE), bytearray(COPY_BLOCK_SIZE)
     while at < end:
+        if skip_holes and (at := _next_data_of_either(snapshot, copy, at, end)) == end:
+            return None
         length = min(COPY_BLOCK_SIZE, end - at)
         try:
             count = os.preadv(snapshot, [memoryview(mine)[:length]], at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -9,9 +10,10 @@ import threading
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from zvault.core.integrity.verification import escape_path
-from zvault.system.file_trees.file_contents import COPY_BLOCK_SIZE, READ_FLAGS
+from zvault.system.file_trees.file_contents import COPY_BLOCK_SIZE, READ_FLAGS, ReadAhead
 from zvault.system.file_trees.reporter import TreeReporter
 from zvault.system.file_trees.task_pool import TaskPool
 from zvault.system.open_beneath import open_beneath, open_descriptor
@@ -60,17 +62,42 @@ def hash_piece(fd: int, offset: int, length: int | None) -> str:
 
     What is neither a file nor a device is not read: that of a pipe would wait for ever.
     """
-    mode = os.fstat(fd).st_mode
+    seen = os.fstat(fd)
+    mode = seen.st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
         raise OSError(None, "it is no file any more")
+    if length is not None and (size := _measure_hole(fd, offset, offset + length)) is not None:
+        return _hash_zeroes(size)
     digest, memory, at = hashlib.sha256(), memoryview(bytearray(COPY_BLOCK_SIZE)), offset
+    # Of a volume's device the size is 0: nothing is asked for ahead.
+    ahead = ReadAhead(fd, offset, seen.st_size if length is None else min(seen.st_size, offset + length))
     while length is None or at < offset + length:
+        ahead.advance(at)
         most = COPY_BLOCK_SIZE if length is None else min(COPY_BLOCK_SIZE, offset + length - at)
         count = os.preadv(fd, [memory[:most]], at)
         if not count:
             break
         digest.update(memory[:count])
         at += count
+    return digest.hexdigest()
+
+
+def _measure_hole(fd: int, start: int, end: int) -> int | None:
+    """The bytes of a piece that is in a file and has no data; None of any other. lseek(2) has SEEK_DATA."""
+    end = min(end, os.fstat(fd).st_size)
+    if start >= end:  # a device has no size there
+        return None
+    try:
+        return None if os.lseek(fd, start, os.SEEK_DATA) < end else end - start
+    except OSError as error:
+        return end - start if error.errno == errno.ENXIO else None
+
+
+@lru_cache(16)
+def _hash_zeroes(size: int) -> str:
+    digest = hashlib.sha256()
+    for start in range(0, size, COPY_BLOCK_SIZE):
+        digest.update(bytes(min(COPY_BLOCK_SIZE, size - start)))
     return digest.hexdigest()
 
 

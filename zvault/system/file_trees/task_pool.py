@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol, Self
 
 PoolTask = Callable[[], None]
 
@@ -12,13 +13,25 @@ MOST_WAITING = 20_000
 """Tasks that wait before folders are no longer gone through ahead of them: each is a closure in memory."""
 
 
+class OpenFiles(Protocol):
+    """Descriptors that several tasks share, and the last of them closes."""
+
+    def close(self) -> None:
+        """Close them."""
+        ...
+
+
 class TaskPool:
-    """Threads that take tasks; a task may add others. Folders go ahead, so that files are known before their turn."""
+    """Threads that take tasks; a task may add others. Folders go ahead, so that files are known before their turn.
+
+    At the end of a ``with`` block all is closed that tasks had open which were not run, or failed.
+    """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._folders: list[PoolTask] = []
         self._files: deque[PoolTask] = deque()
+        self._open: dict[int, OpenFiles] = {}
         self._running = 0
         self._error: BaseException | None = None
         self._changed = threading.Condition()
@@ -37,6 +50,25 @@ class TaskPool:
             else:
                 self._files.append(task)
             self._changed.notify()
+
+    def note_open(self, files: OpenFiles) -> None:
+        """Remember what tasks have open, until ``note_closed``."""
+        with self._changed:
+            self._open[id(files)] = files
+
+    def note_closed(self, files: OpenFiles) -> None:
+        """Forget what its last task has closed."""
+        with self._changed:
+            self._open.pop(id(files), None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The process goes on after a task that failed. What was left open of a snapshot would keep it mounted.
+        for files in self._open.values():
+            files.close()
+        self._open.clear()
 
     def run(self) -> None:
         """Run all tasks, with those that they add. Raises what the first that failed raised; no other is begun."""

@@ -202,6 +202,7 @@ class TreeComparer:
         if known is not None and len(known) != len(ranges):
             known = None
         content = ContentComparison(self, entry, one, other, size, known, left=len(ranges))
+        self.pool.note_open(content)
         for number, (start, end) in reversed([*enumerate(ranges)][1:]):
             self.pool.add_file(
                 partial(content.compare_range, number, start, end),
@@ -218,7 +219,7 @@ class TreeComparer:
             self.reporter.say({"unlike": [escape_path(name) or ".", what, wanted, found]})
 
 
-@dataclass
+@dataclass(eq=False)
 class ContentComparison:
     """The contents of one file on both sides, compared by several threads; the last of them tells what was found."""
 
@@ -238,7 +239,8 @@ class ContentComparison:
         at, why = None, ""
         try:
             if not self._is_as_it_was_read(number, start, end):
-                at = find_first_difference(self.one, self.other, start, end)
+                skips = self.size >= LARGE_FILE
+                at = find_first_difference(self.one, self.other, start, end, skip_holes=skips)
             self.comparer.reporter.add(size=end - start)
         except SnapshotUnreadable as error:
             why = f"{CANNOT_READ} in the snapshot: {error.strerror}"
@@ -259,9 +261,14 @@ class ContentComparison:
             return False
         return hash_range(self.other, start, end, skip_holes=self.size >= LARGE_FILE) == self.known[number]
 
-    def _finish(self) -> None:
+    def close(self) -> None:
+        """Close both sides."""
         os.close(self.one)
         os.close(self.other)
+
+    def _finish(self) -> None:
+        self.comparer.pool.note_closed(self)
+        self.close()
         if self.error:
             self.comparer.tell(self.entry.name, "content", "", self.error)
         elif self.differs_from is not None:

@@ -391,17 +391,34 @@ class FileCopy:
     def _finish(self) -> None:
         try:
             with open_descriptor(self.source), open_descriptor(self.target):
-                if self.error is None:
+                try:
+                    if self.error is not None:
+                        raise self.error
                     os.ftruncate(self.target, self.seen.st_size)
-                    self.copier._traits(self.source, self.target, self.path)
-                    if self.unnamed:
-                        self._give_name()
-                    self.copier.notes.note(self.seen.st_ino, tuple(self.digests))
+                except OSError:
+                    self._take_name_away()
+                    raise
+                self.copier._traits(self.source, self.target, self.path)
+                if self.unnamed:
+                    self._give_name()
+                self.copier.notes.note(self.seen.st_ino, tuple(self.digests))
         except OSError as error:
             self.error = error
         self.copier._end(self.seen, self.within, self.name, self.path, self.error)
         if self.error is None:
             self.copier._done(self.within)
+
+    def _take_name_away(self) -> None:
+        """Remove what was copied in part, where it had its name from the start: the next copy would take it for what
+        is there.
+        """
+        if self.unnamed:
+            return
+        with contextlib.suppress(OSError):
+            mine = os.fstat(self.target)
+            there = os.stat(self.name, dir_fd=self.within.target, follow_symlinks=False)
+            if (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino):
+                os.unlink(self.name, dir_fd=self.within.target)
 
     def _give_name(self) -> None:
         if self.copier.overwrite:

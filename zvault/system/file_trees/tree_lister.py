@@ -52,7 +52,7 @@ class TreeLister:
     def list_tree(self) -> None:
         """List all of it. Raises OSError for the first folder that cannot be read, by its path."""
         self._device = os.fstat(self.root).st_dev
-        top = OpenFolders(os.dup(self.root), None)
+        top = OpenFolders(self.pool, os.dup(self.root), None)
         self.pool.add_folder(lambda: self._folder(top, b".", b""))
         self.pool.run()
         self._flush(self._rows)
@@ -60,7 +60,8 @@ class TreeLister:
     def _folder(self, within: OpenFolders, name: bytes, path: bytes) -> None:
         try:
             with _path_in_errors(path):
-                folders = OpenFolders(os.open(name, FOLDER_FLAGS, dir_fd=within.source), None)
+                opened = os.open(name, FOLDER_FLAGS, dir_fd=within.source)
+            folders = OpenFolders(self.pool, opened, None)
             try:
                 with _path_in_errors(path):
                     names = list_names(folders.source)

@@ -18,14 +18,18 @@ PATHS_PER_ANSWER = 1000
 """Names in one answer."""
 
 
-@dataclass
+@dataclass(eq=False)
 class OpenFolders:
     """A folder of the snapshot, and the one it would be copied into if that is there; closed when nobody uses them."""
 
+    pool: TaskPool
     source: int
     target: int | None
     left: int = 1
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.pool.note_open(self)
 
     def release(self, uses: int = 1) -> None:
         """Give up so many uses; a negative number adds some."""
@@ -33,9 +37,14 @@ class OpenFolders:
             self.left -= uses
             last = self.left == 0
         if last:
-            os.close(self.source)
-            if self.target is not None:
-                os.close(self.target)
+            self.pool.note_closed(self)
+            self.close()
+
+    def close(self) -> None:
+        """Close both."""
+        os.close(self.source)
+        if self.target is not None:
+            os.close(self.target)
 
 
 @dataclass
@@ -88,7 +97,7 @@ class TreePlanner:
             if below and within.target is not None:
                 with contextlib.suppress(OSError):
                     target = os.open(name, FOLDER_FLAGS, dir_fd=within.target)
-            folders = OpenFolders(source, target)
+            folders = OpenFolders(self.pool, source, target)
             try:
                 entries = list_names(source)
                 folders.release(-len(entries))

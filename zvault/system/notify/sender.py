@@ -41,7 +41,7 @@ async def send_message(runner: ProcessRunner, order: Mapping[str, Any], timeout:
     try:
         said = json.loads(done.stdout)
         ok, told = bool(said["ok"]), str(said["told"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ToolFailed("it was not sent", f"the process that sends it ended: {done.complaint()}") from None
     if not ok:
         raise ToolFailed("it was not sent", told)

@@ -1,11 +1,11 @@
 """Which programs wait in the kernel, so that no more are sent after them.
 
-A program that asks for a pool that hangs sleeps in the kernel and cannot be killed. Every further one does the same:
-42 unkillable ``zpool list`` were seen after 11 minutes, two more every 30 seconds. So one look at a pool goes at a time
+A program that asks for a pool that hangs sleeps in the kernel and cannot be killed. Every further one does the same: 42
+unkillable ``zpool list`` were seen after 11 minutes, two more every 30 seconds. So one look at a pool goes at a time
 until it is seen that the kernel answers, and while one stands still no other is begun, whatever it would ask for. What
 changes something is always begun, also a second time: of two ``zpool clear`` the first may wait for a sync that never
-ends, and the next one works (ops/vaults/revive.py). So is the ``zpool list`` that has to come before it, behind what
-hangs in a dataset (``allow_rescue_looks``).
+ends, and the next one works (ops/vaults/clear_suspended_pool.py). So is the ``zpool list`` that has to come before it,
+behind what hangs in a dataset (``allow_rescue_looks``).
 
 An import holds the lock that every look at any pool takes, for as long as it reads from its devices (spa_import in
 spa.c, OpenZFS up to 2.3): a minute or more where they are slow. While this process imports one, a look at another that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from zvault.core.errors import HostUnreachable, ZvaultError
+from zvault.core.errors import HostUnreachable, ToolFailed, ZvaultError
 from zvault.system.process.spawn import make_missing_tool_error, make_tool_environment
 
 TUNNEL_DEADLINE = 45.0
@@ -27,20 +28,25 @@ class Tunnel:
     def __init__(self, argv: Sequence[str], path: Path, failure: Callable[[str], ZvaultError]) -> None:
         """Starts the program, which makes ``path``. ``failure`` is the error for what it said before it ended.
 
-        Raises ToolMissing.
+        It ends with the thread that starts it, also where that is killed. Raises ToolMissing, ToolFailed.
         """
+        if shutil.which(argv[0]) is None:
+            raise make_missing_tool_error(argv[0])
         self.path, self._failure = path, failure
         self._said: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - close() ends it
         try:
             self._process = subprocess.Popen(
-                argv,
+                ["setpriv", "--pdeathsig", "TERM", "--", *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
                 env=make_tool_environment(),
             )
-        except FileNotFoundError:
-            raise make_missing_tool_error(argv[0]) from None
+        except OSError as error:
+            self._said.close()
+            if isinstance(error, FileNotFoundError):
+                raise make_missing_tool_error("setpriv") from None
+            raise ToolFailed(f"{argv[0]} cannot be started", str(error)) from None
 
     def wait(self) -> None:
         """Until the socket takes connections. Raises HostUnreachable, and what ``failure`` makes of its words."""

@@ -169,7 +169,9 @@ class EventRoom:
                 if now not in self._ours:
                     self._before, self._ours = now, []
                 self._ours.append(wanted)
-                _write(self._note, " ".join(map(str, (self._boot, self._before, *self._ours))))
+                beside = f"{self._note}.new"  # what was noted stays if the room for this ends in the middle
+                _write(beside, " ".join(map(str, (self._boot, self._before, *self._ours))))
+                os.rename(beside, self._note)  # noqa: PTH104 - importing pathlib takes a megabyte
                 _write(self._path, str(wanted))
 
     def put_back(self) -> None:
@@ -177,7 +179,7 @@ class EventRoom:
         with contextlib.suppress(OSError, ValueError):
             if self._before is not None and int(_read(self._path)) in self._ours:
                 _write(self._path, str(self._before))
-            os.unlink(self._note)  # noqa: PTH108 - importing pathlib takes a megabyte
+            os.unlink(self._note)  # noqa: PTH108 - as above
 
 
 def _read(path: str) -> str:

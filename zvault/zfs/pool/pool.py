@@ -23,7 +23,7 @@ from zvault.core.errors import (
     ZvaultError,
     refuse_unparsable,
 )
-from zvault.core.integrity.pool_progress import PoolTxgs
+from zvault.core.integrity.put_back import PoolTxgs
 from zvault.core.units import format_duration, format_size, is_number
 from zvault.system.process.runner import ProcessResult, ToolRunner
 from zvault.system.procfs import measure_running_time

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zvault.core.dates import reject_future
-from zvault.core.errors import NotFound, ToolFailed, refuse_unparsable
+from zvault.core.errors import Busy, NotFound, ToolFailed, refuse_unparsable
 from zvault.core.integrity.pool_devices import TopVdev
 from zvault.core.policy.scrub import PoolScan, ScanState
 from zvault.core.units import is_number
@@ -32,6 +32,8 @@ status`` forgets this as soon as another scrub starts."""
 
 HELD = "org.zvault:scrub-held"
 """User property of a pool: ``on`` while its scrubs are paused by hand."""
+
+_RUNS_ALREADY = ("currently scrubbing", "scrub already in progress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Scrubber:
         told = await self.runner.run(argv, deadline=POOL_HEALTH_DEADLINE, check=False)
         if told.stdout.strip() == "on":
             raise make_read_only_error(pool, "it cannot be scrubbed")
-        await self._act("start", pool, "scrub", fine=("currently scrubbing", "scrub already in progress"))
+        await self._act("start", pool, "scrub", fine=_RUNS_ALREADY)
 
     async def pause(self, pool: str) -> None:
         """Pause a scrub; it stays paused over an export. Does nothing if none runs."""
@@ -135,8 +137,16 @@ class Scrubber:
         await self._act("stop", pool, "scrub", "-s", fine=("there is no active scrub",))
 
     async def run_whole(self, pool: str, deadline: float) -> None:
-        """Scrub all of a pool and wait for the end. Raises ToolFailed, DeadlineExceeded; then it may still go on."""
-        await self.runner.run(["zpool", "scrub", "-w", pool], deadline=deadline)
+        """Scrub all of a pool and wait for the end. Raises ToolFailed, DeadlineExceeded; then it may still go on.
+
+        Raises Busy where another one is under way.
+        """
+        argv = ["zpool", "scrub", "-w", pool]
+        result = await self.runner.run(argv, deadline=deadline, check=False)
+        if any(words in result.stderr for words in (*_RUNS_ALREADY, "currently resilvering")):
+            raise Busy(f"'{pool}' cannot be scrubbed", result.complaint())
+        if result.returncode != 0:
+            raise ToolFailed(f"cannot scrub '{pool}'", result.complaint(), f"see 'zpool status {pool}'")
 
     async def error_scrub(self, permit: NamePermit, deadline: float = ERROR_SCRUB_DEADLINE) -> None:
         """Scrub the blocks on the error list and wait for the end: ZFS removes those that are well from the list.

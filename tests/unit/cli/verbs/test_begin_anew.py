@@ -9,7 +9,9 @@ POOLS = [
 
 
 def history(**fields):
-    return {"history": {"vault": "cold", "pool": "cold", "create": True, "pools": POOLS} | fields}
+    return {
+        "history": {"vault": "cold", "pool": "cold", "create": True, "pools": POOLS, "unknown": []} | fields
+    }
 
 
 @pytest.fixture
@@ -50,6 +52,17 @@ def test_a_vault_that_is_new_has_nothing_to_forget(lost, ctl):
     said = ctl("vault", "begin-anew", "cold", "--yes")
     assert (said.code, orders(lost)) == (0, [])
     assert "it is new" in said.out
+
+
+def test_what_could_not_be_looked_at_is_named_and_such_a_vault_is_not_called_new(lost, ctl):
+    why = "tank/bad cannot be listed (I/O error)"
+    lost.documents["GET /v1/vaults/cold/earlier-pools"] = history(unknown=[why])
+    assert f"not known whether there is another: {why}" in ctl("vault", "begin-anew", "cold", "-n").out
+    lost.documents["GET /v1/vaults/cold/earlier-pools"] = history(pools=[], unknown=[why])
+    said = ctl("vault", "begin-anew", "cold", "--yes")
+    assert (said.code, orders(lost)) == (0, [])
+    assert why in said.out
+    assert "it is new" not in said.out
 
 
 def test_as_a_document(lost, ctl):

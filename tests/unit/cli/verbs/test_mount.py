@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.cli.api_documents import backup, status, vault
+
 DONE = {"folder": "/mnt/x", "dataset": "cold/a", "snapshot": "cold/a@s", "ended": "its time is over"}
 
 
@@ -57,3 +59,30 @@ def test_what_fails(mounting, ctl, reason, code):
     said = ctl("mount", "home", "/mnt/x")
     assert said.code == code
     assert "it is not empty" in said.err
+
+
+def test_of_several_vaults_the_best_is_taken_or_the_one_that_is_named(mounting, ctl):
+    several = {"reason": "several-vaults", "what": "backup 'home' has several vaults", "why": "", "next": ""}
+    mounting.lines = _Turns(mounting.lines, [{"error": several}])
+    mounting.documents["GET /v1/status"] = status(
+        backup("home@cold", vault="cold", lag_seconds=60.0),
+        backup("home@shelf", vault="shelf", lag_seconds=9.0),
+        vaults=[vault("cold"), vault("shelf") | {"state": "down", "away": True}],
+    )
+    said = ctl("mount", "home", "/mnt/x")
+    assert (said.code, said.lines[-1]) == (0, "/mnt/x is unmounted: its time is over")
+    assert said.err.startswith("vault cold is taken")
+    assert mounting.asked[-1][2]["backup"] == "home@cold"
+    assert ctl("mount", "home", "/mnt/x", "--vault", "shelf").err == ""
+    assert mounting.asked[-1][2]["backup"] == "home@shelf"
+
+
+class _Turns(dict):
+    """The lines of each answer, of which the first is another; each is read twice, to be checked and to be sent."""
+
+    def __init__(self, lines, first) -> None:
+        super().__init__(lines)
+        self.first = [first, first]
+
+    def __getitem__(self, asked):
+        return self.first.pop() if self.first else super().__getitem__(asked)

@@ -59,7 +59,7 @@ def test_damage_is_listed():
     assert lines[-1] == "and 5 more: -j shows all"
     assert len(lines) == 22
     nothing_there = describe_scrub_damage(SCRUB | {"errors": 2, "files": 0, "damages": []})
-    assert nothing_there == "2 errors, in nothing that has a name: 'zvaultctl heal' says what helps"
+    assert nothing_there == "2 errors, in nothing that has a name: 'zvaultctl scrub' names what is damaged"
     assert describe_scrub_damage(SCRUB) == "" == describe_scrub_damage(None)
 
 

@@ -9,7 +9,7 @@ import pytest
 from zvault.config.load_config import list_doubts
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.core.notify.quiet import QuietHours
+from zvault.core.notify.quiet_hours import QuietHours
 from zvault.core.notify.secrets import NotifySecret
 
 BASE = """[vault.cold]

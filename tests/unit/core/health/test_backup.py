@@ -141,6 +141,17 @@ def test_a_first_run_that_goes_on_for_weeks_is_no_alarm():
     assert "zvaultctl run" not in judge_backup(running).findings[0].next
 
 
+def test_what_the_last_run_left_out_is_no_reason_to_run_again():
+    unknown = replace(GOOD, lag=None, absent=("tank/half",))
+    (one,) = judge_backup(unknown).findings
+    assert "'zvaultctl run" in one.next
+    for result in ("partial", "failed"):
+        found = {
+            one.condition.key: one.next for one in judge_backup(replace(unknown, result=result)).findings
+        }
+        assert found["lag-unknown"] == "'zvaultctl explain tank/half' says what keeps it out"
+
+
 def test_what_never_ran_is_new_and_not_for_ever():
     assert judge_backup(NEVER).keys == ("new",)
     assert judge_backup(replace(NEVER, missed=True)).keys == ("overdue", "new")

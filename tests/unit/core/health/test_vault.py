@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +15,7 @@ from zvault.core.errors import ErrorDocument
 from zvault.core.health.vault import VaultHealthFacts, judge_vault
 from zvault.core.health.vault_conditions import CONTENT_CONDITIONS, VAULT_CONDITIONS
 from zvault.core.health.verdict import DAY_SECONDS, VERDICT_LEVELS
+from zvault.core.integrity.damage import DamageKind
 
 ERROR: ErrorDocument = {"reason": "device-gone", "what": "no device", "why": "it is gone", "next": "bring it"}
 NO_JOURNAL: ErrorDocument = {**ERROR, "reason": "journal-missing"}
@@ -132,11 +135,16 @@ def test_a_suspended_pool_with_multihost_on_is_not_told_to_go_on_by_itself():
     assert "by itself" not in unwell.next
 
 
-@pytest.mark.parametrize("only_metadata", [True, False])
-def test_errors_of_metadata_alone_ask_for_a_scrub(only_metadata: bool):
-    (one,) = judge_vault(replace(UP, errors=2, only_metadata=only_metadata)).findings
-    assert ("in the pool's own metadata alone" in one.why) is only_metadata
-    assert one.next.startswith("'zvaultctl scrub cold'" if only_metadata else "'zvaultctl heal cold'")
+@pytest.mark.parametrize(
+    "kinds", [kinds for count in range(4) for kinds in itertools.combinations(DamageKind, count)]
+)
+def test_errors_ask_for_what_puts_their_kinds_right(kinds: tuple[DamageKind, ...]):
+    """A heal repairs data alone, and a scrub takes off the rest; where nothing is named it says which there are."""
+    (one,) = judge_vault(replace(UP, errors=2, damage_kinds=frozenset(kinds))).findings
+    told = re.findall("'zvaultctl ([a-z]+) cold'", one.next)
+    heal = ["heal"] if DamageKind.DATA in kinds else []
+    assert told == heal + (["scrub"] if set(kinds) != {DamageKind.DATA} else [])
+    assert ("in the pool's own metadata" in one.why) is (DamageKind.METADATA in kinds and not heal)
 
 
 def test_a_read_only_store_says_which_device_takes_no_writes():

@@ -7,7 +7,7 @@ from tests.unit.core.replication.pools_model import Pools, Stop
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import ASIDE_INFIX, Pairing
-from zvault.core.replication.matching import pair_datasets
+from zvault.core.replication.pair_datasets import pair_datasets
 from zvault.core.replication.plan_model import OnConflict, TransferPlan, TransferPolicy
 from zvault.core.replication.planner import PoolAnswers, plan_tree
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.errors import Refused
+from zvault.core.errors import Refused, ToolFailed
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import check_target_template, check_word, make_vault_dataset
 from zvault.core.names import DatasetName
@@ -185,3 +185,32 @@ def test_into_leads_to_every_replica(paths: set[str], replica: str) -> None:
     assert {make_vault_dataset(found.into, "cold", "h", name, source): name for name in found.followed} == {
         held: name for name, held in found.followed.items()
     }
+
+
+def unlisted(whole: Tree, *names: str) -> Tree:
+    """The same tree, of which these datasets cannot be opened."""
+    left = {name: one for name, one in whole.datasets.items() if name not in names}
+    return replace(whole, datasets=left, unlisted=dict.fromkeys(map(DatasetName, names), "I/O error"))
+
+
+def test_what_may_be_in_what_cannot_be_listed_is_neither_missing_nor_a_stranger() -> None:
+    here, there = tree("tank/data", "", "a", "b"), tree("cold/data", "", "a", "b")
+    for mine, theirs, unknown in (
+        (here, unlisted(there, "cold/data/b"), ["tank/data/b"]),
+        (unlisted(here, "tank/data/b"), there, ["cold/data/b"]),
+        (unlisted(here, "tank/data/b"), unlisted(there, "cold/data/b"), []),
+    ):
+        found = find_adoption(DatasetName("tank/data"), mine, DatasetName("cold/data"), theirs)
+        assert (found.missing, found.strangers, list(found.unknown)) == ((), (), unknown)
+        assert found.followed[DatasetName("tank/data/a")] == "cold/data/a"
+        assert not [
+            line for line in write_adoption_tables("b", "tank/data", "cold", None, found) if "exclude" in line
+        ]
+
+
+def test_nothing_in_common_but_with_what_cannot_be_listed_is_not_known() -> None:
+    here, there = tree("tank/data", "a"), tree("cold/data", "a")
+    with pytest.raises(ToolFailed, match=r"cold/data/a cannot be listed \(I/O error\)"):
+        find_adoption(
+            DatasetName("tank/data"), here, DatasetName("cold/data"), unlisted(there, "cold/data/a")
+        )

@@ -22,7 +22,7 @@ from zvault.core.replication.base_elsewhere import BasesElsewhere, PoolSearch, l
 from zvault.core.replication.base_names import make_mark_name, make_unsent_mark_name
 from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
 from zvault.core.replication.lineage import ASIDE_INFIX, DatasetPair, Pairing
-from zvault.core.replication.matching import pair_datasets
+from zvault.core.replication.pair_datasets import pair_datasets
 from zvault.core.replication.plan_model import OnConflict, TransferAction, TransferPlan, TransferPolicy
 from zvault.core.replication.planner import PoolAnswers, plan_tree
 from zvault.core.replication.send_record import find_flag_conflict

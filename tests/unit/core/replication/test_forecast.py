@@ -17,7 +17,7 @@ from zvault.core.replication.forecast import (
     is_predictable,
     trim_step_to_existing,
 )
-from zvault.core.replication.matching import pair_datasets
+from zvault.core.replication.pair_datasets import pair_datasets
 from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferPolicy, TransferStep
 from zvault.core.replication.planner import plan_tree
 

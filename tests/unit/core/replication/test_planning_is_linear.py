@@ -23,7 +23,7 @@ from zvault.core.policy.prune_limit import find_prune_excess, limit_prune
 from zvault.core.policy.retention import KeepRules, order_by_prune
 from zvault.core.replication.dataset_plan import DatasetCase, RelatedSnapshot, plan_transfer
 from zvault.core.replication.forecast import apply_plans
-from zvault.core.replication.matching import pair_datasets
+from zvault.core.replication.pair_datasets import pair_datasets
 from zvault.core.replication.plan_model import (
     MOST_IN_A_STREAM,
     TransferAction,

@@ -11,7 +11,7 @@ import pytest
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import Pairing
-from zvault.core.replication.matching import pair_datasets
+from zvault.core.replication.pair_datasets import pair_datasets
 from zvault.core.replication.plan_model import TransferAction, TransferPlan, TransferStep
 from zvault.core.replication.planner import plan_tree
 from zvault.core.replication.vault_encryption import (

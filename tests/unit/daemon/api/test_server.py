@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.api.conforms import wrong_answer
-from tests.unit.cli.api_documents import daemon, vault
+from tests.unit.cli.api_documents import daemon, made, vault
 from tests.unit.events import make_event
 from zvault.api import routes
 from zvault.api.events import (
@@ -23,24 +24,32 @@ from zvault.api.events import (
 )
 from zvault.api.routes import ApiRoute
 from zvault.cli.daemon_client import HttpClient
+from zvault.config.schema import Config
+from zvault.config.templates import resolve_templates
 from zvault.core.errors import ErrorDocument, NotFound, Refused
 from zvault.core.integrity.damage import DamagedFile
 from zvault.daemon.api import vaults as vaults_api
 from zvault.daemon.api.server import Api
 from zvault.daemon.daemon_knowledge import DaemonKnowledge
 from zvault.daemon.notify.notifier import Notifier
+from zvault.daemon.status import DaemonStatus
 
 Ask = Callable[..., Any]
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[HttpClient]:
-    status = daemon()
+@contextlib.asynccontextmanager
+async def serving(status: DaemonStatus, socket: Path) -> AsyncIterator[HttpClient]:
     parts: list[Any] = [SimpleNamespace(), SimpleNamespace(), Notifier(status, list, set)]
     served = Api(status, status.runs, status.history, status.runs.runner.events, status.runs.vaults, *parts)
-    await served.listen(tmp_path / "s")
-    yield HttpClient(tmp_path / "s")
+    await served.listen(socket)
+    yield HttpClient(socket)
     await served.close()
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[HttpClient]:
+    async with serving(daemon(), tmp_path / "s") as it:
+        yield it
 
 
 async def get(client: HttpClient, route: ApiRoute[Any], **arguments: object) -> Any:
@@ -71,6 +80,21 @@ async def test_the_history(client: HttpClient):
         await get(client, routes.HISTORY, backup="nope")
     with pytest.raises(Refused, match="no number of runs"):
         await get(client, routes.HISTORY, limit="many")
+
+
+async def test_the_history_of_a_name_is_of_the_vault_and_of_all_backups_that_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    vaults = {name: {"pool": name} for name in ("home", "cold")}
+    backups = {"home": {"source": "tank", "vaults": ["home", "cold"]}}
+    status, asked = made(tmp_path), list[Any]()
+    data = resolve_templates({"vault": vaults, "backup": backups}).data
+    status.context.env.reconfigure(Config.model_validate(data))
+    monkeypatch.setattr(status.history, "runs", lambda names, _: asked.append(names) or [])
+    async with serving(status, tmp_path / "s") as client:
+        for name in ("home", "cold", "home@cold"):
+            await get(client, routes.HISTORY, backup=name)
+    assert asked == [["home", "home@home", "home@cold"], ["cold"], ["home@cold"]]
 
 
 async def test_pages_of_the_list_are_of_one_backup_and_of_some_datasets(client: HttpClient):

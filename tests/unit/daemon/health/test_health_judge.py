@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.unit.ops.ops_world import HOUR, START, StoppedClock, context
 from zvault.api.vaults import VaultDocument
 from zvault.core.health.backup import BackupFacts
@@ -130,13 +132,23 @@ def test_a_scrub_that_never_comes_is_told_by_the_age_of_the_last(tmp_path: Path)
     assert keys == [(), ("scrub-overdue",)]
 
 
-def test_a_disk_in_the_cupboard_is_scrubbed_once_it_is_plugged_in(tmp_path: Path):
+def test_a_disk_in_the_cupboard_is_scrubbed_once_it_is_plugged_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     it, clock = judge(tmp_path)
     it.context.records.conditions.put("cold", PoolCondition(START, born=START))
     clock.at += 99 * 24 * HOUR
     seen: VaultDocument = {**DOWN, "scrub": PoolCondition(START).document()}
     assert it.vault({**seen, "away": True}, {}).keys == ()
     assert it.vault(seen, {}).keys == ("scrub-overdue",)
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", lambda _: True)
+    env = it.context.env
+    usb = env.vault("cold").model_copy(update={"removable": True})
+    env.reconfigure(env.config.model_copy(update={"vault": {"cold": usb}}))
+    it.context.activity.appeared["cold"] = clock.monotonic()
+    for hours, keys in ((0.9, ()), (0.2, ("scrub-overdue",))):
+        clock.at += hours * HOUR
+        assert it.vault(seen, {}).keys == keys, "what came due meanwhile has an hour to begin"
 
 
 def full_journal(used: int) -> VaultDocument:

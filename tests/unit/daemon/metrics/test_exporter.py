@@ -111,6 +111,13 @@ def samples(metrics: MetricsCollector, name: str) -> dict[tuple[str, ...], float
     return {tuple(sample.labels.values()): sample.value for sample in families(metrics)[name].samples}
 
 
+def test_no_limit_of_a_scrub_or_a_proof_holds_while_the_disk_is_unplugged(metrics: MetricsCollector) -> None:
+    limits = ("zvault_scrub_max_age_seconds", "zvault_verify_max_age_seconds")
+    for away in (False, True, False):
+        metrics.vaults = [{**VAULT_UP, "away": away}]  # type: ignore[typeddict-item]
+        assert [bool(samples(metrics, name)) for name in limits] == [not away] * 2
+
+
 VAULT_UP = {
     "name": "cold",
     "pool": "cold",

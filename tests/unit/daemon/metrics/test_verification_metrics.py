@@ -13,6 +13,8 @@ def test_each_level_that_has_an_interval_has_its_age():
     ages = {sample.labels["level"]: sample.value for sample in found["zvault_verify_max_age_seconds"].samples}
     # Each run proves GUIDs: a weekly backup's are a week old, and that is no verification that somebody missed.
     assert ages == {"sample": 30 * 86400, "full": 365 * 86400}
+    away = collect_verification({"tank": backup}, {}, {}, 0.0, {"cold"})
+    assert [metric.samples for metric in away if metric.name == "zvault_verify_max_age_seconds"] == [[]]
 
 
 def test_a_proof_that_is_dated_later_than_now_is_of_no_known_time():

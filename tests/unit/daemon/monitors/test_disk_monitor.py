@@ -11,9 +11,9 @@ import pytest
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.daemon.monitors.disk_monitor import DiskMonitor
+from zvault.ops import removable_disk
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment, WallClock
-from zvault.ops.vaults import vault as vault_module
 from zvault.ops.vaults.vault import Vaults
 from zvault.system import block_devices
 from zvault.system.process.runner import HostRunner
@@ -32,7 +32,7 @@ class Caught:
 @pytest.fixture
 def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(block_devices, "BY_LABEL", tmp_path)
-    monkeypatch.setattr(vault_module, "list_imported_pools", list)
+    monkeypatch.setattr(removable_disk, "list_imported_pools", list)
     return tmp_path
 
 
@@ -61,6 +61,7 @@ async def test_two_disks_in_turn_each_have_their_own_backups_run(
     await monitor.look()
     await monitor.look()
     assert caught.asked == [["a", "a2"]], "once"
+    assert monitor._vaults.context.activity.appeared.keys() == {"usb-a"}
     (disks / "usb-a").unlink()
     (disks / "usb-b").touch()
     (disks / "cold").touch()
@@ -75,6 +76,6 @@ async def test_a_pool_that_is_imported_is_there_whatever_udev_says(
     built: tuple[DiskMonitor, Caught], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monitor, caught = built
-    monkeypatch.setattr(vault_module, "list_imported_pools", lambda: ["usb-b"])
+    monkeypatch.setattr(removable_disk, "list_imported_pools", lambda: ["usb-b"])
     await monitor.look()
     assert caught.asked == [["b"]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import context
-from zvault.core.integrity.damage import DamagedFile
+from zvault.core.integrity.damage import METADATA_NAME, DamagedFile
 from zvault.daemon.monitors import scrub_heal_scheduler
 from zvault.daemon.monitors.scrub_heal_scheduler import DOWN_DECISION_INTERVAL, ScrubHealScheduler, VaultScrub
 from zvault.ops.state.pool_health import PoolCondition
@@ -49,6 +49,26 @@ def test_by_itself_only_where_it_is_told_to(said: list[str], heal: Any, heals: b
     vault = it.context.env.vault("cold").model_copy(update={"heal": heal} if heal else {})
     assert [it._to_heal(vault, HURT, care) for _ in range(3)] == [heals] * 3
     assert said == []
+
+
+@pytest.mark.parametrize(
+    ("datasets", "heals"),
+    [
+        (("cold/a",), True),
+        ((METADATA_NAME,), False),
+        ((METADATA_NAME, "cold/a"), True),
+        ((None,), False),
+        ((), False),
+    ],
+)
+def test_only_what_a_heal_can_put_right(
+    said: list[str], datasets: tuple[str | None, ...], heals: bool
+) -> None:
+    """It would end as failed, and bring the vault up, whenever an outage left errors in the pool's own metadata."""
+    it = scheduler()
+    vault = it.context.env.vault("cold").model_copy(update={"heal": "auto"})
+    hurt = replace(HURT, damages=tuple(DamagedFile(one, None, "<0x34>") for one in datasets))
+    assert it._to_heal(vault, hurt, VaultScrub()) is heals
 
 
 def test_it_says_that_it_waits_for_a_backup(said: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -36,7 +37,7 @@ class Host:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.heard: asyncio.Queue[SleepAnnouncement | None] = asyncio.Queue()
-        self.problem: ToolMissing | None = None
+        self.problem: Exception | None = None
         self.now = 1e9
         self.context: Any = SimpleNamespace(
             activity=Activity(),
@@ -167,6 +168,26 @@ async def test_an_error_nobody_foresaw_keeps_neither_runs_nor_the_next_sleep_wai
     assert "nobody foresaw it" in str(host.vault.error)
 
 
+@pytest.mark.parametrize("what", ["prepare_for_sleep", "prepare_shutdown"])
+async def test_an_error_nobody_foresaw_on_the_way_down_has_everything_taken_up_all_the_same(
+    host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Nothing was heard any more, and no run began until zvaultd was started anew."""
+
+    async def fails(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(sleep_monitor, what, fails)
+    monkeypatch.setattr(sleep_monitor, "call_off_shutdown", lambda _, runner: host.log.append("calls it off"))
+    sleeps = what == "prepare_for_sleep"
+    for event in (ASLEEP, AWAKE) if sleeps else (DOWN, CALLED_OFF):
+        host.heard.put_nowait(event)
+    await settle()
+    assert ("reopens" if sleeps else "calls it off") in host.log
+    assert host.context.activity.awake.is_set()
+    assert host.log.count("delay sleep:shutdown") == 2, "it hears of the next one"
+
+
 @pytest.mark.parametrize(("hangs", "starts"), [("spare", ["starts ['home']"]), ("cold", ["starts []"])])
 async def test_a_vault_that_does_not_get_up_keeps_no_run_on_another_waiting(
     host: Host, it: SleepMonitor, monkeypatch: pytest.MonkeyPatch, hangs: str, starts: list[str]
@@ -199,11 +220,15 @@ async def test_who_is_not_told_any_more_wakes_up_and_asks_again(host: Host, it: 
     assert host.log[-2:] == ["listens", "delay sleep:shutdown"]
 
 
-async def test_without_logind_it_is_asked_again(host: Host, it: SleepMonitor):
+@pytest.mark.parametrize(
+    "error", [ToolMissing("there is no logind", "", "start it"), KeyError("nobody foresaw")]
+)
+async def test_without_logind_it_is_asked_again(host: Host, it: SleepMonitor, error: Exception):
     await settle()
-    host.problem = ToolMissing("there is no logind", "", "start it")
+    host.problem = error
     host.heard.put_nowait(None)
-    await eventually(lambda: it.problem is host.problem)
+    await eventually(lambda: it.problem is not None)
+    assert str(error) in str(it.problem)
     host.problem = None
     await eventually(lambda: it.problem is None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -18,6 +19,8 @@ from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.web import server as module
 from zvault.daemon.web.listener_channel import RESTED
 from zvault.daemon.web.server import WebServer
+
+ROOT = Path(__file__).parents[4]
 
 
 class Figures:
@@ -199,6 +202,63 @@ async def test_one_that_cannot_be_started_is_told_and_leaves_nothing(
     assert it.port is not None
     await it.serve(it.port)
     assert (await scrape(it)).startswith(b"HTTP/1.1 200")
+    await it.close()
+
+
+async def test_one_for_which_there_is_no_descriptor_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    it = Metrics(Figures())
+    with monkeypatch.context() as patch:
+        patch.setattr("asyncio.create_subprocess_exec", refuse)
+        await it.serve()
+        with pytest.raises(ConnectionError):
+            await scrape(it)
+        await eventually(lambda: it.address is None)
+    gc.collect()  # asyncio tells of an error that nobody looked at then
+    assert "Too many open files; it is tried again" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert "never retrieved" not in caplog.text
+
+
+FLOOD = """
+import socket, struct, time
+from zvault.daemon.web.listener_channel import QUESTION, receive_handover
+channel = socket.socket(fileno=0)
+receive_handover(channel)
+subject = b"x" * 60_000
+for number in range(20_000):
+    channel.sendall(QUESTION.pack(number, 0, len(subject)) + subject)
+"""
+
+
+async def test_one_that_asks_without_end_is_not_answered_without_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever has taken it over: each question that takes a while is a task, and its answer waits to be read."""
+    asked = 0
+
+    async def tell(_: str) -> bytes:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.05)
+        return bytes(1 << 16)
+
+    program = tmp_path / "flood.py"
+    program.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{FLOOD}")
+    monkeypatch.setattr(module, "LISTENER", program)
+    it = WebServer({PageTopic.METRICS: tell})
+    await it.listen("127.0.0.1", 0, {})
+    _, writer = await asyncio.open_connection("127.0.0.1", it.port)
+    await eventually(lambda: asked > 0)
+    for _ in range(20):
+        await asyncio.sleep(0.05)
+        assert len(asyncio.all_tasks()) < 2 * module.MOST_QUESTIONS
+    assert asked < 2 * module.MOST_QUESTIONS
+    writer.close()
     await it.close()
 
 

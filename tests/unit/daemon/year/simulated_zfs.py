@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.unit.ops.no_keys import NoKeys
-from zvault.core.integrity.pool_progress import PoolTxgs
+from zvault.core.integrity.put_back import PoolTxgs
 from zvault.core.integrity.verification import LevelProof, ProofLevel
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName

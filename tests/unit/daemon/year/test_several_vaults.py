@@ -21,6 +21,7 @@ from tests.unit.daemon.year.simulated_time import SimulatedLoop
 from tests.unit.daemon.year.simulated_zfs import Own, Point, SimulatedZfs, carry
 from tests.unit.daemon.year.year_oracle import BERLIN
 from tests.unit.daemon.year.year_world import HOUR, World, in_toml, list_alarms
+from zvault.core.errors import DeviceGone
 from zvault.ops.replication.transfer import Transfers
 
 BEGIN = datetime(2026, 11, 3, 11, 17, tzinfo=BERLIN)
@@ -111,9 +112,12 @@ class Life:
 
 
 def live(
-    monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], script: Callable[[Life], Awaitable[None]]
+    monkeypatch: pytest.MonkeyPatch,
+    config: dict[str, Any],
+    script: Callable[[Life], Awaitable[None]],
+    send: Callable[..., Awaitable[Any]] = carry,
 ) -> Life:
-    """Have zvaultd serve while a script goes on; what it counts of."""
+    """Have zvaultd serve while a script goes on; what it counts of. ``send`` is what a stream does."""
     with (
         monkeypatch.context() as patch,
         tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder,
@@ -133,7 +137,7 @@ def live(
         async def counted(self: Any, step: Any, plan: Any, dataset: Any, *rest: object) -> Any:
             if step.base is None:
                 seen.fulls[self.opened.vault.name, dataset.name] += 1
-            return await carry(self, step, plan, dataset, *rest)
+            return await send(self, step, plan, dataset, *rest)
 
         patch.setattr(SimulatedZfs, "snapshot", snapshot)
         patch.setattr(Transfers, "_carry", counted)
@@ -216,7 +220,12 @@ def test_a_second_vault_changes_nothing_for_the_first(monkeypatch: pytest.Monkey
         runs = daemon.history.runs("a", 99)
         for config, name, other in ((of_both(), "a@cold", "a"), (make_config(vault="cold"), "a", "a@cold")):
             begun = len([one for one in life.world.begun if one[1] == name])
+            lags, proofs = daemon.runs.lags[other], daemon.runs.proofs[other]
+            daemon.runs.counters.over_limit[other, "vault"] = 1
             await life.reload(config)
+            assert daemon.runs.lags[name] == lags
+            assert daemon.runs.proofs[name] == proofs
+            assert daemon.runs.counters.over_limit.pop((name, "vault")) == 1
             await asyncio.sleep(60.0)
             assert [one for one in life.world.begun[begun:] if one[1] == name] == []
             assert daemon.history.runs(other, 99) == []
@@ -239,6 +248,57 @@ def test_a_second_vault_changes_nothing_for_the_first(monkeypatch: pytest.Monkey
     assert life.seen.fulls == {(vault, dataset): 1 for vault in RULES for dataset in DATASETS}
     assert all(one.result == "ok" for one in life.world.ended)
     assert {one.backup for one in life.world.ended} == {"a", "a@cold", "a@usb"}
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["to several", "to one"])
+@pytest.mark.parametrize("waits", [False, True], ids=["while it sends", "while it waits to try again"])
+def test_a_run_in_the_middle_of_a_reload_goes_on_under_the_new_name(
+    monkeypatch: pytest.MonkeyPatch, back: bool, waits: bool
+) -> None:
+    """It ends well, nothing is sent beside it, and all that is known of it is the renamed backup's."""
+    sending: list[tuple[str, str]] = []
+    to_fail: list[str] = []
+
+    async def send(self: Any, step: Any, plan: Any, dataset: Any, *rest: object) -> Any:
+        stream = self.opened.vault.name, dataset.name
+        assert stream not in sending, "two runs send the same dataset into the same place"
+        sending.append(stream)
+        try:
+            await asyncio.sleep(600.0)
+            if dataset.name in to_fail and self.opened.vault.name == "cold":
+                to_fail.remove(dataset.name)
+                raise DeviceGone("the device went away")
+            return await carry(self, step, plan, dataset, *rest)
+        finally:
+            sending.remove(stream)
+
+    tries = {"retries": 1, "retry_wait": "10m"}
+    one, several = make_config(vault="cold", **tries), of_both()
+    several["backup"]["a"] |= tries
+    before, after = (several, one) if back else (one, several)
+    old, new = ("a@cold", "a") if back else ("a", "a@cold")
+
+    async def script(life: Life) -> None:
+        daemon = life.world.daemon
+        await asyncio.sleep(3 * HOUR)
+        to_fail.extend(DATASETS if waits else ())
+        while not [vault for vault, _ in sending if vault == "cold"]:
+            await asyncio.sleep(60.0)
+        await asyncio.sleep(700.0 if waits else 60.0)
+        run = daemon.runs.runner.running(old)
+        assert run is not None
+        assert (run.waiting is not None) == waits
+        await life.reload(after)
+        await asyncio.sleep(60.0)
+        assert daemon.runs.runner.running(new) is run
+        await asyncio.sleep(2 * HOUR)
+        assert daemon.history.runs(old, 99) == []
+        assert {one.result for one in life.world.ended if one.backup in {old, new}} == {"ok"}
+        assert run.id in [one["id"] for one in daemon.history.runs(new, 99)]
+        assert await list_alarms(life.world) == frozenset()
+
+    life = live(monkeypatch, before, script, send)
+    assert life.seen.fulls["cold", "tank/a"] == 1
 
 
 def test_what_is_unchanged_for_one_vault_is_new_to_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from zvault.core.errors import NotFound, ToolFailed
 from zvault.devices.layer import DeviceSlot
 from zvault.devices.nbd import guarded_server
 from zvault.devices.s3_lease.guard import LeaseGuard
-from zvault.devices.s3_lease.lease import BucketPlace, LeaseObjectStore
+from zvault.devices.s3_lease.lease_object import BucketPlace, LeaseObjectStore
 from zvault.system.credentials import find_credential_file
 
 

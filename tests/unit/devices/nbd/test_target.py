@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -80,3 +82,46 @@ async def test_one_that_keeps_the_connection_is_not_waited_for_long(monkeypatch:
     finally:
         ended.set()
         listener.close()
+
+
+async def test_a_look_leaves_no_connection_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that hangs takes each connection and says nothing; it is looked at again and again."""
+    monkeypatch.setattr(target, "REACH_DEADLINE", 0.05)
+    ends: list[asyncio.Future[bytes]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends.append(asyncio.ensure_future(reader.read()))
+        await ends[-1]
+        writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listener:
+        for _ in range(3):
+            with pytest.raises(DeviceGone, match="did not answer within"):
+                await reach_target(TcpServer("127.0.0.1", listener.sockets[0].getsockname()[1]), Path())
+        async with asyncio.timeout(30):
+            while len(ends) < 3:
+                await asyncio.sleep(0.01)
+            await asyncio.gather(*ends)
+
+
+async def test_what_a_server_goes_on_saying_is_not_kept() -> None:
+    sent = 0
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(GREETING)
+        with contextlib.suppress(ConnectionError):
+            for _number in range(256):
+                writer.write(bytes(1 << 20))
+                await writer.drain()
+                sent += 1
+        writer.close()
+
+    tracemalloc.start()
+    try:
+        await reach(serve)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert sent > 32

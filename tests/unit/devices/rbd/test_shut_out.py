@@ -12,7 +12,7 @@ from zvault.config.device_specs.rbd import RbdImage
 from zvault.core.errors import DeviceGone, TakenOver
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.source import ImageRecord, RbdSource
-from zvault.system.lease_store import read_boot_id
+from zvault.system.host_lease_store import read_boot_id
 from zvault.system.process.runner import ProcessResult
 from zvault.system.systemd_units import SystemdUnits
 

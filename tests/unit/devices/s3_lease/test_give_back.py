@@ -24,7 +24,7 @@ from zvault.devices.s3_lease import guard, held_lease
 from zvault.devices.s3_lease.guard import SETTLE_SECONDS, LeaseGuard
 from zvault.devices.s3_lease.guard_command import GUARD_STOP_SECONDS
 from zvault.devices.s3_lease.held_lease import GIVE_BACK_SECONDS, WATCHDOG_AFTER
-from zvault.devices.s3_lease.lease import LeaseContent
+from zvault.devices.s3_lease.lease_object import LeaseContent
 from zvault.system.process import spawn
 from zvault.system.process.spawn import KILL_GRACE
 from zvault.system.systemd_units import UNIT_STOP_DEADLINE

@@ -12,9 +12,9 @@ import pytest
 
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, HeldElsewhere, Refused
-from zvault.devices.s3_lease import lease as lease_module
+from zvault.devices.s3_lease import lease_object as lease_module
 from zvault.devices.s3_lease import takeover as takeover_module
-from zvault.devices.s3_lease.lease import (
+from zvault.devices.s3_lease.lease_object import (
     BucketPlace,
     LeaseContent,
     LeaseLost,

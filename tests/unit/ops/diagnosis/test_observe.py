@@ -65,6 +65,21 @@ async def test_a_source_that_gives_nothing(context: Context, started: list[subpr
     assert [stage["full"] for stage in flow["stages"]] == [None, 0.0, 0.0]
 
 
+async def test_of_a_stream_whose_backup_got_another_name_or_is_gone(
+    context: Context, started: list[subprocess.Popen[bytes]]
+):
+    """A reload in the middle of a run kept the doctor from telling anything until the run had ended."""
+    stream(context, started, STILL, ["cat"], ["cat"])
+    env = context.env
+    renamed = env.config.model_copy(update={"backup": {"b@cold": env.config.backup["b"]}})
+    env.reconfigure(renamed)
+    found = await make_doctor_document(context, Vaults(context), env.vault("cold"), 0.1)
+    assert found["streams"] == []
+    env.note_rename("b", "b@cold")
+    found = await make_doctor_document(context, Vaults(context), env.vault("cold"), 0.1)
+    assert [flow["backup"] for flow in found["streams"]] == ["b@cold"]
+
+
 async def test_a_throttle_that_lets_nothing_pass(context: Context, started: list[subprocess.Popen[bytes]]):
     stream(context, started, ["cat", "/dev/zero"], STILL, ["cat"])
     await eventually(lambda: _fill(f"/proc/{started[1].pid}/fd/0") == 1)

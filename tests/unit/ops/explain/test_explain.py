@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,24 @@ async def test_by_its_name_on_the_vault_it_is_the_same_dataset() -> None:
     here, there = await explained(where, "tank"), await explained(where, "cold/host/tank")
     assert here["accounts"] == there["accounts"]
     assert here["accounts"][0]["dataset"] == "tank"
+
+
+async def test_what_cannot_be_listed_is_not_said_to_be_absent() -> None:
+    cut = {DatasetName("tank/bad"): "I/O error"}
+    source, vault = shared()
+    where = world(replace(source, unlisted=cut), vault)
+    for name in ("tank/bad", "tank/bad/below", "cold/host/tank/bad"):
+        found = await explained(where, name)
+        (account,) = found["accounts"]
+        assert (account["takes"], found["uncovered"]) == (None, "")
+        state, why = reason(account, "selected")
+        assert (state, "tank/bad cannot be listed (I/O error)" in why) == ("unknown", True)
+    assert reason((await explained(where, "tank"))["accounts"][0], "sent")[0] == "incremental"
+    source = tree(*source, dataset("tank/bad", snap(1, "tank/bad")))
+    where = world(source, replace(vault, unlisted={DatasetName("cold/host/tank/bad"): "I/O error"}))
+    for name in ("tank/bad", "cold/host/tank/bad"):
+        state, why = reason((await explained(where, name))["accounts"][0], "selected")
+        assert (state, "cold/host/tank/bad on the vault cannot be listed" in why) == ("unknown", True)
 
 
 async def test_what_no_backup_covers() -> None:
@@ -158,6 +177,20 @@ async def test_of_a_vault_that_is_down_it_says_what_it_does_not_know_and_since_w
     assert reason(account, "sent")[0] == reason(account, "kept", "source")[0] == "unknown"
     (account,) = (await explained(where, "tank"))["accounts"]
     assert "nobody has looked at it yet" in reason(account, "sent")[1]
+
+
+async def test_of_a_disk_that_is_away_it_says_that_it_has_to_be_plugged_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", lambda _: False)
+    where = world(shared()[0], None)
+    config = where.env.config
+    usb = config.vault["cold"].model_copy(update={"removable": True})
+    where.env.reconfigure(config.model_copy(update={"vault": {"cold": usb}}))
+    (account,) = (await explained(where, "tank", Told()))["accounts"]
+    (sent,) = (one for one in account["reasons"] if one["topic"] == "sent")
+    assert sent["why"].startswith("vault cold is away, its disk unplugged; it was last looked at ")
+    assert sent["next"] == "plug its disk in, then 'zvaultctl plan b' brings it up to look"
 
 
 async def test_a_source_that_cannot_be_listed_leaves_what_the_patterns_say() -> None:

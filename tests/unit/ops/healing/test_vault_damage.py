@@ -10,15 +10,17 @@ from zvault.ops.healing.vault_damage import make_damaged_error
 from zvault.ops.state.pool_health import PoolCondition
 
 METADATA = DamagedFile(METADATA_NAME, None, "<0x3d>")
+GONE = DamagedFile(None, None, "<0x21>:<0x8>")
 FILE = DamagedFile("cold/host/tank", "zvault_1", "/etc/passwd")
 
 
 @pytest.mark.parametrize(
     ("damages", "what", "advice"),
     [
-        ((METADATA,), "in its pool's own metadata", "'zvaultctl scrub cold', and again"),
+        ((METADATA,), "no dataset or snapshot is known to be damaged", "'zvaultctl scrub cold', and again"),
         ((METADATA, FILE), "is damaged", "'zvaultctl heal cold'"),
-        ((), "that belong to nothing in it", "'zvaultctl scrub cold' again"),
+        ((GONE,), "no dataset or snapshot is known to be damaged", "'zvaultctl scrub cold', and again"),
+        ((), "no dataset or snapshot is known to be damaged", "'zvaultctl scrub cold', and again"),
     ],
 )
 def test_nobody_is_sent_to_heal_what_no_stream_carries(

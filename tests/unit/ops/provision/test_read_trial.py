@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import context
-from zvault.core.errors import ToolFailed
+from zvault.core.errors import Busy, ToolFailed
 from zvault.core.policy.scrub import PoolScan
 from zvault.core.tuning.candidates import DEFAULTS, ParameterChoice, TuningCandidate, select_winner
 from zvault.ops.context import Context
@@ -140,3 +140,16 @@ async def test_a_scrub_that_somebody_paused_does_not_count(
     with pytest.raises(ToolFailed, match="it is paused"):
         await pool.trial().scrub([FAST, SLOW])
     assert "cold" not in pool.context.activity.measured
+
+
+async def test_the_scrub_that_somebody_began_between_two_tries_goes_on(
+    pool: MadeUpPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def anothers(*_: Any) -> None:
+        pool.state = "scanning"
+        raise Busy("'cold' cannot be scrubbed", "cannot scrub cold: currently scrubbing")
+
+    monkeypatch.setattr(Scrubber, "run_whole", anothers)
+    with pytest.raises(ToolFailed, match="currently scrubbing"):
+        await pool.trial().scrub([FAST, SLOW])
+    assert pool.state == "scanning"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from zvault.core.model import Dataset
 from zvault.ops.restore import mount_snapshot as module
 from zvault.ops.restore import snapshot_reader
 from zvault.ops.restore.mount_snapshot import MountRequest, mount_snapshot
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.procfs import PoolMount
 
 TARGET = "cold/host/tank"
@@ -216,6 +218,32 @@ async def test_a_crash_leaves_what_the_next_start_undoes_once_the_pool_is_there(
     assert await snapshot_reader.close_left_open(world.context) == []
     assert world.host.log == ["umount", f"release {NEWEST}"]
     assert world.leases == []
+
+
+async def test_a_lease_that_cannot_be_dropped_is_told_and_the_others_are_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a state directory that is read-only zvaultd did not start."""
+    for name in "ab":
+        lease = {"kind": "mount at", "host": None, "path": f"{NEWEST}\t{FOLDER}"}
+        world.context.records.mount_holds.put(f"{snapshot_reader.LOOK_LEASE_PREFIX}{name}", lease)
+    monkeypatch.setattr(HostLeaseStore, "drop", _refuse)
+    left = await snapshot_reader.close_left_open(world.context)
+    assert len(left) == 2
+    assert "Read-only file system" in left[0]
+
+
+async def test_what_cannot_be_written_down_is_not_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every stop of zvaultd waited half a minute for it to be closed."""
+    monkeypatch.setattr(HostLeaseStore, "put", _refuse)
+    with pytest.raises(OSError, match="Read-only"):
+        await world.mount()
+    assert world.host.log == []
+    assert world.context.activity.readings == set()
+
+
+def _refuse(*_: object) -> None:
+    raise OSError(errno.EROFS, "Read-only file system")
 
 
 async def test_what_hangs_keeps_nothing_else_from_being_taken_away_and_is_tried_again(world: World) -> None:

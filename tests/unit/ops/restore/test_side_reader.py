@@ -103,7 +103,7 @@ async def test_what_a_pattern_means_is_in_either_list(root: Path, pattern: str) 
 async def test_both_hash_the_same(root: Path) -> None:
     async with both(opened(root)) as readers:
         files = await readers[0].list_entries(MIX, KeyRange(), everything=False)
-        wanted = select_content_ranges(files, MIX, KeyRange())
+        wanted = [*select_content_ranges(files, MIX, KeyRange())]
         whole = [one for one in wanted if one.length is None]
         pieces = [one for one in wanted if one.length is not None]
         assert len(pieces) == 2
@@ -119,7 +119,7 @@ async def test_a_volume_by_pieces(tmp_path: Path) -> None:
     with image.open("r+b") as file:
         file.truncate(2 * HASHED_PIECE + 4096)
     size = image.stat().st_size
-    batch = cut_content_ranges(b"", size, MIX, KeyRange())
+    batch = [*cut_content_ranges(b"", size, MIX, KeyRange())]
     async with both(opened(image, size)) as (threaded, script):
         mine, its = await threaded.hash_batch(batch), await script.hash_batch(batch)
     assert mine.hashes == its.hashes

@@ -225,7 +225,7 @@ async def test_a_base_is_in_use_whichever_of_two_vaults_with_one_guid_stands_on_
     other: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = shared_guid(tmp_path, monkeypatch, other, up=["cold", "copy"])
-    found = await find_keepsakes(where, {})  # type: ignore[arg-type]
+    found, _ = await find_keepsakes(where, {})  # type: ignore[arg-type]
     assert [(one.kind, one.state) for one in found] == [("hold", "in use"), ("bookmark", "in use")]
     assert {one.reason for one in found} == {"the base of cold/host/tank"}
 
@@ -235,6 +235,6 @@ async def test_a_copy_that_is_up_gives_no_base_up_of_a_vault_that_is_away(
 ) -> None:
     where = shared_guid(tmp_path, monkeypatch, {"pool": "copy"}, up=["copy"])
     where.records.pools.note(COLD, SeenPool.of(where.env.vault("cold")))
-    found = await find_keepsakes(where, {})  # type: ignore[arg-type]
+    found, _ = await find_keepsakes(where, {})  # type: ignore[arg-type]
     assert {one.reason for one in found} == {"in use by vault cold, which is down"}
     assert not select_reapable(found, None)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ from zvault.ops.state.environment import Environment
 from zvault.ops.state.pool_book import SeenPool
 from zvault.system.process.runner import HostRunner
 
-COLD, USB = 0xC01D, 0x05B
+COLD, USB, REPLACED = 0xC01D, 0x05B, 0x01D
 KEEP = {"source": {"last": 1}}
 
 
@@ -88,6 +89,20 @@ def test_what_was_taken_back_of_the_other_proves_nothing(tmp_path: Path) -> None
     assert found == {1: "", 2: "", 3: "", 4: UNSENT, 5: UNSENT, 6: BASE}
     found = reasons(shared(tmp_path / "all"), mark(COLD, 6), gone)
     assert found == {**dict.fromkeys(range(1, 6), UNSENT), 6: BASE}
+
+
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_what_a_disk_had_that_another_replaced_proves_nothing(tmp_path: Path, begins_anew: bool) -> None:
+    """Another disk took the place, and the name, of the one that had the most; or is to take it."""
+    where, vault = shared(tmp_path), SeenPool("usb", "usb")
+    where.records.pools.note(REPLACED, vault)
+    if begins_anew:
+        where.records.pools.give_up(REPLACED, vault)
+        found = reasons(where, mark(COLD, 6), mark(REPLACED, 6))
+        assert found == {**dict.fromkeys(range(1, 6), UNSENT), 6: BASE}
+    where.records.pools.note(USB, vault)
+    found = reasons(where, mark(COLD, 6), mark(USB, 3), mark(REPLACED, 6))
+    assert found == {1: "", 2: "", 3: "", 4: UNSENT, 5: UNSENT, 6: BASE}
 
 
 def test_what_the_other_does_not_take_it_does_not_need(tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 import errno
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from tests.unit.events import split_event
-from tests.unit.ops.ops_world import snap, snapname
+from tests.unit.ops.ops_world import context, dataset, snap, snapname, tree, with_source
 from zvault.api.events import RunEvent
 from zvault.core.errors import DeadlineExceeded, ToolFailed
-from zvault.core.model import Snapshot
+from zvault.core.model import Snapshot, Tree
+from zvault.core.names import DatasetName
 from zvault.core.policy.retention import KeepDecision
 from zvault.ops.retention import prune
 from zvault.ops.retention.prune import DESTROY_BATCH, apply_prune, destroy_snapshots
@@ -194,3 +196,31 @@ async def test_very_many_are_told_in_parts_as_they_go(monkeypatch: pytest.Monkey
         named = [name for one in events for name in one["snapshots"]]
         assert named == [one.name for one in many[:gone]]
         assert told.texts() == ([] if ends == 9 else ["pruning the source: the child ended"])
+
+
+async def test_what_cannot_be_listed_is_named_and_the_rest_is_pruned() -> None:
+    class Source:
+        lzc = FakeLzc()
+        host = None
+
+        async def tree(self, _: str, *, sizes: bool = True) -> Tree:
+            found = tree(dataset("tank", snap(1), snap(2), snap(3)))
+            return replace(found, unlisted={DatasetName("tank/bad"): "I/O error"})
+
+        async def holds(self, _: Sequence[str]) -> dict[str, set[str]]:
+            return {}
+
+        async def clones(self, _: Sequence[str]) -> dict[str, list[Any]]:
+            return {}
+
+        def forget(self, _: str) -> None: ...
+
+    source: Any = Source()
+    where = with_source(
+        context(snapshots_only=True, keep={"source": {"last": 1}}, prune_limit="100%"), source
+    )
+    told, vaults = Told(), cast(Any, {})
+    gone, selected = await prune.prune_backup(where, vaults, where.env.backup("b"), told)
+    assert (gone, selected, source.lzc.calls) == (2, 2, [[snap(1).name, snap(2).name]])
+    (named,) = told.texts()
+    assert named.startswith("nothing of tank/bad is pruned: tank/bad cannot be listed (I/O error)")

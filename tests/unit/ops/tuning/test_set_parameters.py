@@ -22,31 +22,31 @@ from zvault.ops.tuning.set_parameters import (
     set_reading_parameters,
 )
 from zvault.ops.tuning.tuning_report import make_tuning_document
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.zfs.pool import module_parameters
 
 HELD = {"held": {"a": {"before": "1", "ours": ["2"]}}, "troubles": {"b": "b is not set"}}
 
 
 @pytest.fixture
-def leases(tmp_path: Path) -> LeaseStore:
-    store = LeaseStore(tmp_path, boot_id="this")
+def leases(tmp_path: Path) -> HostLeaseStore:
+    store = HostLeaseStore(tmp_path, boot_id="this")
     store.put(TUNING_LEASE_PREFIX + "cold", {"module": {"a": "2", "b": "3"}, "rotational": []})
     store.put(HOST, HELD)
     return store
 
 
-def test_what_is_held_for_a_vault_and_what_is_not(leases: LeaseStore):
+def test_what_is_held_for_a_vault_and_what_is_not(leases: HostLeaseStore):
     assert (count_held_parameters(leases, "cold"), count_held_parameters(leases, "warm")) == (1, 0)
     assert list_tuning_complaints(leases) == ["b is not set; 'zvaultctl tune show' explains it"]
 
 
-def test_another_boots_notes_tell_of_nothing(leases: LeaseStore):
-    later = LeaseStore(leases.directory, boot_id="another")
+def test_another_boots_notes_tell_of_nothing(leases: HostLeaseStore):
+    later = HostLeaseStore(leases.directory, boot_id="another")
     assert (count_held_parameters(later, "cold"), list_tuning_complaints(later)) == (0, [])
 
 
-def test_a_note_that_cannot_be_read_is_told_and_not_zero(leases: LeaseStore):
+def test_a_note_that_cannot_be_read_is_told_and_not_zero(leases: HostLeaseStore):
     (leases.directory / HOST).write_text("{")
     assert count_held_parameters(leases, "cold") is None
     (said,) = list_tuning_complaints(leases)

@@ -129,7 +129,9 @@ class HostVault:
     def __post_init__(self) -> None:
         clock = SimpleNamespace(time=lambda: 1.7e9 + self.bucket.now)
         config = Config.model_validate(CONFIG)
-        env = SimpleNamespace(config=config, clock=clock, backup=config.backup.__getitem__)
+        env = SimpleNamespace(
+            config=config, clock=clock, backup=config.backup.__getitem__, current_name=lambda name: name
+        )
         self.context = SimpleNamespace(env=env, records=SimpleNamespace(costs=None))
 
     @property

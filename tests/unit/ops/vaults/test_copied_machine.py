@@ -20,7 +20,7 @@ from zvault.ops.vaults.copied_machine import (
     has_lock,
     refuse_pool_of_clone,
 )
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import ProcessResult
 
 HOSTID = 0xBADCAFE
@@ -44,7 +44,7 @@ class Labels:
 
 
 def make_book(folder: Path, serial: str | None = "first", hostid: int = HOSTID) -> MachineBook:
-    return MachineBook(LeaseStore(folder / "machines", boot_id="b"), lambda: serial, lambda: hostid)
+    return MachineBook(HostLeaseStore(folder / "machines", boot_id="b"), lambda: serial, lambda: hostid)
 
 
 def make_vault(**device: Any) -> Vault:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.earlier_pools import PoolHistory, forget_pools, read_pool_history
 from zvault.ops.vaults.new_pool import describe_absence, refuse_unless_new
+from zvault.zfs.whole_listing import PartialListing
 
 COLD, USB = 0xC01D, 0x05B
 
@@ -147,6 +148,33 @@ async def test_a_source_that_cannot_be_asked_leaves_a_doubt(world: Context, sour
     assert missing.retryable
     assert "filer does not answer" in missing.why
     assert "zvaultctl vault create cold" in missing.next
+
+
+async def test_beside_what_cannot_be_listed_the_pools_that_others_tell_of_are_found(
+    world: Context, source: Source
+):
+    class Damaged(Source):
+        async def tree(self, root: str, *, sizes: bool = True) -> Tree:
+            raise PartialListing(f"'{root}' cannot be listed whole")
+
+        async def tree_around_damage(self, _: str, why: PartialListing) -> Tree:
+            return replace(marked(COLD), unlisted={DatasetName("tank/bad"): "I/O error"})
+
+        async def held_below(self, root: str) -> list[str]:
+            raise AssertionError(f"{root} cannot be listed whole")
+
+        async def held_in(self, names: list[str]) -> list[str]:
+            assert names == ["tank"]
+            return []
+
+    with_source(world, Damaged())
+    document = (await read_pool_history(world, cold(world))).document(cold(world))
+    assert [one["guid"] for one in document["pools"]] == [f"{COLD:x}"]
+    (unknown,) = document["unknown"]
+    assert "tank/bad cannot be listed (I/O error)" in unknown
+    forget_pools(world, cold(world), await read_pool_history(world, cold(world)))
+    history = await read_pool_history(world, cold(world))
+    assert (history.pools, history.new) == ((), False), "another may have been in what cannot be listed"
 
 
 async def test_begun_anew_it_is_new_and_the_old_pool_stays_known(world: Context, source: Source):

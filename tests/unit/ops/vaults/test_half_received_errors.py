@@ -15,8 +15,9 @@ from tests.unit.ops.ops_world import context, with_vault
 from tests.unit.patience import PATIENCE, eventually
 from zvault.core.errors import ToolFailed
 from zvault.ops.context import Context
-from zvault.ops.healing.vault_damage import describe_excused, name_damage
+from zvault.ops.healing.vault_damage import describe_excused
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
+from zvault.ops.vaults.name_damage import name_damage
 from zvault.system.process.runner import ProcessResult
 
 HALF = "cold/host/tank"

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.ops.vaults.vault_world import World, played
 from zvault.core.errors import Busy, Refused
 from zvault.core.policy.vault_life import VaultLife
+from zvault.ops.vaults import vault
 
 
 @pytest.fixture
@@ -88,3 +89,25 @@ async def test_one_that_is_up_is_neither_made_nor_taken_over(world: World):
         await world.vault.create(world.said.append, never, never)
     with pytest.raises(Refused, match="is up on this host"):
         await world.vault.take_over(never, world.said.append)
+
+
+async def test_what_was_up_between_two_looks_is_looked_at_before_it_goes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """Somebody's 'zpool add' of a local disk was never seen: all was well until the import without it failed."""
+
+    async def look(*_: object) -> None:
+        world.must(world.pool, "looked at once it was gone")
+        world.log.append("is looked at")
+
+    async def recheck(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(vault, "examine_pool", look)
+    monkeypatch.setattr(vault, "recheck_excused", recheck)
+    for going_down, looks in ((False, 1), (True, 0)):
+        await world.vault.up(world.said.append)
+        world.context.activity.going_down = going_down
+        world.log.clear()
+        await world.vault.down(world.said.append)
+        assert (world.vault.life, world.log.count("is looked at")) == (VaultLife.HELD_DOWN, looks)

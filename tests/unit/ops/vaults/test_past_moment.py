@@ -30,7 +30,7 @@ from zvault.ops.vaults.past_record import (
     list_unreadable_leases,
     make_past_pool_name,
 )
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import ProcessResult
 
 
@@ -110,6 +110,12 @@ def test_whatever_the_program_says_is_a_moment_or_an_error_in_words(out: str):
         assert re.fullmatch(r"past/cold/\d{1,20}-\d{1,20}", found.lease)
 
 
+async def test_a_program_that_was_taken_over_is_told_as_one_that_fails():
+    """It parses what the bucket says."""
+    with pytest.raises(ToolFailed, match="cannot be looked up"):
+        await look("[" * 200_000)
+
+
 @pytest.mark.parametrize("wrong", ["-1", "1e3", "true", "9" * 30, "null", '"1"'])
 async def test_numbers_that_no_checkpoint_has(wrong: str):
     with pytest.raises(ToolFailed, match="cannot be looked up"):
@@ -144,7 +150,7 @@ def test_the_pool_is_a_name_of_a_pool(taken: float):
 
 
 def test_what_is_written_down_is_read_back(tmp_path: Path):
-    leases = LeaseStore(tmp_path, boot_id="this")
+    leases = HostLeaseStore(tmp_path, boot_id="this")
     made = [
         PastVault("cold", 1, 2, 9.5, "p", "somebody", 2**64 - 1, opened=True),
         PastVault("attic", 3, 4, 1.0, "q"),
@@ -185,7 +191,7 @@ def put_raw(folder: Path, data: object) -> None:
 def test_a_lease_that_tells_of_nothing_known_is_told_and_passed_over(
     tmp_path: Path, wrong: dict[str, object]
 ):
-    leases = LeaseStore(tmp_path, boot_id="this")
+    leases = HostLeaseStore(tmp_path, boot_id="this")
     other = PastVault("cold", 3, 4, 1.0, "q")
     leases.put(other.lease, other.as_lease())
     put_raw(tmp_path, wrong)
@@ -195,7 +201,7 @@ def test_a_lease_that_tells_of_nothing_known_is_told_and_passed_over(
 
 
 def test_a_lease_whose_name_is_no_moment_is_told(tmp_path: Path):
-    leases = LeaseStore(tmp_path, boot_id="this")
+    leases = HostLeaseStore(tmp_path, boot_id="this")
     leases.put("past/cold/x", WHOLE)
     assert list_past_vaults(leases) == []
     (told,) = list_unreadable_leases(leases)
@@ -212,7 +218,7 @@ json_values = st.recursive(
 def test_whatever_a_lease_holds_it_is_read_or_told(data: dict[str, Any]):
     with tempfile.TemporaryDirectory() as folder:
         put_raw(Path(folder), {**WHOLE, **data})
-        leases = LeaseStore(Path(folder), boot_id="this")
+        leases = HostLeaseStore(Path(folder), boot_id="this")
         found = list_past_vaults(leases)
         assert len(found) + len(list_unreadable_leases(leases)) == 1
         for one in found:

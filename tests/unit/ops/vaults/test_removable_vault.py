@@ -79,3 +79,21 @@ async def test_it_is_exported_after_use_and_another_pool_of_the_host_is_not(
             assert pools.imported
         assert pools.imported is left, removable
     assert pools.done == ["synced", "exported"]
+
+
+async def test_a_disk_without_a_link_of_udevs_counts_as_there_once_it_was(
+    pools: Pools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it was away for ever: no verification and no scrub of it began, and nothing told that they are overdue."""
+    links = set[str]()
+    monkeypatch.setattr("zvault.ops.removable_disk.has_label_link", links.__contains__)
+    it = vault(tmp_path, removable=True)
+    assert it.is_away()
+    pools.plugged = True
+    for link, away in ((False, False), (True, True)):
+        if link:
+            links.add("usb")
+        async with it.use("a run", lambda _: None, writes=False):
+            pass
+        links.clear()
+        assert it.is_away() == away, "that its link went tells that the disk did"

@@ -70,6 +70,27 @@ async def test_who_has_it_says_so_and_the_other_waits_and_then_skips(bucket: Buc
     assert (a.holder(), b.holder()) == (None, None)
 
 
+async def test_a_backup_that_gets_another_name_during_its_run_goes_on_in_the_note(bucket: Bucket):
+    """Its run was dropped from the note as one of no backup, and the others were not told how it ended."""
+    (vault, a), (other, b) = host(bucket, "a"), host(bucket, "b")
+    await makes_a_run(bucket, vault, a, 1)
+    bucket.now += HOUR
+    vault.up(2)
+    config = Config.model_validate({**CONFIG, "backup": {"tank@cold": CONFIG["backup"]["tank"]}})
+    async with a.run(due(bucket), lambda: 60.0, lambda: True, pytest.fail):
+        vault.context.env.config = config
+        vault.context.env.current_name = lambda _: "tank@cold"
+        await a._write(lambda note: note)
+        assert {name: run.number for name, run in noted(bucket).runs.items()} == {"tank@cold": 2}
+    vault.down()
+    assert noted(bucket).runs["tank@cold"].outcome is SharedRunOutcome.DONE
+    other.context.env.config = config
+    await b.look_at_note()
+    claim = b.claim("tank@cold")
+    assert claim is not None
+    assert claim.outcome is SharedRunOutcome.DONE
+
+
 async def test_a_skip_costs_one_request(bucket: Bucket):
     (vault, a), (_, b) = host(bucket, "a"), host(bucket, "b")
     await makes_a_run(bucket, vault, a, 1)

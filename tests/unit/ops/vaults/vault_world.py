@@ -32,7 +32,7 @@ class Killed(BaseException):
 
 @dataclass
 class Leases:
-    """A LeaseStore in memory, which outlives its zvaultd."""
+    """A HostLeaseStore in memory, which outlives its zvaultd."""
 
     world: World
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -451,6 +451,32 @@ async def test_where_a_file_system_has_no_unnamed_files(
     assert (folder / "d/e/f").read_bytes() == (root / "d/e/f").read_bytes()
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_what_was_copied_in_part_leaves_no_name_behind(
+    root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, *, swapped: bool
+) -> None:
+    """On NFS or FAT a file has its name from the start: the next copy took a part of one for what is there."""
+    opened = os.open
+
+    def no_unnamed(path: bytes, flags: int, *more: int, **where: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        return opened(path, flags, *more, **where)
+
+    def fail(*_: int) -> tuple[int, bytes]:
+        if swapped:
+            (folder / "plain").unlink()
+            (folder / "plain").write_text("the user's")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "open", no_unnamed)
+    monkeypatch.setattr(tree_copier, "copy_range", fail)
+    copy_here(root, folder, b"plain")
+    assert sorted(path.name for path in folder.iterdir()) == (["plain"] if swapped else [])
+    if swapped:
+        assert (folder / "plain").read_text() == "the user's"
+
+
 def test_no_name_that_came_meanwhile_is_replaced(
     root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

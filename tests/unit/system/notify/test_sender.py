@@ -268,6 +268,17 @@ async def test_apprise_is_told_to_be_missing_or_the_url_to_be_unknown() -> None:
     assert "apprise is not installed" in caught.value.why or "does not know such a URL" in caught.value.why
 
 
+async def test_a_sender_that_was_taken_over_is_told_as_one_that_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads what other hosts say."""
+    program = tmp_path / "sender.py"
+    program.write_text("print('[' * 200_000)")
+    monkeypatch.setattr(sender, "SENDER_CHILD", program)
+    with pytest.raises(ToolFailed, match="it was not sent"):
+        await sender.send_message(HostRunner(), {"nothing": 1}, PATIENCE)
+
+
 async def test_a_sender_that_dies_is_told() -> None:
     with pytest.raises(ToolFailed, match="it was not sent"):
         await sender.send_message(HostRunner(), {"nothing": 1}, PATIENCE)

@@ -1,6 +1,7 @@
 """What changed, by the kernel's events, as 2.3.9 posts them (seen in the lab)."""
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,22 @@ def test_one_that_was_killed_between_its_note_and_the_parameter_is_put_back(tmp_
     room.fit(1000)
     room.fit(3000)
     parameter.write_text("4096")  # what it was when the second was noted already
+    EventRoom(note, str(parameter), 16 * GIB).put_back()
+    assert parameter.read_text() == "512"
+
+
+def test_what_was_noted_stays_where_there_is_no_room_to_note_more(tmp_path: Path) -> None:
+    parameter, note = tmp_path / "zfs_zevent_len_max", str(tmp_path / "note")
+    parameter.write_text("512\n")
+    room = EventRoom(note, str(parameter), 16 * GIB)
+    room.fit(1000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        room.fit(3000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert parameter.read_text() == "4096"
     EventRoom(note, str(parameter), 16 * GIB).put_back()
     assert parameter.read_text() == "512"
 

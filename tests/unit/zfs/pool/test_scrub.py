@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from zvault.core.errors import NotFound, PoolSuspended, ToolFailed
+from zvault.core.errors import Busy, NotFound, PoolSuspended, ToolFailed, ZvaultError
 from zvault.core.integrity.damage import LoggedBlock, SnapshotObject
 from zvault.core.integrity.pool_devices import TopVdev
 from zvault.core.policy.scrub import PoolScan
@@ -279,3 +279,16 @@ async def test_objects_as_a_snapshot_has_them_but_those_that_are_too_long():
 async def test_an_error_log_that_cannot_be_read_is_not_an_empty_one():
     host = Says({"cold 1": (1, "", "zdb: can't open 'cold': Input/output error\n")})
     assert await ErrorLog(host, "cold", ["/d"]).entries({}) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("cannot scrub cold: currently scrubbing; use 'zpool scrub -s' to cancel", Busy),
+        ("cannot scrub cold: currently resilvering", Busy),
+        ("cannot scrub cold: I/O error", ToolFailed),
+    ],
+)
+async def test_a_whole_scrub_is_not_waited_for_where_another_runs(said: str, error: type[ZvaultError]):
+    with pytest.raises(error):
+        await Scrubber(Says({"scrub -w cold": (1, "", f"{said}\n")})).run_whole("cold", 1.0)

@@ -255,6 +255,26 @@ def test_a_device_that_takes_nothing_is_told_of_that_block_alone(
     assert write_pieces(folder) == ["lost", "written"]
 
 
+def test_a_block_is_written_to_the_copies_whose_device_takes_it(
+    folder: RepairFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """From one that is right OpenZFS reads, and repairs the others by itself."""
+    disks, data = [disk(tmp_path, name) for name in "ab"], os.urandom(512)
+    one = piece(3, 0, data, Dva(0, 0), Dva(1, 8192))
+    folder.begin(RepairTask([one], {0: [str(disks[0])], 1: [str(disks[1])]}))
+    folder.keep(one, data)
+    real = os.pwrite
+
+    def refuses(fd: int, content: bytes, at: int) -> int:
+        if at == FRONT_LABELS_SIZE:
+            raise OSError(5, "Input/output error")
+        return real(fd, content, at)
+
+    monkeypatch.setattr(os, "pwrite", refuses)
+    assert write_pieces(folder) == ["written"]
+    assert disks[1].read_bytes()[FRONT_LABELS_SIZE + 8192 :][:512] == data
+
+
 def test_a_device_that_is_not_there_is_told(folder: RepairFolder, capsys: pytest.CaptureFixture):
     folder.begin(RepairTask([], {0: ["/nowhere/at/all"]}))
     assert main(["put", str(folder.path)]) == 1

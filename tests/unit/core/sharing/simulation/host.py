@@ -65,7 +65,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSaid:
-    """What the lease object says; as devices/s3_lease/lease.py has it."""
+    """What the lease object says; as devices/s3_lease/lease_object.py has it."""
 
     host: str
     boot: str

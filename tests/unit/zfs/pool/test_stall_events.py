@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zvault.core.diagnosis.stalls import StallSign
-from zvault.zfs.pool.events import EventReader, PoolEvent, find_stall_sign
+from zvault.zfs.pool.stall_events import EventReader, PoolEvent, find_stall_sign
 
 DELAY = """\
 Nov 22 2026 02:47:40.750118400\tereport.fs.zfs.delay

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from zvault.core.errors import ZvaultError
-from zvault.core.integrity.pool_progress import PoolProgress
-from zvault.system.lease_store import LeaseStore
+from zvault.core.integrity.put_back import PoolProgress
+from zvault.system.host_lease_store import HostLeaseStore
 
 
-class ProgressBook:
+class PutBackBook:
     """A small file for each pool, named for its GUID. While it is lost, nothing is known to be older."""
 
-    def __init__(self, store: LeaseStore) -> None:
+    def __init__(self, store: HostLeaseStore) -> None:
         self._store = store
         self._known: dict[int, PoolProgress] = {}
 

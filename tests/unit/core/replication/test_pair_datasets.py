@@ -7,9 +7,8 @@ import pytest
 
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication import matching
 from zvault.core.replication.lineage import Pairing
-from zvault.core.replication.matching import KnownPairs, pair_datasets
+from zvault.core.replication.pair_datasets import KnownPairs, pair_datasets
 
 
 def dataset(name: str, *numbers: int) -> Dataset:
@@ -106,4 +105,4 @@ def test_only_what_changed_is_paired_anew() -> None:
     different = [place for place, pair in enumerate(after.pairs) if pair is not before.pairs[place]]
     assert different == [7, 9]
     assert after == pair_datasets(tree(*sources), wanted, tree(*there))
-    assert matching.pair_datasets(tree(*sources), wanted, tree(*there), known=known).pairs == after.pairs
+    assert pair_datasets(tree(*sources), wanted, tree(*there), known=known).pairs == after.pairs

@@ -12,9 +12,11 @@ from zvault.core.integrity.damage import HealTarget
 from zvault.core.integrity.healing import DatasetCopy, select_healing_streams
 from zvault.core.model import Dataset, Tree
 from zvault.core.replication.source_properties import is_raw_copy
+from zvault.core.replication.unlisted_datasets import list_unlisted_lines
 from zvault.ops.context import Context
 from zvault.ops.replication import backup_send_record
 from zvault.ops.replication.listing import list_both_sides
+from zvault.ops.state.partial_tree import list_existing_around_damage
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.zfs.client import Zfs
 from zvault.zfs.stream_argv import SendFlags
@@ -102,9 +104,10 @@ class CopyHolders:
         there = await held.enter_async_context(
             self.vaults[other].use(f"heal {self.name}", self.say, writes=False, reads=True, create=False)
         )
-        by_guid = {
-            snap.guid: dataset for dataset in await there.zfs.tree(there.pool) for snap in dataset.snapshots
-        }
+        tree = await list_existing_around_damage(there.zfs, there.pool)
+        for line in list_unlisted_lines(tree.unlisted):
+            self.warn(f"what vault {other} has is not all known: {line}")
+        by_guid = {snap.guid: dataset for dataset in tree for snap in dataset.snapshots}
         for name, dataset in hurt.items():
             having = [by_guid[snap.guid] for snap in reversed(dataset.snapshots) if snap.guid in by_guid]
             if having:

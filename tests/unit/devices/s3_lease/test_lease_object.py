@@ -13,7 +13,7 @@ from tests.unit.object_store.hostile_s3 import lying
 from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
 from zvault.core.errors import Busy, DeviceGone, HeldElsewhere, NotFound, Refused
 from zvault.devices.s3_lease.held_lease import HeldLease
-from zvault.devices.s3_lease.lease import (
+from zvault.devices.s3_lease.lease_object import (
     UNKNOWN_BOUND,
     BucketPlace,
     LeaseContent,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from zvault.core.errors import DeadlineExceeded, DeviceGone, Refused, TakenOver, ZvaultError
-from zvault.core.integrity.pool_progress import PoolTxgs
-from zvault.ops.vaults import assembly, revive
+from zvault.core.integrity.put_back import PoolTxgs
+from zvault.ops.vaults import assembly, clear_suspended_pool
 from zvault.ops.vaults.assembly import VaultAssembly
-from zvault.ops.vaults.revive import PoolRevival
+from zvault.ops.vaults.clear_suspended_pool import SuspendedPoolClear
 from zvault.system.process.kernel_waits import KernelWaits, WaitingProgram
 from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool import hostid
@@ -36,10 +36,10 @@ class Device:
         self.reads = self.looks = 0
         self.fails, self.gone_after = fails, gone_after
         self.slept = 0.0
-        monkeypatch.setattr(revive, "check_response", self.answer)
-        monkeypatch.setattr(revive.asyncio, "sleep", self.sleep)
-        monkeypatch.setattr(revive.time, "monotonic", lambda: self.slept)
-        monkeypatch.setattr(revive, "is_lost", lambda one: one is GONE)
+        monkeypatch.setattr(clear_suspended_pool, "check_response", self.answer)
+        monkeypatch.setattr(clear_suspended_pool.asyncio, "sleep", self.sleep)
+        monkeypatch.setattr(clear_suspended_pool.time, "monotonic", lambda: self.slept)
+        monkeypatch.setattr(clear_suspended_pool, "is_lost", lambda one: one is GONE)
 
     async def answer(self, path: str, _: object) -> None:
         self.reads += 1
@@ -60,7 +60,7 @@ class Device:
         return self.cause
 
     async def lost(self) -> list[Any]:
-        it: Any = PoolRevival("cold", "cold", None, self, None, None, no_doubt)  # type: ignore[arg-type]
+        it: Any = SuspendedPoolClear("cold", "cold", None, self, None, None, no_doubt)  # type: ignore[arg-type]
         return await it._lost_after_all(["/dev/nbd0"])  # type: ignore[no-any-return]
 
 
@@ -85,7 +85,7 @@ async def test_one_that_stays_as_it_is_is_told_with_what_to_do(monkeypatch: pyte
     with pytest.raises(DeviceGone, match="does not answer") as failure:
         await device.lost()
     assert "zvaultctl vault up cold" in failure.value.next
-    assert revive.LOSS_NOTICE_TIME <= device.slept <= revive.LOSS_NOTICE_TIME + 1
+    assert clear_suspended_pool.LOSS_NOTICE_TIME <= device.slept <= clear_suspended_pool.LOSS_NOTICE_TIME + 1
 
 
 async def test_what_its_storage_says_of_it_is_told_instead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,8 +117,8 @@ class PoolOfMultihost:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, suspended_after: float | None) -> None:
         self.slept, self.suspended_after = 0.0, suspended_after
         self.done: list[str] = []
-        monkeypatch.setattr(revive.asyncio, "sleep", self.sleep)
-        monkeypatch.setattr(revive.time, "monotonic", lambda: self.slept)
+        monkeypatch.setattr(clear_suspended_pool.asyncio, "sleep", self.sleep)
+        monkeypatch.setattr(clear_suspended_pool.time, "monotonic", lambda: self.slept)
 
     async def sleep(self, seconds: float) -> None:
         self.slept += seconds
@@ -139,7 +139,7 @@ class PoolOfMultihost:
 
     async def revive(self, health: str) -> None:
         state = PoolState("cold", 1, 10, 5, 5, health, multihost=True)
-        it: Any = PoolRevival("cold", "cold", self, self, None, None, no_doubt)  # type: ignore[arg-type]
+        it: Any = SuspendedPoolClear("cold", "cold", self, self, None, None, no_doubt)  # type: ignore[arg-type]
         await it.revive(state, print)
 
 
@@ -174,8 +174,8 @@ class Trimmed:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, trims: bool) -> None:
         self.trims, self.done = trims, list[str]()
-        monkeypatch.setattr(revive, "refuse_if_had_since", self.nothing)
-        monkeypatch.setattr(revive, "refuse_if_devices_went_back", self.nothing)
+        monkeypatch.setattr(clear_suspended_pool, "refuse_if_had_since", self.nothing)
+        monkeypatch.setattr(clear_suspended_pool, "refuse_if_devices_went_back", self.nothing)
 
     async def nothing(self, *_: object) -> None: ...
 
@@ -211,7 +211,7 @@ async def test_a_trim_that_cost_the_device_is_not_gone_on_with(
     monkeypatch: pytest.MonkeyPatch, *, trims: bool
 ) -> None:
     pool, said = Trimmed(monkeypatch, trims=trims), list[str]()
-    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble, no_doubt)  # type: ignore[arg-type]
+    it: Any = SuspendedPoolClear("cold", "cold", pool, pool, None, pool.trouble, no_doubt)  # type: ignore[arg-type]
     await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), said.append)
     # Before the clear that resumes the pool: from then on ZFS sends discards again.
     assert pool.done == ["clear", "up", *(["discards end"] if trims else []), "clear"]
@@ -238,7 +238,7 @@ async def test_what_a_server_of_somebody_elses_had_confirmed_is_doubted_when_it_
 
     pool.probe = probe  # type: ignore[method-assign]
     note = partial(noted.append, spec)
-    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble, note)  # type: ignore[arg-type]
+    it: Any = SuspendedPoolClear("cold", "cold", pool, pool, None, pool.trouble, note)  # type: ignore[arg-type]
     await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), print)
     assert noted == ([spec] if doubted else [])
 
@@ -257,8 +257,8 @@ class Blocked(Trimmed):
 
 async def test_a_pool_whose_storage_takes_no_writes_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Blocked(monkeypatch, trims=False)
-    monkeypatch.setattr(revive, "check_response", pool.nothing)
-    it: Any = PoolRevival("cold", "cold", pool, pool, None, pool.trouble, no_doubt)  # type: ignore[arg-type]
+    monkeypatch.setattr(clear_suspended_pool, "check_response", pool.nothing)
+    it: Any = SuspendedPoolClear("cold", "cold", pool, pool, None, pool.trouble, no_doubt)  # type: ignore[arg-type]
     suspended = PoolState("cold", 1, 10, 5, 5, "SUSPENDED")
     pool.cause = DeviceGone("Ceph takes no writes", "pool 'data' is full: each write waits", "add OSDs")
     with pytest.raises(DeviceGone, match="takes no writes") as failure:
@@ -288,8 +288,8 @@ class Cleared(Blocked):
         self.runner = Labelled(text)  # type: ignore[assignment]
 
     async def revive(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(revive, "check_response", self.nothing)
-        it: Any = PoolRevival("cold", "cold", self, self, None, self.trouble, no_doubt)  # type: ignore[arg-type]
+        monkeypatch.setattr(clear_suspended_pool, "check_response", self.nothing)
+        it: Any = SuspendedPoolClear("cold", "cold", self, self, None, self.trouble, no_doubt)  # type: ignore[arg-type]
         await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), print)
 
 
@@ -331,7 +331,7 @@ async def test_a_pool_whose_device_cannot_be_cut_off_is_not_cleared(monkeypatch:
 
     pool.cut_off = fails
     with pytest.raises(DeviceGone, match="does not end"):
-        await revive.close_lost("cold", pool, pool, print, NobodyKnown.nothing)
+        await clear_suspended_pool.close_lost("cold", pool, pool, print, NobodyKnown.nothing)
     assert pool.done == []
 
 

@@ -39,7 +39,7 @@ def _check(name: str) -> None:
         raise ValueError(f"{name!r} is no name for a lease")
 
 
-class LeaseStore:
+class HostLeaseStore:
     """Leases as files below ``directory``, which is made when it is first needed, for root alone.
 
     Names are words joined by ``/``. Every write is atomic and is on disk when ``put`` returns.

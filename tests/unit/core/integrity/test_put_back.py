@@ -5,7 +5,7 @@ from datetime import UTC
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.integrity.pool_progress import PoolProgress, PoolTxgs, describe_older, follow_pool
+from zvault.core.integrity.put_back import PoolProgress, PoolTxgs, describe_older, follow_pool
 
 SEEN = PoolProgress(500, 1_795_000_000.0)
 

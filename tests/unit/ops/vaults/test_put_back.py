@@ -11,7 +11,7 @@ import pytest
 from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap, tree, vaulted
 from zvault.core.errors import NotFound, Refused
 from zvault.core.health.vault import judge_vault
-from zvault.core.integrity.pool_progress import PoolProgress, PoolTxgs
+from zvault.core.integrity.put_back import PoolProgress, PoolTxgs
 from zvault.core.policy.scrub import PoolScan
 from zvault.devices.device_record import mark_throw_away
 from zvault.devices.device_state import DeviceState
@@ -19,14 +19,14 @@ from zvault.ops.context import Context
 from zvault.ops.retention.prune_plan import OLDER_VAULT_REASON, plan_prune
 from zvault.ops.state.older_vault import find_older_vault
 from zvault.ops.state.pool_book import SeenPool
-from zvault.ops.state.progress_book import ProgressBook
+from zvault.ops.state.put_back_book import PutBackBook
 from zvault.ops.vault_documents import make_unknown_document
 from zvault.ops.vault_facts import make_vault_facts
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.examine_pool import examine_pool
-from zvault.ops.vaults.pool_progress import note_progress
+from zvault.ops.vaults.put_back import note_progress
 from zvault.ops.vaults.vault import ManagedVault
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 from zvault.zfs.pool.pool import Zpool
 from zvault.zfs.pool.scrub import PoolErrors, Scrubber
 
@@ -128,12 +128,12 @@ async def test_a_pool_that_tells_no_transaction_groups_is_not_older(where: Conte
 
 def test_the_book_outlives_the_daemon(tmp_path: Path) -> None:
     older = PoolProgress(500, 1.5, 2.5, 303, None)
-    ProgressBook(LeaseStore(tmp_path / "progress")).put(GUID, older)
-    book = ProgressBook(LeaseStore(tmp_path / "progress"))
+    PutBackBook(HostLeaseStore(tmp_path / "progress")).put(GUID, older)
+    book = PutBackBook(HostLeaseStore(tmp_path / "progress"))
     assert book.get(GUID) == older
     assert book.get(1) is None
     (tmp_path / "progress" / f"{GUID:x}").write_text("{")
-    assert ProgressBook(LeaseStore(tmp_path / "progress")).get(GUID) is None
+    assert PutBackBook(HostLeaseStore(tmp_path / "progress")).get(GUID) is None
 
 
 async def test_the_kernels_statistics_tell_the_newest_and_the_newest_on_disk(tmp_path: Path) -> None:

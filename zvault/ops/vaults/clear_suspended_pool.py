@@ -67,7 +67,7 @@ LOSS_NOTICE_TIME = 20.0
 
 
 @dataclass
-class PoolRevival:
+class SuspendedPoolClear:
     """The parts of one vault that a revival needs.
 
     ``trouble`` tells whether its storage is lost, without waiting for it. ``doubt`` is called where the storage that is

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zvault.core.policy.vault_life import LeftoverLease
-from zvault.system.lease_store import LeaseStore
+from zvault.system.host_lease_store import HostLeaseStore
 
 
 @dataclass(frozen=True, slots=True)
-class VaultLease:
+class VaultHostLease:
     """The lease of the vault ``name``. It is there before any of the vault is up, and goes when nothing is any more."""
 
-    store: LeaseStore
+    store: HostLeaseStore
     name: str
 
     @property

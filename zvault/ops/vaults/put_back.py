@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
-from zvault.core.integrity.pool_progress import PoolProgress, describe_older, follow_pool
+from zvault.core.integrity.put_back import PoolProgress, describe_older, follow_pool
 from zvault.ops.context import Context
 
 
