@@ -5,7 +5,8 @@ the source, and replays the reports that come from the guest. At its top level a
 `LAB = {"mem": "4G", "timeout": 900, "init": "none"}`, `"peer": True` for a second guest it can reach by ssh,
 `"peer-system": "debian12"` to have that be an older system,
 `"alone": True` for a CPU that it shares with no other guest, `"peers": True` for the benchmarks' tools from PyPI in
-/share/peers, or `LAB = {"where": "host"}` to be an ordinary module.
+/share/peers, `"s3-servers": True` for S3 servers that are not Ceph in /share/s3-servers, or `LAB = {"where": "host"}`
+to be an ordinary module.
 """
 
 import json
@@ -97,11 +98,14 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return LabModule.from_parent(parent, path=module_path)
 
 
-def _share_peers(share: Path) -> None:
-    """Other tools, for a guest: it has no network."""
-    fetch = LAB.parent / "bench" / "get-peers"
-    folder = subprocess.run([str(fetch)], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    shutil.copytree(folder, share / "peers", symlinks=True)  # a package may link to what is not there
+def _share_programs(wanted: dict[str, Any], share: Path) -> None:
+    """Give a guest the programs that its module wants and its tree lacks: it has no network."""
+    if wanted.get("peers"):
+        fetch = LAB.parent / "bench" / "get-peers"
+        folder = subprocess.run([str(fetch)], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        shutil.copytree(folder, share / "peers", symlinks=True)  # a package may link to what is not there
+    if wanted.get("s3-servers"):
+        shutil.copytree(cache.s3_servers(), share / "s3-servers")
 
 
 class Guest:
@@ -148,8 +152,7 @@ class Guest:
         try:
             reports, output = share / "reports", share / "output"
             reports.touch()
-            if settings(self.module.path).get("peers"):
-                _share_peers(share)
+            _share_programs(settings(self.module.path), share)
             with output.open("wb") as log, reports.open("rb") as lines:
                 if self.stopped:
                     return

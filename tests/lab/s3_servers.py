@@ -1,6 +1,6 @@
-"""S3 servers that are not Ceph, each a real program: started, killed, and cut from its power. They run on this host.
+"""S3 servers that are not Ceph, each a real program: started, killed, and cut from its power.
 
-``get-s3-servers`` fetches them.
+``get-s3-servers`` fetches them; a module gets them with ``LAB = {"s3-servers": True}``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import boto3
-import cache
+from botocore.config import Config
+from ceph import S3
 
+PROGRAMS = Path("/share/s3-servers")
 ACCESS, SECRET = "lab-access-key", "lab-secret-key-0123456789"
 START_SECONDS = 240
 """Seconds for a server to answer: its program, of 100 MB, is read for the first time."""
@@ -86,6 +89,10 @@ class S3Program:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def s3(self) -> S3:
+        return S3(self.endpoint, ACCESS, SECRET)
+
+    @property
     def data(self) -> Path:
         """The folder of its data."""
         return self.disk.folder / "data"
@@ -109,24 +116,22 @@ class S3Program:
             time.sleep(0.2)
 
     def answers(self) -> bool:
-        """Whether it lists its buckets."""
+        """Whether it lists its buckets, and reads an object of each: SeaweedFS does that seconds later."""
         try:
-            self.client().list_buckets()
+            for bucket in self.client.list_buckets()["Buckets"]:
+                for one in self.client.list_objects_v2(Bucket=bucket["Name"], MaxKeys=1).get("Contents", []):
+                    self.client.get_object(Bucket=bucket["Name"], Key=one["Key"])["Body"].read()
         except Exception:
             return False
         return True
 
+    @cached_property
     def client(self) -> Any:
         """Amazon's own client."""
         keys = {"aws_access_key_id": ACCESS, "aws_secret_access_key": SECRET}
-        return boto3.client("s3", endpoint_url=self.endpoint, region_name="us-east-1", **keys)
-
-    def write_keys(self) -> Path:
-        """A file with its keys, as ~/.aws/credentials has them."""
-        file = self.disk.image.with_name(f"{self.name}.keys")
-        file.touch(mode=0o600)
-        file.write_text(f"[default]\naws_access_key_id = {ACCESS}\naws_secret_access_key = {SECRET}\n")
-        return file
+        # Its own second tries, ever later, would keep a server waiting that has begun to answer.
+        tries = Config(retries={"max_attempts": 1}, connect_timeout=5, read_timeout=30)
+        return boto3.client("s3", endpoint_url=self.endpoint, region_name="us-east-1", config=tries, **keys)
 
     @property
     def log(self) -> Path:
@@ -158,7 +163,7 @@ class Rclone(S3Program):
 
     def argv(self) -> list[str]:
         options = [f"--addr=127.0.0.1:{self.port}", f"--auth-key={ACCESS},{SECRET}", "--config=/dev/null"]
-        return [str(cache.s3_servers() / "rclone"), "serve", "s3", *options, str(self.data)]
+        return [str(PROGRAMS / "rclone"), "serve", "s3", *options, str(self.data)]
 
 
 class SeaweedFS(S3Program):
@@ -177,7 +182,7 @@ class SeaweedFS(S3Program):
         options += [f"-master.port={self.port + 1}", f"-volume.port={self.port + 2}"]
         options += [f"-filer.port={self.port + 3}", f"-s3.port.grpc={self.port + 4}"]
         options += ["-master.volumeSizeLimitMB=256", "-volume.max=30"]
-        return [str(cache.s3_servers() / "weed"), "server", *options]
+        return [str(PROGRAMS / "weed"), "server", *options]
 
 
 @contextmanager

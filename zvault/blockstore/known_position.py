@@ -184,6 +184,6 @@ def _went_back(place: str, seen: StorePosition, now: str, missing: str) -> Store
 
 
 NEXT_WENT_BACK = (
-    "see whether the bucket was restored to an older state, or somebody else wrote to it; to go on with what there is,"
-    " run 'zvaultctl blockstore check --accept-rollback --yes'"
+    "see whether the bucket was restored to an older state, its server lost its power, or somebody else wrote to it;"
+    " to go on with what there is, run 'zvaultctl blockstore check --accept-rollback --yes'"
 )

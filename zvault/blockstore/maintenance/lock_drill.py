@@ -173,6 +173,9 @@ def _looks(
         found = [(key, _lock(store, key)) for key in keys]
     except (StoreError, ZvaultError) as error:
         return [DrillAttempt(what, None, str(error))]
+    gone = [key for key, until in found if until == _GONE]
+    if gone:
+        return [DrillAttempt(what, False, f"{len(gone)} of {len(found)} are missing, as {gone[0]}")]
     known = [(key, until) for key, until in found if until is not None]
     if len(known) < len(found):
         some = (
@@ -190,10 +193,14 @@ def _first(found: list[tuple[str, float | None]], known: list[tuple[str, float]]
     return next(key for key, _ in found if key not in have)
 
 
+_GONE = 0.0
+"""The end of the lock of an object that has no version: a server's power took it, or whoever may remove locked ones."""
+
+
 def _lock(store: S3Store, key: str) -> float | None:
     versions = next((one for one in group_versions(store.versions(key)) if one.key == key), None)
     if versions is None or versions.genuine is None:
-        return 0.0
+        return _GONE
     lock = store.lock_of(key, versions.genuine.version)
     return None if lock is None else lock.until
 

@@ -107,6 +107,17 @@ def test_a_bucket_whose_versions_move_when_they_are_hidden_fails(
     assert any(came in one.came for one in wrong), wrong
 
 
+def test_what_is_needed_and_not_there_is_said_to_be_missing_not_to_be_unlocked(tmp_path: Path) -> None:
+    """SeaweedFS lost an acknowledged segment with its power; the vault went on, for nothing had to read it yet."""
+    bucket, now = lived(Bucket, tmp_path)
+    lost = next(key for key in bucket.objects if "/segments/" in key)
+    del bucket.kept[lost], bucket.objects[lost]
+    (wrong,) = [one for one in drilled(bucket, now) if one.well is not True]
+    assert wrong.well is False
+    assert "are missing" in wrong.came
+    assert lost in wrong.came
+
+
 def test_recover_says_which_versions_there_are_where_none_is_old_enough(tmp_path: Path) -> None:
     bucket, now = lived(Redating, tmp_path)
     before = now[0] + 60
