@@ -287,7 +287,7 @@ def refuse_to_lose(journal: Journal, root: CheckpointRoot, options: EngineOption
         f"the store went on without it, last with {owner or 'another host'} (epoch {root.epoch}, the journal's is"
         f" {journal.epoch})",
         "see what the store has; to go on with it as it is and lose these writes, run"
-        " 'zvaultctl blockstore check --give-up-journal FOLDER'",
+        " 'zvaultctl blockstore check PLACE --give-up-journal FOLDER'",
     )
 
 

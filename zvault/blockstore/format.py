@@ -108,7 +108,7 @@ class Superblock:
             raise ObjectDamaged(
                 "the store's first object cannot be read",
                 describe_loss(data) or str(error),
-                "'zvaultctl blockstore check --repair' makes it anew from a checkpoint",
+                "'zvaultctl blockstore check PLACE --repair' makes it anew from a checkpoint",
             ) from error
         if version == ENCRYPTED_VERSION:
             raise Refused(

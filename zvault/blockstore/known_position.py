@@ -185,5 +185,5 @@ def _went_back(place: str, seen: StorePosition, now: str, missing: str) -> Store
 
 NEXT_WENT_BACK = (
     "see whether the bucket was restored to an older state, its server lost its power, or somebody else wrote to it;"
-    " to go on with what there is, run 'zvaultctl blockstore check --accept-rollback --yes'"
+    " to go on with what there is, run 'zvaultctl blockstore check PLACE --accept-rollback --yes'"
 )

@@ -205,6 +205,6 @@ _NEXT_CHECKPOINT = (
     "bring it back, if the bucket keeps versions; a store that does not list what it has is no store to trust"
 )
 _NEXT = (
-    "bring that object back, if the bucket keeps versions; else 'zvaultctl blockstore check --repair --cut-log' shows"
-    " what is lost without it, and asks"
+    "bring that object back, if the bucket keeps versions; else 'zvaultctl blockstore check PLACE --repair --cut-log'"
+    " shows what is lost without it, and asks"
 )

@@ -77,7 +77,7 @@ class WriterEpoch:
             raise ObjectDamaged(
                 f"{cls.key(prefix)} does not say who writes",
                 describe_loss(data) or f"it cannot be read: {error}",
-                "'zvaultctl blockstore check --repair' makes it anew, while nobody uses the store",
+                "'zvaultctl blockstore check PLACE --repair' makes it anew, while nobody uses the store",
             ) from error
 
     def taken_by(
@@ -299,5 +299,5 @@ def refuse_older_root(epoch: WriterEpoch, root: CheckpointRoot, prefix: str) -> 
             f"{epoch.owner} had seen number {epoch.root[1]} of epoch {epoch.root[0]}, and the newest that can be read"
             f" is number {root.number} of epoch {root.epoch}",
             "bring it back, if the bucket keeps versions; to go on with the older one, run"
-            " 'zvaultctl blockstore check --accept-rollback --yes': what it does not have is lost",
+            " 'zvaultctl blockstore check PLACE --accept-rollback --yes': what it does not have is lost",
         )

@@ -140,7 +140,7 @@ async def _refuse_if_still_locked(device: Device, holds: StorageHolder, runner: 
         raise Refused(
             f"the RBD image {device.image} is locked again",
             f"{', '.join(owner.words() for owner in locked)} was faster",
-            "see 'zvaultctl vault take -n' for who has it now",
+            "see 'zvaultctl vault take VAULT -n' for who has it now",
         )
 
 

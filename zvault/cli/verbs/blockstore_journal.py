@@ -32,7 +32,7 @@ def drop_journal_frames(place: blockstore_place.StorePlace, folder: Path, *, do:
             raise Refused(
                 f"the journal in {folder} is not given up",
                 f"it is of epoch {journal.epoch}, and the store of {root.epoch}: it is the store that is older",
-                "see 'zvaultctl blockstore check --accept-rollback'",
+                "see 'zvaultctl blockstore check PLACE --accept-rollback'",
             )
         if journal.epoch in (0, root.epoch):
             why = "it is empty" if journal.epoch == 0 else "no other host has written to the store since"

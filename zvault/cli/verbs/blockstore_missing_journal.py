@@ -110,7 +110,7 @@ def _look(place: blockstore_place.StorePlace) -> LostWrites:
             f"no journal of the block store in {place} is given up",
             f"none is missing: {why}",
             "bring the vault up: it goes on from what there is; a journal that another host overtook is dropped by"
-            " 'zvaultctl blockstore check --give-up-journal FOLDER'",
+            " 'zvaultctl blockstore check PLACE --give-up-journal FOLDER'",
         )
     with blockstore_place.start_workers() as pool:
         log = read_log_tail(store, key, root, pool).segments

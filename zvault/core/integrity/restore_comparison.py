@@ -163,7 +163,7 @@ def make_incomplete_error(to: str, compared: RestoreComparison) -> ZvaultError:
             else ""
         )
         if compared.commands
-        else "the warnings of the run say why, and 'zvaultctl restore -j' lists every path; restore those again once"
+        else "the warnings of the run say why, and 'restore -j' lists every path; restore those again once"
         " the cause is gone"
     )
     error = ZvaultError(
