@@ -30,5 +30,7 @@ def advise_on_check(report: CheckReport) -> str:
             " what is lost, asks, and repairs the store",
         )
     elif any(one.kind not in ("slots", "past") for one in report.problems):
-        told.insert(0, "'zvaultctl blockstore check PLACE --repair --yes' repairs the store, while nobody uses it")
+        told.insert(
+            0, "'zvaultctl blockstore check PLACE --repair --yes' repairs the store, while nobody uses it"
+        )
     return "; then ".join(told)
