@@ -320,7 +320,8 @@ def rename_pending_hooks(store: HostLeaseStore, find_name: Callable[[HookRun], s
             about = HookRun(**data["about"])
             now = find_name(about)
             if now != about.backup:
-                renamed = name.replace(f"/{about.backup}/", f"/{now}/")
+                scope = name.split("/")[1]  # by its place: a backup may be called as a scope is
+                renamed = f"hooks/{scope}/{now}/{about.run}"
                 store.put(renamed, {"about": {**asdict(about), "backup": now}, "hooks": data["hooks"]})
                 store.drop(name)
 
