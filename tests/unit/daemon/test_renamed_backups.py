@@ -96,3 +96,13 @@ def test_only_a_backup_that_never_ran_under_its_name_takes_over_from_another(
     kept = store.get("b")
     assert (kept and kept["of"]) == (before if taken else "b" if "b" in dict(ran) else None)
     assert env.current_name(before) == ("b" if taken or before == "b" else before)
+
+
+def test_what_was_begun_two_names_ago_goes_on_under_the_newest(tmp_path: Path) -> None:
+    """A run of hours may see more than one reload; that of the name between them failed for want of it."""
+    env = context(folder=tmp_path).env
+    env.note_rename("a", "a@cold")
+    env.note_rename("a@cold", "b")
+    assert [env.current_name(name) for name in ("a", "a@cold", "b", "c")] == ["b", "b", "b", "c"]
+    with env.follow_names():
+        assert env.backup("a").name == "b"

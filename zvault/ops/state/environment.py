@@ -97,6 +97,8 @@ class Environment:
 
     def note_rename(self, before: str, name: str) -> None:
         """Have it known that a backup has another name from now on (daemon/renamed_backups.py)."""
+        # What was begun two names ago goes on as well: a run may see several reloads.
+        self._renamed |= {old: name for old, now in self._renamed.items() if now == before}
         self._renamed[before] = name
         for heed in self._heed_rename:
             heed(before, name)
