@@ -98,7 +98,7 @@ CLEAR_POOL = AutomaticRepair(
 )
 
 CLOSE_DEVICE = AutomaticRepair(
-    "zpool clear, before its device is back",
+    "zpool reopen, or zpool clear where it is suspended, before its device is back",
     "ZFS has a device open whose server is gone",
     (
         Precondition(
@@ -112,9 +112,10 @@ CLOSE_DEVICE = AutomaticRepair(
             REVIVE + "test_a_pool_whose_device_cannot_be_cut_off_is_not_cleared",
         ),
     ),
-    "before the disconnect it never ends",
-    "each 3 s, for 30 s",
-    "end the program that has the device open, if one has",
+    "before the disconnect it never ends; a clear of a pool that is not suspended yet, or a second one, hangs with the "
+    "device open, and only a reboot ends that",
+    "`zpool reopen` each half second for 30 s, `zpool clear` once in these, and only while the kernel keeps the device",
+    "end the program that has the device open, if one has; reboot, where a `zpool clear` by hand hangs with it",
 )
 
 END_DISCARDS = AutomaticRepair(
