@@ -112,11 +112,10 @@ class Autobackup(Tool):
         python("from zfs_autobackup.ZfsAutobackup import cli; sys.exit(cli())", *words, "lab", "cold/mirror")
 
 
-def newest_common(source: str, target: str, prefix: str = "") -> str:
-    """By GUID, as a snapname of the source; of those whose names begin so."""
+def newest_common(source: str, target: str) -> str:
+    """By GUID, as a snapname of the source."""
     there = {get(f"{target}@{one}", "guid") for one in snapshots(target)}
-    ours = [one for one in snapshots(source) if one.startswith(prefix)]
-    return [one for one in ours if get(f"{source}@{one}", "guid") in there][-1]
+    return [one for one in snapshots(source) if get(f"{source}@{one}", "guid") in there][-1]
 
 
 @dataclass
@@ -180,9 +179,9 @@ class Zrepl(Tool):
 class Znapzend(Tool):
     """A stand-in for a plan as znapzendzetup(1) writes it, into properties of the source; does as znapzend 0.23.7 did.
 
-    It makes no hold and no bookmark, goes by snapshots with names of its own form only (lastAndCommonSnapshots in
-    lib/ZnapZend/ZFS.pm), sends with ``-I`` from there, others' snapshots with it and no properties, and receives with
-    ``-F`` and without ``-u``, so that the replica is mounted. Each snapshot that was sent says so on the source.
+    It makes no hold and no bookmark. The base is the newest snapshot whose name both sides have, whoever made it. It
+    sends with ``-I`` from there, others' snapshots with it and no properties, and receives with ``-F`` and without
+    ``-u``, so that the replica is mounted. Each snapshot that was sent says so on the source.
     """
 
     replica: str = "cold/mirror/data"
@@ -211,7 +210,7 @@ class Znapzend(Tool):
         sh("zfs", "snapshot", "-r", f"{SOURCE}@{new}")
         for path in TREE:
             source, target = SOURCE + path, self.replica + path
-            words = f"-I '@{newest_common(source, target, self.prefix)}'" if self.runs > 1 else ""
+            words = f"-I '@{newest_common(source, target)}'" if self.runs > 1 else ""
             shell(f"zfs send {words} '{source}@{new}' | zfs receive -F '{target}'")
             for said in (f"dst_a={target}", "dst_a_synced=1"):
                 sh("zfs", "set", f"org.znapzend:{said}", f"{source}@{new}")
