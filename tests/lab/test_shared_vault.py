@@ -13,7 +13,7 @@ from failover import Kind, Row, answers_late, fail, judge
 from failover_hosts import other
 from failover_s3 import Bucket, shared_bucket
 
-LAB = {"mem": "4G", "timeout": 1800, "peer": True}
+LAB = {"mem": "4G", "timeout": 1800, "peer": True, "in_order": True}
 
 LATE = answers_late(45.0, taken=True)
 """What the one host asks reaches the store when the other has long taken over."""
