@@ -3,8 +3,8 @@
 The verdicts on a pair depend on both sides' snapshots and bookmarks (the pair is the same object), on which snapshots
 others are clones of or go on from, on what other backups have still to send (their pools, and the bookmarks in the
 pair), on the backup's table, on the ``min_age`` of the vault and of that which the source lies in, on the time zone,
-and on now as core/policy/known_verdicts.py says. Holds and clones elsewhere are no part of them: those are asked of the
-pools each time (``prune.drop_stuck``).
+and on now as core/policy/cached_verdicts.py says. Holds and clones elsewhere are no part of them: those are asked of
+the pools each time (``prune.drop_stuck``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from itertools import compress, repeat
 from operator import attrgetter, gt, lt
 
 from zvault.config.schema import Backup
-from zvault.core.known_results import KnownResults
+from zvault.core.cached_results import CachedResults
 from zvault.core.model import Dataset
-from zvault.core.policy.known_verdicts import DatasetVerdicts, KnownVerdicts
+from zvault.core.policy.cached_verdicts import CachedVerdicts, DatasetVerdicts
 from zvault.core.policy.min_age import list_too_young
 from zvault.core.policy.retention import KeepRules
 from zvault.core.replication.base_names import list_sent_marks
@@ -26,11 +26,11 @@ from zvault.core.replication.lineage import DatasetPair
 from zvault.core.snapshot_list import list_guids, list_newer_snapshots
 from zvault.ops.replication.listing import make_own_filter
 from zvault.ops.retention.other_backups import OtherBackups
-from zvault.ops.state.known_backups import (
+from zvault.ops.state.cached_backups import (
     NO_CLONES,
     ByDataset,
+    CachedRetention,
     Clones,
-    KnownRetention,
     PairVerdicts,
     VerdictDependencies,
 )
@@ -54,14 +54,14 @@ class UnseenVault:
 
 
 def look_at(
-    known: KnownRetention, now: float, zone: tzinfo, backup: Backup, others: OtherBackups, ages: Ages
+    known: CachedRetention, now: float, zone: tzinfo, backup: Backup, others: OtherBackups, ages: Ages
 ) -> RetentionLook:
     """A look now. Where all verdicts depend on something else than then, nothing is known."""
     depends = (backup.name, str(zone), others.key, ages)
     if known.verdicts is None or known.depends != depends:
         lasting = backup.snapshot.skip_unchanged
-        known.pairs, known.depends = KnownResults(), depends
-        known.verdicts = KnownVerdicts(zone, make_own_filter(backup), lasting=lasting)
+        known.pairs, known.depends = CachedResults(), depends
+        known.verdicts = CachedVerdicts(zone, make_own_filter(backup), lasting=lasting)
     return RetentionLook(known, known.verdicts, now, backup, others, ages)
 
 
@@ -73,8 +73,8 @@ class RetentionLook:
     pool say from where on it needs what is there.
     """
 
-    known: KnownRetention
-    verdicts: KnownVerdicts
+    known: CachedRetention
+    verdicts: CachedVerdicts
     now: float
     backup: Backup
     others: OtherBackups
