@@ -4,7 +4,7 @@ The verdicts on a pair depend on both sides' snapshots and bookmarks (the pair i
 others are clones of or go on from, on what other backups have still to send (their pools, and the bookmarks in the
 pair), on the backup's table, on the ``min_age`` of the vault and of that which the source lies in, on the time zone,
 and on now as core/policy/cached_verdicts.py says. Holds and clones elsewhere are no part of them: those are asked of
-the pools each time (``prune.drop_stuck``).
+the pools each time (``prune.drop_stuck``). What is never pruned, whatever the rules say: protected_snapshots.py.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ from zvault.core.model import Dataset
 from zvault.core.policy.cached_verdicts import CachedVerdicts, DatasetVerdicts
 from zvault.core.policy.min_age import list_too_young
 from zvault.core.policy.retention import KeepRules
-from zvault.core.replication.base_names import list_sent_marks
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.snapshot_list import list_guids, list_newer_snapshots
 from zvault.ops.replication.listing import make_own_filter
-from zvault.ops.retention.other_backups import OtherBackups
+from zvault.ops.retention.protected_snapshots import SourceProtection, protect_origins, protect_vault_base
 from zvault.ops.state.cached_backups import (
     NO_CLONES,
     ByDataset,
@@ -34,8 +32,6 @@ from zvault.ops.state.cached_backups import (
     PairVerdicts,
     VerdictDependencies,
 )
-
-_BASE = "the base of the next incremental"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +42,29 @@ class Ages:
     source: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class UnseenVault:
-    """A vault that nobody has looked at: the GUID of the pool that it had last, None where that is not known."""
-
-    pool: int | None
-
-
 def look_at(
-    known: CachedRetention, now: float, zone: tzinfo, backup: Backup, others: OtherBackups, ages: Ages
+    known: CachedRetention, now: float, zone: tzinfo, protection: SourceProtection, ages: Ages
 ) -> RetentionLook:
     """A look now. Where all verdicts depend on something else than then, nothing is known."""
-    depends = (backup.name, str(zone), others.key, ages)
+    backup = protection.backup
+    depends = (backup.name, str(zone), protection.others.key, ages)
     if known.verdicts is None or known.depends != depends:
         lasting = backup.snapshot.skip_unchanged
         known.pairs, known.depends = CachedResults(), depends
         known.verdicts = CachedVerdicts(zone, make_own_filter(backup), lasting=lasting)
-    return RetentionLook(known, known.verdicts, now, backup, others, ages)
+    return RetentionLook(known, known.verdicts, now, backup, protection, ages)
 
 
 @dataclass
 class RetentionLook:
-    """Decides on pairs, at one moment.
-
-    ``unseen``: nobody has looked at the vault. Then no pair has a base, and the source's own bookmarks for that vault's
-    pool say from where on it needs what is there.
-    """
+    """Decides on pairs, at one moment; ``protection`` says what the source needs whatever the rules say."""
 
     known: CachedRetention
     verdicts: CachedVerdicts
     now: float
     backup: Backup
-    others: OtherBackups
+    protection: SourceProtection
     ages: Ages
-    unseen: UnseenVault | None = None
 
     def pairs(self, pairs: Sequence[DatasetPair], besides: VerdictDependencies) -> Sequence[PairVerdicts]:
         """Both sides of each pair."""
@@ -102,32 +87,16 @@ class RetentionLook:
 
     def gone(self, there: Dataset, clones: ByDataset) -> DatasetVerdicts:
         """A dataset of the vault that the source has no more."""
-        needed = _origins(there, clones.get(there.name, NO_CLONES))
+        needed = protect_origins(there, clones.get(there.name, NO_CLONES))
         return self._on_vault(there, self.backup.keep.gone, needed)
 
     def _decided(self, pair: DatasetPair, lent: Clones, clones: Clones, on_vault: Clones) -> PairVerdicts:
-        base, there, source = pair.base, pair.vault, pair.source
-        guards = self._guards(source, base[0].createtxg if base else 0)
-        borrowed = {snap.guid: _BASE for snap in source.snapshots if snap.snapname in lent} if lent else {}
-        protected = self.others.need(source) | guards | borrowed | _origins(source, clones)
-        on_source = self._side(source, self.backup.keep.source, protected, self.ages.source)
-        if there is None:
+        needed = self.protection.protect(pair, lent, clones)
+        on_source = self._side(pair.source, self.backup.keep.source, needed, self.ages.source)
+        if pair.vault is None:
             return PairVerdicts.of(on_source, None)
-        kept = {base[1].guid: _BASE} if base else _all(there)
-        kept |= _origins(there, on_vault)
-        return PairVerdicts.of(on_source, self._on_vault(there, self.backup.keep.vault, kept))
-
-    def _guards(self, source: Dataset, base_txg: int) -> dict[int, str]:
-        """The base of a source dataset, and what came after it."""
-        if self.backup.vault is None:
-            return {}
-        if self.unseen is None:
-            return _source_guards(source, base_txg)
-        oldest = _find_last_base(source, self.unseen.pool)
-        if oldest and self.backup.backlog == "newest":
-            # Only the newest is ever sent, which every rule keeps: while the vault is away the others need not pile up.
-            return {snap.guid: _BASE for snap in source.snapshots if snap.createtxg == oldest}
-        return _source_guards(source, oldest)
+        kept = protect_vault_base(pair, pair.vault, on_vault)
+        return PairVerdicts.of(on_source, self._on_vault(pair.vault, self.backup.keep.vault, kept))
 
     def _on_vault(self, there: Dataset, rules: KeepRules, needed: Mapping[int, str]) -> DatasetVerdicts:
         return self._side(there, rules, needed, self.ages.vault)
@@ -139,38 +108,3 @@ class RetentionLook:
         return self.verdicts.decide(
             there.snapshots, rules, now=self.now, protected={**young, **needed}, min_age=min_age
         )
-
-
-def _find_last_base(dataset: Dataset, pool: int | None) -> int:
-    """The transaction group of the newest base that a vault's pool had when it was last seen.
-
-    The bookmark of the base before stays for a pool that goes back; its snapshot is not needed for that. Where no
-    bookmark says what the pool had, it is 0, older than all. One that only protects proves nothing: what it told may
-    have been taken back, as the pool was seen to have gone back to before that
-    (ops/replication/disproved_bookmarks.py), and then its base is an older snapshot that nothing else protects.
-    """
-    if pool is None:
-        return 0
-    return max((mark.createtxg for mark in list_sent_marks(dataset, pool)), default=0)
-
-
-def _source_guards(dataset: Dataset, base_txg: int) -> dict[int, str]:
-    return {
-        snap.guid: _BASE if snap.createtxg == base_txg else "not on the vault yet"
-        for snap in list_newer_snapshots(dataset.snapshots, base_txg - 1)
-    }
-
-
-def _origins(dataset: Dataset, clones: Clones) -> dict[int, str]:
-    """The snapshots that others are clones of; ZFS would not destroy them."""
-    if not clones:
-        return {}
-    return {
-        snap.guid: f"{clones[snap.snapname]} is a clone of it"
-        for snap in dataset.snapshots
-        if snap.snapname in clones
-    }
-
-
-def _all(dataset: Dataset) -> dict[int, str]:
-    return dict.fromkeys(list_guids(dataset.snapshots), "no base is shared with the source any more")
