@@ -13,7 +13,7 @@ from zvault.core.refusals import find_cure, make_refusal
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import InterruptedReceive, TransferAction, TransferStep
 from zvault.core.replication.receive_properties import find_lacking, find_unlisted
-from zvault.core.replication.send_record import classify_resume_fault
+from zvault.core.replication.resume_receive import classify_resume_fault
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.core.replication.vault_encryption import KeysAbove
 from zvault.system.process.runner import ProcessResult, ProcessRunner
