@@ -7,7 +7,7 @@ from zvault.core.errors import Conflict
 from zvault.core.names import SnapshotName
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import TransferAction, TransferPlan
-from zvault.core.replication.send_record import classify_resume_fault
+from zvault.core.replication.resume_receive import classify_resume_fault
 from zvault.core.replication.vault_changes import (
     AbortReceive,
     BranchDataset,
