@@ -87,6 +87,20 @@ async def test_the_pool_of_a_vault_of_one_host_is_not_forced(
         assert pool.forced == [bool(hosts)]
 
 
+async def test_the_pool_on_a_device_without_a_lease_is_not_forced(tmp_path: Path) -> None:
+    """The configuration refuses such a vault; what is in force may have been read by an older zvault."""
+    device = {"nbd": "zvault:zv/cold size=1T endpoint=https://s3.example.org credential=zvault.s3"}
+    where = context(folder=tmp_path, vault={"pool": "cold", "hosts": ["host", "other"], "device": [device]})
+    shared = where.env.vault("cold")
+    alone = shared.device[0].model_copy(update={"exclusive": False})
+    for one in (shared, shared.model_copy(update={"device": [alone]})):
+        pool = Forced()
+        where.clients.zpool_of = lambda _, pool=pool: pool  # type: ignore[assignment,method-assign,misc,return-value]
+        vault: Any = VaultAssembly(where, "cold", one, fenced=True)
+        assert await vault._import(None, ["/dev/nbd0"], print)
+        assert pool.forced == [one is shared]
+
+
 async def test_an_import_that_fails_over_a_taken_device_names_who_has_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
