@@ -397,7 +397,12 @@ class VaultAssembly:
             return await self._import_watched(paths, readonly=True)
 
     async def _import_watched(self, paths: Sequence[str], *, readonly: bool) -> bool:
-        return await self.zpool.import_(self.pool, paths, force=self._may_force(), readonly=readonly)
+        """Import its pool while its storage is there: an import that lost it may wait in the kernel for ever.
+
+        No other import of the pool follows it there (KernelWaits).
+        """
+        async with watch_block(self._storage_trouble):
+            return await self.zpool.import_(self.pool, paths, force=self._may_force(), readonly=readonly)
 
     def _may_force(self) -> bool:
         """Whether the pool is imported though another host did not export it: as somebody took it, or by the table.
