@@ -11,12 +11,14 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, Refused, ZvaultError
+from zvault.core.policy.automatic_repairs import CLOSED, UNMAP_DEVICE
 from zvault.devices import request_queue
 from zvault.devices.bcache.layer import Bcache
 from zvault.devices.blank_check import is_blank
@@ -364,7 +366,7 @@ class DeviceStack:
         """
         while True:
             try:
-                await self._refuse_if_used(seen)
+                await UNMAP_DEVICE.require_known({CLOSED: partial(self._refuse_if_used, seen)})
             except Busy:
                 await asyncio.sleep(REGISTERING_TIME)
                 again = await self.inventory.look([found.slot for found in seen])

@@ -14,6 +14,7 @@ from typing import TypeVar
 from zvault.api.blockstore import REQUEST_KINDS, RequestCount, RequestKind
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
+    LISTING_PAGE,
     SMALL_OBJECT,
     Buffer,
     ListedObject,
@@ -30,9 +31,6 @@ MOVING_KINDS: tuple[RequestKind, ...] = ("put", "get")
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds: upper bounds of the histogram's buckets, without the last, which has none."""
-
-LISTING_PAGE = 1000
-"""Objects that one request lists or removes."""
 
 EMPTY_PAGES = 100
 """So many pages of a listing in a row may have nothing in them."""

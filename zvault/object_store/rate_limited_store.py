@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
+    LISTING_PAGE,
     SMALL_OBJECT,
     Buffer,
     ListedObject,
     ListedVersion,
     ObjectStore,
 )
-from zvault.object_store.metered_store import LISTING_PAGE
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from itertools import compress
 from operator import attrgetter
 from typing import Any
 
-from zvault.core.known_results import list_new_ones
+from zvault.core.cached_results import list_new_ones
 from zvault.core.model import DATASET_TYPES, Bookmark, Dataset, DatasetType, Tree
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName, SnapshotName, parse_snapname_time, split_point

@@ -25,8 +25,8 @@ from zvault.core.units import format_size
 from zvault.devices.nbd.past_store import make_past_device
 from zvault.devices.stack import DeviceStack
 from zvault.ops.context import Context
+from zvault.ops.state.cached_backups import CachedBackups
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.known_backups import KnownBackups
 from zvault.ops.vaults.assembly import Say, read_pool_key
 from zvault.ops.vaults.device_timeouts import order_timeouts
 from zvault.ops.vaults.mounts import describe_other_use
@@ -254,7 +254,7 @@ class PastVaults:
             stack=stack,
             past=past,
         )
-        known = KnownBackups()
+        known = CachedBackups()
         return PastContext(Context(then, context.records, context.clients, context.activity, known), opened)
 
     # Closing
