@@ -39,7 +39,7 @@ from zvault.daemon.notify.run_pings import RunPings
 from zvault.daemon.notify.target_store import TARGETS_FOLDER, TargetStore
 from zvault.daemon.status import DaemonStatus
 from zvault.ops.deliver_message import can_try_harmlessly, deliver_item, is_pinged_for
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 from zvault.system.tasks import cancel_tasks
 
 NOTIFY_INTERVAL = 15.0
@@ -65,7 +65,7 @@ class Notifier:
         self.env = status.context.env
         self.counts: Counter[tuple[str, str]] = Counter()
         self._vaults, self._outdated = vaults, outdated
-        self._store = TargetStore(HostLeaseStore(self.env.paths.state / TARGETS_FOLDER))
+        self._store = TargetStore(RecordStore(self.env.paths.state / TARGETS_FOLDER))
         self._targets: dict[str, TargetOutbox] = {}
         self._runs, self._pings = RunPings(self._shared), list[RunPing]()
         self._wake = asyncio.Event()
