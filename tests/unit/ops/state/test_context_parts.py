@@ -50,7 +50,7 @@ def test_a_vault_keeps_its_client_until_it_is_on_another_host() -> None:
 def test_what_outlives_a_boot_is_not_where_leases_are(tmp_path: Path) -> None:
     env = Environment.of(config(), Paths(run=tmp_path / "run", state=tmp_path / "state"), HostRunner())
     apart = Context.of(env).records
-    assert apart.leases.directory == tmp_path / "run" / "lease"
+    assert apart.undo.directory == tmp_path / "run" / "lease"
     assert {one.directory.parent for one in (apart.hooks, apart.measured)} == {tmp_path / "state"}
 
 
