@@ -165,7 +165,7 @@ class Notifier:
         quiet = table.quiet is not None and table.quiet.covers(clock.now().astimezone(zone))
         mine = select_verdicts_for(found, table, self.env.config, failing=target.failing)
         book, bundles = incidents.advance_incidents(target.book, mine, rules, now, quiet=quiet)
-        target = outbox.replace_ledger(target, book)
+        target = outbox.replace_book(target, book)
         for bundle in bundles:
             target = outbox.queue_item(
                 target, make_incidents_message(bundle, id=_id(), host=self.env.host, now=now, zone=zone)

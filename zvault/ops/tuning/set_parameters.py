@@ -1,9 +1,9 @@
 """Module parameters with undo records: set while a vault that wants them is up, restored when the last one goes down.
 
-There are three kinds of undo records (``system/record_store.py``): one for each vault that is up, with the parameters it
+There are three kinds of records (``system/record_store.py``): one for each vault that is up, with the parameters it
 wants; one for each that is read, with those it wants besides; and one for the host, with each parameter's original
 value and the value that zvault set. They are written before a parameter changes. Parameters belong to the running
-kernel, so leases from another boot are void.
+kernel, so records from another boot are void.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from zvault.system.record_store import RecordStore
 
 @dataclass(frozen=True, slots=True)
 class VaultUndoRecord:
-    """The undo record of the vault ``name``. It is there before any of the vault is up, and goes when nothing is any more."""
+    """The undo record of the vault ``name``: there before any of the vault is up, until nothing is any more."""
 
     store: RecordStore
     name: str
