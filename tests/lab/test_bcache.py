@@ -44,8 +44,8 @@ from world import shell as sh
 from zvault.config.profile import QueueSettings
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
 from zvault.devices.stack import DeviceStack
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner, ProcessResult
+from zvault.system.record_store import RecordStore
 
 LAB = {"mem": "4G", "timeout": 1000}
 
@@ -70,9 +70,7 @@ async def test_made_used_and_taken_down_clean(cached: Cached):
     began = time.monotonic()
     await cached.stack().up(said.append)
     assert said[-1] == "/dev/bcache0 is up already"
-    await DeviceStack("cold", [], QueueSettings(), HostRunner(), PATHS, HostLeaseStore(LEASES)).down(
-        said.append
-    )
+    await DeviceStack("cold", [], QueueSettings(), HostRunner(), PATHS, RecordStore(LEASES)).down(said.append)
     print(f"down in {time.monotonic() - began:.2f} s")
     assert cached.holds(1, data)
     cleared()

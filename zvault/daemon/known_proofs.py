@@ -9,7 +9,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import PROOF_LEVELS, LevelProof, ProofLevel, parse_proof
 from zvault.daemon.per_backup import ValuesByBackup
 from zvault.ops.state.environment import Environment
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 PROOFS_FOLDER = "proofs"
 """Below the state directory."""
@@ -22,7 +22,7 @@ class KnownProofs(ValuesByBackup[Proofs]):
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
-        self._store = HostLeaseStore(env.paths.state / PROOFS_FOLDER)
+        self._store = RecordStore(env.paths.state / PROOFS_FOLDER)
         self._earlier: dict[tuple[str, str | None], Proofs | None] = {}
 
     def put(self, name: str, value: Proofs, way: str | None) -> None:

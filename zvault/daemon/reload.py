@@ -80,7 +80,7 @@ class ConfigReload:
                 "it could not be taken down any more",
                 f"put it back, 'zvaultctl vault down {left[0]}', then remove it",
             )
-        if then := [name for name in gone if list_past_vaults(self.context.records.leases, name)]:
+        if then := [name for name in gone if list_past_vaults(self.context.records.undo, name)]:
             raise ConfigError(
                 f"vault {', '.join(then)} is gone from the configuration but open as it was",
                 "nobody could see or close that any more",

@@ -38,9 +38,9 @@ from zvault.devices.nbd.connection import is_held
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
 from zvault.system.block_devices import is_read_only_device
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.mount import is_mount_point
 from zvault.system.process.runner import HostRunner, ProcessRunner
+from zvault.system.record_store import RecordStore
 from zvault.system.system_bus import read_unit_states
 from zvault.system.systemd_units import SystemdUnits, make_inactive_error
 from zvault.system.tasks import finish_work
@@ -68,7 +68,7 @@ class DeviceStack:
         queue: QueueSettings,
         runner: ProcessRunner,
         paths: Paths,
-        leases: HostLeaseStore,
+        leases: RecordStore,
         *,
         create: bool = False,
         absence: MissingPart | None = None,

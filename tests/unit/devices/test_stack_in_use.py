@@ -15,8 +15,8 @@ from zvault.devices import stack as stack_module
 from zvault.devices.device_record import DeviceRecord, FoundDevice, FoundLevel, LayerRecord
 from zvault.devices.layer import FoundLayer
 from zvault.devices.stack import DeviceStack
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner
+from zvault.system.record_store import RecordStore
 
 DEVICE = Device.model_validate({"nbd": "tcp:nas:10809/cold"})
 
@@ -40,7 +40,7 @@ async def test_a_device_that_is_in_use_stays(
 ) -> None:
     """Also one that is lost, and is to be cleared away; and one of which nobody can tell (None)."""
     stack = DeviceStack(
-        "cold", [DEVICE], QueueSettings(), HostRunner(), Paths(run=tmp_path), HostLeaseStore(tmp_path)
+        "cold", [DEVICE], QueueSettings(), HostRunner(), Paths(run=tmp_path), RecordStore(tmp_path)
     )
     layer = cast(Any, stack.kinds)["nbd"] = DownLayer()
     (slot,) = stack.inventory.list_configured()

@@ -1,4 +1,4 @@
-"""The send-flag ledger: with which flags a vault's dataset was sent, and which change of them it would not survive.
+"""The send record: with which flags a vault's dataset was sent, and which change of them it would not survive.
 
 The record is a user property of the vault's dataset, so it goes where the dataset goes. What ZFS accepts is written
 here as it was seen with OpenZFS 2.3.9; the lab's test_ledger.py tries it again.

@@ -309,7 +309,7 @@ class MetricsCollector(Collector):
             "Module parameters of OpenZFS that are set for the vault, to be put back when it goes down.",
             ("vault",),
             [
-                ((name,), count_held_parameters(context.records.leases, name))
+                ((name,), count_held_parameters(context.records.undo, name))
                 for name in context.env.config.vault
             ],
         )

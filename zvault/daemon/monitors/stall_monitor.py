@@ -28,9 +28,9 @@ from zvault.daemon.journald import log
 from zvault.ops.context import Context
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import kernel_log
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.line_follower import follow_lines
 from zvault.system.process.spawn import find_started
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool import stall_events
 from zvault.zfs.pool.module_parameters import list_imported_pools
 from zvault.zfs.pool.statistics import groups_argv, parse_syncing
@@ -58,7 +58,7 @@ class StallMonitor:
         self.context = context
         self.vaults = vaults
         self.stalls = stalls
-        self._store = HostLeaseStore(context.env.paths.run / "heard")
+        self._store = RecordStore(context.env.paths.run / "heard")
         self._heard = read_positions(self._store)
         self._signs: asyncio.Queue[tuple[StallSign, SourcePositions]] = asyncio.Queue()
         self._reader = HungTaskReader()
@@ -237,7 +237,7 @@ class SourcePositions:
     newest: int
 
 
-def read_positions(store: HostLeaseStore) -> SourcePositions:
+def read_positions(store: RecordStore) -> SourcePositions:
     """As far as a daemon of this boot has heard; without one, nothing that was before now is told."""
     kept = store.get("stalls")
     if kept is None or kept["stale"]:
@@ -245,7 +245,7 @@ def read_positions(store: HostLeaseStore) -> SourcePositions:
     return SourcePositions(kept["record"], kept["event"], kept["newest"])
 
 
-def list_heard_crashes(store: HostLeaseStore) -> list[str]:
+def list_heard_crashes(store: RecordStore) -> list[str]:
     """Return what a daemon of this boot has told of crashes of the kernel: only the next boot ends them."""
     kept = store.get("crashes")
     return [] if kept is None or kept["stale"] else [str(text) for text in kept.get("texts", ())]

@@ -29,8 +29,8 @@ from zvault.devices.rbd.cluster import CephCluster, find_blocked_pools, is_shut_
 from zvault.devices.rbd.image import ImageLayout
 from zvault.devices.rbd.image_lease import make_cluster
 from zvault.devices.server_unit import exec_shell_script
-from zvault.system.host_lease_store import read_boot_id
 from zvault.system.process.runner import ProcessResult, ProcessRunner
+from zvault.system.record_store import read_boot_id
 from zvault.system.system_bus import UnitState
 from zvault.system.systemd_units import SystemdUnits
 

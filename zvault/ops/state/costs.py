@@ -24,7 +24,7 @@ from zvault.core.cost.ledger import (
 )
 from zvault.core.errors import ZvaultError
 from zvault.ops.state.environment import Environment
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 STORED_FIELD = "stored_bytes"
 
@@ -41,7 +41,7 @@ WRITTEN_EVERY = 300.0
 class CostBook:
     """A ledger for each block store, by vault and device."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._known: dict[str, Ledger | None] = {}
         self._written: dict[str, float] = {}

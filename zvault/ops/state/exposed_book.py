@@ -9,13 +9,13 @@ import contextlib
 from collections.abc import Mapping
 
 from zvault.core.errors import ZvaultError
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 class ExposedBook:
     """A small file for each backup that has any: by dataset of the vault, the key of what is encrypted above it."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._known: dict[str, tuple[str, dict[str, str]]] = {}
 

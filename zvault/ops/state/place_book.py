@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 
 from zvault.core.errors import ZvaultError
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 class PlaceBook:
     """A small file for each pool, named for its GUID: by source, the dataset that its root goes to."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
 
     def note(self, pool: int, source: str, target: str) -> None:

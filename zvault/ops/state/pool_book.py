@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 FOLDER_SETTLED = 2.0
 """Seconds since a folder changed after which another change has another time."""
@@ -55,7 +55,7 @@ def describe_storage(vault: Vault) -> str:
 class PoolBook:
     """A small file for each pool, named for its GUID."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._known: tuple[tuple[int, int], dict[int, SeenPool]] | None = None
 

@@ -14,7 +14,7 @@ from zvault.api.vaults import DamageDocument, ScrubDocument
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.damage import DamagedFile, HealTarget, count_damaged_files
 from zvault.core.policy.scrub import PoolScan
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool.scrub import PoolErrors
 
 
@@ -180,7 +180,7 @@ def _has_begun_since(scan: PoolScan, at: float) -> bool:
 class PoolConditions:
     """The conditions of all vaults. On disk is what a decision needs while a vault is down: without it none is made."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._known: dict[str, PoolCondition] = {}
         self._given_up: dict[str, int] = {}

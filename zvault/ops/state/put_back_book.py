@@ -8,13 +8,13 @@ from typing import Any
 
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.put_back import PoolProgress
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 class PutBackBook:
     """A small file for each pool, named for its GUID. While it is lost, nothing is known to be older."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._known: dict[int, PoolProgress] = {}
 

@@ -12,13 +12,13 @@ from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot
 from zvault.core.names import SnapshotName
 from zvault.core.replication.name_clash import ReplacedSnapshot
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 class ReplacedBook:
     """A small file for each backup that has such snapshots."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
 
     def add(self, backup: str, snapshots: Iterable[Snapshot]) -> None:

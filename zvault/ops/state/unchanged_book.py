@@ -11,13 +11,13 @@ from collections.abc import Collection
 
 from zvault.core.errors import ZvaultError
 from zvault.core.replication.unchanged_datasets import UnchangedDatasets
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 class UnchangedBook:
     """A small file for each backup: by a snapshot's GUID, in seconds since the epoch."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
 
     def note(self, backup: str, found: UnchangedDatasets, known: Collection[int]) -> None:

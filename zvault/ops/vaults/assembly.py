@@ -118,7 +118,7 @@ class VaultAssembly:
             queue,
             context.env.runner,
             context.env.paths,
-            context.records.leases,
+            context.records.undo,
             create=making.allowed,
             absence=making.absence,
             hurried=lambda: context.activity.going_down,

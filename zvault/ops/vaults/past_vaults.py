@@ -52,7 +52,7 @@ class PastVaults:
     def __init__(self, context: Context, vaults: Vaults) -> None:
         self._context = context
         self._vaults = vaults
-        self._leases = context.records.leases
+        self._leases = context.records.undo
         self._units = SystemdUnits(context.env.runner)
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         self._naming = asyncio.Lock()

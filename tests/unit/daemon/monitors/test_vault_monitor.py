@@ -49,7 +49,7 @@ class Vault:
     awake = SimpleNamespace(held=False, since=None)
     context = SimpleNamespace(
         records=SimpleNamespace(
-            conditions=SimpleNamespace(get=lambda name: None), leases=SimpleNamespace(names=lambda prefix: [])
+            conditions=SimpleNamespace(get=lambda name: None), undo=SimpleNamespace(names=lambda prefix: [])
         )
     )
     error: DeviceGone | None = None

@@ -15,8 +15,8 @@ from zvault.devices.layer import DeviceSlot, LayerJob
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd import source as source_module
 from zvault.devices.rbd.source import RbdSource
-from zvault.system.host_lease_store import read_boot_id
 from zvault.system.process.runner import ProcessResult
+from zvault.system.record_store import read_boot_id
 from zvault.system.systemd_units import SystemdUnits
 
 DEVICE = Device.model_validate({"rbd": "rbd_meta/cold", "exclusive": False})
