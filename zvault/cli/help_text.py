@@ -6,10 +6,13 @@ click's own types have no name here: newer releases of typer bring a click of th
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
 from typer.core import TyperGroup
+
+from zvault.cli.foreign_verbs import explain_unknown_verb
 
 VERB_SECTIONS = {
     "Watch": {
@@ -71,12 +74,27 @@ class WholeHelp(TyperGroup):
 class GroupedHelp(TyperGroup):
     """zvaultctl itself: its verbs by what they are for."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb of a command line. Fails with what does it where the verb is another tool's."""
+        if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            explained = explain_unknown_verb(args[0], self.list_commands(ctx))
+            if explained:
+                ctx.fail(_wrap_error(f"No such command {args[0]!r}: {explained}"))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the verbs that there are, section by section."""
         there = set(self.list_commands(ctx))
         room = max(len(name) for verbs in VERB_SECTIONS.values() for name in verbs)
         for title, verbs in VERB_SECTIONS.items():
             _write_section(formatter, title, [row for row in verbs.items() if row[0] in there], room)
+
+
+def _wrap_error(text: str) -> str:
+    """A text that click prints after a word of its own, in lines of 80 characters."""
+    before = "Error: "
+    wrapped = textwrap.fill(before + text, 80, break_long_words=False, break_on_hyphens=False)
+    return wrapped.removeprefix(before)
 
 
 def _first_sentence(text: str) -> str:
