@@ -1,7 +1,7 @@
 """Verbs that zvaultctl has not got, each with the one that does it.
 
-Whoever types ``zvaultctl log`` or ``zvaultctl backup tank`` knows what he wants, and click says only that there is no
-such command.
+Whoever types "log" or "backup tank" after zvaultctl knows what he wants, and click says only that there is no such
+command.
 """
 
 from __future__ import annotations
