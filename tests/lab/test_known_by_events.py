@@ -23,7 +23,7 @@ from zvault.core.snapshot_list import SnapshotList
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.client import Zfs
-from zvault.zfs.kept_listings import KeptListings
+from zvault.zfs.listing_cache_files import ListingCacheFiles
 
 LAB = {"mem": "3G", "timeout": 900}
 
@@ -101,7 +101,7 @@ def change(dice: random.Random, number: int) -> str:
     )
 
 
-class CountedListings(KeptListings):
+class CountedListings(ListingCacheFiles):
     """Counts the datasets whose snapshots were believed."""
 
     believed = 0

@@ -14,7 +14,7 @@ import world
 from vault_faults_world import PROFILE, status, tank_for_test  # noqa: F401
 from world import DISK, ctl, eventually, ok, sh, snapshots
 
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 LAB = {"mem": "3G", "timeout": 900}
 
@@ -255,7 +255,7 @@ def test_what_is_noted_of_an_idle_pool_is_on_its_device(tank):
         began = read_committed()
         eventually("idle transaction groups", lambda: read_committed() > began + 10)
         (noted,) = Path("/var/lib/zvault/progress").glob("*")
-        txg = HostLeaseStore(noted.parent).get(noted.name)["txg"]
+        txg = RecordStore(noted.parent).get(noted.name)["txg"]
         labels = sh("zdb", "-lu", "/dev/nbd0")
         newest = max(map(int, re.findall(r"^\s*txg = (\d+)$", labels, re.M)))
         print(f"committed {read_committed()}, on the device {newest}, noted {txg}")

@@ -1,7 +1,7 @@
 """Checkpoints: what the log said is taken into the map, and the map's changed parts and root are put into the store.
 
 A crash at any moment leaves the last root and everything that it needs. What two roots in a row do not need is removed
-after the second, unless a moment of the past needs it that is kept (kept_moments.py).
+after the second (remove_objects.py), unless a moment of the past needs it that is kept (kept_moments.py).
 """
 
 from __future__ import annotations
@@ -16,26 +16,22 @@ import xxhash
 from zvault.blockstore.format import (
     ZERO_SLOT,
     Segment,
-    find_key_numbers,
     make_checkpoint_key,
     make_map_key,
-    make_segment_key,
 )
-from zvault.blockstore.kept_moments import KeptMoment, MomentNeeds, add_moment, select_kept_moments
+from zvault.blockstore.kept_moments import KeptMoment, add_moment, select_kept_moments
 from zvault.blockstore.log.log import SegmentLog
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.map_part import PART_BITS, PART_BLOCKS, PartChange
 from zvault.blockstore.map.past_bytes import count_past_bytes
 from zvault.blockstore.map.root import MAP_REFERENCE, CheckpointRoot, EpochStart
 from zvault.blockstore.map.usage import SegmentUsage
-from zvault.blockstore.recovery import list_checkpoint_keys
+from zvault.blockstore.remove_objects import ObjectRemover
 from zvault.core.policy.retention import KeepRules
 from zvault.object_store.interface import ObjectStore
 
 MAP_BYTES = 8 << 20
 """An object of the map is put when it has so many."""
-KEYS_PER_REMOVAL = 1000
-"""Keys a request may remove: S3's bound."""
 MAP_WASTE = 2.0
 """So many bytes of the map may be stored for each that is live, and MAP_BYTES more, before parts are written anew."""
 
@@ -53,11 +49,11 @@ class Checkpoints:
         history: KeepRules | None = None,
         clock: Callable[[], float] = time.time,
         *,
-        removes: bool = True,
+        remover: ObjectRemover | None = None,
     ) -> None:
         """``still_ours`` raises when another writer has the store. ``history``: see Options.
 
-        ``removes``: whether what nobody needs is removed with each checkpoint; else that is lock_keeper.py's.
+        ``remover`` removes with each checkpoint what nobody needs; None where that is lock_keeper.py's.
         """
         self.blocks = blocks
         self.usage = usage
@@ -66,15 +62,11 @@ class Checkpoints:
         self.still_ours = still_ours
         self.history = history
         self.clock = clock
-        self.removes = removes
+        self.remover = remover
         self.kept_before: list[KeptMoment] = []
         """The moments that the root before the newest kept."""
         self.store: ObjectStore = blocks.store
         self.prefix = blocks.prefix
-        self.dying: list[int] = []
-        """Segments of which the last root needs nothing any more, nor a moment that is kept."""
-        self.strays: list[str] = []
-        """Objects that belong to nothing, found at the start."""
         self.taken = 0
 
     @property
@@ -130,13 +122,8 @@ class Checkpoints:
             dead = [number for number in self.usage.dead() if number <= upto]
         self.taken += 1
         self.kept_before = past_before
-        if not self.removes:
-            return
-        still = set(self._free(dead, MomentNeeds([*past_before, *root.past])))
-        self._remove([number for number in self.dying if number in still], past_before)
-        with self.changed:
-            dead = [number for number in dead if self.usage.size[number]]
-            self.dying = self._free(dead, MomentNeeds(root.past))
+        if self.remover is not None:
+            self.remover.remove_dead(dead, past_before, first=self.taken == 1)
 
     def _past(self, before: KeptMoment) -> list[KeptMoment]:
         """The moments that are kept from the root after this one on. Without rules they stay, and none is added."""
@@ -148,13 +135,6 @@ class Checkpoints:
             if self.history.empty
             else select_kept_moments(add_moment(past, before), self.history, self.clock())
         )
-
-    def _free(self, dead: list[int], needs: MomentNeeds) -> list[int]:
-        """Of dead segments those that no moment needs."""
-        numbers = np.array(dead, np.int64)
-        needed = needs.segments(numbers, self.usage.died[numbers])
-        free: list[int] = numbers[~needed].tolist()
-        return free
 
     def _changes(self, segments: Sequence[Segment]) -> Iterator[tuple[int, PartChange]]:
         """What these segments do to each part."""
@@ -235,46 +215,6 @@ class Checkpoints:
         self.store.put(make_checkpoint_key(self.prefix, root.number, root.epoch), root.as_bytes())
         with self.changed:
             self.log.checkpoint = root.number
-
-    def _remove(self, segments: list[int], past_before: list[KeptMoment]) -> None:
-        root = self.blocks.root
-        keys = [make_segment_key(self.prefix, number, root.epoch_of(number)) for number in segments]
-        keys += self.strays
-        needs = MomentNeeds([*past_before, *root.past])
-        maps = [
-            key
-            for key, (_, died) in root.past_maps.items()
-            if died < root.number and not needs.map_object(key[0], died)
-        ]
-        keys += [make_map_key(self.prefix, *key) for key in maps]
-        if self.taken == 1:
-            keys += self._lost_maps()
-        keep = {make_checkpoint_key(self.prefix, root.number - back, root.epoch) for back in (0, 1)}
-        keep |= {
-            make_checkpoint_key(self.prefix, one.number, one.epoch) for one in (*past_before, *root.past)
-        }
-        listed = list_checkpoint_keys(self.store, self.prefix)
-        mine = make_checkpoint_key(self.prefix, root.number, root.epoch)
-        keys += [key for key in listed if key not in keep and key < mine]
-        if not keys:
-            return
-        self.still_ours()
-        for at in range(0, len(keys), KEYS_PER_REMOVAL):
-            self.store.delete(keys[at : at + KEYS_PER_REMOVAL])
-        self.strays = []
-        with self.changed:
-            self.usage.gone(segments)
-            for key in maps:
-                del root.past_maps[key]
-
-    def _lost_maps(self) -> list[str]:
-        """Objects of the map that a writer before this one left behind."""
-        root = self.blocks.root
-        known = {make_map_key(self.prefix, *key) for key in (*root.maps, *root.past_maps)}
-        mine = make_map_key(self.prefix, root.map_number + 1, 0)
-        listed = [found.key for found in self.store.list(f"{self.prefix}/maps/")]
-        ours = [key for key in listed if key == make_map_key(self.prefix, *find_key_numbers(key))]
-        return [key for key in ours if key not in known and key < mine]
 
 
 class _MapWriter:

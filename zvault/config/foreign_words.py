@@ -27,7 +27,7 @@ _KEEP = "keep = { source = { last = 3 }, vault = { hourly = 48, daily = 30 } }"
 
 FOREIGN_WORDS = (
     ForeignWord(
-        ("recursive", "recursion", "process_children_only", "children", "depth"),
+        ("recursive", "recursion", "process_children_only", "children", "depth", "skip_parent", "skip_children"),
         "a backup takes its source with all below it; 'exclude' leaves some out",
         'exclude = ["tank/scratch/**"]',
     ),
@@ -37,7 +37,10 @@ FOREIGN_WORDS = (
         'exclude = ["tank/scratch", "tank/scratch/**"]',
     ),
     ForeignWord(
-        ("filesystems", "filesystem", "datasets", "dataset", "src", "source_dataset", "root", "path"),
+        (
+            *("filesystems", "filesystem", "datasets", "dataset", "src", "source_dataset", "source_datasets"),
+            *("sources", "root", "path"),
+        ),
         "the dataset to back up, with all below it, is 'source'; 'include' and 'exclude' choose among what is below it",
         'source = "tank"',
     ),
@@ -47,7 +50,7 @@ FOREIGN_WORDS = (
         'into = "{host}/{dataset}"',
     ),
     ForeignWord(
-        ("dst_a", "dst_b", "dst_0", "pools"),
+        ("dst_a", "pools"),
         "each target is a vault with a table of its own, and a backup may have several in 'vaults'",
         'vault = "cold"',
     ),
@@ -57,7 +60,10 @@ FOREIGN_WORDS = (
         'source = "ssh://root@filer1:22/tank"',
     ),
     ForeignWord(
-        ("sshkey", "ssh_key", "identity_file", "sshport", "sshoption", "ssh_options", "sshcipher"),
+        (
+            *("sshkey", "ssh_key", "identity_file", "sshport", "sshoption", "ssh_options", "sshcipher"),
+            *("ssh_credentials", "transport"),
+        ),
         "root's ~/.ssh/config has the keys and options by which other hosts are reached, 'source' has the address",
         'source = "ssh://root@filer1/tank"',
     ),
@@ -67,7 +73,10 @@ FOREIGN_WORDS = (
         'every = "15m"',
     ),
     ForeignWord(
-        ("cron", "crontab", "timer", "on_calendar", "oncalendar", "begin", "snapshotting", "autosnapshot"),
+        (
+            *("cron", "crontab", "timer", "on_calendar", "oncalendar", "begin", "snapshotting", "autosnapshot"),
+            *("at", "time", "start_time", "minute", "hour", "day_of_week"),
+        ),
         "when it runs is 'schedule': a word, or the five fields of cron",
         'schedule = "30 2 * * *"',
     ),
@@ -92,30 +101,36 @@ FOREIGN_WORDS = (
         'snapshot = { form = "-%Y%m%d-%H%M%S" }',
     ),
     ForeignWord(
-        ("include_snaps", "snapshot_filter", "snapshot_regex", "also_include_naming_schema", "other_snapshots"),
+        (
+            *("include_snaps", "exclude_snaps", "snapshot_filter", "snapshot_regex", "name_regex"),
+            *("also_include_naming_schema", "other_snapshots"),
+        ),
         "snapshots that zvault did not make are sent if their names are in 'also'",
         'also = ["autosnap_*"]',
     ),
     ForeignWord(
         (
             *("frequently", "hourly", "daily", "weekly", "monthly", "yearly", "last", "within"),
-            *("keep_last", "keep_hourly", "keep_daily"),
+            *("keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly", "keep_within"),
         ),
         "how many are kept is said for each side, the source and the vault, in 'keep'",
         _KEEP,
     ),
     ForeignWord(
-        ("retention", "retention_policy", "lifetime", "pruning", "expire", "ttl", "thinner", "hours", "days"),
+        (
+            *("retention", "retention_policy", "lifetime", "lifetime_value", "lifetime_unit", "pruning", "expire"),
+            *("ttl", "thinner", "hours", "days"),
+        ),
         "what is kept is said for each side, the source and the vault, in 'keep'",
         _KEEP,
     ),
     ForeignWord(
-        ("keep_sender", "keep_source", "src_plan", "keep_local", "source_keep"),
+        ("keep_sender", "keep_source", "src_plan", "src_snapshot_plan", "keep_local", "source_keep"),
         "what the source keeps is keep.source",
         "keep = { source = { last = 3, hourly = 24 } }",
     ),
     ForeignWord(
-        ("keep_receiver", "keep_target", "dst_plan", "dst_a_plan", "dst_0_plan", "keep_remote", "target_keep"),
+        ("keep_receiver", "keep_target", "dst_plan", "keep_remote", "target_keep"),
         "what the vault keeps is keep.vault",
         "keep = { vault = { hourly = 48, daily = 30, monthly = 12 } }",
     ),
@@ -130,7 +145,10 @@ FOREIGN_WORDS = (
         'keep = { vault = { within = "1h", hourly = 24, "3d" = 10 } }',
     ),
     ForeignWord(
-        ("autoprune", "prune_source", "prune_target", "destroy_missing", "force_prune", "delete"),
+        (
+            *("autoprune", "prune_source", "prune_target", "destroy_missing", "force_prune", "delete"),
+            *("delete_target_snapshots", "prune_defer"),
+        ),
         "each run prunes what no rule of 'keep' wants; without rules nothing goes",
         _KEEP,
     ),
@@ -183,14 +201,30 @@ FOREIGN_WORDS = (
         'on_conflict = "rollback"',
     ),
     ForeignWord(
-        ("monitor", "warn", "crit", "hourly_warn", "daily_crit", "max_age", "alert_after"),
+        ("monitor", "warn", "crit", "max_age", "alert_after"),
         "how late the newest backed-up snapshot may be is 'max_lag'",
         'max_lag = "3h"',
+    ),
+    ForeignWord(
+        ("mail", "mailto", "mail_to", "email", "notify", "notify_email", "webhook", "mail_error_summary_to"),
+        "who hears of failures, of any backup, is in a table of its own",
+        '[notify.admin]\nmail = ["root"]',
     ),
 )  # fmt: skip
 """By meaning; a word is in lower case, with ``_`` for ``-``, and stands in one entry only."""
 
+FOREIGN_FAMILIES = (
+    (r"dst_\w+_plan", "dst_plan"),
+    (r"dst_\w+_p(re|st)cmd", "pre_znap_cmd"),
+    (r"dst_\w+", "dst_a"),
+    (r"(frequently|hourly|daily|weekly|monthly|yearly)_(warn|crit)", "monitor"),
+)
+"""Words that other tools form (znapzend's targets have names of the user's, sanoid has a limit for each period): the
+pattern of a whole word, and the word of :data:`FOREIGN_WORDS` that means the same. The first that fits counts.
+"""
+
 _BY_WORD = {word: entry for entry in FOREIGN_WORDS for word in entry.words}
+_FAMILIES = tuple((re.compile(pattern), _BY_WORD[word]) for pattern, word in FOREIGN_FAMILIES)
 
 _PAGE = "docs/how-to/come-from-elsewhere.md says which setting corresponds to which"
 
@@ -210,7 +244,8 @@ def explain_foreign_key(path: Sequence[str | int]) -> str:
 
     Only of a backup: other tables hold other things, and there these words would lead astray.
     """
-    entry = _BY_WORD.get(str(path[-1]).lower().replace("-", "_"))
+    word = str(path[-1]).lower().replace("-", "_")
+    entry = _BY_WORD.get(word) or next((one for family, one in _FAMILIES if family.fullmatch(word)), None)
     inner = str(path[2]) if len(path) > 3 else ""
     if entry is None or path[0] != "backup" or len(path) < 3 or inner not in {"", "keep", "snapshot"}:
         return ""

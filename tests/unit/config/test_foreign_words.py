@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
-from zvault.config.foreign_words import FOREIGN_WORDS, ForeignWord, explain_foreign_grid
+from zvault.config.foreign_words import FOREIGN_FAMILIES, FOREIGN_WORDS, ForeignWord, explain_foreign_grid
 from zvault.config.load_config import list_doubts, load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Backup, Config
@@ -49,6 +50,30 @@ def test_there_are_thirty_of_one_meaning_each_and_none_is_a_key_of_zvault() -> N
     assert [word for word, times in words.items() if times > 1] == []
     assert words.keys() & Backup.model_fields.keys() == set()
     assert all(word == word.lower().replace("-", "_") for word in words)
+
+
+FORMED = {
+    "dst_offsite": "dst_a",
+    "dst_0": "dst_a",
+    "dst_offsite_plan": "dst_plan",
+    "dst_snapshot_plan": "dst_plan",
+    "dst_a_precmd": "pre_znap_cmd",
+    "dst_a_pstcmd": "pre_znap_cmd",
+    "hourly_warn": "monitor",
+    "weekly_crit": "monitor",
+}
+"""Words that other tools form, and the one that means the same."""
+
+
+def test_a_word_that_is_formed_leads_where_its_family_does(problems: Problems) -> None:
+    assert {pattern for pattern, _ in FOREIGN_FAMILIES} == {
+        next(pattern for pattern, _ in FOREIGN_FAMILIES if re.fullmatch(pattern, word)) for word in FORMED
+    }
+    for word, known in FORMED.items():
+        (entry,) = [entry for entry in FOREIGN_WORDS if known in entry.words]
+        for spelled in {word, word.replace("_", "-")}:
+            (line,) = problems(f"{BACKUP}{spelled} = true\n")
+            assert f"{spelled}: unknown key: {entry.sentence}; for example" in line
 
 
 def test_what_is_meant_for_one_side_of_keep_is_told_there_too(problems: Problems) -> None:

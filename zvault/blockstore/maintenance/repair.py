@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from zvault.blockstore.attach import attach_store
-from zvault.blockstore.checkpoint import KEYS_PER_REMOVAL, MAP_BYTES
+from zvault.blockstore.checkpoint import MAP_BYTES
 from zvault.blockstore.engine import BlockEngine
 from zvault.blockstore.format import (
     BLOCK_SIZE,
@@ -361,6 +361,5 @@ def _remove(store: ObjectStore, report: CheckReport, job: RepairJob) -> None:
     keys += [one.key for one in report.of("checkpoint") if not one.key.endswith("/")]
     if not keys or not job.options.removes_at_once:
         return
-    for at in range(0, len(keys), KEYS_PER_REMOVAL):
-        store.delete(keys[at : at + KEYS_PER_REMOVAL])
+    store.delete(keys)
     job.did(f"removed objects that belong to nothing: {len(keys)} ({format_size(report.stray_bytes)})")

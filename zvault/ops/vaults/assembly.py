@@ -30,6 +30,7 @@ from zvault.core.errors import (
     ToolFailed,
     ZvaultError,
 )
+from zvault.core.policy.automatic_repairs import FORCE_IMPORT, HOSTS, IMPORT_READONLY, NOT_WRITABLE, SHUT_OUT
 from zvault.devices.device_state import BlockDevice, DeviceState
 from zvault.devices.presence import refuse_taken_devices
 from zvault.devices.stack import DeviceStack
@@ -118,7 +119,7 @@ class VaultAssembly:
             queue,
             context.env.runner,
             context.env.paths,
-            context.records.leases,
+            context.records.undo,
             create=making.allowed,
             absence=making.absence,
             hurried=lambda: context.activity.going_down,
@@ -384,18 +385,36 @@ class VaultAssembly:
     async def _import_as_far_as_possible(self, paths: Sequence[str], say: Say) -> bool:
         """Import its pool, read-only where nothing can be written to it: what is in it can be restored all the same."""
         locked = [path for path in paths if is_read_only_device(path)]
-        if locked:
+        if IMPORT_READONLY.find_unmet({NOT_WRITABLE: bool(locked)}) is None:
             say(
                 f"{', '.join(locked)} is read-only, so pool {self.pool} is imported read-only: it can be restored from"
             )
-            return await self.zpool.import_(self.pool, paths, force=self.fenced, readonly=True)
+            return await self._import_watched(paths, readonly=True)
         try:
-            return await self.zpool.import_(self.pool, paths, force=self.fenced)
+            return await self._import_watched(paths, readonly=False)
         except UnknownFeature as error:
-            if not error.readable:
+            if IMPORT_READONLY.find_unmet({NOT_WRITABLE: error.readable}) is not None:
                 raise
             say(f"{error}. Until then pool {self.pool} is imported read-only: it can be restored from")
-            return await self.zpool.import_(self.pool, paths, force=self.fenced, readonly=True)
+            return await self._import_watched(paths, readonly=True)
+
+    async def _import_watched(self, paths: Sequence[str], *, readonly: bool) -> bool:
+        """Import its pool while its storage is there: an import that lost it may wait in the kernel for ever.
+
+        No other import of the pool follows it there (KernelWaits).
+        """
+        async with watch_block(self._storage_trouble):
+            return await self.zpool.import_(self.pool, paths, force=self._may_force(), readonly=readonly)
+
+    def _may_force(self) -> bool:
+        """Whether the pool is imported though another host did not export it: as somebody took it, or by the table.
+
+        A device with a lease is up here only once whoever had it is shut out.
+        """
+        by_hand = self.fenced and not self.config.hosts
+        leased = all(device.lease_bound is not None for device in self.config.device)
+        shared = FORCE_IMPORT.find_unmet({HOSTS: bool(self.config.hosts), SHUT_OUT: leased}) is None
+        return by_hand or shared
 
     async def _create_pool(
         self,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from zvault.config.schema import Vault
 from zvault.core.errors import Refused, ZvaultError
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.machine_serial import read_machine_serial
 from zvault.system.process.runner import ToolRunner
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool.hostid import read_hostid
 from zvault.zfs.pool.label import LABEL_DEADLINE, is_label_active, label_argv, parse_label_host
 
@@ -29,7 +29,7 @@ IDENTITY_ADVICE = (
 class MachineBook:
     """On which machine each vault was up last, in a small file for each."""
 
-    store: HostLeaseStore
+    store: RecordStore
     serial: Callable[[], str | None] = read_machine_serial
     hostid: Callable[[], int] = read_hostid
 

@@ -23,8 +23,8 @@ from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults import clear_suspended_pool
 from zvault.ops.vaults.abandon_pool import abandon_pool
 from zvault.ops.vaults.assembly import VaultAssembly
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool.pool import PoolState
 
 SPEC = "zvault:zv/cold size=1T endpoint=https://s3.example.org credential=zvault.s3"
@@ -254,9 +254,7 @@ async def test_no_pool_is_imported_from_a_copy_that_is_left():
 async def test_a_copy_and_a_device_are_never_taken_for_each_other(
     throw_away: bool, copy: bool, tmp_path: Path
 ):
-    stack = DeviceStack(
-        "cold", SHARED.device, QueueSettings(), HostRunner(), Paths(), HostLeaseStore(tmp_path)
-    )
+    stack = DeviceStack("cold", SHARED.device, QueueSettings(), HostRunner(), Paths(), RecordStore(tmp_path))
     stack.throw_away = throw_away
     (slot,), spec = stack.inventory.list_configured(), SHARED.device[0].spec
     record = DeviceRecord(mark_throw_away(spec) if copy else spec, (LayerRecord("nbd"),))
@@ -279,9 +277,7 @@ class StaysMapped:
 
 @pytest.mark.parametrize("throw_away", [False, True])
 async def test_what_a_failed_copy_left_keeps_nobody_from_a_new_one(throw_away: bool, tmp_path: Path):
-    stack = DeviceStack(
-        "cold", SHARED.device, QueueSettings(), HostRunner(), Paths(), HostLeaseStore(tmp_path)
-    )
+    stack = DeviceStack("cold", SHARED.device, QueueSettings(), HostRunner(), Paths(), RecordStore(tmp_path))
     stack.throw_away, kinds = throw_away, cast(Any, stack.kinds)
     kinds["nbd"] = StaysMapped()
     (slot,), spec = stack.inventory.list_configured(), SHARED.device[0].spec

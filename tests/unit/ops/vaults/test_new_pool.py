@@ -10,8 +10,8 @@ from zvault.config.schema import Vault
 from zvault.core.errors import Refused
 from zvault.devices.stack import DeviceStack
 from zvault.ops.vaults.new_pool import make_creation_document, make_new_pool
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner
+from zvault.system.record_store import RecordStore
 
 NOWHERE = Path("/nowhere")
 PROFILE = VaultProfile.model_validate({"pool": {"ashift": 12}, "dataset": {"atime": "off"}})
@@ -19,7 +19,7 @@ PROFILE = VaultProfile.model_validate({"pool": {"ashift": 12}, "dataset": {"atim
 
 def document(vault: Vault) -> list[tuple[str | None, str]]:
     paths = Paths(run=Path("/run/zvault"))
-    stack = DeviceStack("cold", vault.device, PROFILE.queue, HostRunner(), paths, HostLeaseStore(NOWHERE))
+    stack = DeviceStack("cold", vault.device, PROFILE.queue, HostRunner(), paths, RecordStore(NOWHERE))
     found = make_creation_document("cold", vault, PROFILE, stack)
     return [(step["device"], step["command"]) for step in found["steps"]]
 

@@ -51,7 +51,7 @@ class ComparedListing:
         return cls(dict.fromkeys(by_name), by_name)
 
 
-class KnownDatasets:
+class CachedDatasets:
     """Datasets by name, and below which roots all of them are known.
 
     ``moment`` counts what was noted. A listing is given the moment at which it began: what changed after that is not
