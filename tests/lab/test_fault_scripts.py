@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fault_script import (
@@ -25,8 +28,16 @@ from fault_script import (
     minimize_script,
     parse_script,
 )
-from fault_world import Scripted, nbd_vault, rbd_vault
+from fault_world import (
+    WELL_WITHIN,
+    Scripted,
+    describe_trouble,
+    find_stuck_for_good,
+    nbd_vault,
+    rbd_vault,
+)
 from faulty_rbd import RBD_FAULTS
+from world import eventually, ok, sh, snapshots
 
 LAB = {"mem": "3G", "timeout": 3600}
 
@@ -57,6 +68,8 @@ def list_cases() -> Iterator[tuple[str, Script]]:
             for script in [draw_script(seed, names) for seed in drawn] or map(parse_script, texts):
                 yield storage, script
 
+
+READ_HERE = Path("/mnt/read")
 
 CASES = [pytest.param(*one, id=f"{one[0]}-{number}") for number, one in enumerate(list_cases(), FIRST)]
 
@@ -116,3 +129,29 @@ def test_zvault_outlives_a_storage_that_misbehaves(stage: Stage, storage: str, s
             "smaller:", format_script(minimize_script(script, lambda tried: bool(find_wrong(tried)), SMALLER))
         )
     assert not wrong, format_script(script)
+
+
+AWAY = 9
+"""Seconds without a server: two tries to give the pool its device back fail."""
+
+
+@pytest.mark.skipif(bool(GIVEN or SEEDS), reason="other scripts are asked for")
+def test_a_pool_that_was_only_read_gets_its_device_back_at_the_third_try(stage: Stage) -> None:
+    """No transaction group is under way as it is suspended: txg_sync spins with a lock (clear_suspended_pool.py)."""
+    vault = stage.vault("nbd")
+    ok("vault", "up", "cold")
+    sh("zpool", "sync", "cold")
+    snapshot = f"cold/lab/tank/home@{snapshots('cold/lab/tank/home')[-1]}"
+    READ_HERE.mkdir(exist_ok=True)
+    state = Path("/proc/spl/kstat/zfs/cold/state")
+    vault.storage.command(f"script run: 0 vanish for {AWAY}")
+    time.sleep(0.5)
+    reader = subprocess.Popen(["mount", "-t", "zfs", snapshot, READ_HERE])
+    eventually("the pool to be suspended", lambda: state.read_text().strip() == "SUSPENDED", seconds=20)
+    time.sleep(AWAY)
+    vault.storage.command("sound")
+    eventually("the vault to be well", lambda: not describe_trouble(), seconds=WELL_WITHIN)
+    reader.wait(timeout=60)
+    sh("umount", str(READ_HERE), check=False)
+    assert find_stuck_for_good() == ()
+    ok("vault", "down", "cold")
