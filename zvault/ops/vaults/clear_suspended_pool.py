@@ -302,8 +302,9 @@ async def _not_released(pool: str, held: Sequence[str], runner: ProcessRunner) -
         )
     return DeviceGone(
         f"ZFS does not release {', '.join(held)}, whose server is gone",
-        f"pool {pool} was told to with 'zpool clear' for {LET_GO_DEADLINE:g} s",
-        f"see 'zpool status {pool}' and the kernel's log",
+        f"pool {pool} was told to with 'zpool reopen' or 'zpool clear', {LET_GO_DEADLINE:g} s ago",
+        f"see 'zpool status {pool}' and the kernel's log. Where a zpool clear that was begun by hand hangs, in state D"
+        " of 'ps -eo pid,stat,args', it has the device open, and nothing else ends that: reboot this host",
     )
 
 
