@@ -14,7 +14,7 @@ from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.core.errors import ToolMissing
 from zvault.object_store.interface import ObjectStore
 from zvault.object_store.metered_store import MeteredStore
-from zvault.object_store.rate_limited_store import RateLimitedStore, RequestBudget
+from zvault.object_store.request_budget import RequestBudget
 from zvault.object_store.retrying_store import RetryingStore
 from zvault.object_store.s3_settings import S3Settings
 from zvault.system.credentials import find_keys_file
@@ -76,16 +76,15 @@ def reach_store(
     settings = open_keys_by(make_s3_settings(spec), opener)
     if bound is not None:
         settings = replace(settings, read_seconds=bound)
-    counted = MeteredStore(open_bare_store(settings, spec))
     budget = RequestBudget(
         spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait
     )
-    bare = RateLimitedStore(counted, budget)
-    patient = RetryingStore(bare, stopping=stopping, say=say, bound=bound)
+    counted = MeteredStore(open_bare_store(settings, spec), budget=budget)
+    patient = RetryingStore(counted, stopping=stopping, say=say, bound=bound)
     if key is None:
-        return ReachedStore(patient, counted, bare)
+        return ReachedStore(patient, counted, counted)
     objects = encrypt_store(patient, spec.key, key, say)
-    return ReachedStore(patient, counted, objects.over(bare), objects)
+    return ReachedStore(patient, counted, objects.over(counted), objects)
 
 
 def open_bucket_as_of(

@@ -1,7 +1,7 @@
 """Verbs that zvaultctl has not got, each with the one that does it.
 
-Whoever types ``zvaultctl log`` or ``zvaultctl backup tank`` knows what he wants, and click says only that there is no
-such command.
+Whoever types "log" or "backup tank" after zvaultctl knows what he wants, and click says only that there is no such
+command.
 """
 
 from __future__ import annotations
@@ -71,5 +71,10 @@ def explain_unknown_verb(word: str, verbs: Iterable[str]) -> str:
     """Say what does what a word means that is none of the ``verbs``, or which of them it may be; "" for other words."""
     if sentence := _BY_WORD.get(word.lower().replace("_", "-")):
         return sentence
+    return find_near_verb(word, verbs)
+
+
+def find_near_verb(word: str, verbs: Iterable[str]) -> str:
+    """Ask whether the nearest of the ``verbs`` is meant; "" where none is near."""
     near = get_close_matches(word, list(verbs), n=1)
     return f"did you mean '{near[0]}'?" if near else ""

@@ -25,6 +25,9 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LOCK_POLL = 0.05
 FOLDER_TRIES = 100
 
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""What parsing JSON of another form than it was written in may raise: ``int(data["txg"])`` of Infinity too."""
+
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]*(/[A-Za-z0-9][A-Za-z0-9_.:@-]*)*")
@@ -91,6 +94,23 @@ class RecordStore:
                 "see what it was for, undo that by hand, and delete the file",
             ) from error
         return {**data, "boot_id": boot_id, "time": written, "stale": boot_id != self.boot_id}
+
+    def recall(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
+        """What ``parse`` makes of a record that may be lost; None where there is none, or it is of another form."""
+        with contextlib.suppress(OSError, ZvaultError, *MALFORMED):
+            data = self.get(name)
+            return None if data is None else parse(data)
+        return None
+
+    def note(self, name: str, data: Mapping[str, object] | None) -> None:
+        """Write a record that may be lost, or drop it without ``data``. Where neither can be done, it is not known
+        after a restart.
+        """
+        with contextlib.suppress(OSError, ZvaultError):
+            if data is None:
+                self.drop(name)
+            else:
+                self.put(name, data)
 
     def drop(self, name: str) -> None:
         """Forget a record, and folders that are empty without it. There need be none of that name."""

@@ -45,7 +45,7 @@ class Zfs:
     """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest.
 
     With a ``feed`` of this host's events, what did not change since it was listed is not listed again. ``key_root``:
-    see parse_listing.parse_tree. ``kept``: the listings of this host that outlive the process.
+    see parse_listing.build_tree. ``kept``: the listings of this host that outlive the process.
     """
 
     def __init__(

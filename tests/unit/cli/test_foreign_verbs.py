@@ -41,6 +41,11 @@ def test_a_slip_leads_to_the_verb(typed: str, meant: str) -> None:
     assert refuse(typed) == f"No such command '{typed}': did you mean '{meant}'?"
 
 
+def test_a_slip_below_a_group_does_too() -> None:
+    assert refuse("vault", "grwo", "cold") == "No such command 'grwo': did you mean 'grow'?"
+    assert refuse("vault", "xyzzy") == "No such command 'xyzzy'."
+
+
 def test_other_words_lead_nowhere() -> None:
     assert refuse("xyzzy") == "No such command 'xyzzy'."
     assert explain_unknown_verb("", VERBS) == ""

@@ -116,14 +116,15 @@ def reach_bare_objects(place: StorePlace) -> ObjectStore:
 
     from zvault.blockstore.locked_bucket import open_bare_store
     from zvault.blockstore.reached_store import make_s3_settings
-    from zvault.object_store.rate_limited_store import RateLimitedStore, RequestBudget
+    from zvault.object_store.metered_store import MeteredStore
+    from zvault.object_store.request_budget import RequestBudget
     from zvault.object_store.retrying_store import RetryingStore
 
     spec, stopping = place.spec, threading.Event()
     budget = RequestBudget(
         spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait
     )
-    bare = RateLimitedStore(open_bare_store(make_s3_settings(spec), spec), budget)
+    bare = MeteredStore(open_bare_store(make_s3_settings(spec), spec), budget=budget)
     return RetryingStore(
         bare, stopping=stopping, say=print_trouble, patience=0, bound=READ_RETRY_TIME, first_bound=FIRST_BOUND
     )

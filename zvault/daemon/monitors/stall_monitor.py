@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from zvault.core.diagnosis.hung_tasks import HungTaskReader
 from zvault.core.diagnosis.kernel_crash import MOST_CRASHES, CrashReader, KernelCrash
@@ -239,16 +240,19 @@ class SourcePositions:
 
 def read_positions(store: RecordStore) -> SourcePositions:
     """As far as a daemon of this boot has heard; without one, nothing that was before now is told."""
-    kept = store.get("stalls")
-    if kept is None or kept["stale"]:
-        return SourcePositions(None, None, time.time_ns())
-    return SourcePositions(kept["record"], kept["event"], kept["newest"])
+    return store.recall("stalls", _load_positions) or SourcePositions(None, None, time.time_ns())
+
+
+def _load_positions(kept: dict[str, Any]) -> SourcePositions | None:
+    if kept["stale"]:
+        return None
+    record, event = (None if kept[key] is None else int(kept[key]) for key in ("record", "event"))
+    return SourcePositions(record, event, int(kept["newest"]))
 
 
 def list_heard_crashes(store: RecordStore) -> list[str]:
     """Return what a daemon of this boot has told of crashes of the kernel: only the next boot ends them."""
-    kept = store.get("crashes")
-    return [] if kept is None or kept["stale"] else [str(text) for text in kept.get("texts", ())]
+    return store.recall("crashes", lambda kept: [] if kept["stale"] else list(map(str, kept["texts"]))) or []
 
 
 def read_hang_patience() -> float:

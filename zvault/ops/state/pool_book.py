@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
@@ -81,8 +82,8 @@ class PoolBook:
             return dict(self._known[1])
         found, names = dict[int, SeenPool](), self._store.names()
         for name in names:
-            with contextlib.suppress(OSError, ValueError, ZvaultError):
-                if (seen := self._get(name)) is not None:
+            with contextlib.suppress(ValueError):
+                if (seen := self._store.recall(name, _load)) is not None:
                     found[int(name, 16)] = seen
         # One that cannot be read is tried again: that it can be, no folder tells.
         self._known = (stamp, dict(found)) if stamp is not None and len(found) == len(names) else None
@@ -106,14 +107,12 @@ class PoolBook:
         newest = [guid for guid, one in seen.items() if one.turn == turn]
         return newest[0] if len(newest) == 1 and seen[newest[0]] == SeenPool.of(vault) else None
 
-    def _get(self, name: str) -> SeenPool | None:
-        data = self._store.get(name)
-        if data is None:
-            return None
-        return SeenPool(
-            str(data.get("vault", "")),
-            str(data.get("pool", "")),
-            str(data.get("storage", "")),
-            data.get("given_up") is True,
-            int(data.get("turn", 0)),
-        )
+
+def _load(data: dict[str, Any]) -> SeenPool:
+    return SeenPool(
+        str(data.get("vault", "")),
+        str(data.get("pool", "")),
+        str(data.get("storage", "")),
+        data.get("given_up") is True,
+        int(data.get("turn", 0)),
+    )
