@@ -20,7 +20,7 @@ from zvault.config.schema import Backup, Config, HostTable, Vault
 from zvault.core.address import Address, Source
 from zvault.core.errors import NotFound, SeveralVaults
 from zvault.core.name_rules import expand_vault_dataset, make_vault_dataset
-from zvault.core.names import DatasetName
+from zvault.core.names import DatasetName, split_snapshot
 from zvault.ops.state.pool_book import describe_storage
 from zvault.system.process.runner import ProcessRunner
 
@@ -230,11 +230,11 @@ def _say_what_is_named(table: dict[str, Entry], name: str, config: Config) -> st
         return f"'{name}' is a vault"
     if config.list_names_of(name) or name in config.backup:
         return f"'{name}' is a backup"
-    dataset = name.partition("@")[0]
+    dataset, _ = split_snapshot(name)
     takers = [
         one.name
         for one in config.backup.values()
-        if f"{dataset}/".startswith(f"{one.source.dataset}/") and one.source.host is None
+        if dataset.is_within(one.source.dataset) and one.source.host is None
     ]
     if takers and "/" in name:
         return f"'{dataset}' is a dataset, which is in the source of {', '.join(sorted(takers))}"
