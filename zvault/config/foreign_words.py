@@ -254,8 +254,76 @@ def explain_foreign_key(path: Sequence[str | int]) -> str:
     return f"{entry.sentence}; for example {'; '.join(entry.example.splitlines())}"
 
 
+FOREIGN_TABLES = (
+    ForeignWord(
+        (
+            "target",
+            "targets",
+            "dst",
+            "destination",
+            "destinations",
+            "repository",
+            "pool",
+            "pools",
+            "remote",
+            "storage",
+            "sink",
+        ),
+        "the place that backups go to is a vault: its pool, and its devices or host",
+        '[vault.cold]\npool = "cold"',
+    ),
+    ForeignWord(
+        ("source", "sources", "src", "dataset", "datasets", "filesystems", "tasks", "replication"),
+        "what is backed up, to where and when, is a backup",
+        '[backup.tank]\nsource = "tank"\nvault = "cold"',
+    ),
+    ForeignWord(
+        (
+            "snapshot",
+            "snapshots",
+            "snapshotting",
+            "retention",
+            "keep",
+            "prune",
+            "pruning",
+            "schedule",
+            "send",
+            "receive",
+            "verify",
+        ),
+        "this is said of each backup, or of all in [defaults]",
+        '[defaults]\nschedule = "hourly"',
+    ),
+    ForeignWord(
+        ("default", "common"),
+        "keys of all backups stand in [defaults]",
+        '[defaults]\nschedule = "hourly"',
+    ),
+    ForeignWord(
+        ("templates", "profile", "profiles"),
+        "keys of several backups stand in a [template.NAME], which a backup names",
+        '[template.servers]\nschedule = "hourly"',
+    ),
+    ForeignWord(
+        ("mail", "email", "smtp", "notification", "notifications", "alert", "alerts"),
+        "who hears of failures has a table of its own",
+        '[notify.admin]\nmail = ["root"]',
+    ),
+    ForeignWord(
+        ("general", "settings", "options", "main", "config", "server", "zvault", "zvaultd"),
+        "what concerns zvaultd and no backup or vault alone is in [daemon]",
+        '[daemon]\nhost = "filer1"',
+    ),
+)
+"""Tables at the top of a file, as others call them, by meaning; the example is a table of zvault's."""
+
+_BY_TABLE = {word: entry for entry in FOREIGN_TABLES for word in entry.words}
+
+
 def explain_foreign_table(name: str) -> str:
     """What a table at the top of another tool's file is here; "" for any other name."""
+    if entry := _BY_TABLE.get(name.lower().replace("-", "_")):
+        return f"{entry.sentence}; for example {'; '.join(entry.example.splitlines())}"
     if "/" in name:
         return (
             f"what is a section for a dataset in sanoid.conf is a [backup.NAME] with source ="

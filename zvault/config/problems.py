@@ -20,6 +20,9 @@ from zvault.config.foreign_words import (
 from zvault.config.introspection import find_field_at, find_shape_at, find_table_at
 from zvault.config.toml_lines import KeyPath, format_literal, show_key
 
+_RESOLVED_TABLES = ("defaults", "template")
+"""Tables that are resolved before the rest is checked, and so are no fields of it (templates.py)."""
+
 _WANTED = {
     "string_type": "a string",
     "int_type": "an integer",
@@ -132,6 +135,10 @@ def _unknown(path: KeyPath, root: type[BaseModel]) -> str:
     *outer, key = path
     table = find_table_at(root, tuple(outer))
     known = list(table.model_fields) if table is not None else []
+    # A profile has keys at its top, a configuration tables.
+    is_table = not outer and "backup" in known
+    if is_table:
+        known += _RESOLVED_TABLES
     # A key that follows a sub-table's header in the text belongs to that sub-table: TOML's best known trap.
     for end in range(len(outer) - 1, 0, -1):
         above = find_table_at(root, tuple(outer[:end]))
@@ -140,7 +147,7 @@ def _unknown(path: KeyPath, root: type[BaseModel]) -> str:
             return (
                 f"unknown key here; it belongs to [{show_key(tuple(outer[:end]))}]: move it above [{inner}]"
             )
-    if foreign := (not outer and explain_foreign_table(str(key))) or explain_foreign_key(path):
+    if foreign := (is_table and explain_foreign_table(str(key))) or explain_foreign_key(path):
         return f"unknown key: {foreign}"
     hint = suggest_nearest(str(key), known)
     return f"unknown key{hint or '; known here: ' + ', '.join(known)}"

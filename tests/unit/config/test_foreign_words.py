@@ -8,7 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from zvault.config.foreign_words import FOREIGN_FAMILIES, FOREIGN_WORDS, ForeignWord, explain_foreign_grid
+from zvault.config.foreign_words import (
+    FOREIGN_FAMILIES,
+    FOREIGN_TABLES,
+    FOREIGN_WORDS,
+    ForeignWord,
+    explain_foreign_grid,
+)
 from zvault.config.load_config import list_doubts, load_config
 from zvault.config.paths import Paths
 from zvault.config.schema import Backup, Config
@@ -90,6 +96,24 @@ def test_other_tables_have_their_own_words(problems: Problems) -> None:
     assert "streams of another host" not in line
     (line,) = problems(f"{BACKUP}send = {{ compress = true }}\n")
     assert line.endswith('send.compress: unknown key; did you mean "compressed"?')
+
+
+@pytest.mark.parametrize("entry", FOREIGN_TABLES, ids=lambda entry: entry.words[0])
+def test_each_table_leads_to_its_sentence_and_the_example_is_taken(
+    problems: Problems, good: Good, entry: ForeignWord
+) -> None:
+    for word in entry.words:
+        for header in (f"[{word}]", f"[{word}.x]"):
+            (line,) = problems(f"{header}\nx = 1\n")
+            assert line.startswith(f"zvault.toml:1: {word}: unknown key: {entry.sentence}; for example [")
+    good(entry.example if "[backup" not in entry.example else f"{VAULT}{entry.example}")
+
+
+def test_of_tables_those_are_known_that_are_resolved_first(problems: Problems) -> None:
+    (line,) = problems("[xyzzy]\n")
+    assert line.endswith("known here: daemon, page, host, vault, backup, notify, defaults, template")
+    (line,) = problems("[defualts]\n")
+    assert line.endswith('did you mean "defaults"?')
 
 
 @pytest.mark.parametrize(
