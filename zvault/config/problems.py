@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,29 @@ def _missing(path: KeyPath, root: type[BaseModel]) -> str:
     return f"is missing; for example {path[-1]} = {format_literal(info.examples[0])}"
 
 
+_TABLES = (
+    ("backup", "NAME"),
+    ("vault", "NAME"),
+    ("vault", "NAME", "device", 0),
+    ("host", "NAME"),
+    ("daemon",),
+)
+
+
+def _list_tables_with(key: str, outer: Sequence[str | int], root: type[BaseModel]) -> list[str]:
+    """The headers of the tables that have this key, where it stands in another (``outer``)."""
+    found = []
+    for table in _TABLES:
+        shape = find_table_at(root, table)
+        if shape is None or key not in shape.model_fields:
+            continue
+        # The user's own name where it is the same vault or backup.
+        name = str(outer[1]) if len(outer) > 1 and outer[0] == table[0] else "NAME"
+        words = [name if word == "NAME" else str(word) for word in table if not isinstance(word, int)]
+        found.append(f"[[{'.'.join(words)}]]" if 0 in table else f"[{'.'.join(words)}]")
+    return found
+
+
 def _unknown(path: KeyPath, root: type[BaseModel]) -> str:
     *outer, key = path
     table = find_table_at(root, tuple(outer))
@@ -150,4 +174,8 @@ def _unknown(path: KeyPath, root: type[BaseModel]) -> str:
     if foreign := (is_table and explain_foreign_table(str(key))) or explain_foreign_key(path):
         return f"unknown key: {foreign}"
     hint = suggest_nearest(str(key), known)
+    places = _list_tables_with(str(key), outer, root)
+    # At the top "vaults" is a slip of "vault", and no key of a backup.
+    if places and (outer or not hint):
+        return f"unknown key here; it belongs to {' or '.join(places)}"
     return f"unknown key{hint or '; known here: ' + ', '.join(known)}"

@@ -109,6 +109,26 @@ def test_each_table_leads_to_its_sentence_and_the_example_is_taken(
     good(entry.example if "[backup" not in entry.example else f"{VAULT}{entry.example}")
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('[vault.cold]\npool = "cold"\nschedule = "daily"\n', "[backup.NAME]"),
+        ('[vault.cold]\npool = "cold"\nretries = 3\n', "[backup.NAME]"),
+        ('[vault.cold]\npool = "cold"\nnbd = "tcp:nas:10809/x"\n', "[[vault.cold.device]]"),
+        ('[vault.cold]\npool = "cold"\ntimezone = "UTC"\n', "[daemon]"),
+        (f'{BACKUP}pool = "cold"\n', "[vault.NAME]"),
+        (f'{BACKUP}rbd = "rbd/cold"\n', "[[vault.NAME.device]]"),
+        (f'{BACKUP}send = {{ pool = "cold" }}\n', "[vault.NAME]"),
+        (f'{VAULT}[host.filer1]\nevery = "1h"\n', "[backup.NAME]"),
+        ('every = "1h"\n', "[backup.NAME]"),
+    ],
+)
+def test_a_key_of_another_table_is_told_where_it_belongs(problems: Problems, text: str, place: str) -> None:
+    """``retries`` in a vault was answered with all that is known there, ``nbd`` too."""
+    (line,) = problems(text)
+    assert line.endswith(f": unknown key here; it belongs to {place}")
+
+
 def test_of_tables_those_are_known_that_are_resolved_first(problems: Problems) -> None:
     (line,) = problems("[xyzzy]\n")
     assert line.endswith("known here: daemon, page, host, vault, backup, notify, defaults, template")
