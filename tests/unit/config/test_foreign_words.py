@@ -11,13 +11,14 @@ import pytest
 from zvault.config.foreign_words import (
     FOREIGN_FAMILIES,
     FOREIGN_TABLES,
+    FOREIGN_VAULT_WORDS,
     FOREIGN_WORDS,
     ForeignWord,
     explain_foreign_grid,
 )
 from zvault.config.load_config import list_doubts, load_config
 from zvault.config.paths import Paths
-from zvault.config.schema import Backup, Config
+from zvault.config.schema import Backup, Config, Vault
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]
@@ -96,6 +97,19 @@ def test_other_tables_have_their_own_words(problems: Problems) -> None:
     assert "streams of another host" not in line
     (line,) = problems(f"{BACKUP}send = {{ compress = true }}\n")
     assert line.endswith('send.compress: unknown key; did you mean "compressed"?')
+
+
+@pytest.mark.parametrize("entry", FOREIGN_VAULT_WORDS, ids=lambda entry: entry.words[0])
+def test_each_word_in_a_vault_leads_to_its_sentence_and_the_example_is_taken(
+    problems: Problems, good: Good, entry: ForeignWord
+) -> None:
+    assert Vault.model_fields.keys() & {*entry.words} == set()
+    for word in entry.words:
+        (line,) = problems(f"{VAULT}{word} = true\n")
+        assert line.startswith(
+            f"zvault.toml:3: vault.cold.{word}: unknown key: {entry.sentence}; for example"
+        )
+    assert good(VAULT + entry.example + "\n").vault["cold"].pool == "cold"
 
 
 @pytest.mark.parametrize("entry", FOREIGN_TABLES, ids=lambda entry: entry.words[0])
