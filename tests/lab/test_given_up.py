@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -114,7 +115,7 @@ def give_up(
 
     async def export() -> None:
         stack, zpool = stack_of(proxy, key), Zpool(HostRunner(), Path("/proc"))
-        await abandon_pool(POOL, zpool, stack, Meanwhile(exported), say)
+        await abandon_pool(POOL, zpool, stack, Meanwhile(exported), say, nullcontext)
         await stack.down(say)
 
     try:

@@ -1,14 +1,15 @@
 """Module parameters with undo records: set while a vault that wants them is up, restored when the last one goes down.
 
-There are three kinds of records (``system/record_store.py``): one for each vault that is up, with the parameters it
-wants; one for each that is read, with those it wants besides; and one for the host, with each parameter's original
-value and the value that zvault set. They are written before a parameter changes. Parameters belong to the running
-kernel, so records from another boot are void.
+There are four kinds of records (``system/record_store.py``): one for each vault that is up, with the parameters it
+wants; one for each that is read, and one for each whose pool is being revived, with those it wants besides; and one for
+the host, with each parameter's original value and the value that zvault set. They are written before a parameter
+changes. Parameters belong to the running kernel, so records from another boot are void.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 
 from zvault.config.schema import Vault
@@ -33,17 +34,23 @@ from zvault.ops.tuning.measurements import (
 )
 from zvault.system.process.runner import ProcessRunner
 from zvault.system.record_store import RecordStore
+from zvault.system.tasks import finish_work
 from zvault.zfs.pool import module_parameters
 from zvault.zfs.pool.vdev_properties import read_property, set_property
 
 TUNING_LEASE_PREFIX = "tuning/vault/"
 TUNING_READING_PREFIX = "tuning/reading/"
+TUNING_REVIVAL_PREFIX = "tuning/revival/"
 HOST = "tuning/host"
 
 ASSUMED_VDEV_PROPERTIES = {"scheduler": "on"}
 """Vdev properties whose value an OpenZFS without them has anyway: up to 2.4 requests always go through its queue."""
 
 SHOW = "'zvaultctl tune show' explains it"
+
+
+NO_TXG_BY_TIME = "2592000"
+"""Seconds of zfs_txg_timeout, more than any pool was ever suspended: 30 days."""
 
 
 @dataclass
@@ -125,6 +132,26 @@ async def restore_reading_parameters(context: Context, vault: Vault, say: SayPro
     await _restore(context, [TUNING_READING_PREFIX + vault.name], say)
 
 
+@asynccontextmanager
+async def pause_txgs(context: Context, vault: Vault, say: SayProgress) -> AsyncIterator[None]:
+    """Have OpenZFS begin no transaction group of any pool within the block because it is time for one.
+
+    Once it is time for one in a suspended pool, txg_sync turns round and round and holds a lock (txg_sync_thread in
+    txg.c). It reads zfs_txg_timeout each time round, so it waits again. Errors as in ``set_vault_parameters``.
+    """
+    name = TUNING_REVIVAL_PREFIX + vault.name
+    try:
+        wanted = {"module": {"zfs_txg_timeout": NO_TXG_BY_TIME}, "rotational": [], "reasons": {}}
+        context.records.undo.put(name, wanted)
+        await _apply(context, say)
+    except (ZvaultError, OSError) as error:
+        say(f"continuing with transaction groups: {error}")
+    try:
+        yield
+    finally:
+        await finish_work(_restore(context, [name], say))
+
+
 async def restore_parameters(context: Context, vault: Vault, say: SayProgress) -> None:
     """Restore the parameters that only this vault wanted, now that it is down; errors as in
     ``set_vault_parameters``.
@@ -147,11 +174,12 @@ async def _restore(context: Context, names: Collection[str], say: SayProgress) -
 async def reconcile_tuning(context: Context, say: SayProgress) -> None:
     """After a start, once vaults are adopted: restore values of vaults that are down; drop leases of other boots.
 
-    Whoever read a vault ended with the daemon before, so no vault is read now.
+    Whoever read or revived a vault ended with the daemon before, so none is read or revived now.
     """
     try:
-        for name in context.records.undo.names(TUNING_READING_PREFIX):
-            context.records.undo.drop(name)
+        for prefix in _PASSING:
+            for name in context.records.undo.names(prefix):
+                context.records.undo.drop(name)
         up = {name.removeprefix("vault/") for name in context.records.undo.names("vault/")}
         for name in context.records.undo.names(TUNING_LEASE_PREFIX):
             lease = context.records.undo.get(name)
@@ -195,7 +223,10 @@ async def _set_vdev_properties(
 
 # Reading the leases
 
-_PREFIXES = (TUNING_LEASE_PREFIX, TUNING_READING_PREFIX)
+_PASSING = (TUNING_READING_PREFIX, TUNING_REVIVAL_PREFIX)
+"""Leases of what ends with the daemon at the latest."""
+
+_PREFIXES = (TUNING_LEASE_PREFIX, *_PASSING)
 
 
 def _rotational(devices: Collection[str]) -> set[bool]:
@@ -204,7 +235,7 @@ def _rotational(devices: Collection[str]) -> set[bool]:
 
 
 def list_tuning_requests(leases: RecordStore) -> list[TuningRequest]:
-    """Read what the vaults that are up want, with what those that are read want besides."""
+    """Read what the vaults that are up want, with what those that are read or revived want besides."""
     found: dict[str, TuningRequest] = {}
     for prefix in _PREFIXES:
         for name in leases.names(prefix):

@@ -36,6 +36,7 @@ from zvault.devices.presence import refuse_taken_devices
 from zvault.devices.stack import DeviceStack
 from zvault.ops.context import Context
 from zvault.ops.tuning.measurements import AUTO
+from zvault.ops.tuning.set_parameters import pause_txgs
 from zvault.ops.tuning.store_guesses import find_device_guess
 from zvault.ops.vaults.abandon_pool import (
     abandon_pool,
@@ -254,7 +255,8 @@ class VaultAssembly:
         if not self.config.hosts and not is_on_copies(await stack.probe()):
             raise error
         say(f"another host has taken vault {self.name} over")
-        await abandon_pool(self.pool, self.zpool, stack, self.context.activity.awake, say)
+        awake, pause = self.context.activity.awake, partial(pause_txgs, self.context, self.config, say)
+        await abandon_pool(self.pool, self.zpool, stack, awake, say, pause)
         self.context.records.conditions.given_up(self.name)
 
     async def _left(self, stack: DeviceStack) -> str:
@@ -308,10 +310,10 @@ class VaultAssembly:
             raise make_had_before_error(self.name)
         env, conditions = self.context.env, self.context.records.conditions
         doubt = partial(conditions.doubt, self.name, env.clock.time())
-        look = self._storage_trouble
-        await SuspendedPoolClear(self.name, self.pool, self.zpool, stack, env.runner, look, doubt).revive(
-            state, say
-        )
+        look, pause = self._storage_trouble, partial(pause_txgs, self.context, self.config, say)
+        await SuspendedPoolClear(
+            self.name, self.pool, self.zpool, stack, env.runner, look, doubt, pause
+        ).revive(state, say)
 
     # A pool that is not
 

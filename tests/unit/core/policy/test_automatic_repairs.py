@@ -91,7 +91,7 @@ def test_the_waits_of_the_code_are_those_of_the_table() -> None:
     assert list(islice(VaultScrub().recheck_pauses, 3)) == [300.0] * 3
     pace = CLOSE_DEVICE.pace
     assert (pace.first, pace.within) == (
-        clear_suspended_pool.CLEAR_TRY,
+        clear_suspended_pool.LET_GO_PAUSE,
         clear_suspended_pool.LET_GO_DEADLINE,
     )
 

@@ -15,6 +15,7 @@ from zvault.ops.tuning.set_parameters import (
     TUNING_LEASE_PREFIX,
     count_held_parameters,
     list_tuning_complaints,
+    pause_txgs,
     reconcile_tuning,
     record_wanted_parameters,
     restore_parameters,
@@ -99,6 +100,32 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return Host(tmp_path, monkeypatch)
+
+
+async def test_transaction_groups_are_put_off_only_while_a_pool_is_revived(host: Host):
+    parameter = host.kernel / "parameters" / "zfs_txg_timeout"
+    parameter.write_text("5\n")
+    vault = host.context.env.vault("slow")
+    async with pause_txgs(host.context, vault, host.said.append):
+        assert int(parameter.read_text()) > 24 * 3600
+        async with pause_txgs(host.context, host.context.env.vault("fast"), host.said.append):
+            await host.do("up", "slow")
+        assert int(parameter.read_text()) > 24 * 3600, "another one was quicker"
+    assert parameter.read_text() == "5\n"
+    with pytest.raises(KeyboardInterrupt):
+        async with pause_txgs(host.context, vault, host.said.append):
+            raise KeyboardInterrupt
+    assert parameter.read_text() == "5\n"
+
+
+async def test_a_killed_daemon_does_not_leave_transaction_groups_put_off(host: Host):
+    parameter = host.kernel / "parameters" / "zfs_txg_timeout"
+    parameter.write_text("5\n")
+    revival = pause_txgs(host.context, host.context.env.vault("slow"), host.said.append)
+    await revival.__aenter__()
+    assert parameter.read_text() != "5\n"
+    await reconcile_tuning(host.context, host.said.append)  # by the daemon that is started next
+    assert parameter.read_text() == "5\n"
 
 
 async def test_parameters_for_reading_hold_only_while_a_vault_is_read(host: Host):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -64,7 +65,7 @@ class Pool:
 
     async def cut_off(self, _: object) -> None:
         self.done.append("cut off")
-        self.copy = None
+        self.state_there = "SUSPENDED"
 
     async def devices(self, _: str) -> list[str]:
         return [self.on]
@@ -79,8 +80,9 @@ class Pool:
         self._do("reopen")
 
     async def clear(self, pool: str, *_: object) -> None:
-        if self.copy is None:
+        if self.copy == "gone":
             self.done.append("close")  # with no device below it nothing is written
+            self.copy = None
         else:
             self._do("clear")
 
@@ -103,7 +105,7 @@ async def given_up(pool: Pool) -> list[str]:
     said: list[str] = []
     awake = asyncio.Event()
     awake.set()
-    await abandon_pool("cold", it, it, awake, said.append)
+    await abandon_pool("cold", it, it, awake, said.append, nullcontext)
     return said
 
 
@@ -151,7 +153,7 @@ async def test_a_copy_whose_server_died_is_cut_off_first():
 async def test_no_export_begins_while_the_host_is_about_to_sleep():
     pool: Any = Pool()
     awake = asyncio.Event()
-    giving_up = asyncio.ensure_future(abandon_pool("cold", pool, pool, awake, lambda _: None))
+    giving_up = asyncio.ensure_future(abandon_pool("cold", pool, pool, awake, lambda _: None, nullcontext))
     for _ in range(20):
         await asyncio.sleep(0)
     assert pool.done == ["copy up", "clear", "sync"]
@@ -192,7 +194,8 @@ def cold(pool: Pool, config: Vault = SHARED) -> Cold:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clear_suspended_pool, "LET_GO_DEADLINE", 0.0)
+    monkeypatch.setattr(clear_suspended_pool, "LET_GO_DEADLINE", 0.2)
+    monkeypatch.setattr(clear_suspended_pool, "LET_GO_PAUSE", 0.01)
 
 
 @pytest.mark.parametrize("config", [SHARED, ALONE])
