@@ -177,7 +177,7 @@ class Zrepl(Tool):
 
 @dataclass
 class Znapzend(Tool):
-    """A stand-in for a plan as znapzendzetup(1) writes it, into properties of the source; does as znapzend 0.23.7 did.
+    """A stand-in for a plan as znapzendzetup(1) writes it, into properties of the source: znapzend after 0.23.6.
 
     It makes no hold and no bookmark. The base is the newest snapshot whose name both sides have, whoever made it. It
     sends with ``-I`` from there, others' snapshots with it and no properties, and receives with ``-F`` and without

@@ -220,6 +220,33 @@ def test_what_opens_a_device_as_it_appears_is_outlasted_or_named(tank):
     world.nothing_left()
 
 
+def test_a_server_that_dies_under_an_import_leaves_no_import_in_the_kernel(tank):
+    tank.start()
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
+    quick, tank.delay = tank.delay, "filter=delay rdelay=400ms"
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    up = subprocess.Popen(["zvaultctl", "vault", "up", "cold"], stderr=subprocess.PIPE, text=True)
+
+    def import_waits() -> bool:
+        return "D" in sh("ps", "-o", "state=", "-C", "zpool", check=False)
+
+    eventually("the import reads", import_waits)
+    sh("systemctl", "kill", "--signal=KILL", "zvault-device@cold-0")
+    said = up.communicate(timeout=60)[1]
+    assert up.returncode != 0
+    assert "lost its device" in said
+    # Not at the device's timeout, 20 s after it was lost.
+    eventually("no import is left", lambda: not import_waits(), seconds=5)
+    tank.delay = quick
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
 def put_in_place(image: Path, copy: Path) -> None:
     """Have another copy of the store where its server looks for it."""
     sh("cp", "--sparse=always", str(copy), str(image))

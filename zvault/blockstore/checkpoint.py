@@ -9,20 +9,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
-import xxhash
 
 from zvault.blockstore.format import (
     ZERO_SLOT,
     Segment,
     make_checkpoint_key,
-    make_map_key,
 )
 from zvault.blockstore.kept_moments import KeptMoment, add_moment, select_kept_moments
 from zvault.blockstore.log.log import SegmentLog
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.map_part import PART_BITS, PART_BLOCKS, PartChange
+from zvault.blockstore.map.map_writer import MAP_BYTES, MapReference, MapWriter
 from zvault.blockstore.map.past_bytes import count_past_bytes
 from zvault.blockstore.map.root import MAP_REFERENCE, CheckpointRoot, EpochStart
 from zvault.blockstore.map.usage import SegmentUsage
@@ -30,8 +30,6 @@ from zvault.blockstore.remove_objects import ObjectRemover
 from zvault.core.policy.retention import KeepRules
 from zvault.object_store.interface import ObjectStore
 
-MAP_BYTES = 8 << 20
-"""An object of the map is put when it has so many."""
 MAP_WASTE = 2.0
 """So many bytes of the map may be stored for each that is live, and MAP_BYTES more, before parts are written anew."""
 
@@ -94,7 +92,7 @@ class Checkpoints:
         with self.changed:
             upto = self.log.uploaded
             segments = [self.log.done[number] for number in range(root.applied + 1, upto + 1)]
-        writer = _MapWriter(self)
+        writer = MapWriter(self.store, self.prefix, root, root.epoch, self.changed)
         for part, change in self._changes(segments):
             self._apply(part, change, upto, writer)
         writer.flush()
@@ -150,7 +148,7 @@ class Checkpoints:
         for chosen in np.split(order, bounds):
             yield int(parts[chosen[0]]), _change(table[chosen], sequences[chosen])
 
-    def _apply(self, part: int, change: PartChange, upto: int, writer: _MapWriter) -> None:
+    def _apply(self, part: int, change: PartChange, upto: int, writer: MapWriter) -> None:
         with self.changed:
             known = self.blocks.known(part)
         if known is None:
@@ -162,9 +160,9 @@ class Checkpoints:
             self.usage.count(before, after)
             self.blocks.stage(part, made)
             self.blocks.overlay.settle(part, upto)
-        writer.part(part, made.as_bytes())
+        writer.add(made.as_bytes(), partial(self.blocks.stored, part))
 
-    def _rewrite(self, writer: _MapWriter) -> None:
+    def _rewrite(self, writer: MapWriter) -> None:
         """Write parts anew whose objects hold mostly what nobody needs."""
         root = self.blocks.root
         live = self._live_maps(root)
@@ -178,17 +176,24 @@ class Checkpoints:
             loaded, _ = self.blocks.fetch(part)
             with self.changed:
                 self.blocks.stage(part, loaded)
-            writer.part(part, loaded.as_bytes())
+            writer.add(loaded.as_bytes(), partial(self.blocks.stored, part))
         pages = np.flatnonzero((root.pages["map"] == worst[0]) & (root.pages["epoch"] == worst[1]))
         self.usage.changed.update(pages.tolist())
 
-    def _pages(self, writer: _MapWriter) -> None:
+    def _pages(self, writer: MapWriter) -> None:
         with self.changed:
             self.usage.note_dead(self.blocks.root.number + 1)
             changed, self.usage.changed = sorted(self.usage.changed), set()
             pages = [(page, self.usage.page_bytes(page)) for page in changed]
         for page, data in pages:
-            writer.page(page, data)
+            writer.add(data, partial(self._point_page, page))
+
+    def _point_page(self, page: int, ref: MapReference) -> None:
+        root = self.blocks.root
+        missing = page + 1 - len(root.pages)
+        if missing > 0:
+            root.pages = np.concatenate([root.pages, np.zeros(missing, MAP_REFERENCE)])
+        root.pages[page] = ref
 
     def _live_maps(self, root: CheckpointRoot) -> dict[tuple[int, int], int]:
         """Bytes of each of the map's objects that are needed."""
@@ -215,52 +220,6 @@ class Checkpoints:
         self.store.put(make_checkpoint_key(self.prefix, root.number, root.epoch), root.as_bytes())
         with self.changed:
             self.log.checkpoint = root.number
-
-
-class _MapWriter:
-    """Gathers changed parts and pages into objects, and has the map point to them."""
-
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self.of = checkpoints
-        self.root = checkpoints.blocks.root
-        self._data = bytearray()
-        self._parts: list[tuple[int, int, int, int]] = []
-        self._pages: list[tuple[int, int, int, int]] = []
-
-    def part(self, part: int, data: bytes) -> None:
-        """Add one that is staged."""
-        self._add(self._parts, part, data)
-
-    def page(self, page: int, data: bytes) -> None:
-        """Add one of the usage."""
-        self._add(self._pages, page, data)
-
-    def _add(self, to: list[tuple[int, int, int, int]], index: int, data: bytes) -> None:
-        to.append((index, len(self._data), len(data), xxhash.xxh3_64_intdigest(data)))
-        self._data += data
-        if len(self._data) >= MAP_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Put what there is."""
-        if not self._data:
-            return
-        number, epoch = self.root.map_number + 1, self.root.epoch
-        self.of.store.put(make_map_key(self.of.prefix, number, epoch), self._data)
-        with self.of.changed:
-            self.root.map_number = number
-            self.root.maps[number, epoch] = len(self._data)
-            for part, offset, length, digest in self._parts:
-                self.of.blocks.stored(part, (number, epoch, offset, length, digest))
-            for page, *where in self._pages:
-                self._point(page, (number, epoch, *where))
-        self._data, self._parts, self._pages = bytearray(), [], []
-
-    def _point(self, page: int, ref: tuple[int, ...]) -> None:
-        missing = page + 1 - len(self.root.pages)
-        if missing > 0:
-            self.root.pages = np.concatenate([self.root.pages, np.zeros(missing, MAP_REFERENCE)])
-        self.root.pages[page] = ref
 
 
 def _split(table: np.ndarray, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

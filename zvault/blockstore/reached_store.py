@@ -76,15 +76,22 @@ def reach_store(
     settings = open_keys_by(make_s3_settings(spec), opener)
     if bound is not None:
         settings = replace(settings, read_seconds=bound)
-    budget = RequestBudget(
-        spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait
-    )
-    counted = MeteredStore(open_bare_store(settings, spec), budget=budget)
+    counted = open_metered_store(settings, spec, stopping)
     patient = RetryingStore(counted, stopping=stopping, say=say, bound=bound)
     if key is None:
         return ReachedStore(patient, counted, counted)
     objects = encrypt_store(patient, spec.key, key, say)
     return ReachedStore(patient, counted, objects.over(counted), objects)
+
+
+def open_metered_store(
+    settings: S3Settings, spec: BlockstoreServer, stopping: threading.Event
+) -> MeteredStore:
+    """Its object store without patience, within its budgets; asks nothing yet. Raises ToolMissing, NotFound."""
+    budget = RequestBudget(
+        spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait
+    )
+    return MeteredStore(open_bare_store(settings, spec), budget=budget)
 
 
 def open_bucket_as_of(

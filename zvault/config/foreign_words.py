@@ -223,7 +223,114 @@ FOREIGN_FAMILIES = (
 pattern of a whole word, and the word of :data:`FOREIGN_WORDS` that means the same. The first that fits counts.
 """
 
+FOREIGN_VAULT_WORDS = (
+    ForeignWord(
+        ("path", "dataset", "root_fs", "target", "directory", "folder", "filesystem", "mountpoint"),
+        "a vault is a pool; where in it a backup goes is its key 'into'",
+        '[backup.tank]\nsource = "tank"\nvault = "cold"\ninto = "{host}/{dataset}"',
+    ),
+    ForeignWord(
+        (
+            *("file", "image", "disk", "disks", "vdev", "vdevs", "block_device", "ceph", "bucket"),
+            *("s3", "endpoint", "url", "storage", "type"),
+        ),
+        "what the pool lies on is said in its devices; a pool on disks of this host needs none",
+        '[[vault.cold.device]]\nnbd = "nbdkit:file /srv/cold.img"\nsize = "1T"',
+    ),
+    ForeignWord(
+        ("key", "keyfile", "key_file", "keylocation", "password", "passphrase", "encrypted", "encrypt"),
+        "the key of an encrypted vault is in 'encryption'",
+        'encryption = { key = "/etc/zvault/cold.key" }\n[[vault.cold.device]]\nnbd = "tcp:nas:10809/cold"',
+    ),
+    ForeignWord(
+        ("ssh", "user", "username", "port", "hostname", "remote", "address", "connect"),
+        "a pool on another host has its address in 'host'",
+        'host = "ssh://root@attic.example.org"',
+    ),
+    ForeignWord(
+        (
+            "retention",
+            "lifetime",
+            "hourly",
+            "daily",
+            "weekly",
+            "monthly",
+            "yearly",
+            "keep_target",
+            "keep_receiver",
+        ),
+        "what a vault keeps is said in each backup, by keep.vault",
+        '[backup.tank]\nsource = "tank"\nvault = "cold"\nkeep = { vault = { hourly = 48, daily = 30 } }',
+    ),
+)
+"""Keys of a vault, as others call them, by meaning; the example is of its table, or has a table's header of its own."""
+
+FOREIGN_TABLES = (
+    ForeignWord(
+        (
+            "target",
+            "targets",
+            "dst",
+            "destination",
+            "destinations",
+            "repository",
+            "pool",
+            "pools",
+            "remote",
+            "storage",
+            "sink",
+        ),
+        "the place that backups go to is a vault: its pool, and its devices or host",
+        '[vault.cold]\npool = "cold"',
+    ),
+    ForeignWord(
+        ("source", "sources", "src", "dataset", "datasets", "filesystems", "tasks", "replication"),
+        "what is backed up, to where and when, is a backup",
+        '[backup.tank]\nsource = "tank"\nvault = "cold"',
+    ),
+    ForeignWord(
+        (
+            "snapshot",
+            "snapshots",
+            "snapshotting",
+            "retention",
+            "keep",
+            "prune",
+            "pruning",
+            "schedule",
+            "send",
+            "receive",
+            "verify",
+        ),
+        "this is said of each backup, or of all in [defaults]",
+        '[defaults]\nschedule = "hourly"',
+    ),
+    ForeignWord(
+        ("default", "common"),
+        "keys of all backups stand in [defaults]",
+        '[defaults]\nschedule = "hourly"',
+    ),
+    ForeignWord(
+        ("templates", "profile", "profiles"),
+        "keys of several backups stand in a [template.NAME], which a backup names",
+        '[template.servers]\nschedule = "hourly"',
+    ),
+    ForeignWord(
+        ("mail", "email", "smtp", "notification", "notifications", "alert", "alerts"),
+        "who hears of failures has a table of its own",
+        '[notify.admin]\nmail = ["root"]',
+    ),
+    ForeignWord(
+        ("general", "settings", "options", "main", "config", "server", "zvault", "zvaultd"),
+        "what concerns zvaultd and no backup or vault alone is in [daemon]",
+        '[daemon]\nhost = "filer1"',
+    ),
+)
+"""Tables at the top of a file, as others call them, by meaning; the example is a table of zvault's."""
+
 _BY_WORD = {word: entry for entry in FOREIGN_WORDS for word in entry.words}
+_BY_VAULT_WORD = {word: entry for entry in FOREIGN_VAULT_WORDS for word in entry.words}
+_BY_TABLE = {word: entry for entry in FOREIGN_TABLES for word in entry.words}
 _FAMILIES = tuple((re.compile(pattern), _BY_WORD[word]) for pattern, word in FOREIGN_FAMILIES)
 
 _PAGE = "docs/how-to/come-from-elsewhere.md says which setting corresponds to which"
@@ -242,8 +349,10 @@ _OTHER_FILES = {
 def explain_foreign_key(path: Sequence[str | int]) -> str:
     """What zvault calls a word of another tool that stands at ``path``, with an example; "" for any other word.
 
-    Only of a backup: other tables hold other things, and there these words would lead astray.
+    Of a backup, and of a vault by words of its own: other tables hold other things, and there these would lead astray.
     """
+    if path[0] == "vault" and len(path) == 3:
+        return _explain_vault_word(str(path[2]).lower().replace("-", "_"))
     word = str(path[-1]).lower().replace("-", "_")
     entry = _BY_WORD.get(word) or next((one for family, one in _FAMILIES if family.fullmatch(word)), None)
     inner = str(path[2]) if len(path) > 3 else ""
@@ -254,8 +363,15 @@ def explain_foreign_key(path: Sequence[str | int]) -> str:
     return f"{entry.sentence}; for example {'; '.join(entry.example.splitlines())}"
 
 
+def _explain_vault_word(word: str) -> str:
+    entry = _BY_VAULT_WORD.get(word)
+    return f"{entry.sentence}; for example {'; '.join(entry.example.splitlines())}" if entry else ""
+
+
 def explain_foreign_table(name: str) -> str:
     """What a table at the top of another tool's file is here; "" for any other name."""
+    if entry := _BY_TABLE.get(name.lower().replace("-", "_")):
+        return f"{entry.sentence}; for example {'; '.join(entry.example.splitlines())}"
     if "/" in name:
         return (
             f"what is a section for a dataset in sanoid.conf is a [backup.NAME] with source ="

@@ -26,7 +26,7 @@ from zvault.daemon.event_publisher import EventPublisher, make_emit
 from zvault.daemon.history import RunHistory
 from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
-from zvault.daemon.metrics.figures import MetricFigures
+from zvault.daemon.metrics.scrape import MetricFigures
 from zvault.daemon.monitors.config_monitor import CONFIG_INTERVAL, ConfigMonitor
 from zvault.daemon.monitors.disk_monitor import DISK_INTERVAL, DiskMonitor
 from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler

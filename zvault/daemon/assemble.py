@@ -16,7 +16,7 @@ from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
 from zvault.daemon.job_runner import JobRunner
 from zvault.daemon.lag_readings import LagReadings
-from zvault.daemon.metrics.figures import MetricFigures
+from zvault.daemon.metrics.scrape import MetricFigures
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.daemon.monitors.disk_monitor import DiskMonitor
 from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler

@@ -13,7 +13,7 @@ from zvault.config.schema import Config
 from zvault.core.errors import ConfigError, ZvaultError
 from zvault.daemon.backup_runs import BackupRuns
 from zvault.daemon.journald import log
-from zvault.daemon.metrics.figures import MetricFigures
+from zvault.daemon.metrics.scrape import MetricFigures
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.daemon.renamed_backups import carry_over_names
 from zvault.daemon.scheduler import BackupScheduler

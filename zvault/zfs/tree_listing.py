@@ -22,7 +22,7 @@ from zvault.zfs.listing_cache import SINGLY_LISTED_DATASETS, DatasetPoints, List
 from zvault.zfs.listing_cache_files import ListingCacheFiles
 from zvault.zfs.parse_listing import ListedDataset
 from zvault.zfs.partial_listing import PartlyKnown
-from zvault.zfs.pool.change_reader import ChangedDatasets
+from zvault.zfs.pool.event_reader import ChangedDatasets
 from zvault.zfs.whole_listing import PartialListing
 
 LISTINGS = 3

@@ -8,10 +8,17 @@ from collections.abc import Callable
 
 import pytest
 
-from zvault.config.foreign_words import FOREIGN_FAMILIES, FOREIGN_WORDS, ForeignWord, explain_foreign_grid
+from zvault.config.foreign_words import (
+    FOREIGN_FAMILIES,
+    FOREIGN_TABLES,
+    FOREIGN_VAULT_WORDS,
+    FOREIGN_WORDS,
+    ForeignWord,
+    explain_foreign_grid,
+)
 from zvault.config.load_config import list_doubts, load_config
 from zvault.config.paths import Paths
-from zvault.config.schema import Backup, Config
+from zvault.config.schema import Backup, Config, Vault
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]
@@ -90,6 +97,57 @@ def test_other_tables_have_their_own_words(problems: Problems) -> None:
     assert "streams of another host" not in line
     (line,) = problems(f"{BACKUP}send = {{ compress = true }}\n")
     assert line.endswith('send.compress: unknown key; did you mean "compressed"?')
+
+
+@pytest.mark.parametrize("entry", FOREIGN_VAULT_WORDS, ids=lambda entry: entry.words[0])
+def test_each_word_in_a_vault_leads_to_its_sentence_and_the_example_is_taken(
+    problems: Problems, good: Good, entry: ForeignWord
+) -> None:
+    assert Vault.model_fields.keys() & {*entry.words} == set()
+    for word in entry.words:
+        (line,) = problems(f"{VAULT}{word} = true\n")
+        assert line.startswith(
+            f"zvault.toml:3: vault.cold.{word}: unknown key: {entry.sentence}; for example"
+        )
+    assert good(VAULT + entry.example + "\n").vault["cold"].pool == "cold"
+
+
+@pytest.mark.parametrize("entry", FOREIGN_TABLES, ids=lambda entry: entry.words[0])
+def test_each_table_leads_to_its_sentence_and_the_example_is_taken(
+    problems: Problems, good: Good, entry: ForeignWord
+) -> None:
+    for word in entry.words:
+        for header in (f"[{word}]", f"[{word}.x]"):
+            (line,) = problems(f"{header}\nx = 1\n")
+            assert line.startswith(f"zvault.toml:1: {word}: unknown key: {entry.sentence}; for example [")
+    good(entry.example if "[backup" not in entry.example else f"{VAULT}{entry.example}")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('[vault.cold]\npool = "cold"\nschedule = "daily"\n', "[backup.NAME]"),
+        ('[vault.cold]\npool = "cold"\nretries = 3\n', "[backup.NAME]"),
+        ('[vault.cold]\npool = "cold"\nnbd = "tcp:nas:10809/x"\n', "[[vault.cold.device]]"),
+        ('[vault.cold]\npool = "cold"\ntimezone = "UTC"\n', "[daemon]"),
+        (f'{BACKUP}pool = "cold"\n', "[vault.NAME]"),
+        (f'{BACKUP}rbd = "rbd/cold"\n', "[[vault.NAME.device]]"),
+        (f'{BACKUP}send = {{ pool = "cold" }}\n', "[vault.NAME]"),
+        (f'{VAULT}[host.filer1]\nevery = "1h"\n', "[backup.NAME]"),
+        ('every = "1h"\n', "[backup.NAME]"),
+    ],
+)
+def test_a_key_of_another_table_is_told_where_it_belongs(problems: Problems, text: str, place: str) -> None:
+    """``retries`` in a vault was answered with all that is known there, ``nbd`` too."""
+    (line,) = problems(text)
+    assert line.endswith(f": unknown key here; it belongs to {place}")
+
+
+def test_of_tables_those_are_known_that_are_resolved_first(problems: Problems) -> None:
+    (line,) = problems("[xyzzy]\n")
+    assert line.endswith("known here: daemon, page, host, vault, backup, notify, defaults, template")
+    (line,) = problems("[defualts]\n")
+    assert line.endswith('did you mean "defaults"?')
 
 
 @pytest.mark.parametrize(

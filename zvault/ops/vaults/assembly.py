@@ -379,6 +379,8 @@ class VaultAssembly:
         except Shrunk:
             raise
         except DeviceGone as error:
+            # What an import that was left in the kernel waits for fails now, so that the device can be taken down.
+            await finish_work(stack.cut_off(say))
             # As of a mapping that was there before, and whose client the cluster refuses by now.
             raise await stack.find_cause() or error from None
 

@@ -129,11 +129,15 @@ async def test_an_import_whose_storage_is_lost_is_left_alone_and_no_other_begins
     vault: Any = VaultAssembly(where, "cold", where.env.vault("cold"))
     gone = DeviceState("cold-0", "tcp:nas:10809/cold", "/dev/nbd0", "gone", "its server died", 1 << 30)
     vault._seen.probe = partial(asyncio.sleep, 0, [gone])
-    stack = SimpleNamespace(find_cause=partial(asyncio.sleep, 0))
+
+    async def cut_off(_: object) -> None:
+        done.append("cut off")
+
+    stack = SimpleNamespace(find_cause=partial(asyncio.sleep, 0), cut_off=cut_off)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(DeviceGone, match="lost its device tcp:nas:10809/cold"):
             await vault._import(stack, ["/dev/nbd0"], print)
-    assert done == ["begun", "ended"]
+    assert done == ["begun", "ended", "cut off"]
 
 
 async def test_an_import_that_fails_over_a_taken_device_names_who_has_it(
